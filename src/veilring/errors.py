@@ -1,0 +1,213 @@
+"""The one tree of errors: each says whose fault it was and what to do about it.
+
+Every error is built from plain fields and makes its own message, so that it can be pickled from one process to another,
+matched by its fields, and shown to a person as one paragraph.
+
+==========================  ==================================================
+whose fault                 errors
+==========================  ==================================================
+the caller's                `InputError`, `ScenarioError`, `ClusterError`
+a peer's                    `ProtocolViolation`, `FrameError`, `HandshakeError`
+the network's, or a crash   `PeerLost`, `SessionTimeout`, `EndpointClosed`
+somebody else's abort       `SessionAborted`, `RunFailed`
+the protocol's own          `Deadlock`
+==========================  ==================================================
+"""
+
+from collections.abc import Mapping
+
+__all__ = (
+    "ClusterError",
+    "Deadlock",
+    "EndpointClosed",
+    "FrameError",
+    "HandshakeError",
+    "InputError",
+    "PeerLost",
+    "ProtocolViolation",
+    "RunFailed",
+    "ScenarioError",
+    "SessionAborted",
+    "SessionTimeout",
+    "SimulationError",
+    "TransportError",
+    "VeilringError",
+)
+
+
+class VeilringError(Exception):
+    """The root of all errors that veilring raises on purpose.
+
+    Subclasses pass their fields to `Exception.__init__`, which is what makes them picklable, and build their message in
+    `__str__`.
+    """
+
+
+class InputError(VeilringError, ValueError):
+    """Raised when the caller gave a value that is not allowed.
+
+    Attributes:
+        field: The name of the argument or key.
+        value: What was given, as text. Never a secret: give its shape or its type instead.
+        allowed: What would have been accepted.
+    """
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        self.field, self.value, self.allowed = field, str(value), allowed
+        super().__init__(field, self.value, allowed)
+
+    def __str__(self) -> str:
+        return f"{self.field} is {self.value}; allowed: {self.allowed}"
+
+
+class ScenarioError(InputError):
+    """Raised when a scenario or configuration file holds a mistake; `field` is its dotted key."""
+
+
+class ClusterError(VeilringError):
+    """Raised when a cluster cannot be started or used in the way that was asked."""
+
+
+class SimulationError(VeilringError):
+    """Raised when code under the simulated clock reaches for the real world (sockets, threads)."""
+
+
+class TransportError(VeilringError):
+    """The base of what can go wrong on the wire."""
+
+
+class FrameError(TransportError):
+    """Raised when bytes are not a frame or a message that this program understands, or are too large."""
+
+
+class EndpointClosed(TransportError):
+    """Raised when an endpoint is used after its own side closed it."""
+
+
+class HandshakeError(TransportError):
+    """Raised when a connection was refused, by us or by the other side, before any message passed.
+
+    Attributes:
+        peer: The roster name if known, else the network address.
+        reason: What was wrong, for a person.
+    """
+
+    def __init__(self, peer: str, reason: str) -> None:
+        self.peer, self.reason = peer, reason
+        super().__init__(peer, reason)
+
+    def __str__(self) -> str:
+        return f"no connection with {self.peer}: {self.reason}"
+
+
+class PeerLost(TransportError):
+    """Raised when a peer is gone: its process died, its network broke, or it said goodbye.
+
+    Attributes:
+        peer: The roster name of the peer.
+        orderly: Whether it said goodbye. A peer that left in order will not come back to this session either.
+    """
+
+    def __init__(self, peer: str, *, orderly: bool = False) -> None:
+        self.peer, self.orderly = peer, orderly
+        super().__init__(peer)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _peer_lost, (self.peer, self.orderly)
+
+    def __str__(self) -> str:
+        how = "left" if self.orderly else "was lost: its connection broke without a goodbye"
+        return f"{self.peer} {how}"
+
+
+def _peer_lost(peer: str, orderly: bool) -> PeerLost:  # noqa: FBT001  (pickle calls it by position)
+    return PeerLost(peer, orderly=orderly)
+
+
+class ProtocolViolation(VeilringError):
+    """Raised when a peer sent what an honest party never sends.
+
+    Attributes:
+        culprit: The authenticated roster name of the peer.
+        reason: What it did.
+    """
+
+    def __init__(self, culprit: str, reason: str) -> None:
+        self.culprit, self.reason = culprit, reason
+        super().__init__(culprit, reason)
+
+    def __str__(self) -> str:
+        return f"{self.culprit} broke the protocol: {self.reason}"
+
+
+class SessionAborted(VeilringError):
+    """Raised when another party ended the session.
+
+    Attributes:
+        by: Who ended it.
+        reason: The name of the error that it met.
+        culprit: Whom it blames, or an empty string.
+    """
+
+    def __init__(self, by: str, reason: str, culprit: str = "") -> None:
+        self.by, self.reason, self.culprit = by, reason, culprit
+        super().__init__(by, reason, culprit)
+
+    def __str__(self) -> str:
+        blame = f", blaming {self.culprit}" if self.culprit else ""
+        return f"{self.by} aborted the session ({self.reason}{blame})"
+
+
+class SessionTimeout(VeilringError):
+    """Raised when a session took longer than its limit.
+
+    Attributes:
+        seconds: The limit.
+        waiting_for: What the party was waiting for when time was up.
+    """
+
+    def __init__(self, seconds: float, waiting_for: str) -> None:
+        self.seconds, self.waiting_for = seconds, waiting_for
+        super().__init__(seconds, waiting_for)
+
+    def __str__(self) -> str:
+        return f"not finished after {self.seconds:g} s, waiting for {self.waiting_for}"
+
+
+class Deadlock(VeilringError):
+    """Raised on the simulated clock when every actor waits for a message that will never come.
+
+    Attributes:
+        waits: One sentence an actor: who waits for what from whom.
+    """
+
+    def __init__(self, waits: tuple[str, ...]) -> None:
+        self.waits = waits
+        super().__init__(waits)
+
+    def __str__(self) -> str:
+        return "every actor waits and nothing is under way: " + "; ".join(self.waits)
+
+
+class RunFailed(VeilringError):
+    """Raised by a cluster when a run failed at any party: there is no partial result.
+
+    Attributes:
+        errors: What each party that failed met, by its name.
+    """
+
+    def __init__(self, errors: Mapping[str, BaseException]) -> None:
+        self.errors = dict(errors)
+        super().__init__(self.errors)
+
+    @property
+    def root(self) -> BaseException:
+        """The error nearest to the cause: one that is not merely the echo of another party's."""
+        echo = (SessionAborted, SessionTimeout)
+        return min(self.errors.values(), key=lambda error: isinstance(error, echo))
+
+    def __str__(self) -> str:
+        party = next(name for name, error in self.errors.items() if error is self.root)
+        others = len(self.errors) - 1
+        also = f" ({others} more parties failed with it)" if others else ""
+        return f"{party}: {self.root}{also}"
