@@ -1,7 +1,7 @@
 """The one tree of errors: each says whose fault it was and what to do about it.
 
-Every error is built from plain fields and makes its own message, so that it can be pickled from one process to another,
-matched by its fields, and shown to a person as one paragraph.
+Every error is built from plain fields and makes its own message, so that it can be pickled from one
+process to another, matched by its fields, and shown to a person as one paragraph.
 
 ==========================  ==================================================
 whose fault                 errors
@@ -38,8 +38,8 @@ __all__ = (
 class VeilringError(Exception):
     """The root of all errors that veilring raises on purpose.
 
-    Subclasses pass their fields to `Exception.__init__`, which is what makes them picklable, and build their message in
-    `__str__`.
+    Subclasses pass their fields to `Exception.__init__`, which is what makes them picklable, and
+    build their message in `__str__`.
     """
 
 
@@ -77,7 +77,7 @@ class TransportError(VeilringError):
 
 
 class FrameError(TransportError):
-    """Raised when bytes are not a frame or a message that this program understands, or are too large."""
+    """Raised when bytes are not a frame or message that we understand, or are too large."""
 
 
 class EndpointClosed(TransportError):
@@ -105,7 +105,7 @@ class PeerLost(TransportError):
 
     Attributes:
         peer: The roster name of the peer.
-        orderly: Whether it said goodbye. A peer that left in order will not come back to this session either.
+        orderly: Whether it said goodbye. It will not come back to this session either way.
     """
 
     def __init__(self, peer: str, *, orderly: bool = False) -> None:

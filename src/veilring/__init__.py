@@ -1,0 +1,1 @@
+"""Private classification among parties that do not trust each other."""

@@ -1,0 +1,73 @@
+"""What a transport gives a node: whole messages to and from peers whose identity is proven."""
+
+from abc import ABC, abstractmethod
+
+__all__ = ("QUEUED_FRAMES_MAX", "Endpoint")
+
+# Frames that wait for a node that does not read. Then its peers' sends wait: with frames of 1 MiB
+# at most, a stalled node holds 256 MiB at the worst; in practice frames are a few hundred bytes.
+QUEUED_FRAMES_MAX = 256
+
+
+class Endpoint(ABC):
+    """One party's door to its peers. This docstring is the contract of every transport.
+
+    *Frames.* A frame is between 1 and `transport.frames.FRAME_BYTES_MAX` bytes. It arrives whole
+    or not at all, once, unaltered, and in the order in which its sender sent it; nothing is said
+    about the order of frames from different senders.
+
+    *Sender.* The sender that `receive` returns is the one that the transport authenticated, never
+    one that a message claims.
+
+    *Backpressure.* `send` waits while the receiver has more than a bounded number of unread frames
+    and never drops one. A `send` that returned says that the frame is on its way, not that it was
+    read.
+
+    *Loss.* When a peer is gone, every frame that arrived before is still delivered; then `receive`
+    raises `PeerLost` exactly once for that peer (`orderly` if it said goodbye) and goes on to serve
+    the others. `send` to it raises `PeerLost` each time.
+
+    *Close.* `close` says goodbye to every peer, may be called twice, and wakes a waiting `receive`
+    with `EndpointClosed`. `abort` ends without a goodbye: peers see a crash.
+
+    *Cancellation.* A cancelled `receive` loses no frame. A cancelled `send` was either sent whole
+    or not at all.
+
+    *Tasks.* One task receives at a time; any number may send at once.
+    """
+
+    name: str
+    """The roster name of the party that this endpoint belongs to."""
+
+    @property
+    @abstractmethod
+    def peers(self) -> tuple[str, ...]:
+        """The names of all parties that can be sent to, gone or not, without `name`."""
+
+    @abstractmethod
+    async def send(self, to: str, frame: bytes) -> None:
+        """Send one frame.
+
+        Raises:
+            InputError: If `to` is not one of `peers`.
+            FrameError: If the frame is empty or too large. Nothing was sent.
+            PeerLost: If the peer is gone.
+            EndpointClosed: If this endpoint was closed.
+        """
+
+    @abstractmethod
+    async def receive(self) -> tuple[str, bytes]:
+        """Wait for the next frame and return `(sender, frame)`.
+
+        Raises:
+            PeerLost: Once for each peer that is gone.
+            EndpointClosed: If this endpoint was or is closed.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Say goodbye to all peers and free what is held. Idempotent."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Vanish at once, as if the process had been killed. Idempotent."""

@@ -1,0 +1,169 @@
+"""Frames: how values become bytes, and how bytes on a stream become frames again. No I/O.
+
+On a stream a frame is a 4-byte big-endian length and a MessagePack body. Arrays travel as a
+MessagePack extension of dtype, shape and raw little-endian bytes; nothing is ever unpickled. Any
+bytes either parse or raise `FrameError`, never another error, and a length is judged before the
+bytes that it announces are kept.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import FrameError
+
+__all__ = (
+    "ARRAY_DIMENSIONS_MAX",
+    "DTYPES",
+    "FRAME_BYTES_MAX",
+    "PREFIX_BYTES",
+    "FrameReader",
+    "Value",
+    "check_frame",
+    "frame_size",
+    "on_stream",
+    "pack",
+    "unpack",
+)
+
+# 1 MiB holds 26,000 queries' five nearest distances and is 64 times the largest TLS record. Larger
+# data are for the sender to divide; a larger limit only lets a peer make us hold more.
+FRAME_BYTES_MAX = 1 << 20
+PREFIX_BYTES = 4
+# Runs, parties, rows, columns: no protocol sends more axes than these.
+ARRAY_DIMENSIONS_MAX = 4
+
+DTYPES = ("|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f4", "<f8")
+"""What an array on the wire may hold; the position in this tuple is its code."""
+
+_Scalar: TypeAlias = bool | int | float | str | bytes | NDArray[np.generic] | None
+Value: TypeAlias = "_Scalar | tuple[Value, ...] | list[Value] | dict[str, Value]"
+
+_ARRAY_CODE = 1  # our one MessagePack extension type
+_HEADER = struct.Struct("<BB")
+_PREFIX = struct.Struct(">I")
+_CODES = {np.dtype(name): code for code, name in enumerate(DTYPES)}
+_BY_CODE = tuple(np.dtype(name) for name in DTYPES)
+
+
+def pack(value: Value) -> bytes:
+    """Encode a value made of plain data and whitelisted arrays.
+
+    Raises:
+        FrameError: If something in it has no encoding.
+    """
+    try:
+        return msgpack.packb(value, default=_pack_array)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise FrameError(f"this value cannot be sent: {error}") from error
+
+
+def unpack(body: bytes) -> Value:
+    """Decode what `pack` made; lists come back as tuples, arrays as read-only arrays.
+
+    Raises:
+        FrameError: If the bytes are not exactly one such value.
+    """
+    try:
+        value: Value = msgpack.unpackb(body, use_list=False, ext_hook=_unpack_array)
+    except FrameError:
+        raise
+    except (ValueError, OverflowError, msgpack.UnpackException) as error:
+        raise FrameError(f"not a MessagePack body: {type(error).__name__}") from error
+    return value
+
+
+def _pack_array(value: object) -> msgpack.ExtType:
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{type(value).__name__} is not data")
+    array = value.astype(value.dtype.newbyteorder("<"), copy=False)
+    code = _CODES.get(array.dtype)
+    if code is None or array.ndim > ARRAY_DIMENSIONS_MAX:
+        raise TypeError(f"an array of {value.dtype} with {value.ndim} axes is not allowed")
+    shape = struct.pack(f"<{array.ndim}I", *array.shape)
+    return msgpack.ExtType(
+        _ARRAY_CODE, _HEADER.pack(code, array.ndim) + shape + array.tobytes(order="C")
+    )
+
+
+def _unpack_array(code: int, data: bytes) -> NDArray[np.generic]:
+    if code != _ARRAY_CODE or len(data) < _HEADER.size:
+        raise FrameError("an unknown or truncated extension")
+    dtype_code, dimensions = _HEADER.unpack_from(data)
+    start = _HEADER.size + 4 * dimensions
+    if dtype_code >= len(_BY_CODE) or dimensions > ARRAY_DIMENSIONS_MAX or len(data) < start:
+        raise FrameError("an array with an unknown dtype or too many axes")
+    dtype = _BY_CODE[dtype_code]
+    shape = struct.unpack_from(f"<{dimensions}I", data, _HEADER.size)
+    items = 1
+    for length in shape:
+        items *= length
+    if items * dtype.itemsize != len(data) - start:
+        raise FrameError("an array whose bytes do not fill its shape")
+    if dtype.kind == "b" and any(byte > 1 for byte in data[start:]):
+        raise FrameError("a boolean that is neither true nor false")
+    return np.frombuffer(data, dtype, offset=start).reshape(shape)
+
+
+def check_frame(frame: bytes) -> None:
+    """Refuse a frame that no transport may send.
+
+    Raises:
+        FrameError: If it is empty or longer than `FRAME_BYTES_MAX`.
+    """
+    if not 0 < len(frame) <= FRAME_BYTES_MAX:
+        raise FrameError(f"a frame of {len(frame)} bytes; allowed: 1 to {FRAME_BYTES_MAX}")
+
+
+def frame_size(frame: bytes) -> int:
+    """Return the bytes that a frame takes on a stream: its prefix and its body."""
+    return PREFIX_BYTES + len(frame)
+
+
+def on_stream(frame: bytes) -> bytes:
+    """Return the frame as a stream carries it.
+
+    Raises:
+        FrameError: If it is empty or too long.
+    """
+    check_frame(frame)
+    return _PREFIX.pack(len(frame)) + frame
+
+
+class FrameReader:
+    """Cuts a stream of bytes, fed in pieces of any size, into frames.
+
+    At most one frame of `FRAME_BYTES_MAX` bytes and one piece are ever held.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    @property
+    def pending(self) -> int:
+        """How many bytes of an unfinished frame are held: above 0 at the end, it was truncated."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take bytes from the stream and yield each frame that is complete.
+
+        Raises:
+            FrameError: As soon as a length is zero or above the limit; the stream is lost then.
+        """
+        self._buffer += data
+        while len(self._buffer) >= PREFIX_BYTES:
+            (length,) = _PREFIX.unpack_from(self._buffer)
+            if not 0 < length <= FRAME_BYTES_MAX:
+                raise FrameError(f"a frame of {length} bytes; allowed: 1 to {FRAME_BYTES_MAX}")
+            end = PREFIX_BYTES + length
+            if len(self._buffer) < end:
+                return
+            frame = bytes(self._buffer[PREFIX_BYTES:end])
+            del self._buffer[:end]
+            yield frame

@@ -1,0 +1,136 @@
+"""Typed messages: what may be said, checked when it is said and again when it is heard.
+
+A message is a frozen pydantic model whose class names its `kind`. On the wire it is the MessagePack
+list `[session, kind, field, field, …]`, fields in the order of their declaration.
+"""
+
+from typing import Annotated, ClassVar, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from veilring.errors import FrameError, InputError
+from veilring.transport.frames import Value, pack, unpack
+
+__all__ = (
+    "SESSION_BYTES",
+    "Array",
+    "Flags",
+    "Matrix",
+    "Message",
+    "WordMatrix",
+    "decode",
+    "encode",
+)
+
+SESSION_BYTES = 16  # as many as a UUID has: never drawn twice by chance
+
+_KINDS: dict[str, type["Message"]] = {}
+
+
+class Message(BaseModel):
+    """The base of everything that parties say to each other.
+
+    Subclass it with a kind that no other message has: ``class Vote(Message, kind="ring.vote")``.
+    A value that does not fit its field is refused with `pydantic.ValidationError` at construction,
+    and with `FrameError` when decoded. Two messages are equal if their bytes are.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True
+    )
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls, *, kind: str, **config: Unpack[ConfigDict]) -> None:
+        super().__init_subclass__(**config)
+        if kind in _KINDS and _KINDS[kind].__qualname__ != cls.__qualname__:
+            raise InputError("kind", kind, "a kind that no other message has")
+        cls.kind = kind
+        _KINDS[kind] = cls
+
+    def fields(self) -> tuple[Value, ...]:
+        """Return the values of all fields in the order of their declaration."""
+        return tuple(self.__dict__.values())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        return pack(self.fields()) == pack(other.fields())
+
+    def __hash__(self) -> int:
+        return hash((self.kind, pack(self.fields())))
+
+
+class Array:
+    """The annotation of an array field: its dtype and its number of axes.
+
+    Args:
+        dtype: A NumPy dtype that `frames.DTYPES` lists.
+        axes: The number of axes.
+    """
+
+    def __init__(self, dtype: str, axes: int) -> None:
+        self._dtype, self._axes = np.dtype(dtype), axes
+
+    def __get_pydantic_core_schema__(
+        self, _source: object, _handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._validate)
+
+    def _validate(self, value: object) -> NDArray[np.generic]:
+        if (
+            isinstance(value, np.ndarray)
+            and value.dtype == self._dtype
+            and value.ndim == self._axes
+        ):
+            return value
+        raise PydanticCustomError(
+            "array",
+            "an array of {dtype} with {axes} axes",
+            {"dtype": str(self._dtype), "axes": self._axes},
+        )
+
+
+Matrix = Annotated[NDArray[np.float64], Array("<f8", 2)]
+"""Real numbers of shape (runs, entries)."""
+WordMatrix = Annotated[NDArray[np.uint64], Array("<u8", 2)]
+"""Elements of Z_{2^64} of shape (runs, entries)."""
+Flags = Annotated[NDArray[np.bool_], Array("|b1", 1)]
+"""Truth values of shape (runs,)."""
+
+
+def encode(session: bytes, message: Message) -> bytes:
+    """Return the body of the frame that carries a message of a session.
+
+    Raises:
+        FrameError: If a field has no encoding.
+    """
+    return pack((session, message.kind, *message.fields()))
+
+
+def decode(body: bytes) -> tuple[bytes, Message]:
+    """Return the session and the message that a frame's body carries.
+
+    Raises:
+        FrameError: If the body is not a message of a known kind whose fields all fit.
+    """
+    match unpack(body):
+        case (bytes(session), str(kind), *fields) if len(session) == SESSION_BYTES:
+            return session, _build(kind, fields)
+    raise FrameError("not a message: a session, a kind and fields were expected")
+
+
+def _build(kind: str, fields: list[Value]) -> Message:
+    message_type = _KINDS.get(kind)
+    if message_type is None:
+        raise FrameError(f"unknown kind of message: {kind[:64]!r}")
+    names = message_type.model_fields
+    if len(fields) != len(names):
+        raise FrameError(f"{kind} has {len(names)} fields, not {len(fields)}")
+    try:
+        return message_type.model_validate(dict(zip(names, fields, strict=True)))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise FrameError(f"{kind}.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
