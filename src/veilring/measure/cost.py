@@ -1,0 +1,84 @@
+"""What a run cost: messages, bytes and rounds, by party, by round and by kind of message."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from veilring.measure.events import SETUP_ROUND, Event
+from veilring.transport.frames import frame_size
+
+__all__ = ("Cost", "Meter", "Traffic", "total_cost")
+
+
+class Traffic(NamedTuple):
+    """Messages and the bytes of their frames, prefix included, as any transport carries them."""
+
+    messages: int = 0
+    bytes: int = 0
+
+    def plus(self, other: "Traffic") -> "Traffic":
+        """Return the sum of two traffics."""
+        return Traffic(self.messages + other.messages, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of a run. `messages`, `bytes` and `rounds` are the protocol's; `setup` stands apart.
+
+    Rounds are communication rounds: a message of round r depends on messages of earlier rounds
+    only, so that with a latency of L between all parties a run takes rounds · L.
+    """
+
+    by_round: dict[int, Traffic]
+    by_party: dict[str, Traffic]
+    by_kind: dict[str, Traffic]
+    setup: Traffic
+
+    @property
+    def messages(self) -> int:
+        """Messages of the protocol, without its set-up."""
+        return sum(traffic.messages for traffic in self.by_round.values())
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the protocol's frames, without its set-up."""
+        return sum(traffic.bytes for traffic in self.by_round.values())
+
+    @property
+    def rounds(self) -> int:
+        """Communication rounds of the protocol, without its set-up."""
+        return max(self.by_round, default=SETUP_ROUND)
+
+
+@dataclass(slots=True)
+class Meter:
+    """A tap that counts what one party sends; picklable, so that processes can hand it in."""
+
+    party: str
+    sent: Counter[tuple[int, str]] = field(default_factory=Counter)
+    sent_bytes: Counter[tuple[int, str]] = field(default_factory=Counter)
+
+    def __call__(self, event: Event) -> None:
+        """Count an event if its message was sent by this party."""
+        if event.sent:
+            key = event.round, event.message.kind
+            self.sent[key] += 1
+            self.sent_bytes[key] += frame_size(event.frame)
+
+
+def total_cost(meters: Iterable[Meter]) -> Cost:
+    """Add up what all parties sent; each message is counted once, at its sender."""
+    by_round: dict[int, Traffic] = {}
+    by_party: dict[str, Traffic] = {}
+    by_kind: dict[str, Traffic] = {}
+    for meter in meters:
+        by_party.setdefault(meter.party, Traffic())
+        for (number, kind), messages in sorted(meter.sent.items()):
+            traffic = Traffic(messages, meter.sent_bytes[number, kind])
+            by_round[number] = by_round.get(number, Traffic()).plus(traffic)
+            if number != SETUP_ROUND:
+                by_party[meter.party] = by_party[meter.party].plus(traffic)
+                by_kind[kind] = by_kind.get(kind, Traffic()).plus(traffic)
+    setup = by_round.pop(SETUP_ROUND, Traffic())
+    return Cost(dict(sorted(by_round.items())), by_party, by_kind, setup)

@@ -1,0 +1,253 @@
+"""A node: one party's endpoint, shared by any number of sessions at once."""
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from veilring.errors import (
+    ClusterError,
+    EndpointClosed,
+    FrameError,
+    PeerLost,
+    ProtocolViolation,
+    SessionAborted,
+    SessionTimeout,
+    TransportError,
+    VeilringError,
+)
+from veilring.measure.events import Tap
+from veilring.nodes.party import Parties
+from veilring.nodes.session import Abort, Open, Session
+from veilring.randomness import Streams
+from veilring.transport.endpoint import Endpoint
+from veilring.transport.messages import Message, decode, encode
+
+__all__ = (
+    "ABORT_SECONDS",
+    "EARLY_MESSAGES_MAX",
+    "ENDED_SESSIONS_MAX",
+    "SESSION_SECONDS",
+    "Node",
+    "Opener",
+)
+
+R = TypeVar("R")
+
+# A batch of a thousand queries in a ring of fifty on a WAN takes some 30 s; a session that is still
+# open after two minutes waits for a silent peer.
+SESSION_SECONDS: Final = 120.0
+# Telling the others that we give up is a courtesy: a peer that does not read may not hold us here.
+ABORT_SECONDS: Final = 1.0
+# Messages may arrive before we have opened their session, when the one who opened it told another
+# party first. That is a handful a session; a thousand from one peer is an attack on our memory.
+EARLY_MESSAGES_MAX: Final = 1024
+# Stragglers of a session that has ended here arrive within seconds; this many ids are 64 KiB.
+ENDED_SESSIONS_MAX: Final = 4096
+
+Opener = Callable[[str, bytes, Open], None]
+"""What to do when a peer opens a session here: `(peer, session, what it asks for)`."""
+
+_log = logging.getLogger("veilring.node")
+
+
+class Node:
+    """One party on the network. It sorts what arrives into sessions, and runs roles in them.
+
+    Use it as an asynchronous context manager: leaving it says goodbye to all peers.
+
+    Args:
+        endpoint: The way to the peers; the node owns it from now on.
+        streams: Where the party's randomness comes from.
+        opener: What to do when a peer opens a session here; by default nothing, since whoever
+            launched the nodes opens the sessions at each of them.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, streams: Streams, *, opener: Opener | None = None
+    ) -> None:
+        self.endpoint = endpoint
+        self._streams = streams
+        self._opener = opener
+        self._sessions: dict[bytes, Session] = {}
+        self._ended: OrderedDict[bytes, None] = OrderedDict()
+        self._early: dict[str, deque[tuple[bytes, Message, bytes]]] = {}
+        self._lost: dict[str, PeerLost] = {}
+        self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """The party's name."""
+        return self.endpoint.name
+
+    async def __aenter__(self) -> Self:
+        self._pump = asyncio.create_task(self._receive_all(), name=f"node {self.name}")
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.endpoint.close()
+        await self._stop()
+
+    async def abort(self) -> None:
+        """Vanish at once, as if the process had been killed."""
+        self.endpoint.abort()
+        await self._stop()
+
+    async def _stop(self) -> None:
+        for session in self._sessions.values():
+            session.fail(EndpointClosed(f"{self.name} is shutting down"))
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.gather(self._pump, return_exceptions=True)
+
+    async def run(
+        self,
+        role: Callable[..., Awaitable[R]],
+        session: bytes,
+        parties: Parties,
+        *given: object,
+        taps: Sequence[Tap] = (),
+        seconds: float | None = SESSION_SECONDS,
+        **public: object,
+    ) -> R:
+        """Play a role in a session; all its participants do so under the same name.
+
+        If the role fails, all peers are told; if any peer fails, so does the role.
+
+        Args:
+            role: The part that this party plays: ``await role(party, *given, **public)``.
+            session: The public name of the session, never used before.
+            parties: All participants.
+            *given: What the role gets after the party, usually its private input.
+            taps: What listens at the session's channel.
+            seconds: The limit on the whole session, or none.
+            **public: What the role gets by name, usually the public parameters.
+
+        Returns:
+            What the role returned.
+
+        Raises:
+            VeilringError: What ended the session.
+        """
+        opened = self._open(session, parties, taps)
+        try:
+            async with asyncio.timeout(seconds):
+                result = await role(opened, *given, **public)
+        except BaseException as error:
+            cause = opened.fail(_named(error, opened, seconds))
+            await self._tell(opened, cause)
+            if isinstance(error, VeilringError | TimeoutError):
+                raise cause from None
+            raise
+        finally:
+            self._end(session)
+        return result
+
+    def _open(self, name: bytes, parties: Parties, taps: Sequence[Tap]) -> Session:
+        if name in self._sessions or name in self._ended:
+            raise ClusterError(f"{self.name} has used this session's name before")
+        make_rng = lambda: self._streams.generator("party", self.name, "session", name.hex())  # noqa: E731 (a thunk, passed on at once)
+        session = Session(self.endpoint, name, parties, make_rng, taps)
+        self._sessions[name] = session
+        for peer, lost in self._lost.items():
+            if peer in parties:
+                session.fail(lost)
+        for peer, waiting in self._early.items():
+            self._early[peer] = deque(entry for entry in waiting if entry[0] != name)
+            for early, message, frame in waiting:
+                if early == name:
+                    session.deliver(peer, message, frame)
+        return session
+
+    def _end(self, name: bytes) -> None:
+        del self._sessions[name]
+        self._ended[name] = None
+        if len(self._ended) > ENDED_SESSIONS_MAX:
+            self._ended.popitem(last=False)
+
+    async def _tell(self, session: Session, cause: VeilringError) -> None:
+        """Tell all peers that this party gives up; each of them that was reached may stop too."""
+        if isinstance(cause, SessionAborted | EndpointClosed):
+            return  # the first to abort has told them, and a closed endpoint has said goodbye
+        culprit = getattr(cause, "culprit", getattr(cause, "peer", ""))
+        frame = encode(session.session, Abort(reason=type(cause).__name__, culprit=culprit))
+        try:
+            async with asyncio.timeout(ABORT_SECONDS):
+                for peer in session.peers:
+                    await self._try_to_send(peer, frame)
+        except TimeoutError:
+            _log.warning("%s: a peer did not take the news of an aborted session", self.name)
+
+    async def _try_to_send(self, peer: str, frame: bytes) -> None:
+        try:
+            await self.endpoint.send(peer, frame)
+        except TransportError:
+            _log.debug("%s: %s is gone and needs no news", self.name, peer)
+
+    async def _receive_all(self) -> None:
+        while True:
+            try:
+                sender, frame = await self.endpoint.receive()
+            except PeerLost as lost:
+                self._lose(lost)
+            except EndpointClosed:
+                return
+            else:
+                self._dispatch(sender, frame)
+
+    def _lose(self, lost: PeerLost) -> None:
+        self._lost[lost.peer] = lost
+        self._early.pop(lost.peer, None)
+        for session in self._sessions.values():
+            if lost.peer in session.parties:
+                session.fail(lost)
+
+    def _dispatch(self, sender: str, frame: bytes) -> None:
+        self._lost.pop(sender, None)  # it speaks, so it is back
+        try:
+            name, message = decode(frame)
+        except FrameError as error:
+            self._accuse(ProtocolViolation(sender, str(error)))
+            return
+        session = self._sessions.get(name)
+        if session is not None:
+            session.deliver(sender, message, frame)
+        elif isinstance(message, Open) and self._opener is not None:
+            if name not in self._ended:
+                self._opener(sender, name, message)
+        elif name not in self._ended:
+            self._keep(sender, name, message, frame)
+
+    def _keep(self, sender: str, name: bytes, message: Message, frame: bytes) -> None:
+        early = self._early.setdefault(sender, deque())
+        if len(early) >= EARLY_MESSAGES_MAX:
+            self._accuse(ProtocolViolation(sender, "fills sessions that nobody has opened"))
+            early.clear()
+        early.append((name, message, frame))
+
+    def _accuse(self, violation: ProtocolViolation) -> None:
+        """End every session that needs a peer which broke the rules outside any of them."""
+        _log.warning("%s: %s", self.name, violation)
+        for session in self._sessions.values():
+            if violation.culprit in session.parties:
+                session.fail(violation)
+
+    def waits(self) -> list[str]:
+        """Say in sentences what this party's sessions are waiting for."""
+        return [line for session in self._sessions.values() for line in session.waits()]
+
+
+def _named(error: BaseException, session: Session, seconds: float | None) -> VeilringError:
+    """Return the tree's error for whatever ended a role."""
+    if isinstance(error, VeilringError):
+        return error
+    if isinstance(error, TimeoutError):
+        return SessionTimeout(seconds or 0.0, "; ".join(session.waits()) or "its own work")
+    return SessionAborted(session.me, type(error).__name__)

@@ -1,0 +1,104 @@
+"""`Party`: all that a role sees of the world."""
+
+from collections.abc import Iterable
+from typing import Protocol, Self, TypeVar
+
+from numpy.random import Generator
+from typing_extensions import override
+
+from veilring.errors import InputError
+from veilring.transport.messages import Message
+
+__all__ = ("Parties", "Party", "Role", "broadcast")
+
+M = TypeVar("M", bound=Message)
+
+
+class Parties(tuple[str, ...]):
+    """The participants of a run, in the order of the roster, with constant-time membership.
+
+    A run with 10,000 parties has 10,000 sessions that all ask who belongs to it; they share one of
+    these.
+
+    Args:
+        names: Each participant once.
+
+    Raises:
+        InputError: If a name occurs twice.
+    """
+
+    _positions: dict[str, int]
+
+    def __new__(cls, names: Iterable[str]) -> Self:
+        parties = super().__new__(cls, names)
+        parties._positions = {name: position for position, name in enumerate(parties)}
+        if len(parties._positions) != len(parties):
+            raise InputError("parties", "a list with repetitions", "each party once")
+        return parties
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        return name in self._positions
+
+    def position(self, name: str) -> int:
+        """Return where a party stands, from 0."""
+        return self._positions[name]
+
+
+class Party(Protocol):
+    """One participant of one protocol run. A role is a coroutine over it and touches nothing else.
+
+    Messages of one sender are received in the order in which they were sent. When a peer that the
+    session needs is lost, breaks the protocol or aborts, `send` and `receive` raise the error that
+    says so, in every party, and go on raising it.
+    """
+
+    @property
+    def me(self) -> str:
+        """This party's name."""
+
+    @property
+    def parties(self) -> Parties:
+        """All participants in the order of the roster, this one among them."""
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """All participants but this one, in the order of the roster."""
+
+    @property
+    def session(self) -> bytes:
+        """The public name of this run, never used twice."""
+
+    @property
+    def rng(self) -> Generator:
+        """This party's own randomness for this run: secret, and cryptographic unless seeded."""
+
+    def round(self, number: int) -> None:
+        """Say that what is sent from here on belongs to this communication round.
+
+        A message of round r may depend only on messages of rounds before r. What is sent before the
+        first call is set-up and is counted apart.
+        """
+
+    async def send(self, to: str, message: Message) -> None:
+        """Send a message to one peer."""
+
+    async def receive(self, message_type: type[M], *, sender: str) -> M:
+        """Wait for the next message of a peer, which must be of the given type.
+
+        Raises:
+            ProtocolViolation: If it is of another type.
+        """
+
+
+class Role(Protocol):
+    """A coroutine function that plays one party's part: ``await role(party, own, **public)``."""
+
+    async def __call__(self, party: Party, own: object, /, **public: object) -> object:
+        """Play the part with the party's own private input and return the party's result."""
+
+
+async def broadcast(party: Party, message: Message, to: Iterable[str] | None = None) -> None:
+    """Send one message to several peers, all of them unless told otherwise, in their order."""
+    for peer in party.peers if to is None else to:
+        await party.send(peer, message)

@@ -1,0 +1,159 @@
+"""A ring: an order of parties that no single party chose.
+
+Each party of a committee commits to a random nonce, and reveals it once it has seen all
+commitments; the order is drawn from the hash of all nonces. One honest member of the committee is
+enough for an order that nobody could steer, except that the last to reveal may abort when it
+dislikes what it sees: that ends the session and names it.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from numpy.random import PCG64DXSM, Generator, SeedSequence
+from pydantic import Field
+
+from veilring.errors import InputError, ProtocolViolation
+from veilring.nodes.party import Parties, Party, broadcast
+from veilring.transport.messages import Message
+
+__all__ = (
+    "COMMITTEE_SIZE",
+    "PARTIES_MIN",
+    "Ring",
+    "RingCommit",
+    "RingReveal",
+    "committee_for",
+    "deal_ring",
+    "draw_ring",
+    "draw_ring_messages",
+)
+
+PARTIES_MIN: Final = 3  # with two, each learns the other's input from the sum
+# With everybody in it, a ring of n takes 2n(n - 1) messages: 180,000 for 300. A larger ring is
+# drawn by this many: a coalition would need all of them to steer it.
+COMMITTEE_SIZE: Final = 64
+_NONCE_BYTES: Final = 32
+_Nonce = Annotated[bytes, Field(min_length=_NONCE_BYTES, max_length=_NONCE_BYTES)]
+
+
+class RingCommit(Message, kind="ring.commit"):
+    """A party's commitment to the nonce that it will reveal."""
+
+    commitment: _Nonce
+
+
+class RingReveal(Message, kind="ring.reveal"):
+    """The nonce, and a hash of all the commitments that its sender had received."""
+
+    nonce: _Nonce
+    heard: _Nonce
+
+
+class Ring:
+    """A cyclic order of parties; the first is the starter.
+
+    Args:
+        order: Each party once, at least `PARTIES_MIN` of them.
+
+    Raises:
+        InputError: If there are fewer.
+    """
+
+    def __init__(self, order: Sequence[str]) -> None:
+        self.order = Parties(order)
+        if len(self.order) < PARTIES_MIN:
+            raise InputError("parties", len(self.order), f"at least {PARTIES_MIN} in a ring")
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ring) and self.order == other.order
+
+    def __hash__(self) -> int:
+        return hash(self.order)
+
+    @property
+    def starter(self) -> str:
+        """The party that begins, and that tells the others the result."""
+        return self.order[0]
+
+    def position(self, party: str) -> int:
+        """Return how many hops a party is after the starter."""
+        return self.order.position(party)
+
+    def successor(self, party: str) -> str:
+        """Return the party that `party` sends to."""
+        return self.order[(self.position(party) + 1) % len(self)]
+
+    def predecessor(self, party: str) -> str:
+        """Return the party that sends to `party`."""
+        return self.order[self.position(party) - 1]
+
+
+def deal_ring(parties: Sequence[str], rng: Generator) -> Ring:
+    """Return a ring that one generator chose: for experiments, where nobody has to be convinced."""
+    return Ring([parties[position] for position in rng.permutation(len(parties))])
+
+
+def committee_for(parties: Parties, session: bytes) -> tuple[str, ...]:
+    """Return who draws the ring: everybody, or `COMMITTEE_SIZE` whom the session's name picks."""
+    if len(parties) <= COMMITTEE_SIZE:
+        return parties
+    by_lot = sorted(parties, key=lambda name: _hash(session, name.encode()))
+    chosen = frozenset(by_lot[:COMMITTEE_SIZE])
+    return tuple(name for name in parties if name in chosen)
+
+
+def draw_ring_messages(parties: int) -> int:
+    """Return how many messages `draw_ring` takes: two from each member to every other party."""
+    return 2 * min(parties, COMMITTEE_SIZE) * (parties - 1)
+
+
+async def draw_ring(party: Party) -> Ring:
+    """Draw a ring together with all other parties of the session.
+
+    Returns:
+        The same ring at every party.
+
+    Raises:
+        ProtocolViolation: If a nonce does not fit its commitment, or if a member heard other
+            commitments than we did, so that somebody told different parties different things.
+    """
+    committee = committee_for(party.parties, party.session)
+    nonce = party.rng.bytes(_NONCE_BYTES)
+    if party.me in committee:
+        await broadcast(party, RingCommit(commitment=_commit(party.session, party.me, nonce)))
+    commitments = {party.me: _commit(party.session, party.me, nonce)}
+    for member in committee:
+        if member != party.me:
+            commitments[member] = (await party.receive(RingCommit, sender=member)).commitment
+    heard = _hash(*(commitments[member] for member in committee))
+    if party.me in committee:
+        await broadcast(party, RingReveal(nonce=nonce, heard=heard))
+    nonces = {party.me: nonce}
+    for member in committee:
+        if member != party.me:
+            reveal = await party.receive(RingReveal, sender=member)
+            _check_reveal(party.session, member, reveal, commitments[member], heard)
+            nonces[member] = reveal.nonce
+    lot = _hash(party.session, *(nonces[member] for member in committee))
+    return deal_ring(party.parties, Generator(PCG64DXSM(SeedSequence(int.from_bytes(lot, "big")))))
+
+
+def _check_reveal(
+    session: bytes, member: str, reveal: RingReveal, commitment: bytes, heard: bytes
+) -> None:
+    if _commit(session, member, reveal.nonce) != commitment:
+        raise ProtocolViolation(member, "revealed a nonce that it had not committed to")
+    if reveal.heard != heard:
+        raise ProtocolViolation(member, "heard other commitments than we did")
+
+
+def _commit(session: bytes, member: str, nonce: bytes) -> bytes:
+    return _hash(session, member.encode(), nonce)
+
+
+def _hash(*parts: bytes) -> bytes:
+    return hashlib.sha256(b"".join(len(p).to_bytes(4, "big") + p for p in parts)).digest()

@@ -1,0 +1,189 @@
+"""A session: one protocol run at one party, and the door through which all its messages pass."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from numpy.random import Generator
+from typing_extensions import override
+
+from veilring.errors import InputError, ProtocolViolation, SessionAborted, VeilringError
+from veilring.measure.events import SETUP_ROUND, Event, Tap
+from veilring.nodes.party import Parties, Party
+from veilring.transport.endpoint import Endpoint
+from veilring.transport.messages import Message, encode
+
+__all__ = ("UNREAD_MESSAGES_MAX", "Abort", "Open", "Session")
+
+M = TypeVar("M", bound=Message)
+
+# Parties of one protocol run in step, so that a few messages at most wait for each other; a peer
+# that is a thousand ahead is broken or means harm, and would fill our memory.
+UNREAD_MESSAGES_MAX: Final = 1024
+
+
+class Abort(Message, kind="session.abort"):
+    """Says that a party has ended the session. It names an error and a culprit, never data."""
+
+    reason: str
+    culprit: str
+
+
+class Open(Message, kind="session.open"):
+    """Asks a peer to join a session.
+
+    Attributes:
+        service: What is to be run, by the name under which the peer offers it.
+        parties: All participants.
+        terms: SHA-256 of the public parameters: a peer that has others refuses.
+    """
+
+    service: str
+    parties: tuple[str, ...]
+    terms: bytes
+
+
+class Session(Party):
+    """One party's end of one protocol run.
+
+    Args:
+        endpoint: The way to the peers.
+        session: The public name of the run, `SESSION_BYTES` long.
+        parties: All participants, this party among them.
+        make_rng: Makes the party's randomness for this run when a role first asks for it.
+        taps: What listens at this door.
+
+    Raises:
+        InputError: If this party is not among the participants.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        session: bytes,
+        parties: Parties,
+        make_rng: Callable[[], Generator],
+        taps: Sequence[Tap] = (),
+    ) -> None:
+        if endpoint.name not in parties:
+            raise InputError("parties", "a list without " + endpoint.name, "one that has it")
+        self._endpoint = endpoint
+        self._session = session
+        self._parties = parties
+        self._make_rng = make_rng
+        self._rng: Generator | None = None
+        self._taps = tuple(taps)
+        self._round = SETUP_ROUND
+        self._inboxes: dict[str, deque[tuple[Message, bytes]]] = {}
+        self._waiting: dict[str, tuple[type[Message], asyncio.Future[None]]] = {}
+        self.error: VeilringError | None = None
+
+    @property
+    @override
+    def me(self) -> str:
+        return self._endpoint.name
+
+    @property
+    @override
+    def parties(self) -> Parties:
+        return self._parties
+
+    @property
+    @override
+    def peers(self) -> tuple[str, ...]:
+        return tuple(name for name in self._parties if name != self.me)
+
+    @property
+    @override
+    def session(self) -> bytes:
+        return self._session
+
+    @property
+    @override
+    def rng(self) -> Generator:
+        if self._rng is None:
+            self._rng = self._make_rng()
+        return self._rng
+
+    @override
+    def round(self, number: int) -> None:
+        if number < self._round:
+            raise InputError("round", number, f"{self._round} or later: rounds never go back")
+        self._round = number
+
+    @override
+    async def send(self, to: str, message: Message) -> None:
+        self._check()
+        frame = encode(self._session, message)
+        for tap in self._taps:
+            tap(Event(True, self.me, to, self._round, message, frame))
+        await self._endpoint.send(to, frame)
+
+    @override
+    async def receive(self, message_type: type[M], *, sender: str) -> M:
+        inbox = self._inboxes.get(sender)
+        if not inbox:
+            inbox = await self._arrival(message_type, sender)
+        self._check()
+        message, frame = inbox.popleft()
+        if not isinstance(message, message_type):
+            expected = f"sent {message.kind} where {message_type.kind} was due"
+            raise self.fail(ProtocolViolation(sender, expected))
+        for tap in self._taps:
+            tap(Event(False, self.me, sender, self._round, message, frame))
+        return message
+
+    async def _arrival(
+        self, message_type: type[Message], sender: str
+    ) -> deque[tuple[Message, bytes]]:
+        if sender == self.me or sender not in self._parties:
+            raise InputError("sender", sender, "a peer of this session")
+        if sender in self._waiting:
+            raise InputError("sender", sender, "a peer that no other task is waiting for")
+        while not self._inboxes.get(sender):
+            self._check()
+            future = asyncio.get_running_loop().create_future()
+            self._waiting[sender] = message_type, future
+            try:
+                await future
+            finally:
+                del self._waiting[sender]
+        return self._inboxes[sender]
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def deliver(self, sender: str, message: Message, frame: bytes) -> None:
+        """Take a message that arrived for this session."""
+        if sender not in self._parties:
+            return  # an outsider knows the session's name: nothing that it says counts
+        if isinstance(message, Abort):
+            self.fail(SessionAborted(sender, message.reason, message.culprit))
+            return
+        inbox = self._inboxes.setdefault(sender, deque())
+        inbox.append((message, frame))
+        if len(inbox) > UNREAD_MESSAGES_MAX:
+            self.fail(ProtocolViolation(sender, f"sent {len(inbox)} messages ahead of its turn"))
+        self._wake(sender)
+
+    def _wake(self, sender: str) -> None:
+        waiting = self._waiting.get(sender)
+        if waiting is not None and not waiting[1].done():
+            waiting[1].set_result(None)
+
+    def fail(self, error: VeilringError) -> VeilringError:
+        """End the session with an error unless it has one, and return the error that it has."""
+        if self.error is None:
+            self.error = error
+            for sender in list(self._waiting):
+                self._wake(sender)
+        return self.error
+
+    def waits(self) -> list[str]:
+        """Say in sentences what this party is waiting for."""
+        return [
+            f"{self.me} waits for {message_type.kind} from {sender}"
+            for sender, (message_type, _) in self._waiting.items()
+        ]
