@@ -1,0 +1,184 @@
+"""Which links exist between parties, and the way of a message where there is no direct one."""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from numpy.random import Generator
+from simpy import Environment
+from simpy.events import Event
+
+from veilring.errors import InputError
+from veilring.simulation.laws import Constant, Law, Uniform
+from veilring.simulation.links import Link, LinkModel
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+__all__ = ("Routes", "Topology")
+
+_INSTANT = LinkModel()
+
+
+class Topology:
+    """Links between parties: the same for every pair, or those of a graph.
+
+    Args:
+        default: What a link is like that the graph does not describe, and every link if there is
+            no graph.
+        graph: A graph of networkx with the parties' names as nodes. An undirected edge is a link
+            each way. Edge attributes, each optional, override the default: `latency` and `jitter`
+            (a `Law`), or `latency_seconds` (a constant) and `jitter_seconds` (uniform from 0), and
+            `bandwidth_bytes_per_second`. Others are ignored. The graph is read once, now.
+
+    Raises:
+        InputError: If an edge is described twice or wrongly.
+    """
+
+    def __init__(self, default: LinkModel = _INSTANT, graph: "nx.Graph[str] | None" = None) -> None:
+        self._default = default
+        self._graph: nx.DiGraph[str] | None = None if graph is None else _directed(graph, default)
+
+    def model(self, source: str, target: str) -> LinkModel:
+        """Return what the direct link is like.
+
+        Raises:
+            InputError: If there is none.
+        """
+        if self._graph is None:
+            return self._default
+        if not self._graph.has_edge(source, target):
+            raise InputError("link", f"{source} to {target}", "an edge of the graph")
+        model: LinkModel = self._graph.edges[source, target]["model"]
+        return model
+
+    def path(self, source: str, target: str) -> tuple[str, ...]:
+        """Return the parties that a message passes, with both ends.
+
+        Direct if there is a link, else the way of the least expected latency.
+
+        Raises:
+            InputError: If there is no way, or a party is not in the graph.
+        """
+        if self._graph is None or self._graph.has_edge(source, target):
+            return (source, target)
+        import networkx as nx  # noqa: PLC0415  (takes 0.3 s, and most simulations need no graph)
+
+        try:
+            _, nodes = nx.bidirectional_dijkstra(self._graph, source, target, weight="seconds")
+        except (nx.NetworkXNoPath, nx.NodeNotFound):
+            pair = f"{source} to {target}"
+            raise InputError("graph", f"without a way from {pair}", "a way for each pair") from None
+        return tuple(nodes)
+
+
+class Routes:
+    """The links of a topology, each made when first used: most pairs of many parties never talk.
+
+    A message without a direct link is stored and forwarded: it enters each link of its path when
+    it has left the one before, and shares them with all other traffic.
+
+    Args:
+        environment: Where messages travel.
+        topology: Which links there are.
+        generator: Gives the stream of randomness for a name; called with
+            `("link", source, target)`, as `veilring.randomness.Streams.generator` can be.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        topology: Topology,
+        generator: Callable[..., Generator],
+    ) -> None:
+        self._environment, self._topology, self._generator = environment, topology, generator
+        self._links: dict[tuple[str, str], Link] = {}
+        self._paths: dict[tuple[str, str], tuple[Link, ...]] = {}
+
+    def send(self, source: str, target: str, size_bytes: int, message: object = None) -> Event:
+        """Send a message; the event that is its arrival carries it as its value.
+
+        Raises:
+            InputError: If the size is negative or there is no way. Nothing was sent.
+        """
+        links = self._paths.get((source, target)) or self._find(source, target)
+        first, *others = links
+        if not others:
+            return first.send(size_bytes, message)
+        arrival = Event(self._environment)
+
+        def forward(link: Link, rest: list[Link]) -> None:
+            passed = link.send(size_bytes, message)
+            passed.callbacks.append(lambda _: leave(rest))
+
+        def leave(rest: list[Link]) -> None:
+            if rest:
+                forward(rest[0], rest[1:])
+            else:
+                arrival.succeed(message)
+
+        forward(first, others)
+        return arrival
+
+    def _find(self, source: str, target: str) -> tuple[Link, ...]:
+        nodes = self._topology.path(source, target)
+        links = tuple(self._link(*pair) for pair in itertools.pairwise(nodes))
+        self._paths[source, target] = links
+        return links
+
+    def _link(self, source: str, target: str) -> Link:
+        pair = (source, target)
+        if pair not in self._links:
+            model = self._topology.model(source, target)
+            self._links[pair] = Link(
+                self._environment, model, lambda: self._generator("link", source, target)
+            )
+        return self._links[pair]
+
+
+def _directed(graph: "nx.Graph[str]", default: LinkModel) -> "nx.DiGraph[str]":
+    import networkx as nx  # noqa: PLC0415  (as above)
+
+    if graph.is_multigraph():
+        raise InputError("graph", type(graph).__name__, "at most one edge a pair")
+    links: nx.DiGraph[str] = nx.DiGraph()
+    links.add_nodes_from(graph.nodes)
+    for source, target, attributes in graph.edges(data=True):
+        model = _model(f"edges[{source}, {target}]", attributes, default)
+        links.add_edge(source, target, model=model, seconds=model.expected_seconds)
+        if not graph.is_directed():
+            links.add_edge(target, source, model=model, seconds=model.expected_seconds)
+    return links
+
+
+def _model(edge: str, attributes: Mapping[str, Any], default: LinkModel) -> LinkModel:
+    bandwidth = attributes.get("bandwidth_bytes_per_second", default.bandwidth_bytes_per_second)
+    try:
+        return LinkModel(
+            latency=_law(attributes, "latency", Constant, default.latency),
+            jitter=_law(attributes, "jitter", lambda high: Uniform(0.0, high), default.jitter),
+            bandwidth_bytes_per_second=_number("bandwidth_bytes_per_second", bandwidth),
+        )
+    except InputError as error:
+        raise InputError(f"{edge}.{error.field}", error.value, error.allowed) from None
+
+
+def _law(
+    attributes: Mapping[str, Any], name: str, make: Callable[[float], Law], default: Law
+) -> Law:
+    seconds = f"{name}_seconds"
+    if name in attributes and seconds in attributes:
+        raise InputError(seconds, attributes[seconds], f"either {name} or {seconds}")
+    if seconds in attributes:
+        return make(_number(seconds, attributes[seconds]))
+    law = attributes.get(name, default)
+    if not isinstance(law, Law):
+        raise InputError(name, law, f"a law; for plain seconds use {seconds}")
+    return law
+
+
+def _number(field: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise InputError(field, value, "a number")
+    return float(value)
