@@ -1,0 +1,68 @@
+"""The mathematics of the ring family: pure vectorised functions, no I/O, no asyncio.
+
+`topk` is one party's step of PP-TopK, `exactness` how many rounds it needs, `trials` the whole
+ring many times over; `sums` is the secure sum, `votes` the classifier on top of both.
+"""
+
+from veilring.protocols.ring.algorithm._checks import SMALLEST_RING
+from veilring.protocols.ring.algorithm.exactness import exactness_bound, rounds_for
+from veilring.protocols.ring.algorithm.sums import (
+    FixedPoint,
+    exposed,
+    exposure_probability,
+    exposure_probability_split,
+    leaked_groups,
+    mask,
+    split,
+    walecki_cycles,
+)
+from veilring.protocols.ring.algorithm.topk import (
+    TopKParameters,
+    final_result,
+    highest_entry,
+    own_smallest,
+    require_in_range,
+    start_vector,
+    topk_step,
+)
+from veilring.protocols.ring.algorithm.trials import HopObserver, run_ring, true_topk
+from veilring.protocols.ring.algorithm.votes import (
+    MOST_WEIGHT,
+    Weights,
+    decide,
+    distances,
+    local_votes,
+    pooled_knn,
+    smallest_distances,
+)
+
+__all__ = (
+    "MOST_WEIGHT",
+    "SMALLEST_RING",
+    "FixedPoint",
+    "HopObserver",
+    "TopKParameters",
+    "Weights",
+    "decide",
+    "distances",
+    "exactness_bound",
+    "exposed",
+    "exposure_probability",
+    "exposure_probability_split",
+    "final_result",
+    "highest_entry",
+    "leaked_groups",
+    "local_votes",
+    "mask",
+    "own_smallest",
+    "pooled_knn",
+    "require_in_range",
+    "rounds_for",
+    "run_ring",
+    "smallest_distances",
+    "split",
+    "start_vector",
+    "topk_step",
+    "true_topk",
+    "walecki_cycles",
+)
