@@ -1,1 +1,1 @@
-""""""
+"""Actors: nodes, sessions, rings, and clusters of tasks or processes."""

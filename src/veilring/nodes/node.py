@@ -82,8 +82,17 @@ class Node:
         """The party's name."""
         return self.endpoint.name
 
-    async def __aenter__(self) -> Self:
+    def start(self) -> None:
+        """Begin to sort what arrives."""
         self._pump = asyncio.create_task(self._receive_all(), name=f"node {self.name}")
+
+    async def close(self) -> None:
+        """Say goodbye to all peers; sessions that are open here fail. Idempotent."""
+        await self.endpoint.close()
+        await self._stop()
+
+    async def __aenter__(self) -> Self:
+        self.start()
         return self
 
     async def __aexit__(
@@ -92,8 +101,7 @@ class Node:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.endpoint.close()
-        await self._stop()
+        await self.close()
 
     async def abort(self) -> None:
         """Vanish at once, as if the process had been killed."""
@@ -140,6 +148,7 @@ class Node:
         try:
             async with asyncio.timeout(seconds):
                 result = await role(opened, *given, **public)
+            opened.finish()
         except BaseException as error:
             cause = opened.fail(_named(error, opened, seconds))
             await self._tell(opened, cause)

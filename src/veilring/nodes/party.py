@@ -14,7 +14,7 @@ __all__ = ("Parties", "Party", "Role", "broadcast")
 M = TypeVar("M", bound=Message)
 
 
-class Parties(tuple[str, ...]):
+class Parties(tuple[str, ...]):  # noqa: SLOT001 (CPython allows no slots on subtypes of tuple)
     """The participants of a run, in the order of the roster, with constant-time membership.
 
     A run with 10,000 parties has 10,000 sessions that all ask who belongs to it; they share one of
@@ -30,6 +30,7 @@ class Parties(tuple[str, ...]):
     _positions: dict[str, int]
 
     def __new__(cls, names: Iterable[str]) -> Self:
+        """Build the tuple and its index."""
         parties = super().__new__(cls, names)
         parties._positions = {name: position for position, name in enumerate(parties)}
         if len(parties._positions) != len(parties):

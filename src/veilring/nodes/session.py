@@ -181,6 +181,19 @@ class Session(Party):
                 self._wake(sender)
         return self.error
 
+    def finish(self) -> None:
+        """Hold what the role left unread against its sender: honest parties say only what is due.
+
+        Raises:
+            ProtocolViolation: If a peer sent something that no role asked for.
+            VeilringError: If the session has failed meanwhile.
+        """
+        self._check()
+        for sender, inbox in self._inboxes.items():
+            if inbox:
+                extra = f"sent {inbox[0][0].kind}, which was not due"
+                raise self.fail(ProtocolViolation(sender, extra))
+
     def waits(self) -> list[str]:
         """Say in sentences what this party is waiting for."""
         return [

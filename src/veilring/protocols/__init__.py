@@ -1,1 +1,5 @@
-""""""
+"""The protocol families, each a folder with the same rooms.
+
+`algorithm` is the mathematics, `messages` what crosses the wire, `roles` one coroutine a role,
+`leakage` what a view gives away, `cost` the closed forms.
+"""

@@ -1,0 +1,196 @@
+"""`Cluster`: the same parties in one process, over TLS, as processes, or on a simulated clock."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from veilring.errors import ClusterError, InputError, RunFailed
+from veilring.measure import Cost, View, join_transcripts, total_cost, transcript_hash
+from veilring.nodes.party import Parties
+from veilring.nodes.play import Job, Outcome
+from veilring.nodes.runtimes import RUNTIMES, Runtime
+from veilring.randomness import Streams
+
+__all__ = ("Cluster", "Run")
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Run(Generic[R]):
+    """What came of one run of a protocol.
+
+    Attributes:
+        results: What each party's role returned.
+        cost: Messages, bytes and rounds.
+        channels: SHA-256 of what passed each channel, by (sender, receiver).
+        views: All that each watched party saw.
+        seconds: From the first party's start to the last one's end, on the cluster's clock.
+    """
+
+    results: dict[str, R]
+    cost: Cost
+    channels: dict[tuple[str, str], str]
+    views: dict[str, View]
+    seconds: float
+
+    @property
+    def transcript(self) -> str:
+        """One hash over all channels: equal transcripts mean equal runs."""
+        return transcript_hash(self.channels)
+
+    @property
+    def result(self) -> R:
+        """The first party's result: where all parties learn the same, the result."""
+        return next(iter(self.results.values()))
+
+
+class Cluster:
+    """A set of parties that run protocols together, any number at once, until it is left.
+
+    ::
+
+        async with Cluster(5, own=inputs) as cluster:
+            run = await cluster.run(secure_sum, ring=ring, fixed=fixed, method=method)
+
+    Args:
+        parties: Their names, or how many: `party-0`, `party-1`, …
+        runtime: Where they live: `memory`, `tls`, `processes` or `simulated`, or a runtime of
+            `veilring.nodes.runtimes` that was made with options.
+        own: Each party's resident private data, in the same order. A role is given its party's.
+        seed: Makes every draw, and so every transcript, the same again. Without it all randomness
+            is cryptographic.
+
+    Raises:
+        InputError: If names repeat, there is not one item of data for each party, or no such
+            runtime.
+    """
+
+    def __init__(
+        self,
+        parties: int | Sequence[str],
+        *,
+        runtime: str | Runtime = "memory",
+        own: Sequence[object] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        names = [f"party-{n}" for n in range(parties)] if isinstance(parties, int) else parties
+        self.parties = Parties(names)
+        self._runtime = _runtime(runtime)
+        self._resident = self._by_party(own)
+        self._streams = Streams(seed)
+        self._runs = count()
+        self._started = False
+
+    def _by_party(self, own: Sequence[object] | None) -> dict[str, object]:
+        if own is None:
+            return {}
+        if len(own) != len(self.parties):
+            raise InputError("own", f"{len(own)} items", f"one for each of {len(self.parties)}")
+        return dict(zip(self.parties, own, strict=True))
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._runtime.start(self.parties, self._resident, self._streams)
+        except BaseException:
+            await self._runtime.stop()
+            raise
+        self._started = True
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._started = False
+        await self._runtime.stop()
+
+    async def run(
+        self,
+        role: Callable[..., Awaitable[R]],
+        *,
+        own: Sequence[object] | None = None,
+        only: Mapping[str, Mapping[str, object]] | None = None,
+        watch: Iterable[str] = (),
+        seconds: float | None = None,
+        **public: Any,  # noqa: ANN401 (a role's own parameters)
+    ) -> Run[R]:
+        """Run a protocol once among all parties.
+
+        Args:
+            role: The coroutine that each party plays: ``role(party, own, **public)``. Processes
+                import it, so there it must stand at the top of a module.
+            own: Each party's private input for this run, in place of its resident data.
+            only: Arguments that one party alone is given, by its name.
+            watch: The parties whose views are to be returned: what an adversary there would see.
+            seconds: The limit on the run; by default the runtime's.
+            **public: What every party's role is given by name.
+
+        Returns:
+            Every party's result, and what the run cost.
+
+        Raises:
+            RunFailed: If it failed at any party. There is no partial result.
+        """
+        if not self._started:
+            raise ClusterError("the cluster is not running: use it in `async with`")
+        jobs = self._jobs(role, own, only or {}, frozenset(watch), seconds, public)
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        outcomes = await self._runtime.play(jobs)
+        return _join(outcomes, clock() - started)
+
+    def _jobs(  # noqa: PLR0913, PLR0917 (what `run` was given)
+        self,
+        role: Callable[..., Awaitable[R]],
+        own: Sequence[object] | None,
+        only: Mapping[str, Mapping[str, object]],
+        watch: frozenset[str],
+        seconds: float | None,
+        public: Mapping[str, object],
+    ) -> dict[str, Job]:
+        for name in (*only, *watch):
+            if name not in self.parties:
+                raise InputError("party", name, f"one of {', '.join(self.parties)}")
+        session = self._streams.token("session", next(self._runs))
+        # Resident data stay where the party lives; only a run's own inputs travel with the job.
+        inputs = self._by_party(own)
+        limit = self._runtime.session_seconds if seconds is None else seconds
+        return {
+            name: Job(
+                role,
+                session,
+                (inputs[name],) if inputs else (),
+                {**public, **only.get(name, {})},
+                name in watch,
+                limit,
+            )
+            for name in self.parties
+        }
+
+
+def _runtime(runtime: str | Runtime) -> Runtime:
+    if isinstance(runtime, Runtime):
+        return runtime
+    if runtime not in RUNTIMES:
+        raise InputError("runtime", runtime, ", ".join(RUNTIMES))
+    return RUNTIMES[runtime]()
+
+
+def _join(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:
+    errors = {outcome.party: outcome.error for outcome in outcomes if outcome.error is not None}
+    if errors:
+        failed = RunFailed(errors)
+        raise failed from failed.root
+    return Run(
+        results={outcome.party: outcome.result for outcome in outcomes},
+        cost=total_cost(outcome.meter for outcome in outcomes if outcome.meter is not None),
+        channels=join_transcripts(outcome.channels for outcome in outcomes),
+        views={outcome.party: outcome.view for outcome in outcomes if outcome.view is not None},
+        seconds=seconds,
+    )

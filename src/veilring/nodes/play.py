@@ -1,0 +1,74 @@
+"""Playing one party's part in one run, with everything measured: the same on every runtime."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from veilring.measure import Meter, Transcript, View
+from veilring.nodes.node import SESSION_SECONDS, Node
+from veilring.nodes.party import Parties
+
+__all__ = ("Job", "Outcome", "play")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Job:
+    """What one party is asked to run.
+
+    Attributes:
+        role: The coroutine function that plays the part.
+        session: The public name of the run.
+        given: What the role gets after the party: the party's private input, if there is one.
+        public: What the role gets by name.
+        watched: Whether the party's view is kept.
+        seconds: The limit on the run, or none.
+    """
+
+    role: Callable[..., Awaitable[Any]]
+    session: bytes
+    given: tuple[object, ...] = ()
+    public: Mapping[str, object] = field(default_factory=dict)
+    watched: bool = False
+    seconds: float | None = SESSION_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a job at one party.
+
+    Attributes:
+        party: Whose outcome it is.
+        result: What the role returned, if it did.
+        error: What ended it otherwise.
+        meter: What the party sent.
+        channels: The hashes of the party's channels.
+        view: All that the party saw, if it was watched.
+    """
+
+    party: str
+    result: Any = None
+    error: BaseException | None = None
+    meter: Meter | None = None
+    channels: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    view: View | None = None
+
+
+async def play(node: Node, parties: Parties, job: Job) -> Outcome:
+    """Play a job at a node; whatever goes wrong is the outcome's error, never raised."""
+    meter, transcript = Meter(node.name), Transcript()
+    view = View(node.name) if job.watched else None
+    taps = (meter, transcript) if view is None else (meter, transcript, view)
+    result, failure = None, None
+    try:
+        result = await node.run(
+            job.role,
+            job.session,
+            parties,
+            *job.given,
+            taps=taps,
+            seconds=job.seconds,
+            **job.public,
+        )
+    except Exception as error:  # noqa: BLE001 (whatever a role raises is the outcome, and is raised again by the cluster)
+        failure = error
+    return Outcome(node.name, result, failure, meter, transcript.digests(), view)

@@ -1,0 +1,17 @@
+"""The four places where a cluster's parties can live."""
+
+from collections.abc import Callable
+
+from veilring.nodes.runtimes.base import Runtime
+from veilring.nodes.runtimes.processes import Processes
+from veilring.nodes.runtimes.tasks import Memory, Simulated, Tls
+
+__all__ = ("RUNTIMES", "Memory", "Processes", "Runtime", "Simulated", "Tls")
+
+RUNTIMES: dict[str, Callable[[], Runtime]] = {
+    "memory": Memory,
+    "tls": Tls,
+    "processes": Processes,
+    "simulated": Simulated,
+}
+"""By name, each with its default options."""

@@ -1,0 +1,194 @@
+"""One operating-system process a party, over mutual TLS on loopback."""
+
+import asyncio
+import logging
+import multiprocessing
+import signal
+import socket
+from collections.abc import Mapping
+from itertools import count
+from multiprocessing.process import BaseProcess
+from typing import Final
+
+from typing_extensions import override
+
+from veilring.errors import ClusterError, PeerLost
+from veilring.nodes.party import Parties
+from veilring.nodes.play import Job, Outcome
+from veilring.nodes.runtimes.base import Runtime
+from veilring.nodes.runtimes.control import Control
+from veilring.nodes.runtimes.local_roster import local_roster
+from veilring.nodes.runtimes.worker import Setup, Stop, work
+from veilring.randomness import Streams
+
+__all__ = ("PRELOADED", "START_SECONDS", "STOP_SECONDS", "Processes", "warm_up")
+
+# A process takes some 20 ms to fork and some 5 ms a peer to shake hands with; on a machine that is
+# swapping, much longer. Beyond this it will not come.
+START_SECONDS: Final = 60.0
+# A party that was told to stop says goodbye and ends at once; one that does not is killed.
+STOP_SECONDS: Final = 5.0
+# Importing NumPy and SciPy costs each process 0.3 s of CPU; a server that has done so once and is
+# forked for each party costs 2 ms. The names of modules are data here: nothing is imported upward.
+PRELOADED: Final = ("veilring.nodes.runtimes.worker", "veilring.protocols.ring")
+
+_log = logging.getLogger("veilring.cluster")
+
+
+def _context() -> multiprocessing.context.BaseContext:
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOADED))
+    return context
+
+
+def warm_up() -> None:
+    """Start what processes are forked from; call it early, and the first cluster starts faster."""
+    _context()
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        from multiprocessing import forkserver  # noqa: PLC0415 (does not exist on Windows)
+
+        forkserver.ensure_running()
+
+
+class _Worker:
+    """The launcher's side of one party's process."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._waiting: dict[int, asyncio.Future[Outcome]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._process: BaseProcess | None = None
+        self._control: Control | None = None
+        self.is_gone = False
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self, listener: socket.socket, setup: Setup) -> None:
+        """Start the process and wait until it is connected with all its peers."""
+        mine, theirs = socket.socketpair()
+        output, prints = socket.socketpair()
+        context = _context()
+        process = context.Process(  # type: ignore[attr-defined]  (every concrete context has it)
+            target=work, args=(theirs, listener, prints), name=self.name, daemon=True
+        )
+        self._process = process
+        await asyncio.to_thread(process.start)
+        for handed_over in (theirs, prints, listener):
+            handed_over.close()
+        self._tasks.append(asyncio.create_task(self._log_output(output)))
+        self._control = await Control.over(mine)
+        await self._control.send(setup)
+        try:
+            await self._control.receive()
+        except (EOFError, ConnectionError) as error:
+            raise ClusterError(f"{self.name} did not start; see its log") from error
+        self._tasks.append(asyncio.create_task(self._collect(self._control)))
+
+    async def play(self, number: int, job: Job) -> Outcome:
+        """Have the process play a job; if it dies first, that is the outcome's error."""
+        if self.is_gone or self._control is None:
+            return Outcome(self.name, error=PeerLost(self.name))
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        try:
+            await self._control.send((number, job))
+            return await future
+        except ConnectionError:
+            return Outcome(self.name, error=PeerLost(self.name))
+        finally:
+            self._waiting.pop(number, None)
+
+    async def _collect(self, control: Control) -> None:
+        try:
+            while True:
+                number, outcome = await control.receive()
+                if number in self._waiting:
+                    self._waiting[number].set_result(outcome)
+        except (EOFError, ConnectionError):
+            self.is_gone = True
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_result(Outcome(self.name, error=PeerLost(self.name)))
+
+    async def _log_output(self, output: socket.socket) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=output)
+        log = logging.getLogger(f"veilring.party.{self.name}")
+        try:
+            while line := await reader.readline():
+                log.info("%s", line.decode(errors="replace").rstrip())
+        finally:
+            writer.close()
+
+    async def stop(self) -> None:
+        """Ask the process to end, and end it if it does not."""
+        if self._control is not None and not self.is_gone:
+            try:
+                await self._control.send(Stop())
+            except ConnectionError:
+                self.is_gone = True
+        if self._process is not None and self._process.pid is not None:
+            await asyncio.to_thread(self._end, self._process)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._control is not None:
+            await self._control.close()
+
+    def _end(self, process: BaseProcess) -> None:
+        process.join(STOP_SECONDS)
+        if process.exitcode is None:
+            _log.warning("%s did not stop when asked and is killed", self.name)
+            process.kill()
+            process.join()
+        if process.exitcode not in {0, -signal.SIGTERM}:
+            _log.info("%s ended with exit code %s", self.name, process.exitcode)
+        process.close()
+
+
+class Processes(Runtime):
+    """One process a party, each given its own rows, its own key, and the roster; nothing else."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, _Worker] = {}
+        self._numbers = count()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The number of each party's process."""
+        return {name: w.pid for name, w in self._workers.items() if w.pid is not None}
+
+    @override
+    async def start(
+        self, parties: Parties, resident: Mapping[str, object], streams: Streams
+    ) -> None:
+        local = local_roster(parties)
+        self._workers = {name: _Worker(name) for name in parties}
+        try:
+            async with asyncio.timeout(START_SECONDS), asyncio.TaskGroup() as starting:
+                for name, worker in self._workers.items():
+                    own = (resident[name],) if name in resident else ()
+                    setup = Setup(local.identities[name], local.roster, parties, own, streams.seed)
+                    starting.create_task(worker.start(local.listeners[name], setup))
+        except* ClusterError as group:
+            raise group.exceptions[0] from None
+        except* TimeoutError:
+            raise ClusterError(f"not all processes were up after {START_SECONDS:g} s") from None
+        finally:
+            for listener in local.listeners.values():
+                listener.close()
+
+    @override
+    async def play(self, jobs: Mapping[str, Job]) -> list[Outcome]:
+        number = next(self._numbers)
+        return await asyncio.gather(
+            *(self._workers[name].play(number, job) for name, job in jobs.items())
+        )
+
+    @override
+    async def stop(self) -> None:
+        await asyncio.gather(*(worker.stop() for worker in self._workers.values()))

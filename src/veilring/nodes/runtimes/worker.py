@@ -1,0 +1,78 @@
+"""What runs in a party's own process: its node, and a launcher that tells it what to play."""
+
+import asyncio
+import os
+import signal
+import socket
+from dataclasses import dataclass, replace
+
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties
+from veilring.nodes.play import Job, Outcome, play
+from veilring.nodes.runtimes.control import Control
+from veilring.randomness import Streams
+from veilring.transport.identity import Identity, Roster
+from veilring.transport.tls import TlsEndpoint
+
+__all__ = ("Setup", "Stop", "work")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Setup:
+    """All that a party's process is given: its own key, its own data, and what is public."""
+
+    identity: Identity
+    roster: Roster
+    parties: Parties
+    resident: tuple[object, ...]
+    seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Asks a party's process to end."""
+
+
+def work(pipe: socket.socket, listener: socket.socket, output: socket.socket) -> None:
+    """Be one party until the launcher says stop or is gone: the body of the process.
+
+    Args:
+        pipe: The way to the launcher, which sends a `Setup` first.
+        listener: The party's listening socket.
+        output: Where all that this process prints goes.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches us too: the launcher ends us
+    for stream in (1, 2):
+        os.dup2(output.fileno(), stream)
+    output.close()
+    asyncio.run(_work(pipe, listener))
+
+
+async def _work(pipe: socket.socket, listener: socket.socket) -> None:
+    control = await Control.over(pipe)
+    try:
+        await _serve(control, listener)
+    except (EOFError, ConnectionError):
+        return  # the launcher is gone, and so are we
+    finally:
+        await control.close()
+
+
+async def _serve(control: Control, listener: socket.socket) -> None:
+    setup: Setup = await control.receive()
+    endpoint = await TlsEndpoint.start(setup.identity, setup.roster, listener=listener)
+    async with Node(endpoint, Streams(setup.seed)) as node, asyncio.TaskGroup() as playing:
+        await control.send(None)
+        while not isinstance(item := await control.receive(), Stop):
+            number, job = item
+            playing.create_task(_play(control, node, setup, number, job))
+
+
+async def _play(control: Control, node: Node, setup: Setup, number: int, job: Job) -> None:
+    given = job.given or setup.resident
+    outcome = await play(node, setup.parties, replace(job, given=given))
+    try:
+        await control.send((number, outcome))
+    except (TypeError, AttributeError, ValueError) as error:  # what pickle raises
+        reason = TypeError(f"the outcome cannot leave its process: {error}")
+        await control.send((number, Outcome(node.name, error=reason)))

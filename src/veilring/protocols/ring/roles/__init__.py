@@ -1,0 +1,15 @@
+"""The roles of the ring family: one coroutine each, over a `Party`."""
+
+from veilring.protocols.ring.roles.knn import KNNAnswer, KNNParameters, private_knn
+from veilring.protocols.ring.roles.sums import SumMethod, secure_sum, sum_rounds
+from veilring.protocols.ring.roles.topk import pp_topk
+
+__all__ = (
+    "KNNAnswer",
+    "KNNParameters",
+    "SumMethod",
+    "pp_topk",
+    "private_knn",
+    "secure_sum",
+    "sum_rounds",
+)

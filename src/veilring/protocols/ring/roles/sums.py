@@ -1,0 +1,175 @@
+"""Secure sums: nobody learns more than the total (Xiong, Chitti and Liu 2007, Algorithm 3).
+
+Three methods behind one coroutine. `ring` is the paper's: a masked running sum. `cycles` splits
+each input into random shares and sums each along its own edge-disjoint Hamiltonian cycle (Clifton
+et al. 2002). `shares` gives one share to every other party and publishes what each was given: two
+rounds, and n - 2 colluders learn nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError, ProtocolViolation
+from veilring.nodes.party import Party, broadcast
+from veilring.nodes.ring import PARTIES_MIN, Ring
+from veilring.protocols.ring.algorithm import FixedPoint, mask, split, walecki_cycles
+from veilring.protocols.ring.messages import SumPart, SumPartial, SumShare, SumTotal
+
+__all__ = ("SumMethod", "secure_sum", "sum_rounds")
+
+
+@dataclass(frozen=True, slots=True)
+class SumMethod:
+    """How a sum is computed.
+
+    Attributes:
+        name: `ring`, `cycles` or `shares`.
+        cycles: How many edge-disjoint cycles `cycles` uses: at least 2, and at most
+            `(n - 1) // 2` for n parties. The others leave it at 1.
+
+    Raises:
+        InputError: If the two do not fit.
+    """
+
+    name: Literal["ring", "cycles", "shares"] = "ring"
+    cycles: int = 1
+
+    def __post_init__(self) -> None:
+        if self.name not in {"ring", "cycles", "shares"}:
+            raise InputError("sum.name", self.name, "ring, cycles or shares")
+        if (self.name == "cycles") != (self.cycles > 1) or self.cycles < 1:
+            raise InputError("sum.cycles", self.cycles, "2 or more for cycles, 1 for the others")
+
+    def check(self, parties: int) -> None:
+        """Refuse a number of parties that the method cannot serve.
+
+        Raises:
+            InputError: If there are fewer than three, or too few for so many cycles.
+        """
+        if parties < PARTIES_MIN:
+            raise InputError("parties", parties, f"at least {PARTIES_MIN}")
+        most = (parties - 1) // 2
+        if self.cycles > most:
+            raise InputError("sum.cycles", self.cycles, f"at most {most} for {parties} parties")
+
+
+def sum_rounds(method: SumMethod, parties: int) -> int:
+    """Return how many communication rounds a sum takes."""
+    return 2 if method.name == "shares" else parties + 1
+
+
+async def secure_sum(
+    party: Party,
+    own: NDArray[np.float64],
+    *,
+    ring: Ring,
+    fixed: FixedPoint,
+    method: SumMethod,
+    first_round: int = 1,
+) -> NDArray[np.float64]:
+    """Add up one array of each party; nothing but the total is shown to anybody.
+
+    Args:
+        party: This participant.
+        own: Its summand, shape (runs, entries), finite and at most `fixed.limit` in size.
+        ring: The order, the same at all parties; `shares` does not use it.
+        fixed: How reals are written in Z_{2^64}.
+        method: How to sum.
+        first_round: The communication round in which the first message is sent.
+
+    Returns:
+        The total, shape (runs, entries), the same at all parties.
+
+    Raises:
+        InputError: If the summand could overflow the sum; nothing was sent then.
+        ProtocolViolation: If a peer sent an array of another shape or a part out of turn.
+    """
+    method.check(len(party.parties))
+    words = fixed.encode(own)
+    if method.name == "shares":
+        return fixed.decode(await _sum_by_shares(party, words, first_round))
+    cycles = _cycles(ring, method)
+    return fixed.decode(await _sum_along(party, words, cycles, first_round))
+
+
+def _cycles(ring: Ring, method: SumMethod) -> tuple[Ring, ...]:
+    """Return the cycles that the shares take, all with the same starter.
+
+    Walecki's cycles are taken over positions of the random ring, so that each is a random cycle.
+    """
+    if method.cycles == 1:
+        return (ring,)
+    chosen = walecki_cycles(len(ring))[: method.cycles]
+    return tuple(Ring([ring.order[position] for position in cycle]) for cycle in chosen)
+
+
+async def _sum_along(
+    party: Party, words: NDArray[np.uint64], cycles: tuple[Ring, ...], first_round: int
+) -> NDArray[np.uint64]:
+    shares = split(words, len(cycles), party.rng)
+    starter, n = cycles[0].starter, len(cycles[0])
+    if party.me == starter:
+        masks = mask(shares.shape, party.rng)
+        party.round(first_round)
+        for number, cycle in enumerate(cycles, start=1):
+            part = masks[number - 1] + shares[number - 1]
+            await party.send(cycle.successor(starter), SumPart(cycle=number, values=part))
+        parts = [
+            await _receive_part(party, cycle, number, words.shape)
+            for number, cycle in enumerate(cycles, start=1)
+        ]
+        total = np.sum(np.stack(parts) - masks, axis=0, dtype=np.uint64)
+        party.round(first_round + n)
+        await broadcast(party, SumTotal(values=total))
+        return total
+    # Serving the cycles in the order of this party's places keeps each message in its round.
+    for place, number in sorted((c.position(party.me), i) for i, c in enumerate(cycles, start=1)):
+        cycle = cycles[number - 1]
+        part = await _receive_part(party, cycle, number, words.shape)
+        party.round(first_round + place)
+        passed = SumPart(cycle=number, values=part + shares[number - 1])
+        await party.send(cycle.successor(party.me), passed)
+    total = (await party.receive(SumTotal, sender=starter)).values
+    _check_shape(total, starter, words.shape)
+    return total
+
+
+async def _receive_part(
+    party: Party, cycle: Ring, number: int, shape: tuple[int, ...]
+) -> NDArray[np.uint64]:
+    sender = cycle.predecessor(party.me)
+    part = await party.receive(SumPart, sender=sender)
+    if part.cycle != number:
+        raise ProtocolViolation(sender, f"sent cycle {part.cycle} where {number} was due")
+    _check_shape(part.values, sender, shape)
+    return part.values
+
+
+async def _sum_by_shares(
+    party: Party, words: NDArray[np.uint64], first_round: int
+) -> NDArray[np.uint64]:
+    shares = split(words, len(party.parties), party.rng)
+    party.round(first_round)
+    for share, peer in zip(shares[1:], party.peers, strict=True):
+        await party.send(peer, SumShare(values=share))
+    partial = shares[0]
+    for peer in party.peers:
+        given = (await party.receive(SumShare, sender=peer)).values
+        _check_shape(given, peer, words.shape)
+        partial = partial + given
+    party.round(first_round + 1)
+    await broadcast(party, SumPartial(values=partial))
+    total = partial
+    for peer in party.peers:
+        published = (await party.receive(SumPartial, sender=peer)).values
+        _check_shape(published, peer, words.shape)
+        total = total + published
+    return total
+
+
+def _check_shape(values: NDArray[np.uint64], sender: str, expected: tuple[int, ...]) -> None:
+    if values.shape != expected:
+        raise ProtocolViolation(sender, f"sent an array of {values.shape}, not {expected}")

@@ -1,0 +1,96 @@
+"""The ring member of PP-TopK (Xiong, Chitti and Liu 2007, Algorithm 2)."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import ProtocolViolation
+from veilring.nodes.party import Party, broadcast
+from veilring.nodes.ring import Ring
+from veilring.protocols.ring.algorithm import (
+    TopKParameters,
+    final_result,
+    highest_entry,
+    own_smallest,
+    require_in_range,
+    start_vector,
+    topk_step,
+)
+from veilring.protocols.ring.messages import TopKResult, TopKVector
+
+__all__ = ("pp_topk",)
+
+
+async def pp_topk(
+    party: Party,
+    own: NDArray[np.float64],
+    *,
+    ring: Ring,
+    parameters: TopKParameters,
+    first_round: int = 1,
+) -> NDArray[np.float64]:
+    """Find the k smallest values of the union of all parties' values.
+
+    Takes `len(ring) * parameters.rounds + 1` communication rounds and
+    `len(ring) * (parameters.rounds + 1) - 1` messages, whatever the number of runs.
+
+    Args:
+        party: This participant.
+        own: Its values, shape (runs, any number), in `[parameters.lower, parameters.upper]`.
+        ring: The order, the same at all parties.
+        parameters: Public.
+        first_round: The communication round in which the starter sends.
+
+    Returns:
+        The public result, shape (runs, k), ascending; padded with `upper` if the union is smaller.
+
+    Raises:
+        InputError: If a value is out of bounds; nothing was sent then.
+        ProtocolViolation: If the predecessor or the starter sent what no honest party sends.
+    """
+    require_in_range(own, parameters, "own")
+    V = own_smallest(own, parameters.k)
+    inserted = np.zeros(len(V), dtype=np.bool_)
+    G = start_vector(parameters, len(V))
+    position, n = ring.position(party.me), len(ring)
+    for number in range(1, parameters.rounds + 1):
+        hop = (number - 1) * n + position
+        if hop > 0:
+            G = await _receive_vector(party, ring, parameters, hop, len(V))
+        G, inserted = topk_step(G, V, inserted, number, parameters, party.rng)
+        party.round(first_round + hop)
+        await party.send(ring.successor(party.me), TopKVector(round=number, values=G))
+    last = n * parameters.rounds
+    if position == 0:
+        G = await _receive_vector(party, ring, parameters, last, len(V))
+        party.round(first_round + last)
+        await broadcast(party, TopKResult(values=G))
+    else:
+        G = (await party.receive(TopKResult, sender=ring.starter)).values
+        _check_values(G, ring.starter, parameters, last, len(V))
+    return final_result(G, parameters)
+
+
+async def _receive_vector(
+    party: Party, ring: Ring, parameters: TopKParameters, hop: int, runs: int
+) -> NDArray[np.float64]:
+    """Receive the vector that has made `hop` hops, and hold it against all that is public."""
+    sender = ring.predecessor(party.me)
+    message = await party.receive(TopKVector, sender=sender)
+    due = (hop - 1) // len(ring) + 1
+    if message.round != due:
+        raise ProtocolViolation(sender, f"sent round {message.round} where {due} was due")
+    _check_values(message.values, sender, parameters, hop, runs)
+    return message.values
+
+
+def _check_values(
+    values: NDArray[np.float64], sender: str, parameters: TopKParameters, hops: int, runs: int
+) -> None:
+    expected = runs, parameters.k
+    if values.shape != expected:
+        raise ProtocolViolation(sender, f"sent a vector of {values.shape}, not {expected}")
+    highest = highest_entry(parameters, hops)
+    if not np.all((values >= parameters.lower) & (values <= highest)):
+        raise ProtocolViolation(sender, "sent a vector outside the public bounds")
+    if not np.all(values[:, :-1] <= values[:, 1:]):
+        raise ProtocolViolation(sender, "sent a vector that is not ascending")
