@@ -72,7 +72,7 @@ class Memory(_Tasks):
 
 
 class Tls(_Tasks):
-    """All parties in this process, connected by mutual TLS over loopback, with keys of their own."""
+    """All parties in this process, each with a key of its own, over mutual TLS on loopback."""
 
     @override
     async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:

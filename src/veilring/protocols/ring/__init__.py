@@ -1,1 +1,39 @@
-""""""
+"""Private kNN among peers in a ring: PP-TopK, secure sums and PP-kNN.
+
+Source: Xiong, Chitti and Liu, "Mining multiple private databases using a kNN classifier", 2007.
+"""
+
+from veilring.protocols.ring.algorithm import (
+    FixedPoint,
+    TopKParameters,
+    exactness_bound,
+    pooled_knn,
+    rounds_for,
+)
+from veilring.protocols.ring.cost import Forecast, knn_cost, sum_cost, topk_cost
+from veilring.protocols.ring.roles import (
+    KNNAnswer,
+    KNNParameters,
+    SumMethod,
+    pp_topk,
+    private_knn,
+    secure_sum,
+)
+
+__all__ = (
+    "FixedPoint",
+    "Forecast",
+    "KNNAnswer",
+    "KNNParameters",
+    "SumMethod",
+    "TopKParameters",
+    "exactness_bound",
+    "knn_cost",
+    "pooled_knn",
+    "pp_topk",
+    "private_knn",
+    "rounds_for",
+    "secure_sum",
+    "sum_cost",
+    "topk_cost",
+)

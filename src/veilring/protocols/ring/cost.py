@@ -4,7 +4,7 @@ Messages and rounds are formulas. Bytes are exact too: the size of a message dep
 and on a few small numbers only, so one message of each kind is built and measured.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Forecast:
 
     rounds: int
     traffic: Traffic
-    setup: Traffic = Traffic()
+    setup: Traffic = field(default_factory=Traffic)
 
 
 def topk_cost(parties: int, runs: int, parameters: TopKParameters) -> Forecast:
