@@ -5,8 +5,10 @@ import logging
 import multiprocessing
 import signal
 import socket
+import sys
 from collections.abc import Mapping
 from itertools import count
+from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from typing import Final
 
@@ -35,20 +37,19 @@ PRELOADED: Final = ("veilring.nodes.runtimes.worker", "veilring.protocols.ring")
 _log = logging.getLogger("veilring.cluster")
 
 
-def _context() -> multiprocessing.context.BaseContext:
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(PRELOADED))
-    return context
+def _new_process(name: str, sockets: tuple[socket.socket, ...]) -> BaseProcess:
+    if sys.platform == "win32":
+        spawn = multiprocessing.get_context("spawn")
+        return spawn.Process(target=work, args=sockets, name=name, daemon=True)
+    fork = multiprocessing.get_context("forkserver")
+    fork.set_forkserver_preload(list(PRELOADED))
+    return fork.Process(target=work, args=sockets, name=name, daemon=True)
 
 
 def warm_up() -> None:
     """Start what processes are forked from; call it early, and the first cluster starts faster."""
-    _context()
-    if "forkserver" in multiprocessing.get_all_start_methods():
-        from multiprocessing import forkserver  # noqa: PLC0415 (does not exist on Windows)
-
+    if sys.platform != "win32":
+        multiprocessing.get_context("forkserver").set_forkserver_preload(list(PRELOADED))
         forkserver.ensure_running()
 
 
@@ -72,11 +73,7 @@ class _Worker:
         """Start the process and wait until it is connected with all its peers."""
         mine, theirs = socket.socketpair()
         output, prints = socket.socketpair()
-        context = _context()
-        process = context.Process(  # type: ignore[attr-defined]  (every concrete context has it)
-            target=work, args=(theirs, listener, prints), name=self.name, daemon=True
-        )
-        self._process = process
+        self._process = process = _new_process(self.name, (theirs, listener, prints))
         await asyncio.to_thread(process.start)
         for handed_over in (theirs, prints, listener):
             handed_over.close()
@@ -93,7 +90,7 @@ class _Worker:
         """Have the process play a job; if it dies first, that is the outcome's error."""
         if self.is_gone or self._control is None:
             return Outcome(self.name, error=PeerLost(self.name))
-        future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
             await self._control.send((number, job))

@@ -121,7 +121,7 @@ async def _sum_along(
             await _receive_part(party, cycle, number, words.shape)
             for number, cycle in enumerate(cycles, start=1)
         ]
-        total = np.sum(np.stack(parts) - masks, axis=0, dtype=np.uint64)
+        total = _add_up(np.stack(parts) - masks)
         party.round(first_round + n)
         await broadcast(party, SumTotal(values=total))
         return total
@@ -155,18 +155,22 @@ async def _sum_by_shares(
     party.round(first_round)
     for share, peer in zip(shares[1:], party.peers, strict=True):
         await party.send(peer, SumShare(values=share))
-    partial = shares[0]
+    given = [shares[0]]
     for peer in party.peers:
-        given = (await party.receive(SumShare, sender=peer)).values
-        _check_shape(given, peer, words.shape)
-        partial = partial + given
+        given.append((await party.receive(SumShare, sender=peer)).values)
+        _check_shape(given[-1], peer, words.shape)
+    partials = [_add_up(np.stack(given))]
     party.round(first_round + 1)
-    await broadcast(party, SumPartial(values=partial))
-    total = partial
+    await broadcast(party, SumPartial(values=partials[0]))
     for peer in party.peers:
-        published = (await party.receive(SumPartial, sender=peer)).values
-        _check_shape(published, peer, words.shape)
-        total = total + published
+        partials.append((await party.receive(SumPartial, sender=peer)).values)
+        _check_shape(partials[-1], peer, words.shape)
+    return _add_up(np.stack(partials))
+
+
+def _add_up(parts: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Add along the first axis, modulo 2^64."""
+    total: NDArray[np.uint64] = np.add.reduce(parts, axis=0)
     return total
 
 
