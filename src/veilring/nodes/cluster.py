@@ -145,7 +145,7 @@ class Cluster:
         outcomes = await self._runtime.play(jobs)
         return _join(outcomes, clock() - started)
 
-    def _jobs(  # noqa: PLR0913, PLR0917 (what `run` was given)
+    def _jobs(  # noqa: PLR0917 (what `run` was given)
         self,
         role: Callable[..., Awaitable[R]],
         own: Sequence[object] | None,

@@ -4,7 +4,8 @@ import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from veilring.transport.identity import Identity, Member, Roster, make_identity
+from veilring.transport.identity import Identity, make_identity
+from veilring.transport.roster import Member, Roster
 
 __all__ = ("LocalRoster", "local_roster")
 
@@ -31,7 +32,7 @@ def local_roster(parties: Sequence[str]) -> LocalRoster:
         Member.of(identities[name], host=_LOOPBACK, port=listeners[name].getsockname()[1])
         for name in parties
     ]
-    return LocalRoster(Roster(members), identities, listeners)
+    return LocalRoster(Roster(tuple(members)), identities, listeners)
 
 
 def _listener() -> socket.socket:

@@ -11,7 +11,8 @@ from veilring.nodes.party import Parties
 from veilring.nodes.play import Job, Outcome, play
 from veilring.nodes.runtimes.control import Control
 from veilring.randomness import Streams
-from veilring.transport.identity import Identity, Roster
+from veilring.transport.identity import Identity
+from veilring.transport.roster import Roster
 from veilring.transport.tls import TlsEndpoint
 
 __all__ = ("Setup", "Stop", "work")

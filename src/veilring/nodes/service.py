@@ -1,0 +1,130 @@
+"""A long-lived node: peers open sessions here, and each is answered by what the node offers."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from veilring.errors import InputError, TransportError, VeilringError
+from veilring.nodes.node import SESSION_SECONDS, Node
+from veilring.nodes.party import Parties, Party, broadcast
+from veilring.nodes.session import Abort, Open
+from veilring.transport.messages import encode
+
+__all__ = ("SESSIONS_PER_PEER_MAX", "Offer", "Service", "convening")
+
+# A peer that opens more sessions than this at once is broken or means harm; each costs us a task
+# and its arrays. A client that labels a large file keeps one or two open.
+SESSIONS_PER_PEER_MAX: Final = 16
+
+R = TypeVar("R")
+
+_log = logging.getLogger("veilring.service")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Something that a node does when a peer asks for it.
+
+    Attributes:
+        play: The role: ``await play(party, opener)``, where the opener is the peer that asked.
+        terms: SHA-256 of the public parameters; a peer that has others is refused.
+        may_open: Whether a peer may ask for it.
+        seconds: The limit on a session.
+    """
+
+    play: Callable[[Party, str], Awaitable[object]]
+    terms: bytes
+    may_open: Callable[[str], bool]
+    seconds: float = SESSION_SECONDS
+
+
+class Service:
+    """Answers the sessions that peers open at a node.
+
+    Args:
+        offers: What is offered, by name.
+    """
+
+    def __init__(self, offers: Mapping[str, Offer]) -> None:
+        self._offers = dict(offers)
+        self._node: Node | None = None
+        self._open: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def attach(self, node: Node) -> None:
+        """Say at which node the sessions are played; once, before the first of them."""
+        self._node = node
+
+    def opened(self, peer: str, session: bytes, request: Open) -> None:
+        """Join or refuse a session; this is the `Opener` of the node."""
+        reason = self._objection(peer, request)
+        task = self._refuse(peer, session, reason) if reason else self._join(peer, session, request)
+        running = asyncio.create_task(task, name=f"{request.service} for {peer}")
+        self._tasks.add(running)
+        running.add_done_callback(self._tasks.discard)
+
+    def _objection(self, peer: str, request: Open) -> str:
+        offer = self._offers.get(request.service)
+        if offer is None or not offer.may_open(peer):
+            return "NotOffered"
+        if offer.terms != request.terms:
+            return "OtherTerms"
+        if peer not in request.parties or len(set(request.parties)) != len(request.parties):
+            return "WrongParties"
+        if self._open[peer] >= SESSIONS_PER_PEER_MAX:
+            return "TooManySessions"
+        return ""
+
+    async def _join(self, peer: str, session: bytes, request: Open) -> None:
+        offer = self._offers[request.service]
+        self._open[peer] += 1
+        try:
+            parties = Parties(request.parties)
+            await self._at().run(offer.play, session, parties, peer, seconds=offer.seconds)
+        except VeilringError as error:
+            _log.warning("%s for %s failed: %s", request.service, peer, error)
+        except Exception:  # noqa: BLE001 (a bug in one session may not end the service)
+            _log.exception("%s for %s failed", request.service, peer)
+        finally:
+            self._open[peer] -= 1
+
+    async def _refuse(self, peer: str, session: bytes, reason: str) -> None:
+        _log.warning("refused a session to %s: %s", peer, reason)
+        node = self._at()
+        try:
+            await node.endpoint.send(peer, encode(session, Abort(reason=reason, culprit="")))
+        except TransportError:
+            _log.debug("%s is gone and needs no refusal", peer)
+
+    def _at(self) -> Node:
+        if self._node is None:
+            raise InputError("service", "not attached", "a node to play at")
+        return self._node
+
+    async def close(self) -> None:
+        """End the sessions that are open."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def convening(
+    role: Callable[..., Awaitable[R]], service: str, terms: bytes
+) -> Callable[..., Awaitable[R]]:
+    """Return the role of the party that opens a session: it asks all peers to join, then plays.
+
+    Args:
+        role: What this party plays once the peers were asked.
+        service: What the peers offer.
+        terms: SHA-256 of the public parameters.
+    """
+
+    async def convene(party: Party, *given: object, **public: object) -> R:
+        request = Open(service=service, parties=tuple(party.parties), terms=terms)
+        await broadcast(party, request)
+        return await role(party, *given, **public)
+
+    return convene

@@ -1,0 +1,126 @@
+"""The long-lived ring member and its client: what `veilring serve` and `veilring ask` play."""
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Annotated, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import ProtocolViolation
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties, Party
+from veilring.nodes.service import Offer, convening
+from veilring.protocols.ring.messages import Queries
+from veilring.protocols.ring.roles import KNNAnswer, KNNParameters, private_knn
+from veilring.protocols.rows import Rows
+from veilring.randomness import Streams
+from veilring.transport.messages import Array, Message
+
+__all__ = ("ASK", "JOIN", "Labels", "RingMember", "ask_ring", "terms_of")
+
+ASK: Final = "ring.ask"
+"""What a client asks of one member: the labels of a batch of queries."""
+JOIN: Final = "ring.private-knn"
+"""What that member asks of the others: to join the private kNN."""
+
+
+class Labels(Message, kind="ring.labels"):
+    """The labels of a batch of queries, shape (queries,), from a member to its client."""
+
+    labels: Annotated[NDArray[np.int64], Array("<i8", 1)]
+
+
+def terms_of(parameters: KNNParameters, schema: object = None) -> bytes:
+    """Return the SHA-256 of all that must be equal at parties that run together.
+
+    Args:
+        parameters: Public.
+        schema: How rows and queries are encoded, as plain data.
+    """
+    text = json.dumps({"parameters": asdict(parameters), "schema": schema}, sort_keys=True)
+    return hashlib.sha256(text.encode()).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class RingMember:
+    """What a party of a deployed ring offers.
+
+    Attributes:
+        node: Where it is reached.
+        rows: Its private rows.
+        parties: All members of the ring, in the order of the roster.
+        parameters: Public.
+        terms: As `terms_of` gives them.
+
+    Raises:
+        InputError: If the rows are of another schema.
+    """
+
+    node: Node
+    rows: Rows
+    parties: Parties
+    parameters: KNNParameters
+    terms: bytes
+
+    def __post_init__(self) -> None:
+        self.parameters.check_rows(self.rows)
+        self.parameters.sum.check(len(self.parties))
+
+    def offers(self) -> dict[str, Offer]:
+        """Return the two services: other members may have it join, and anybody may ask it."""
+        return {
+            JOIN: Offer(self._join, self.terms, lambda peer: peer in self.parties),
+            ASK: Offer(self._answer, self.terms, lambda _peer: True),
+        }
+
+    async def _join(self, party: Party, opener: str) -> None:
+        if party.parties != self.parties:
+            raise ProtocolViolation(opener, "asked for a ring of other parties")
+        await private_knn(party, self.rows, asker=opener, parameters=self.parameters)
+
+    async def _answer(self, party: Party, client: str) -> None:
+        queries = (await party.receive(Queries, sender=client)).features
+        answer = await self.ask(queries)
+        await party.send(client, Labels(labels=answer.labels))
+
+    async def ask(self, queries: NDArray[np.float64]) -> KNNAnswer:
+        """Label a batch of queries together with all other members.
+
+        Raises:
+            InputError: If the queries do not fit.
+            VeilringError: If the run failed.
+        """
+        self.parameters.check_queries(queries)
+        return await self.node.run(
+            convening(private_knn, JOIN, self.terms),
+            Streams().token("session"),
+            self.parties,
+            self.rows,
+            asker=self.node.name,
+            parameters=self.parameters,
+            queries=queries,
+        )
+
+
+def ask_ring(terms: bytes) -> Callable[..., Awaitable[NDArray[np.int64]]]:
+    """Return the client's role: ``await role(party, queries)`` gives the labels.
+
+    It is played in a session with one member of the ring, which it opens. The member learns the
+    queries, and so do all others; the client learns the labels.
+
+    Args:
+        terms: As `terms_of` gives them; a member that has others refuses.
+    """
+    return convening(_ask, ASK, terms)
+
+
+async def _ask(party: Party, queries: NDArray[np.float64]) -> NDArray[np.int64]:
+    (member,) = party.peers
+    await party.send(member, Queries(features=queries))
+    labels = (await party.receive(Labels, sender=member)).labels
+    if labels.shape != queries.shape[:1]:
+        raise ProtocolViolation(member, f"sent {len(labels)} labels for {len(queries)} queries")
+    return labels

@@ -1,0 +1,107 @@
+"""The pytest plugin: run a protocol on a cluster inside a test, and assert what it cost.
+
+::
+
+    def test_sum_costs_what_it_should(run_protocol):
+        run = run_protocol(my_role, 5, own=inputs)
+        assert_cost(run, messages=9, rounds=6)
+
+The fixture `run_protocol` runs the test once on each runtime that the ini option
+`veilring_runtimes` lists (default: `memory simulated`), with the same seed, so that one test says
+the same of tasks, of real processes over TLS, and of the simulated clock.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:  # a plugin is imported in every test run of its user: it has to be light
+    from veilring.measure import Cost
+    from veilring.nodes.cluster import Run
+
+__all__ = ("ProtocolRunner", "assert_cost", "run_protocol")
+
+R = TypeVar("R")
+_INI = "veilring_runtimes"
+_FIXTURE = "veilring_runtime"
+
+
+class ProtocolRunner(Protocol):
+    """The fixture `run_protocol`: `run_on` with the runtime filled in."""
+
+    def __call__(
+        self,
+        role: Callable[..., Awaitable[R]],
+        parties: int | Sequence[str],
+        *,
+        own: Sequence[object] | None = None,
+        only: Mapping[str, Mapping[str, object]] | None = None,
+        watch: Iterable[str] = (),
+        seed: int | None = 0,
+        **public: Any,  # noqa: ANN401 (a role's own parameters)
+    ) -> "Run[R]":
+        """Run a protocol once among fresh parties; see `veilring.nodes.Cluster`."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the ini option."""
+    parser.addini(
+        _INI, "where run_protocol runs a test", type="args", default=["memory", "simulated"]
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that asks for a runtime once on each of those that the ini option lists."""
+    if _FIXTURE in metafunc.fixturenames:
+        metafunc.parametrize(_FIXTURE, metafunc.config.getini(_INI))
+
+
+@pytest.fixture
+def run_protocol(veilring_runtime: str) -> ProtocolRunner:
+    """Run a protocol on a fresh cluster, once on each runtime."""
+
+    def run(
+        role: Callable[..., Awaitable[R]],
+        parties: int | Sequence[str],
+        *,
+        own: Sequence[object] | None = None,
+        only: Mapping[str, Mapping[str, object]] | None = None,
+        watch: Iterable[str] = (),
+        seed: int | None = 0,
+        **public: Any,  # noqa: ANN401 (a role's own parameters)
+    ) -> "Run[R]":
+        from veilring import simulation  # noqa: PLC0415 (light until it is used)
+        from veilring.nodes.cluster import Cluster  # noqa: PLC0415
+
+        async def main() -> "Run[R]":
+            cluster = Cluster(parties, runtime=veilring_runtime, own=own, seed=seed)
+            async with cluster:
+                return await cluster.run(role, only=only, watch=watch, **public)
+
+        return simulation.run(main()) if veilring_runtime == "simulated" else asyncio.run(main())
+
+    return run
+
+
+def assert_cost(
+    run: "Run[Any] | Cost",
+    *,
+    messages: int | None = None,
+    bytes: int | None = None,  # noqa: A002 (the word for it)
+    rounds: int | None = None,
+) -> None:
+    """Fail unless a run cost exactly this; what is left out is not asserted.
+
+    Args:
+        run: What `run_protocol` returned, or its cost.
+        messages: Messages of the protocol, without its set-up.
+        bytes: Bytes of their frames.
+        rounds: Communication rounds.
+    """
+    cost: Cost = getattr(run, "cost", run)
+    expected = {"messages": messages, "bytes": bytes, "rounds": rounds}
+    expected = {name: value for name, value in expected.items() if value is not None}
+    measured = {name: getattr(cost, name) for name in expected}
+    assert measured == expected, f"the run cost {measured}; by kind: {cost.by_kind}"  # noqa: S101 (this is how a test speaks)
