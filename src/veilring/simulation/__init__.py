@@ -2,10 +2,11 @@
 
 Names: `run`, `SimulatedLoop`, `running_environment`, `wait_event` (the clock); `Trace`,
 `TracedLoop` (comparing replays); `Link`, `LinkModel` and the laws of durations (links); `Topology`,
-`Routes` (which links there are).
+`Routes` (which links there are); `SimulatedNetwork`, `SimulatedEndpoint` (parties on them).
 """
 
 from veilring.simulation.clock import SimulatedLoop, running_environment, wait_event
+from veilring.simulation.endpoint import SimulatedEndpoint, SimulatedNetwork
 from veilring.simulation.laws import Constant, Exponential, Law, LogNormal, Normal, Uniform
 from veilring.simulation.links import Link, LinkModel
 from veilring.simulation.runner import run
@@ -21,7 +22,9 @@ __all__ = (
     "LogNormal",
     "Normal",
     "Routes",
+    "SimulatedEndpoint",
     "SimulatedLoop",
+    "SimulatedNetwork",
     "Topology",
     "Trace",
     "TracedLoop",

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from numpy.random import Generator
@@ -39,6 +39,23 @@ class Topology:
     def __init__(self, default: LinkModel = _INSTANT, graph: "nx.Graph[str] | None" = None) -> None:
         self._default = default
         self._graph: nx.DiGraph[str] | None = None if graph is None else _directed(graph, default)
+
+    def check_connects(self, names: Iterable[str]) -> None:
+        """Check that there is a way from each of these parties to each other.
+
+        Raises:
+            InputError: If one is not in the graph, or the graph falls into parts.
+        """
+        if self._graph is None:
+            return
+        import networkx as nx  # noqa: PLC0415  (it takes 0.3 s; most simulations need no graph)
+
+        parties = tuple(names)
+        for name in parties:
+            if name not in self._graph:
+                raise InputError("graph", f"without {name}", "each party as a node")
+        if parties and not nx.is_strongly_connected(self._graph):
+            raise InputError("graph", "one that falls into parts", "a way for each pair")
 
     def model(self, source: str, target: str) -> LinkModel:
         """Return what the direct link is like.

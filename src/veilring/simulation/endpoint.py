@@ -1,0 +1,200 @@
+"""Endpoints on simulated links: the contract of `transport.Endpoint`, on the simulated clock.
+
+A frame occupies its links for as many bytes as on a stream (its prefix and its body, without what
+TLS adds). Between each two parties at most `QUEUED_FRAMES_MAX` frames are under way or unread; news
+that there is room takes no time.
+"""
+
+import asyncio
+import functools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from simpy import Environment
+from simpy.events import Event
+from typing_extensions import override
+
+from veilring.errors import EndpointClosed, InputError, PeerLost
+from veilring.randomness import Streams
+from veilring.simulation.clock import running_environment
+from veilring.simulation.topology import Routes, Topology
+from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Endpoint
+from veilring.transport.frames import GOODBYE, check_frame, frame_size
+from veilring.transport.inbox import Inbox
+
+__all__ = ("SimulatedEndpoint", "SimulatedNetwork")
+
+
+class SimulatedNetwork:
+    """All endpoints of a set of parties on one simulated clock.
+
+    Args:
+        names: The parties, each named once.
+        streams: Where links draw latency and jitter from, each under `("link", source, target)`.
+        topology: Which links there are; by default one between every two parties that takes no
+            time.
+        environment: Where messages travel; that of the running loop if none is given.
+
+    Raises:
+        InputError: If a name occurs twice, or the topology has no way between two parties.
+        SimulationError: If no environment is given and the running loop, if any, is not simulated.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        streams: Streams,
+        *,
+        topology: Topology | None = None,
+        environment: Environment | None = None,
+    ) -> None:
+        self.names = tuple(names)
+        if len(set(self.names)) != len(self.names):
+            raise InputError("names", "a list with repetitions", "each party once")
+        topology = Topology() if topology is None else topology
+        topology.check_connects(self.names)
+        environment = running_environment() if environment is None else environment
+        self.routes = Routes(environment, topology, streams.generator)
+        self._endpoints = {name: SimulatedEndpoint(name, self) for name in self.names}
+
+    def endpoint(self, name: str) -> "SimulatedEndpoint":
+        """Return the endpoint of a party; always the same one.
+
+        Raises:
+            InputError: If there is no such party.
+        """
+        if name not in self._endpoints:
+            raise InputError("name", name, "a party of this network")
+        return self._endpoints[name]
+
+    def crash(self, name: str) -> None:
+        """End a party as if its process had been killed.
+
+        What it sent before still arrives; then, on the same links, the news of its loss.
+
+        Raises:
+            InputError: If there is no such party.
+        """
+        self.endpoint(name).abort()
+
+    def shut_down(self) -> None:
+        """End all endpoints at once, without goodbyes: no party is left to hear them."""
+        for endpoint in self._endpoints.values():
+            endpoint.inbox.close()
+
+    def waits(self) -> Iterator[str]:
+        """Say what each party waits for, if anything: made for `SimulatedLoop.describe_waits`."""
+        for endpoint in self._endpoints.values():
+            yield from endpoint.waits()
+
+    def open_endpoints(self) -> Iterator["SimulatedEndpoint"]:
+        """Return the endpoints that are neither closed nor crashed."""
+        return (endpoint for endpoint in self._endpoints.values() if not endpoint.inbox.closed)
+
+
+class SimulatedEndpoint(Endpoint):
+    """A party's endpoint in a `SimulatedNetwork`."""
+
+    def __init__(self, name: str, network: SimulatedNetwork) -> None:
+        self.name = name
+        self.inbox = Inbox(name, lambda: None)
+        self._network = network
+        self._gone: dict[str, PeerLost] = {}
+        self._window: Counter[str] = Counter()  # frames by sender, under way to us or unread
+        self._blocked: dict[str, asyncio.Event] = {}  # our own sends that wait, by receiver
+        self._receives = False
+        self._sends: Counter[str] = Counter()  # how many of our sends wait, by receiver
+
+    @property
+    @override
+    def peers(self) -> tuple[str, ...]:
+        return tuple(name for name in self._network.names if name != self.name)
+
+    @override
+    async def send(self, to: str, frame: bytes) -> None:
+        if to == self.name:
+            raise InputError("to", to, "another party of this network")
+        receiver = self._network.endpoint(to)
+        check_frame(frame)
+        self._check_open(to)
+        while receiver.has_no_room_for(self.name):
+            await self._room(to)
+            self._check_open(to)
+        receiver.expect(self.name, bytes(frame))
+
+    async def _room(self, to: str) -> None:
+        self._sends[to] += 1
+        try:
+            await self._blocked.setdefault(to, asyncio.Event()).wait()
+        finally:
+            self._sends[to] -= 1
+
+    def _check_open(self, to: str) -> None:
+        if self.inbox.closed:
+            raise EndpointClosed(f"the endpoint of {self.name} is closed")
+        if to in self._gone:
+            raise PeerLost(to, orderly=self._gone[to].orderly)
+
+    def has_no_room_for(self, sender: str) -> bool:
+        """Whether a sender has to wait."""
+        return self._window[sender] >= QUEUED_FRAMES_MAX
+
+    def expect(self, sender: str, frame: bytes) -> None:
+        """Let a frame travel to us."""
+        self._window[sender] += 1
+        arrival = self._travel(sender, frame_size(frame))
+        arrival.callbacks.append(lambda _: self.inbox.put((sender, frame)))
+
+    def expect_loss(self, loss: PeerLost) -> None:
+        """Let the news that a peer is gone travel to us, behind all that it sent."""
+        arrival = self._travel(loss.peer, len(GOODBYE) if loss.orderly else 0)
+        arrival.callbacks.append(functools.partial(self._lose, loss))
+
+    def _travel(self, sender: str, size_bytes: int) -> Event:
+        return self._network.routes.send(sender, self.name, size_bytes)
+
+    def _lose(self, loss: PeerLost, _arrival: Event) -> None:
+        self._gone[loss.peer] = loss
+        self.inbox.put(loss)
+        self.unblock(loss.peer)
+
+    def unblock(self, receiver: str) -> None:
+        """Let sends that wait for a receiver look again."""
+        if (blocked := self._blocked.pop(receiver, None)) is not None:
+            blocked.set()
+
+    @override
+    async def receive(self) -> tuple[str, bytes]:
+        self._receives = True
+        try:
+            sender, frame = await self.inbox.get()
+        finally:
+            self._receives = False
+        self._window[sender] -= 1
+        self._network.endpoint(sender).unblock(self.name)
+        return sender, frame
+
+    def waits(self) -> Iterator[str]:
+        """Say what this party waits for, if anything."""
+        if self._receives and not self.inbox.closed:
+            yield f"{self.name} waits for a frame from anyone"
+        for receiver, count in self._sends.items():
+            if count:
+                yield f"{self.name} waits for {receiver} to read"
+
+    @override
+    async def close(self) -> None:
+        self._end(orderly=True)
+
+    @override
+    def abort(self) -> None:
+        self._end(orderly=False)
+
+    def _end(self, *, orderly: bool) -> None:
+        if self.inbox.closed:
+            return
+        self.inbox.close()
+        for receiver in tuple(self._blocked):
+            self.unblock(receiver)
+        for endpoint in self._network.open_endpoints():
+            endpoint.expect_loss(PeerLost(self.name, orderly=orderly))

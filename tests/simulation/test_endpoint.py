@@ -1,0 +1,243 @@
+"""Endpoints on simulated links."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import networkx as nx
+import pytest
+
+from veilring.errors import Deadlock, EndpointClosed, FrameError, InputError, PeerLost
+from veilring.randomness import Streams
+from veilring.simulation import (
+    Constant,
+    Exponential,
+    LinkModel,
+    SimulatedLoop,
+    SimulatedNetwork,
+    Topology,
+    Trace,
+    run,
+)
+from veilring.transport.endpoint import QUEUED_FRAMES_MAX
+from veilring.transport.frames import frame_size
+
+SECOND = Topology(LinkModel(Constant(1)))
+
+
+def simulate(
+    body: Callable[[SimulatedNetwork], Coroutine[Any, Any, None]],
+    topology: Topology = SECOND,
+    trace: Trace | None = None,
+) -> None:
+    """Run a test's body on a network of three parties."""
+
+    async def main() -> None:
+        await body(SimulatedNetwork(("alice", "bob", "carol"), Streams(1), topology=topology))
+
+    run(main(), trace=trace)
+
+
+def now() -> float:
+    """Return the simulated time."""
+    return asyncio.get_running_loop().time()
+
+
+def test_frame_takes_latency_and_bandwidth() -> None:
+    """A frame arrives from its sender after its bytes on a stream and the latency."""
+
+    async def body(network: SimulatedNetwork) -> None:
+        alice, bob = network.endpoint("alice"), network.endpoint("bob")
+        await alice.send("bob", b"hello")
+        assert await bob.receive() == ("alice", b"hello")
+        assert now() == frame_size(b"hello") / 10 + 1
+
+    simulate(body, Topology(LinkModel(Constant(1), bandwidth_bytes_per_second=10)))
+
+
+def test_frames_arrive_once_and_in_order_whatever_the_jitter() -> None:
+    """Frames of one sender keep their order; more than the window of them need backpressure."""
+    count = 3 * QUEUED_FRAMES_MAX
+
+    async def body(network: SimulatedNetwork) -> None:
+        async def send() -> None:
+            for index in range(count):
+                await network.endpoint("alice").send("bob", b"%d" % index)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(send())
+            for index in range(count):
+                assert await network.endpoint("bob").receive() == ("alice", b"%d" % index)
+
+    simulate(body, Topology(LinkModel(Exponential(1), Exponential(2))))
+
+
+def test_send_waits_for_a_receiver_that_does_not_read() -> None:
+    """A full window holds a sender back, towards that receiver only, until a frame is read."""
+
+    async def body(network: SimulatedNetwork) -> None:
+        alice, bob = network.endpoint("alice"), network.endpoint("bob")
+        for _ in range(QUEUED_FRAMES_MAX):
+            await alice.send("bob", b"frame")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1_000):
+                await alice.send("bob", b"too many")
+        assert not list(alice.waits())
+        await alice.send("carol", b"frame")
+        waiting = [asyncio.create_task(alice.send("bob", b"%d" % index)) for index in range(2)]
+        await asyncio.sleep(1)
+        assert list(network.waits()) == ["alice waits for bob to read"]
+        frames = [(await bob.receive())[1] for _ in range(QUEUED_FRAMES_MAX + 2)]
+        assert frames[-2:] == [b"0", b"1"]
+        assert b"too many" not in frames
+        assert all(task.done() for task in waiting)
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+def test_loss_arrives_behind_what_was_sent(orderly: bool) -> None:  # noqa: FBT001  (a parameter of the test)
+    """Frames under way arrive; then each peer learns of the loss once, and cannot send any more."""
+
+    async def body(network: SimulatedNetwork) -> None:
+        alice, bob = network.endpoint("alice"), network.endpoint("bob")
+        await alice.send("bob", b"last")
+        if orderly:
+            await alice.close()
+        else:
+            network.crash("alice")
+        await bob.send("alice", b"into the void")
+        assert await bob.receive() == ("alice", b"last")
+        for peer in ("bob", "carol"):
+            endpoint = network.endpoint(peer)
+            with pytest.raises(PeerLost) as caught:
+                await endpoint.receive()
+            assert (caught.value.peer, caught.value.orderly, now()) == ("alice", orderly, 1)
+            with pytest.raises(PeerLost):
+                await endpoint.send("alice", b"frame")
+        await network.endpoint("carol").send("bob", b"still here")
+        assert await bob.receive() == ("carol", b"still here")
+
+    simulate(body)
+
+
+def test_send_that_waits_learns_of_the_loss() -> None:
+    """A sender that is held back by a receiver that crashes gets `PeerLost`."""
+
+    async def body(network: SimulatedNetwork) -> None:
+        alice = network.endpoint("alice")
+        for _ in range(QUEUED_FRAMES_MAX):
+            await alice.send("bob", b"frame")
+        asyncio.get_running_loop().call_later(5, network.crash, "bob")
+        with pytest.raises(PeerLost, match="bob"):
+            await alice.send("bob", b"frame")
+        assert now() == 6
+
+    simulate(body)
+
+
+def test_close_wakes_and_may_be_called_twice() -> None:
+    """Closing wakes one's own receive and sends; all later use is refused."""
+
+    async def body(network: SimulatedNetwork) -> None:
+        alice = network.endpoint("alice")
+        for _ in range(QUEUED_FRAMES_MAX):
+            await alice.send("bob", b"frame")
+        waiting = [
+            asyncio.create_task(alice.receive()),
+            asyncio.create_task(alice.send("bob", b"frame")),
+        ]
+        await asyncio.sleep(1)
+        await alice.close()
+        await alice.close()
+        alice.abort()
+        for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(outcome, EndpointClosed)
+        with pytest.raises(EndpointClosed):
+            await alice.send("bob", b"frame")
+
+    simulate(body)
+
+
+def test_bad_sends_are_refused_and_send_nothing() -> None:
+    """Unknown receivers, oneself and impossible frames are refused."""
+
+    async def body(network: SimulatedNetwork) -> None:
+        alice = network.endpoint("alice")
+        assert alice.peers == ("bob", "carol")
+        for receiver in ("alice", "stranger"):
+            with pytest.raises(InputError):
+                await alice.send(receiver, b"frame")
+        with pytest.raises(FrameError):
+            await alice.send("bob", b"")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(100):
+                await network.endpoint("bob").receive()
+
+    simulate(body)
+
+
+def test_deadlock_names_the_parties() -> None:
+    """Two parties that each wait for the other are named in the error."""
+
+    async def body(network: SimulatedNetwork) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        loop.describe_waits(network.waits)
+        await asyncio.gather(*(network.endpoint(name).receive() for name in ("alice", "bob")))
+
+    with pytest.raises(Deadlock) as caught:
+        simulate(body)
+    assert caught.value.waits == tuple(
+        f"{name} waits for a frame from anyone" for name in ("alice", "bob")
+    )
+
+
+def test_shut_down_ends_all_without_goodbyes() -> None:
+    """A network that ends as a whole sends nothing and wakes everyone."""
+
+    async def body(network: SimulatedNetwork) -> None:
+        receiving = asyncio.create_task(network.endpoint("alice").receive())
+        await asyncio.sleep(1)
+        network.shut_down()
+        with pytest.raises(EndpointClosed):
+            await receiving
+        assert now() == 1
+
+    simulate(body)
+
+
+def test_names_and_ways_are_checked() -> None:
+    """Repeated names, and a topology that does not connect the parties, are refused at once."""
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_nodes_from(["alice", "bob"])
+
+    async def body(_network: SimulatedNetwork) -> None:
+        with pytest.raises(InputError, match="names"):
+            SimulatedNetwork(("alice", "alice"), Streams(1))
+        with pytest.raises(InputError, match="falls into parts"):
+            SimulatedNetwork(("alice", "bob"), Streams(1), topology=Topology(graph=graph))
+
+    simulate(body)
+
+
+def test_equal_seeds_give_equal_traces() -> None:
+    """A network with random links replays to the bit."""
+
+    def digest() -> str:
+        trace = Trace()
+
+        async def body(network: SimulatedNetwork) -> None:
+            for index in range(10):
+                for name in network.names:
+                    endpoint = network.endpoint(name)
+                    for peer in endpoint.peers:
+                        await endpoint.send(peer, bytes(index + 1))
+            for _ in range(20):
+                sender, frame = await network.endpoint("alice").receive()
+                trace.record(now(), f"{sender} {len(frame)}")
+
+        simulate(body, Topology(LinkModel(Exponential(1), Exponential(2), 1e3)), trace)
+        return trace.digest
+
+    assert digest() == digest()

@@ -1,0 +1,85 @@
+"""Single links."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.random import Generator
+from simpy import Environment
+from simpy.events import Event
+
+from veilring.errors import InputError
+from veilring.simulation import Constant, Exponential, Link, LinkModel, Uniform
+
+SENDS = st.lists(st.tuples(st.floats(0, 10), st.integers(0, 10_000)), max_size=30)
+
+
+def fixed() -> Generator:
+    """Return the same stream each time."""
+    return np.random.default_rng(1)
+
+
+def arrivals(model: LinkModel, sends: list[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Send messages, each so long after the one before; return `(instant, index)` of arrivals."""
+    environment = Environment()
+    link = Link(environment, model, fixed)
+    arrived: list[tuple[float, int]] = []
+
+    def note(event: Event) -> None:
+        index: Any = event.value
+        arrived.append((environment.now, index))
+
+    for index, (pause, size) in enumerate(sends):
+        environment.run(environment.timeout(pause))
+        link.send(size, index).callbacks.append(note)
+    environment.run()
+    return arrived
+
+
+@given(SENDS)
+def test_constant_law_has_a_closed_form(sends: list[tuple[float, int]]) -> None:
+    """With constant latency each arrival is its departure's end plus the latency, to the bit."""
+    expected, clock, free = [], 0.0, -math.inf
+    for index, (pause, size) in enumerate(sends):
+        clock += pause
+        free = max(clock, free) + size / 1e4
+        expected.append((free + 0.05, index))
+    model = LinkModel(latency=Constant(0.05), bandwidth_bytes_per_second=1e4)
+    assert arrivals(model, sends) == expected
+
+
+@given(SENDS, st.sampled_from([math.inf, 1e3, 1e6]), st.floats(0, 10))
+def test_messages_stay_in_order(
+    sends: list[tuple[float, int]], bandwidth: float, mean_seconds: float
+) -> None:
+    """Whatever the jitter, each message arrives once, none before the one sent before it."""
+    model = LinkModel(Uniform(0, 1), Exponential(mean_seconds), bandwidth)
+    arrived = arrivals(model, sends)
+    assert [index for _, index in arrived] == list(range(len(sends)))
+    assert arrived == sorted(arrived)
+
+
+def test_jitter_is_added_to_latency() -> None:
+    """A message takes both delays and the time to send its bytes."""
+    model = LinkModel(Constant(0.5), Constant(0.25), 100)
+    assert arrivals(model, [(0, 25)]) == [(1.0, 0)]
+    assert model.expected_seconds == 0.75
+
+
+@pytest.mark.parametrize("bandwidth", [0, -1, math.nan])
+def test_link_needs_a_bandwidth(bandwidth: float) -> None:
+    """A bandwidth at or below 0 is refused."""
+    with pytest.raises(InputError, match="bandwidth_bytes_per_second"):
+        LinkModel(bandwidth_bytes_per_second=bandwidth)
+
+
+def test_negative_size_is_refused() -> None:
+    """A message cannot have fewer than 0 bytes, and the refusal leaves the link as it was."""
+    environment = Environment()
+    link = Link(environment, LinkModel(), fixed)
+    with pytest.raises(InputError, match="size_bytes"):
+        link.send(-1)
+    assert environment.peek() == math.inf

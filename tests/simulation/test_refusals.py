@@ -1,0 +1,100 @@
+"""What a simulated loop refuses."""
+
+import asyncio
+import socket
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from veilring.errors import SimulationError
+from veilring.simulation import run
+from veilring.simulation.refusals import REFUSED
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_method_is_refused_by_name(name: str) -> None:
+    """Each method that would reach the real world says what was tried and what to do instead."""
+
+    async def main() -> None:
+        getattr(asyncio.get_running_loop(), name)()
+
+    with pytest.raises(SimulationError, match=rf"loop\.{name} would leave .*; \w+"):
+        run(main())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: asyncio.open_connection("localhost", 1),
+        lambda: asyncio.start_server(lambda _reader, _writer: None, "localhost", 0),
+        lambda: asyncio.to_thread(print),
+        lambda: asyncio.create_subprocess_exec(sys.executable),
+        lambda: asyncio.create_subprocess_shell("true"),
+    ],
+)
+def test_convenience_of_asyncio_is_refused(call: Callable[[], "asyncio.Future[object]"]) -> None:
+    """Calls of asyncio that lead to the real world end in the same refusals, without a warning."""
+
+    async def main() -> None:
+        await call()
+
+    with pytest.raises(SimulationError, match="would leave the simulated clock"):
+        run(main())
+
+
+def test_every_method_of_the_loop_is_judged() -> None:
+    """No public coroutine of an event loop that does I/O is left out of the table."""
+    harmless = {"shutdown_asyncgens", "shutdown_default_executor"}
+    loop_methods = vars(asyncio.AbstractEventLoop)
+    coroutines = {name for name in loop_methods if asyncio.iscoroutinefunction(loop_methods[name])}
+    assert coroutines - harmless <= set(REFUSED)
+
+
+def test_another_thread_is_refused() -> None:
+    """Another thread cannot wake the loop: when it does so cannot be replayed."""
+    errors: list[BaseException] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def poke() -> None:
+            try:
+                loop.call_soon_threadsafe(lambda: None)
+            except SimulationError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=poke)
+        thread.start()
+        thread.join()
+
+    run(main())
+    assert "another thread" in str(errors[0])
+
+
+def test_transport_over_a_socket_is_refused() -> None:
+    """The selector takes no file but asyncio's own, however one gets at it."""
+    first, second = socket.socketpair()
+    with first, second:
+
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            asyncio.SelectorEventLoop.add_reader(loop, first, print)  # type: ignore[arg-type]  # past the refusal, on purpose
+
+        with pytest.raises(SimulationError, match="watching a file or socket"):
+            run(main())
+
+
+def test_as_completed_over_bare_coroutines_is_refused() -> None:
+    """as_completed starts coroutines in the order of their addresses, and so must get tasks."""
+    coroutines = [asyncio.sleep(1), asyncio.sleep(2)]
+
+    async def main() -> None:
+        for _ in asyncio.as_completed(coroutines):
+            pass
+
+    with pytest.raises(SimulationError, match="give it tasks"):
+        run(main())
+    for coroutine in coroutines:
+        coroutine.close()

@@ -1,0 +1,170 @@
+"""Which links there are, and the ways over them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import networkx as nx
+import pytest
+from simpy import Environment
+
+from veilring.errors import InputError
+from veilring.randomness import Streams
+from veilring.simulation import Constant, Exponential, LinkModel, Routes, Topology, Uniform
+
+
+def arrival(topology: Topology, source: str, target: str, size_bytes: int = 0) -> float:
+    """Return when a message sent at 0 s arrives."""
+    environment = Environment()
+    routes = Routes(environment, topology, Streams(1).generator)
+    event = routes.send(source, target, size_bytes, "message")
+    assert environment.run(event) == "message"
+    return float(environment.now)
+
+
+def draws(names: list[str]) -> dict[str, float]:
+    """Return when a message from `a` arrives at each of these parties."""
+    environment = Environment()
+    routes = Routes(environment, Topology(LinkModel(Exponential(1))), Streams(1).generator)
+    found: dict[str, float] = {}
+    for name in names:
+        event = routes.send("a", name, 0, name)
+        event.callbacks.append(lambda event: found.update({event.value: environment.now}))
+    environment.run()
+    return found
+
+
+def test_default_holds_for_every_pair() -> None:
+    """Without a graph each pair has its own link of the same kind."""
+    topology = Topology(LinkModel(Constant(0.5), bandwidth_bytes_per_second=100))
+    assert arrival(topology, "a", "b", 50) == arrival(topology, "x", "y", 50) == 1
+    assert topology.path("a", "b") == ("a", "b")
+
+
+def test_other_links_do_not_change_a_links_draws() -> None:
+    """A link draws from its own stream: what it draws does not depend on which others exist."""
+    few, many = draws(["b", "c"]), draws(["z", "c", "y", "b", "x"])
+    assert few == {name: many[name] for name in few}
+    assert len(set(many.values())) == 5
+
+
+def test_ten_thousand_parties_cost_only_the_links_that_are_used() -> None:
+    """Links are made when first used, so that a large population is possible."""
+    environment = Environment()
+    routes = Routes(environment, Topology(LinkModel(Constant(1))), Streams(1).generator)
+    for index in range(10_000):
+        routes.send(f"party {index}", f"party {(index + 1) % 10_000}", 10)
+    environment.run()
+    assert environment.now == 1
+
+
+def test_undirected_edge_is_a_link_each_way() -> None:
+    """The two directions are alike and do not share bandwidth."""
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_edge("a", "b", latency_seconds=1, bandwidth_bytes_per_second=10)
+    topology = Topology(graph=graph)
+    environment = Environment()
+    routes = Routes(environment, topology, Streams(1).generator)
+    for pair in (("a", "b"), ("b", "a")):
+        routes.send(*pair, 10)
+    environment.run()
+    assert environment.now == 2
+
+
+def test_directed_edge_is_a_link_one_way() -> None:
+    """The other direction takes the way round."""
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    nx.add_cycle(graph, ["a", "b", "c"], latency_seconds=1)
+    topology = Topology(graph=graph)
+    assert arrival(topology, "a", "b") == 1
+    assert topology.path("b", "a") == ("b", "c", "a")
+    assert arrival(topology, "b", "a") == 2
+
+
+def test_way_is_the_fastest_and_stores_and_forwards() -> None:
+    """Without a link a message takes the way of least latency, and each link's time in turn."""
+    graph: nx.Graph[str] = nx.Graph()
+    nx.add_path(graph, ["a", "slow", "d"], latency_seconds=5)
+    nx.add_path(graph, ["a", "b", "c", "d"], latency_seconds=1, bandwidth_bytes_per_second=10)
+    topology = Topology(graph=graph)
+    assert topology.path("a", "d") == ("a", "b", "c", "d")
+    assert arrival(topology, "a", "d") == 3
+    assert arrival(topology, "a", "d", 10) == 6
+
+
+def test_edge_is_used_even_if_a_detour_is_faster() -> None:
+    """Neighbours talk directly."""
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_edge("a", "b", latency_seconds=5)
+    nx.add_path(graph, ["a", "c", "b"], latency_seconds=1)
+    assert arrival(Topology(graph=graph), "a", "b") == 5
+
+
+def test_routed_messages_share_links_in_order() -> None:
+    """Messages of different parties over one link queue for its bandwidth and stay in order."""
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_edges_from([("a", "hub"), ("b", "hub")])
+    graph.add_edge("hub", "c", bandwidth_bytes_per_second=1, jitter=Exponential(3))
+    environment = Environment()
+    routes = Routes(environment, Topology(graph=graph), Streams(1).generator)
+    arrived: list[tuple[str, int]] = []
+    for index in range(20):
+        for source in "ab":
+            event = routes.send(source, "c", 1, (source, index))
+            event.callbacks.append(lambda event: arrived.append(event.value))
+    environment.run()
+    assert environment.now >= 40
+    assert arrived == [(source, index) for index in range(20) for source in "ab"]
+
+
+def test_edge_attributes_override_the_default() -> None:
+    """An edge is like the default but for its attributes; jitter in seconds is uniform from 0."""
+    default = LinkModel(Constant(3), Constant(4), 5)
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_edge("a", "b")
+    graph.add_edge("b", "c", latency=Uniform(1, 2), jitter_seconds=3, weight="ignored")
+    topology = Topology(default, graph)
+    assert topology.model("a", "b") == default
+    assert topology.model("c", "b") == LinkModel(Uniform(1, 2), Uniform(0, 3), 5)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "field"),
+    [
+        ({"latency_seconds": -1}, "edges[a, b].seconds"),
+        ({"latency_seconds": "1"}, "edges[a, b].latency_seconds"),
+        ({"latency": 1}, "edges[a, b].latency"),
+        ({"latency": Constant(1), "latency_seconds": 1}, "edges[a, b].latency_seconds"),
+        ({"jitter_seconds": float("nan")}, "edges[a, b].jitter_seconds"),
+        ({"bandwidth_bytes_per_second": 0}, "edges[a, b].bandwidth_bytes_per_second"),
+        ({"bandwidth_bytes_per_second": True}, "edges[a, b].bandwidth_bytes_per_second"),
+    ],
+)
+def test_wrong_attributes_are_refused(attributes: Mapping[str, Any], field: str) -> None:
+    """A wrong edge is refused when the topology is made; the error names edge and attribute."""
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_edge("a", "b", **attributes)
+    with pytest.raises(InputError) as caught:
+        Topology(graph=graph)
+    assert caught.value.field == field
+
+
+def test_parallel_edges_are_refused() -> None:
+    """Two links in one direction are not a topology."""
+    with pytest.raises(InputError, match="MultiGraph"):
+        Topology(graph=nx.MultiGraph())
+
+
+def test_missing_way_names_the_pair() -> None:
+    """Parties that no way connects, or that are unknown, are refused by name."""
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_nodes_from("ab")
+    topology = Topology(graph=graph)
+    for target in ("b", "stranger"):
+        with pytest.raises(InputError, match=f"a to {target}"):
+            topology.path("a", target)
+    with pytest.raises(InputError, match="a to b"):
+        topology.model("a", "b")
+    with pytest.raises(InputError, match="falls into parts"):
+        topology.check_connects("ab")
+    with pytest.raises(InputError, match="without stranger"):
+        topology.check_connects(["stranger"])
