@@ -4,7 +4,7 @@
 ring many times over; `sums` is the secure sum, `votes` the classifier on top of both.
 """
 
-from veilring.protocols.ring.algorithm._checks import SMALLEST_RING
+from veilring.protocols.ring.algorithm.checks import SMALLEST_RING
 from veilring.protocols.ring.algorithm.exactness import exactness_bound, rounds_for
 from veilring.protocols.ring.algorithm.sums import (
     FixedPoint,

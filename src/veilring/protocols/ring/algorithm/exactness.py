@@ -4,9 +4,8 @@ Source: Xiong, Chitti and Liu, SAC 2007, Section 5.1.
 """
 
 import math
-from bisect import bisect_left
 
-from veilring.protocols.ring.algorithm._checks import require, require_noise
+from veilring.protocols.ring.algorithm.checks import require, require_noise
 
 __all__ = ("exactness_bound", "rounds_for")
 
@@ -43,10 +42,13 @@ def rounds_for(error: float, k: int, P0: float, d: float) -> int:
     def enough(rounds: int) -> bool:
         return _error_bound(k, P0, d, rounds) <= error
 
-    above = 1
+    below, above = 0, 1
     while not enough(above):
-        above *= 2
-    return bisect_left(range(above), True, lo=above // 2, key=enough)
+        below, above = above, 2 * above
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (below, middle) if enough(middle) else (middle, above)
+    return above
 
 
 def _error_bound(k: int, P0: float, d: float, rounds: int) -> float:

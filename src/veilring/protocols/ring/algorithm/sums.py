@@ -33,7 +33,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.algorithm._checks import SMALLEST_RING, require
+from veilring.protocols.ring.algorithm.checks import SMALLEST_RING, require
 
 __all__ = (
     "FixedPoint",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.algorithm._checks import require, require_noise
+from veilring.protocols.ring.algorithm.checks import require, require_noise
 
 __all__ = (
     "TopKParameters",
@@ -115,7 +115,7 @@ def start_vector(parameters: TopKParameters, runs: int) -> NDArray[np.float64]:
     return np.full((runs, parameters.k), parameters.upper, dtype=np.float64)
 
 
-def topk_step(  # noqa: PLR0913, PLR0917  (the inputs of Algorithm 2, no more)
+def topk_step(  # noqa: PLR0917  (the inputs of Algorithm 2, no more)
     G: NDArray[np.float64],
     V: NDArray[np.float64],
     inserted: NDArray[np.bool_],

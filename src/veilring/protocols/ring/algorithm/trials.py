@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.algorithm._checks import SMALLEST_RING, require
+from veilring.protocols.ring.algorithm.checks import SMALLEST_RING, require
 from veilring.protocols.ring.algorithm.topk import (
     TopKParameters,
     final_result,

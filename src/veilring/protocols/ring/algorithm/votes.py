@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from veilring.protocols.ring.algorithm._checks import require
+from veilring.protocols.ring.algorithm.checks import require
 from veilring.protocols.ring.algorithm.topk import own_smallest
 
 __all__ = (
@@ -107,7 +107,7 @@ def decide(totals: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.asarray(np.argmax(totals, axis=1), dtype=np.int64)
 
 
-def pooled_knn(  # noqa: PLR0913, PLR0917  (a data set, a query and a classifier)
+def pooled_knn(  # noqa: PLR0917  (a query, a data set and a classifier)
     queries: NDArray[np.float64],
     rows: NDArray[np.float64],
     labels: NDArray[np.int64],
