@@ -1,0 +1,283 @@
+"""Leakage of PP-TopK: against cases enumerated by hand, exact laws and a plain-Python reference."""
+
+import math
+from collections import Counter
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from veilring.errors import InputError
+from veilring.protocols.ring.algorithm import TopKParameters, run_ring
+from veilring.protocols.ring.leakage import (
+    estimate_hop_leakage,
+    exposure_to_coalition,
+    proportion_interval,
+    transcripts,
+    uniform_values,
+)
+
+FALSE_ALARM = 1e-6
+HONEST = TopKParameters(k=1, P0=0.0, d=0.5, rounds=1, delta=0.5, upper=9.0)
+NOISY = replace(HONEST, P0=1.0, d=1.0)
+
+# All six orders of three parties with one value each.
+ORDERS = np.array(list(permutations([1.0, 2.0, 3.0])))[:, :, None]
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    """Return a seeded generator."""
+    return np.random.default_rng(seed)
+
+
+def test_an_honest_ring_of_three_leaks_as_enumerated() -> None:
+    """Over all orders of three values, k = 1 and no noise, each estimator is the counted one.
+
+    Position p inserts if its value is the least so far: 1, 1/2, 1/3. The second hop's entry is
+    always new to the third party and right every second time. The starter knows its own value, so
+    the third hop is new to it in 4 orders of 6, and right in 2. Of the claims, 1/3, 2/3 and all
+    are in the result, where the prior is 1/3.
+    """
+    leak = estimate_hop_leakage(ORDERS, HONEST, rng())
+    assert leak.trials == 6
+    assert leak.by_hop.exposure == pytest.approx(np.array([[1, 1 / 2, 1 / 3]]), rel=1e-14)
+    assert leak.by_hop.claim == pytest.approx(np.array([[1, 1 / 2, 1 / 2]]), rel=1e-14)
+    assert leak.by_hop.lop == pytest.approx(np.array([[8 / 9, 5 / 18, 1 / 6]]), rel=1e-14)
+    assert leak.exposure.value == pytest.approx(11 / 18, rel=1e-14)
+    assert leak.claim.value == pytest.approx((6 + 3 + 2) / (6 + 6 + 4), rel=1e-14)
+    assert leak.lop.value == pytest.approx(4 / 9, rel=1e-14)
+    assert leak.lop_peak.value == pytest.approx(8 / 9, rel=1e-14)
+
+
+def test_the_second_round_is_compared_with_what_the_successor_passed_on() -> None:
+    """Without noise, round 2 exposes nobody, and every claim that it invites is wrong."""
+    leak = estimate_hop_leakage(ORDERS, replace(HONEST, rounds=2), rng())
+    assert (leak.by_hop.exposure[1] == 0).all()
+    assert (leak.by_hop.claim[1] == 0).all()
+    # New to party 1 if party 2 has the least, to party 2 never; all in the result.
+    assert leak.by_hop.lop[1] == pytest.approx([-1 / 3, 0, 0], rel=1e-14)
+    assert leak.exposure_by_party == pytest.approx([1, 1 / 2, 1 / 3], rel=1e-14)
+    assert leak.by_round.exposure == pytest.approx([11 / 18, 0], rel=1e-14)
+    assert leak.by_position.exposure == pytest.approx([1 / 2, 1 / 4, 1 / 6], rel=1e-14)
+
+
+def test_the_standard_error_is_that_of_independent_trials() -> None:
+    """For a mean over trials the jackknife is the textbook standard error."""
+    leak = estimate_hop_leakage(ORDERS, HONEST, rng())
+    least_so_far = ORDERS[:, :, 0] == np.minimum.accumulate(ORDERS[:, :, 0], axis=1)
+    expected = stats.sem(least_so_far.mean(axis=1))
+    assert leak.exposure.standard_error == pytest.approx(expected, rel=1e-12)
+
+
+def test_pure_noise_exposes_nobody() -> None:
+    """With P0 = d = 1 no real value is ever passed on: no exposure, no right claim, no LoP."""
+    values = uniform_values(500, 5, 4, 10, rng(1))
+    leak = estimate_hop_leakage(values, replace(NOISY, k=4, rounds=3, upper=1.0), rng(2))
+    assert leak.exposure.value == leak.claim.value == 0
+    assert (leak.by_hop.lop <= 0).all()
+    assert (leak.exposure_by_party == 0).all()
+    assert proportion_interval(0.0, leak.trials)[1] < 0.011
+
+
+def test_parties_without_values_leak_nothing() -> None:
+    """If nobody holds a value, no claim is made and every estimator is 0."""
+    leak = estimate_hop_leakage(np.full((4, 3, 1), math.inf), replace(NOISY, rounds=2), rng())
+    for estimate in (leak.exposure, leak.claim, leak.lop, leak.lop_peak):
+        assert estimate.value == estimate.standard_error == 0
+
+
+def reference(
+    values: NDArray[np.float64], parameters: TopKParameters, seed: int
+) -> NDArray[np.float64]:
+    """Return exposure, claim and LoP by hop (3, rounds, n), written from the definitions."""
+    trials, n, k = values.shape
+    hops: list[tuple[int, int, NDArray[np.float64], NDArray[np.float64]]] = []
+    result = run_ring(values, parameters, rng(seed), lambda *hop: hops.append(hop))
+    last_passed: dict[int, NDArray[np.float64]] = {}
+    out = np.zeros((3, parameters.rounds, n))
+    for round_number, position, received, passed in hops:
+        exposed = claims = right = prior = 0.0
+        known = last_passed.get((position + 1) % n, np.full((trials, k), parameters.upper))
+        for t in range(trials):
+            own = Counter(v for v in values[t, position].tolist() if v < math.inf)
+            added = Counter(passed[t].tolist()) - Counter(received[t].tolist())
+            fresh = Counter(passed[t].tolist()) - Counter(known[t].tolist())
+            exposed += bool(added & own)
+            claims += fresh.total()
+            right += (fresh & own).total()
+            prior += (fresh & Counter(result[t].tolist())).total() / n
+        last_passed[position] = passed
+        out[0, round_number - 1, position] = exposed / trials
+        if claims:
+            out[1:, round_number - 1, position] = right / claims, (right - prior) / claims
+    return out
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_estimators_are_their_definitions(ties: bool) -> None:  # noqa: FBT001  (a parametrised case)
+    """On runs with noise, padding and ties, every hop agrees with plain multiset arithmetic."""
+    values = uniform_values(60, 4, 3, 2, rng(3), upper=9.0)
+    if ties:
+        values = np.floor(values)
+    parameters = TopKParameters(k=3, P0=0.8, d=0.6, rounds=3, delta=0.5, upper=9.0)
+    leak = estimate_hop_leakage(values, parameters, rng(4))
+    expected = reference(values, parameters, seed=4)
+    assert leak.by_hop.exposure == pytest.approx(expected[0], rel=1e-12)
+    assert leak.by_hop.claim == pytest.approx(expected[1], rel=1e-12)
+    assert leak.by_hop.lop == pytest.approx(expected[2], rel=1e-12, abs=1e-15)
+
+
+def test_chunks_do_not_change_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A memory limit of a few trials a chunk gives the same estimates of deterministic runs."""
+    whole = estimate_hop_leakage(ORDERS, HONEST, rng())
+    monkeypatch.setattr(transcripts, "CHUNK_ENTRIES", 7)
+    parts = estimate_hop_leakage(ORDERS, HONEST, rng())
+    assert (parts.by_hop.lop == whole.by_hop.lop).all()
+    assert parts.exposure == whole.exposure
+    assert parts.lop_peak == whole.lop_peak
+    alone = exposure_to_coalition(ORDERS, HONEST, {0, 2}, rng()).exactly[1]
+    assert alone == pytest.approx(1 / 2)
+
+
+def test_noise_in_round_one_hides_at_its_rate() -> None:
+    """The starter of a first round inserts with probability 1 - P0 (false alarm 1e-6)."""
+    values = uniform_values(20_000, 3, 2, 5, rng(5))
+    exposures = []
+    for P0 in (0.0, 0.3, 0.9):
+        parameters = replace(HONEST, k=2, P0=P0, upper=1.0)
+        leak = estimate_hop_leakage(values, parameters, rng(6))
+        seen = round(leak.by_hop.exposure[0, 0] * leak.trials)
+        assert stats.binomtest(seen, leak.trials, 1 - P0).pvalue > FALSE_ALARM
+        exposures.append(leak.exposure.value)
+    assert exposures == sorted(exposures, reverse=True)
+
+
+@pytest.mark.parametrize("n", [4, 10, 40])
+def test_the_papers_setting_keeps_exposure_below_one_half(n: int) -> None:
+    """With P0 = 1, d = 1/2 and two rounds a party is exposed with probability 1/2 at most.
+
+    Round 1 is all noise and round 2 half of it; so the number of exposures is at most binomial
+    (false alarm 1e-6). Large k exposes more, and a claim is right far less often than not.
+    """
+    parameters = TopKParameters(k=1, P0=1.0, d=0.5, rounds=2, delta=0.01, upper=1.0)
+    leaks = [
+        estimate_hop_leakage(
+            uniform_values(600, n, k, 60, rng(k)), replace(parameters, k=k), rng(n)
+        )
+        for k in (1, 5, 40)
+    ]
+    for leak in leaks:
+        assert (leak.by_hop.exposure[0] == 0).all()
+        most = round(leak.exposure_by_party.max() * leak.trials)
+        assert stats.binom.sf(most - 1, leak.trials, 0.5) > FALSE_ALARM / (3 * n)
+        assert leak.claim.value < 0.5
+        assert leak.lop.value <= leak.lop_peak.value
+    assert leaks[0].exposure.value < leaks[1].exposure.value < leaks[2].exposure.value
+
+
+def test_two_corrupt_neighbours_learn_exactly_the_exposure() -> None:
+    """Predecessor and successor together see what the exposure of the party between them counts."""
+    values = uniform_values(400, 6, 3, 4, rng(7))
+    parameters = TopKParameters(k=3, P0=0.9, d=0.5, rounds=3, delta=0.1, upper=1.0)
+    leak = estimate_hop_leakage(values, parameters, rng(8))
+    for victim in (0, 2, 5):
+        pair = {(victim - 1) % 6, (victim + 1) % 6}
+        seen = exposure_to_coalition(values, parameters, pair, rng(8))
+        assert seen.trials == 400
+        assert seen.exactly[victim] == leak.exposure_by_party[victim]
+        assert np.isnan(seen.exactly[list(pair)]).all()
+        honest = [party for party in range(6) if party not in pair]
+        assert (seen.exactly[honest] <= seen.among_run[honest]).all()
+
+
+def test_public_ends_of_the_protocol_spare_a_coalition_one_neighbour() -> None:
+    """The starter's successor alone sees its round 1; the last party's predecessor its last hop."""
+    values = uniform_values(400, 5, 2, 4, rng(9))
+    parameters = TopKParameters(k=2, P0=0.6, d=0.5, rounds=2, delta=0.1, upper=1.0)
+    hops = estimate_hop_leakage(values, parameters, rng(10)).by_hop.exposure
+    after_starter = exposure_to_coalition(values, parameters, [1], rng(10)).exactly
+    before_last = exposure_to_coalition(values, parameters, [3], rng(10)).exactly
+    assert after_starter[0] == hops[0, 0] > 0
+    assert before_last[4] == hops[-1, -1] > 0
+    assert (after_starter[2:] == 0).all()
+    assert (before_last[:3] == 0).all()
+
+
+def test_a_run_of_honest_parties_hides_which_of_them() -> None:
+    """Of two honest parties in a row, each is seen to insert exactly if it holds the lesser."""
+    seen = exposure_to_coalition(ORDERS, HONEST, {2}, rng())
+    assert seen.exactly[:2].tolist() == [0, 0]
+    assert seen.among_run[:2] == pytest.approx([1 / 2, 1 / 2])
+    nobody = exposure_to_coalition(ORDERS, HONEST, (), rng())
+    assert nobody.among_run == pytest.approx([1 / 3] * 3)
+
+
+def test_a_coalition_outside_the_ring_is_refused() -> None:
+    """Positions that are not in the ring are refused."""
+    with pytest.raises(InputError, match=r"coalition is \[3\]"):
+        exposure_to_coalition(ORDERS, HONEST, {3}, rng())
+
+
+def test_a_single_trial_has_no_standard_error() -> None:
+    """One trial is refused: its error could not be told."""
+    with pytest.raises(InputError, match="values is of 1 trials"):
+        estimate_hop_leakage(ORDERS[:1], HONEST, rng())
+
+
+def test_uniform_values_are_order_statistics() -> None:
+    """The j-th smallest of N uniforms is Beta(j, N - j + 1), and ratios are right (alarm 1e-6)."""
+    values = uniform_values(20_000, 2, 4, 7, rng(11), upper=5.0) / 5.0
+    assert (np.diff(values, axis=2) >= 0).all()
+    assert (values <= 1).all()
+    for j in range(1, 5):
+        law = stats.beta(j, 7 - j + 1).cdf
+        assert stats.kstest(values[:, :, j - 1].ravel(), law).pvalue > FALSE_ALARM / 5
+    ratio = values[:, :, 0] / values[:, :, 3]
+    assert stats.kstest(ratio.ravel(), stats.beta(1, 3).cdf).pvalue > FALSE_ALARM / 5
+
+
+def test_uniform_values_of_few_rows_are_padded() -> None:
+    """A party with fewer than k rows gets +inf for the missing ones; with none, only that."""
+    assert (np.isfinite(uniform_values(3, 2, 4, 1, rng())).sum(axis=2) == 1).all()
+    assert np.isinf(uniform_values(3, 2, 4, 0, rng())).all()
+
+
+@pytest.mark.parametrize(
+    ("field", "sizes"),
+    [
+        ("trials", (0, 1, 1, 1)),
+        ("parties", (1, 0, 1, 1)),
+        ("k", (1, 1, 0, 1)),
+        ("rows_per_party", (1, 1, 1, -1)),
+    ],
+)
+def test_uniform_values_refuse_empty_sizes(field: str, sizes: tuple[int, int, int, int]) -> None:
+    """A size that cannot be is refused by name."""
+    with pytest.raises(InputError) as caught:
+        uniform_values(*sizes, rng())
+    assert caught.value.field == field
+    with pytest.raises(InputError, match="upper is 0"):
+        uniform_values(1, 1, 1, 1, rng(), upper=0.0)
+
+
+def test_a_proportion_never_seen_has_its_exact_interval() -> None:
+    """Nothing in T trials leaves up to 1 - 0.005^(1/T); an interval is about its proportion."""
+    assert proportion_interval(0.0, 500) == pytest.approx((0.0, 1 - 0.005 ** (1 / 500)))
+    low, high = proportion_interval(0.25, 1000, confidence=0.9)
+    assert 0.22 < low < 0.25 < high < 0.28
+
+
+@pytest.mark.parametrize(
+    ("field", "arguments"),
+    [("proportion", (1.1, 5, 0.9)), ("trials", (0.5, 0, 0.9)), ("confidence", (0.5, 5, 1.0))],
+)
+def test_an_interval_out_of_range_is_refused(
+    field: str, arguments: tuple[float, int, float]
+) -> None:
+    """Arguments outside their ranges are refused by name."""
+    with pytest.raises(InputError) as caught:
+        proportion_interval(*arguments)
+    assert caught.value.field == field
