@@ -1,0 +1,142 @@
+"""Local votes of PP-kNN against scikit-learn, and against the pooled computation."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.neighbors import KNeighborsClassifier
+
+from veilring.errors import InputError
+from veilring.protocols.ring.algorithm import (
+    MOST_WEIGHT,
+    Weights,
+    decide,
+    distances,
+    local_votes,
+    pooled_knn,
+    smallest_distances,
+)
+
+CLASSES = 4
+ROWS = np.array([[0.0], [1.0], [2.0], [2.0], [5.0]])
+LABELS = np.array([0, 1, 2, 2, 3])
+QUERY = np.array([[0.0]])
+
+Blobs = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]
+
+
+@pytest.fixture(scope="module")
+def blobs() -> Blobs:
+    """Return queries, rows and labels of four overlapping normal classes, without ties."""
+    rng = np.random.default_rng(2)
+    labels = rng.integers(0, CLASSES, 400)
+    rows = rng.normal(size=(400, 3)) + rng.normal(size=(CLASSES, 3))[labels]
+    return rng.normal(size=(150, 3)), rows, labels
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+@pytest.mark.parametrize("k", [1, 2, 5, 30, 400])
+def test_the_pooled_classifier_is_scikit_learns(blobs: Blobs, weights: Weights, k: int) -> None:
+    """Where no distances tie, the labels are those of KNeighborsClassifier."""
+    queries, rows, labels = blobs
+    reference = KNeighborsClassifier(k, weights=weights, algorithm="brute").fit(rows, labels)
+    ours = pooled_knn(queries, rows, labels, CLASSES, k, weights)
+    assert ours.tolist() == reference.predict(queries).tolist()
+
+
+def test_an_exact_match_decides_alone_as_in_scikit_learn(blobs: Blobs) -> None:
+    """With weights by distance, a query that is a row gets the label of that row."""
+    _, rows, labels = blobs
+    reference = KNeighborsClassifier(9, weights="distance", algorithm="kd_tree").fit(rows, labels)
+    ours = pooled_knn(rows, rows, labels, CLASSES, 9, "distance")
+    assert ours.tolist() == reference.predict(rows).tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+def test_the_parties_votes_add_up_to_the_pooled_votes(blobs: Blobs, weights: Weights) -> None:
+    """Dealt to any parties, one of them without rows, the local votes sum to the pooled ones."""
+    queries, rows, labels = blobs
+    pooled = distances(queries, rows)
+    result = smallest_distances(pooled, 7)
+    whole = local_votes(pooled, labels, result, CLASSES, weights)
+    parts = [slice(0, 10), slice(10, 10), slice(10, 250), slice(250, 400)]
+    local = [
+        local_votes(distances(queries, rows[part]), labels[part], result, CLASSES, weights)
+        for part in parts
+    ]
+    assert np.sum(local, axis=0) == pytest.approx(whole, rel=1e-14)
+    if weights == "uniform":
+        assert (whole.sum(axis=1) == 7).all()
+
+
+def test_a_partys_distances_are_bit_for_bit_the_pooled_ones(blobs: Blobs) -> None:
+    """Each distance depends on its own pair alone, whatever other rows are there."""
+    queries, rows, _ = blobs
+    pooled = distances(queries, rows)
+    for part in (slice(0, 1), slice(17, 60), slice(60, 400)):
+        assert distances(queries[3:8], rows[part]).tobytes() == pooled[3:8, part].tobytes()
+
+
+def test_all_rows_that_tie_at_the_radius_vote() -> None:
+    """With k = 3 and a tie at the third distance, four rows vote."""
+    away = distances(QUERY, ROWS)
+    result = smallest_distances(away, 3)
+    assert result.tolist() == [[0.0, 1.0, 2.0]]
+    assert local_votes(away, LABELS, result, CLASSES).tolist() == [[1.0, 1.0, 2.0, 0.0]]
+    assert pooled_knn(QUERY, ROWS, LABELS, CLASSES, 3).tolist() == [2]
+
+
+def test_weights_by_distance_are_nearest_over_distance() -> None:
+    """A row at twice the nearest distance counts half; an exact match leaves no other vote."""
+    away = distances(np.array([[-1.0], [0.0]]), ROWS)
+    votes = local_votes(away, LABELS, smallest_distances(away, 4), CLASSES, "distance")
+    assert votes[0] == pytest.approx([1.0, 1 / 2, 2 / 3, 0.0], rel=1e-15)
+    assert votes[1].tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_a_noisy_result_cannot_lift_a_vote_above_the_cap() -> None:
+    """If the public nearest is too large, weights grow with it up to the public cap, even at 0."""
+    away = np.array([[0.0, 1e-6, 0.5, 3.0]])
+    votes = local_votes(away, np.arange(4), np.array([[1.0, 2.0]]), CLASSES, "distance")
+    assert votes.tolist() == [[MOST_WEIGHT, MOST_WEIGHT, 2.0, 0.0]]
+
+
+def test_fewer_rows_than_k_all_vote() -> None:
+    """With more neighbours asked for than there are rows, every row votes."""
+    away = distances(QUERY, ROWS)
+    result = smallest_distances(away, 9)
+    assert result[0, -1] == math.inf
+    assert local_votes(away, LABELS, result, CLASSES).sum() == len(ROWS)
+
+
+def test_ties_of_votes_go_to_the_lowest_class() -> None:
+    """Equal totals are decided for the class with the lowest index."""
+    assert decide(np.array([[1.0, 3.0, 3.0], [0.0, 0.0, 0.0]])).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("field", "labels", "result", "classes", "weights"),
+    [
+        ("labels", [0, 1], [[1.0]], 4, "uniform"),
+        ("labels", [0, 1, 4, 0, 0], [[1.0]], 4, "uniform"),
+        ("labels", [0, 1, -1, 0, 0], [[1.0]], 4, "uniform"),
+        ("classes", [0, 0, 0, 0, 0], [[1.0]], 0, "uniform"),
+        ("result", [0, 0, 0, 0, 0], [[1.0], [1.0]], 4, "uniform"),
+        ("weights", [0, 0, 0, 0, 0], [[1.0]], 4, "gaussian"),
+    ],
+)
+def test_votes_refuse_what_does_not_fit(
+    field: str, labels: list[int], result: list[list[float]], classes: int, weights: Weights
+) -> None:
+    """Labels, results, classes or weights that do not fit are refused by name."""
+    away = distances(QUERY, ROWS)
+    with pytest.raises(InputError) as caught:
+        local_votes(away, np.array(labels), np.array(result), classes, weights)
+    assert caught.value.field == field
+
+
+def test_rows_of_another_schema_are_refused() -> None:
+    """Rows and queries of different numbers of features are refused."""
+    with pytest.raises(InputError, match=r"rows is of shape \(5, 1\)"):
+        distances(np.zeros((2, 3)), ROWS)
