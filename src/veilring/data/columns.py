@@ -1,0 +1,85 @@
+"""From named columns of numbers or categories to a table of numbers."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.data.table import Table
+from veilring.errors import InputError
+
+__all__ = ("CATEGORIES_MAX", "encode")
+
+# Each category becomes a feature that every query carries, and each class an entry of every vote.
+# A column with more values than this is an identifier or a number with a slip in it.
+CATEGORIES_MAX: Final = 1000
+
+Column = NDArray[np.float64] | NDArray[np.str_]
+
+
+def encode(name: str, columns: Mapping[str, Column], labels: NDArray[np.str_]) -> Table:
+    """Return a table: numbers as they are, categories one-hot, classes numbered.
+
+    A column of categories becomes one feature for each of its values, 1 where a row has it and 0
+    elsewhere, named `column=value`, in the order of the values. Classes are in numerical order if
+    all their names are numbers, else in alphabetical order.
+
+    Args:
+        name: The name of the table.
+        columns: At least one, each of shape (rows,).
+        labels: Shape (rows,).
+
+    Raises:
+        InputError: If there is no row or no column, a number is not finite (column and row are
+            named), or a column or the labels have more than `CATEGORIES_MAX` values.
+    """
+    if not columns or not len(labels):
+        given = f"with {len(labels)} rows and {len(columns)} columns of features"
+        raise InputError(name, given, "at least one row, one column of features and the label")
+    blocks, feature_names = [], []
+    for column, values in columns.items():
+        block, names = _features(name, column, values)
+        blocks.append(block)
+        feature_names += names
+    classes = _classes(name, labels)
+    numbers = {label: number for number, label in enumerate(classes)}
+    return Table(
+        name,
+        np.hstack(blocks),
+        np.array([numbers[label] for label in labels.tolist()], dtype=np.int64),
+        tuple(feature_names),
+        tuple(classes),
+    )
+
+
+def _features(
+    table: str, column: str, values: NDArray[Any]
+) -> tuple[NDArray[np.float64], list[str]]:
+    if values.dtype == np.float64:
+        finite = np.isfinite(values)
+        if not finite.all():
+            row = int(np.argmin(finite)) + 1
+            raise InputError(
+                f"{table}, column {column!r}, row {row}", "not finite", "a finite number"
+            )
+        return values[:, None], [column]
+    categories, positions = np.unique(values, return_inverse=True)
+    _require_few(table, column, len(categories))
+    one_hot = np.eye(len(categories))[positions]
+    return one_hot, [f"{column}={category}" for category in categories]
+
+
+def _classes(table: str, labels: NDArray[np.str_]) -> list[str]:
+    names: list[str] = np.unique(labels).tolist()
+    _require_few(table, "label", len(names))
+    try:
+        return sorted(names, key=float)
+    except ValueError:
+        return names
+
+
+def _require_few(table: str, column: str, values: int) -> None:
+    if values > CATEGORIES_MAX:
+        few = f"at most {CATEGORIES_MAX}; a column is numbers only if each of its cells is one"
+        raise InputError(f"{table}, column {column!r}", f"of {values} different categories", few)

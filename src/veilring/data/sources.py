@@ -1,0 +1,34 @@
+"""One name for each data set, wherever it comes from."""
+
+from pathlib import Path
+from typing import Final
+
+from veilring.data.builtin import BUILTIN, read_builtin
+from veilring.data.csv import read_csv
+from veilring.data.openml import fetch_openml
+from veilring.data.table import Table
+from veilring.errors import InputError
+
+__all__ = ("load_table",)
+
+_OPENML: Final = "openml:"
+_CSV: Final = ".csv"
+
+
+def load_table(source: str) -> Table:
+    """Load a data set.
+
+    Args:
+        source: `wine`, `breast-cancer`, `digits` or `iris` (they come with scikit-learn);
+            `openml:NAME`; or the path of a CSV file, which ends in `.csv`.
+
+    Raises:
+        InputError: If there is no such data set, or it is not a table for classification.
+    """
+    if source in BUILTIN:
+        return read_builtin(source)
+    if source.startswith(_OPENML):
+        return fetch_openml(source.removeprefix(_OPENML))
+    if source.lower().endswith(_CSV):
+        return read_csv(Path(source))
+    raise InputError("source", source, f"{', '.join(BUILTIN)}, openml:NAME, or a path to a .csv")
