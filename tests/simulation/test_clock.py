@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import math
+import signal
 import threading
 import warnings
 from collections.abc import AsyncIterator, Generator
@@ -238,12 +239,36 @@ def test_tasks_left_over_are_cancelled_oldest_first() -> None:
             ended.append(index)
 
     async def main() -> list[asyncio.Task[None]]:
-        tasks = [asyncio.create_task(member(index)) for index in range(100)]
+        tasks = [asyncio.create_task(member(index)) for index in range(1_000)]
         await asyncio.sleep(0)
+        for index, task in enumerate(tasks):
+            if index % 37:  # those that stay have numbers far apart, which a set does not keep
+                task.cancel()
+        await asyncio.sleep(2)
+        ended.clear()
         return tasks
 
     assert all(task.cancelled() for task in run(main()))
-    assert ended == list(range(100))
+    assert ended == list(range(0, 1_000, 37))
+
+
+def test_interrupt_ends_the_run() -> None:
+    """Ctrl-C cancels the main task, as under asyncio's own loop, and the run ends by it."""
+    cancelled: list[bool] = []
+
+    async def main() -> None:
+        try:
+            while True:
+                await asyncio.sleep(1)
+                if now() == 5:
+                    signal.raise_signal(signal.SIGINT)
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        run(main())
+    assert cancelled == [True]
 
 
 def test_deadlock_names_who_waits() -> None:

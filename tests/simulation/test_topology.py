@@ -116,6 +116,33 @@ def test_routed_messages_share_links_in_order() -> None:
     assert arrived == [(source, index) for index in range(20) for source in "ab"]
 
 
+def test_announcement_reaches_everyone() -> None:
+    """News goes behind what was sent, and to those never sent to after the expected latency."""
+    graph: nx.Graph[str] = nx.Graph()
+    nx.add_path(graph, ["a", "b", "c", "d"], latency_seconds=1, bandwidth_bytes_per_second=1)
+    graph.add_edge("a", "d", latency_seconds=7)
+    for topology, expected in (
+        (Topology(LinkModel(Constant(2), Constant(1))), {"b": 3, "c": 3, "d": 3}),
+        (Topology(graph=graph), {"b": 12, "c": 2, "d": 7}),
+    ):
+        environment = Environment()
+        routes = Routes(environment, topology, Streams(1).generator)
+        routes.send("a", "b", 10)
+        told: list[tuple[str, float]] = []
+
+        def tell(
+            name: str,
+            told: list[tuple[str, float]] = told,
+            environment: Environment = environment,
+        ) -> None:
+            told.append((name, environment.now))
+
+        routes.announce("a", "bcd", 1, tell)
+        environment.run()
+        assert dict(told) == expected
+        assert len(told) == 3
+
+
 def test_edge_attributes_override_the_default() -> None:
     """An edge is like the default but for its attributes; jitter in seconds is uniform from 0."""
     default = LinkModel(Constant(3), Constant(4), 5)

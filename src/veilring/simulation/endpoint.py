@@ -6,12 +6,10 @@ that there is room takes no time.
 """
 
 import asyncio
-import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from simpy import Environment
-from simpy.events import Event
 from typing_extensions import override
 
 from veilring.errors import EndpointClosed, InputError, PeerLost
@@ -87,9 +85,14 @@ class SimulatedNetwork:
         for endpoint in self._endpoints.values():
             yield from endpoint.waits()
 
-    def open_endpoints(self) -> Iterator["SimulatedEndpoint"]:
-        """Return the endpoints that are neither closed nor crashed."""
-        return (endpoint for endpoint in self._endpoints.values() if not endpoint.inbox.closed)
+    def announce_loss(self, gone: str, *, orderly: bool) -> None:
+        """Let the news that a party is gone travel to all that are not, behind what it sent."""
+
+        def tell(name: str) -> None:
+            self._endpoints[name].lose(PeerLost(gone, orderly=orderly))
+
+        left = [name for name, endpoint in self._endpoints.items() if not endpoint.inbox.closed]
+        self.routes.announce(gone, left, len(GOODBYE) if orderly else 0, tell)
 
 
 class SimulatedEndpoint(Endpoint):
@@ -142,18 +145,11 @@ class SimulatedEndpoint(Endpoint):
     def expect(self, sender: str, frame: bytes) -> None:
         """Let a frame travel to us."""
         self._window[sender] += 1
-        arrival = self._travel(sender, frame_size(frame))
+        arrival = self._network.routes.send(sender, self.name, frame_size(frame))
         arrival.callbacks.append(lambda _: self.inbox.put((sender, frame)))
 
-    def expect_loss(self, loss: PeerLost) -> None:
-        """Let the news that a peer is gone travel to us, behind all that it sent."""
-        arrival = self._travel(loss.peer, len(GOODBYE) if loss.orderly else 0)
-        arrival.callbacks.append(functools.partial(self._lose, loss))
-
-    def _travel(self, sender: str, size_bytes: int) -> Event:
-        return self._network.routes.send(sender, self.name, size_bytes)
-
-    def _lose(self, loss: PeerLost, _arrival: Event) -> None:
+    def lose(self, loss: PeerLost) -> None:
+        """Learn that a peer is gone."""
         self._gone[loss.peer] = loss
         self.inbox.put(loss)
         self.unblock(loss.peer)
@@ -196,5 +192,4 @@ class SimulatedEndpoint(Endpoint):
         self.inbox.close()
         for receiver in tuple(self._blocked):
             self.unblock(receiver)
-        for endpoint in self._network.open_endpoints():
-            endpoint.expect_loss(PeerLost(self.name, orderly=orderly))
+        self._network.announce_loss(self.name, orderly=orderly)

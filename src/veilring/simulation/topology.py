@@ -1,5 +1,6 @@
 """Which links exist between parties, and the way of a message where there is no direct one."""
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.random import Generator
 from simpy import Environment
-from simpy.events import Event
+from simpy.events import Event, Timeout
 
 from veilring.errors import InputError
 from veilring.simulation.laws import Constant, Law, Uniform
@@ -89,6 +90,16 @@ class Topology:
             raise InputError("graph", f"without a way from {pair}", "a way for each pair") from None
         return tuple(nodes)
 
+    def expected_seconds(self, source: str) -> Callable[[str], float]:
+        """Return a function that gives the expected time of an empty message to a target."""
+        if self._graph is None:
+            return lambda _target: self._default.expected_seconds
+        import networkx as nx  # noqa: PLC0415  (as above)
+
+        ways = nx.single_source_dijkstra_path_length(self._graph, source, weight="seconds")
+        direct = {to: edge["seconds"] for to, edge in self._graph.adj[source].items()}
+        return lambda target: direct[target] if target in direct else ways[target]
+
 
 class Routes:
     """The links of a topology, each made when first used: most pairs of many parties never talk.
@@ -138,6 +149,29 @@ class Routes:
         forward(first, others)
         return arrival
 
+    def announce(
+        self, source: str, targets: Iterable[str], size_bytes: int, tell: Callable[[str], None]
+    ) -> None:
+        """Let many parties know something, each by `tell(target)` when it arrives there.
+
+        It travels behind what was sent on links in use. To parties that `source` never sent to, it
+        takes the expected latency, so that no link is made for it: that of all parties to all.
+
+        Raises:
+            InputError: If there is no way to one of them.
+        """
+        expected = self._topology.expected_seconds(source)
+        others: dict[float, list[str]] = {}
+        for target in targets:
+            if (source, target) in self._paths:
+                arrival: Event = self.send(source, target, size_bytes)
+                arrival.callbacks.append(functools.partial(_tell, tell, [target]))
+            else:
+                others.setdefault(expected(target), []).append(target)
+        for seconds, group in others.items():
+            arrival = Timeout(self._environment, seconds)
+            arrival.callbacks.append(functools.partial(_tell, tell, group))
+
     def _find(self, source: str, target: str) -> tuple[Link, ...]:
         nodes = self._topology.path(source, target)
         links = tuple(self._link(*pair) for pair in itertools.pairwise(nodes))
@@ -152,6 +186,11 @@ class Routes:
                 self._environment, model, lambda: self._generator("link", source, target)
             )
         return self._links[pair]
+
+
+def _tell(tell: Callable[[str], None], targets: list[str], _arrival: Event) -> None:
+    for target in targets:
+        tell(target)
 
 
 def _directed(graph: "nx.Graph[str]", default: LinkModel) -> "nx.DiGraph[str]":
