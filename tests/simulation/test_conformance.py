@@ -1,0 +1,45 @@
+"""Simulated endpoints keep the contract of every transport."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from veilring.randomness import Streams
+from veilring.simulation import (
+    Constant,
+    Exponential,
+    LinkModel,
+    SimulatedNetwork,
+    Topology,
+    Uniform,
+    run,
+)
+from veilring.transport.conformance import CHECKS, Endpoints, Maker, run_check
+
+MODELS = {
+    "instant": LinkModel(),
+    "constant": LinkModel(Constant(0.05)),
+    "random": LinkModel(Uniform(0.01, 0.1), Exponential(0.02), 1e8),
+}
+
+
+def over(model: LinkModel) -> Maker:
+    """Return a maker of endpoints whose links are all like `model`."""
+
+    @asynccontextmanager
+    async def make(names: Sequence[str]) -> AsyncIterator[Endpoints]:
+        network = SimulatedNetwork(names, Streams(1), topology=Topology(model))
+        try:
+            yield {name: network.endpoint(name) for name in names}
+        finally:
+            network.shut_down()
+
+    return make
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("check", CHECKS)
+def test_simulated_endpoints_conform(check: str, model: str) -> None:
+    """Each check of the contract passes, whatever the links are like."""
+    run(run_check(check, over(MODELS[model])))
