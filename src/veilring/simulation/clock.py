@@ -14,10 +14,8 @@ import asyncio
 import contextvars
 import functools
 import itertools
-import math
-import selectors
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from simpy import Environment
@@ -27,78 +25,12 @@ from typing_extensions import TypeVarTuple, Unpack, override
 from veilring.errors import Deadlock, InputError, SimulationError
 from veilring.simulation.instants import timeout_at
 from veilring.simulation.refusals import refuse_real_world, refused
+from veilring.simulation.stepping import SteppingSelector, Timer
 from veilring.simulation.tasks import NumberedFuture, NumberedTask, started_by_as_completed
 
 __all__ = ("SimulatedLoop", "running_environment", "wait_event")
 
 _Ts = TypeVarTuple("_Ts")
-
-
-class _SteppingSelector(selectors.BaseSelector):
-    """A selector that makes time pass instead of waiting for files.
-
-    Args:
-        environment: Whose events are processed.
-        step: Processes the next of them.
-        deadlock: Builds the error for when there is none.
-    """
-
-    def __init__(
-        self, environment: Environment, step: Callable[[], None], deadlock: Callable[[], Deadlock]
-    ) -> None:
-        self.sealed = False
-        self._peek, self._step, self._deadlock = environment.peek, step, deadlock
-        self._keys: dict[Any, selectors.SelectorKey] = {}
-
-    @override
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        # One event at a time: a signal's callback must not wait for a long row of silent ones.
-        if timeout != 0:
-            if self._peek() == math.inf:
-                raise self._deadlock()
-            self._step()
-        return []
-
-    @override
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        if self.sealed:
-            raise refused("watching a file or socket", "use simulated links or events of SimPy")
-        key = selectors.SelectorKey(fileobj, fileobj, events, data)
-        self._keys[fileobj] = key
-        return key
-
-    @override
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._keys.pop(fileobj)
-
-    @override
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return self._keys
-
-
-class _Timer(asyncio.TimerHandle):
-    """A timer that waits in SimPy's queue."""
-
-    __slots__ = ("_due", "_event", "_soon")
-    _due: Callable[[], asyncio.Handle]
-    _event: Event
-    _soon: asyncio.Handle | None
-
-    def wait(self, event: Event, due: Callable[[], asyncio.Handle]) -> None:
-        """Call `due` when `event` happens."""
-        self._event, self._due, self._soon = event, due, None
-        event.callbacks.append(self._ring)
-
-    def _ring(self, _event: Event) -> None:
-        self._soon = self._due()
-
-    @override
-    def cancel(self) -> None:
-        super().cancel()
-        if self._event.callbacks is not None:
-            self._event.callbacks.clear()
-        if self._soon is not None:
-            self._soon.cancel()
 
 
 @refuse_real_world
@@ -120,7 +52,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._future_numbers = itertools.count(1)
         self._waits: list[Callable[[], Iterable[str]]] = []
         self._thread = threading.get_ident()
-        selector = _SteppingSelector(self.environment, self._step, self._deadlock)
+        selector = SteppingSelector(self.environment, self._step, self._deadlock)
         super().__init__(selector)
         selector.sealed = True  # what was registered until now is asyncio's own wake-up pipe
 
@@ -155,7 +87,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             raise RuntimeError("Event loop is closed")
         if context is None:
             context = contextvars.copy_context()
-        timer = _Timer(when, callback, args, self, context)
+        timer = Timer(when, callback, args, self, context)
         due = functools.partial(self.call_soon, callback, *args, context=context)
         timer.wait(timeout_at(self.environment, when), due)
         return timer
