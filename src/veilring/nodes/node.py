@@ -23,7 +23,7 @@ from veilring.nodes.party import Parties
 from veilring.nodes.session import Abort, Open, Session
 from veilring.randomness import Streams
 from veilring.transport.endpoint import Endpoint
-from veilring.transport.messages import Message, decode, encode
+from veilring.transport.messages import Envelope, encode, open_frame
 
 __all__ = (
     "ABORT_SECONDS",
@@ -73,7 +73,7 @@ class Node:
         self._opener = opener
         self._sessions: dict[bytes, Session] = {}
         self._ended: OrderedDict[bytes, None] = OrderedDict()
-        self._early: dict[str, deque[tuple[bytes, Message, bytes]]] = {}
+        self._early: dict[str, deque[tuple[Envelope, bytes]]] = {}
         self._lost: dict[str, PeerLost] = {}
         self._pump: asyncio.Task[None] | None = None
 
@@ -145,17 +145,19 @@ class Node:
             VeilringError: What ended the session.
         """
         opened = self._open(session, parties, taps)
+        limit = _Limit(opened, seconds)
         try:
-            async with asyncio.timeout(seconds):
+            async with limit.timeout:
                 result = await role(opened, *given, **public)
             opened.finish()
         except BaseException as error:
-            cause = opened.fail(_named(error, opened, seconds))
+            cause = opened.fail(_named(error, opened))
             await self._tell(opened, cause)
             if isinstance(error, VeilringError | TimeoutError):
                 raise cause from None
             raise
         finally:
+            limit.cancel()
             self._end(session)
         return result
 
@@ -169,10 +171,10 @@ class Node:
             if peer in parties:
                 session.fail(lost)
         for peer, waiting in self._early.items():
-            self._early[peer] = deque(entry for entry in waiting if entry[0] != name)
-            for early, message, frame in waiting:
-                if early == name:
-                    session.deliver(peer, message, frame)
+            self._early[peer] = deque(entry for entry in waiting if entry[0].session != name)
+            for envelope, frame in waiting:
+                if envelope.session == name:
+                    session.deliver(peer, envelope, frame)
         return session
 
     def _end(self, name: bytes) -> None:
@@ -183,10 +185,15 @@ class Node:
 
     async def _tell(self, session: Session, cause: VeilringError) -> None:
         """Tell all peers that this party gives up; each of them that was reached may stop too."""
-        if isinstance(cause, SessionAborted | EndpointClosed):
-            return  # the first to abort has told them, and a closed endpoint has said goodbye
+        if isinstance(cause, EndpointClosed):
+            return  # a closed endpoint has said goodbye
+        reason = type(cause).__name__
+        if isinstance(cause, SessionAborted):
+            if cause.by != self.name:
+                return  # the first to abort has told everybody
+            reason = cause.reason
         culprit = getattr(cause, "culprit", getattr(cause, "peer", ""))
-        frame = encode(session.session, Abort(reason=type(cause).__name__, culprit=culprit))
+        frame = encode(session.session, Abort(reason=reason, culprit=culprit))
         try:
             async with asyncio.timeout(ABORT_SECONDS):
                 for peer in session.peers:
@@ -221,25 +228,35 @@ class Node:
     def _dispatch(self, sender: str, frame: bytes) -> None:
         self._lost.pop(sender, None)  # it speaks, so it is back
         try:
-            name, message = decode(frame)
+            envelope = open_frame(frame)
         except FrameError as error:
             self._accuse(ProtocolViolation(sender, str(error)))
             return
-        session = self._sessions.get(name)
+        session = self._sessions.get(envelope.session)
         if session is not None:
-            session.deliver(sender, message, frame)
-        elif isinstance(message, Open) and self._opener is not None:
-            if name not in self._ended:
-                self._opener(sender, name, message)
-        elif name not in self._ended:
-            self._keep(sender, name, message, frame)
+            session.deliver(sender, envelope, frame)
+        elif envelope.session not in self._ended:
+            self._meet(sender, envelope, frame)
 
-    def _keep(self, sender: str, name: bytes, message: Message, frame: bytes) -> None:
+    def _meet(self, sender: str, envelope: Envelope, frame: bytes) -> None:
+        """Take what belongs to a session that is not open here."""
+        if envelope.kind != Open.kind or self._opener is None:
+            self._keep(sender, envelope, frame)
+            return
+        try:
+            request = envelope.message()
+        except FrameError as error:
+            self._accuse(ProtocolViolation(sender, str(error)))
+            return
+        if isinstance(request, Open):
+            self._opener(sender, envelope.session, request)
+
+    def _keep(self, sender: str, envelope: Envelope, frame: bytes) -> None:
         early = self._early.setdefault(sender, deque())
         if len(early) >= EARLY_MESSAGES_MAX:
             self._accuse(ProtocolViolation(sender, "fills sessions that nobody has opened"))
             early.clear()
-        early.append((name, message, frame))
+        early.append((envelope, frame))
 
     def _accuse(self, violation: ProtocolViolation) -> None:
         """End every session that needs a peer which broke the rules outside any of them."""
@@ -253,10 +270,30 @@ class Node:
         return [line for session in self._sessions.values() for line in session.waits()]
 
 
-def _named(error: BaseException, session: Session, seconds: float | None) -> VeilringError:
+class _Limit:
+    """The time that a session has; when it is up, the session knows what it was waiting for."""
+
+    def __init__(self, session: Session, seconds: float | None) -> None:
+        self.timeout = asyncio.timeout(seconds)
+        # Set before the timeout, and so called before it unwinds the role that is waiting.
+        self._timer = (
+            None
+            if seconds is None
+            else asyncio.get_running_loop().call_later(seconds, self._expire, session, seconds)
+        )
+
+    @staticmethod
+    def _expire(session: Session, seconds: float) -> None:
+        waits = "; ".join(session.waits()) or f"{session.me}'s own work"
+        session.fail(SessionTimeout(seconds, waits))
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _named(error: BaseException, session: Session) -> VeilringError:
     """Return the tree's error for whatever ended a role."""
     if isinstance(error, VeilringError):
         return error
-    if isinstance(error, TimeoutError):
-        return SessionTimeout(seconds or 0.0, "; ".join(session.waits()) or "its own work")
     return SessionAborted(session.me, type(error).__name__)

@@ -8,11 +8,11 @@ from typing import Final, TypeVar
 from numpy.random import Generator
 from typing_extensions import override
 
-from veilring.errors import InputError, ProtocolViolation, SessionAborted, VeilringError
+from veilring.errors import FrameError, InputError, ProtocolViolation, SessionAborted, VeilringError
 from veilring.measure.events import SETUP_ROUND, Event, Tap
 from veilring.nodes.party import Parties, Party
 from veilring.transport.endpoint import Endpoint
-from veilring.transport.messages import Message, encode
+from veilring.transport.messages import Envelope, Message, encode
 
 __all__ = ("UNREAD_MESSAGES_MAX", "Abort", "Open", "Session")
 
@@ -155,10 +155,15 @@ class Session(Party):
         if self.error is not None:
             raise self.error
 
-    def deliver(self, sender: str, message: Message, frame: bytes) -> None:
-        """Take a message that arrived for this session."""
+    def deliver(self, sender: str, envelope: Envelope, frame: bytes) -> None:
+        """Take what arrived for this session."""
         if sender not in self._parties:
             return  # an outsider knows the session's name: nothing that it says counts
+        try:
+            message = envelope.message()
+        except FrameError as error:
+            self.fail(ProtocolViolation(sender, str(error)))
+            return
         if isinstance(message, Abort):
             self.fail(SessionAborted(sender, message.reason, message.culprit))
             return

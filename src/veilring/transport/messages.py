@@ -4,7 +4,7 @@ A message is a frozen pydantic model whose class names its `kind`. On the wire i
 list `[session, kind, field, field, …]`, fields in the order of their declaration.
 """
 
-from typing import Annotated, ClassVar, Unpack
+from typing import Annotated, ClassVar, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,14 @@ from veilring.transport.frames import Value, pack, unpack
 __all__ = (
     "SESSION_BYTES",
     "Array",
+    "Envelope",
     "Flags",
     "Matrix",
     "Message",
     "WordMatrix",
     "decode",
     "encode",
+    "open_frame",
 )
 
 SESSION_BYTES = 16  # as many as a UUID has: never drawn twice by chance
@@ -45,7 +47,8 @@ class Message(BaseModel):
 
     def __init_subclass__(cls, *, kind: str, **config: Unpack[ConfigDict]) -> None:
         super().__init_subclass__(**config)
-        if kind in _KINDS and _KINDS[kind].__qualname__ != cls.__qualname__:
+        other = _KINDS.get(kind, cls)
+        if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise InputError("kind", kind, "a kind that no other message has")
         cls.kind = kind
         _KINDS[kind] = cls
@@ -110,27 +113,54 @@ def encode(session: bytes, message: Message) -> bytes:
     return pack((session, message.kind, *message.fields()))
 
 
+class Envelope(NamedTuple):
+    """A frame that was read as far as its session and the kind of its message.
+
+    A frame may arrive before the module that defines its kind was imported, so that its fields are
+    judged only when somebody asks for the message.
+    """
+
+    session: bytes
+    kind: str
+    fields: tuple[Value, ...]
+
+    def message(self) -> Message:
+        """Return the message.
+
+        Raises:
+            FrameError: If the kind is unknown or a field does not fit.
+        """
+        message_type = _KINDS.get(self.kind)
+        if message_type is None:
+            raise FrameError(f"unknown kind of message: {self.kind[:64]!a}")
+        names = message_type.model_fields
+        if len(self.fields) != len(names):
+            raise FrameError(f"{self.kind} has {len(names)} fields, not {len(self.fields)}")
+        try:
+            return message_type.model_validate(dict(zip(names, self.fields, strict=True)))
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            place = ".".join((self.kind, *map(str, first["loc"])))
+            raise FrameError(f"{place}: {first['msg']}") from None
+
+
+def open_frame(body: bytes) -> Envelope:
+    """Read a frame's body as far as its session and kind.
+
+    Raises:
+        FrameError: If it is not the list that `encode` makes.
+    """
+    match unpack(body):
+        case (bytes(session), str(kind), *fields) if len(session) == SESSION_BYTES:
+            return Envelope(session, kind, tuple(fields))
+    raise FrameError("not a message: a session, a kind and fields were expected")
+
+
 def decode(body: bytes) -> tuple[bytes, Message]:
     """Return the session and the message that a frame's body carries.
 
     Raises:
         FrameError: If the body is not a message of a known kind whose fields all fit.
     """
-    match unpack(body):
-        case (bytes(session), str(kind), *fields) if len(session) == SESSION_BYTES:
-            return session, _build(kind, fields)
-    raise FrameError("not a message: a session, a kind and fields were expected")
-
-
-def _build(kind: str, fields: list[Value]) -> Message:
-    message_type = _KINDS.get(kind)
-    if message_type is None:
-        raise FrameError(f"unknown kind of message: {kind[:64]!r}")
-    names = message_type.model_fields
-    if len(fields) != len(names):
-        raise FrameError(f"{kind} has {len(names)} fields, not {len(fields)}")
-    try:
-        return message_type.model_validate(dict(zip(names, fields, strict=True)))
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise FrameError(f"{kind}.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    envelope = open_frame(body)
+    return envelope.session, envelope.message()

@@ -10,9 +10,33 @@ import socket
 import struct
 from typing import Any, Final
 
-__all__ = ("Control",)
+from veilring.errors import ClusterError
+
+__all__ = ("Control", "pack_job", "unpack_job")
 
 _LENGTH: Final = struct.Struct(">Q")  # resident data may be larger than 4 GiB
+
+
+def pack_job(job: object) -> bytes:
+    """Pack a job on its own, so that whoever cannot unpack it still knows which one it was.
+
+    Raises:
+        ClusterError: If its role is not at the top of a module, or something in it has no pickle.
+    """
+    try:
+        return pickle.dumps(job, protocol=pickle.HIGHEST_PROTOCOL)
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise ClusterError(f"this cannot be played in another process: {error}") from error
+
+
+def unpack_job(packed: bytes) -> Any:  # noqa: ANN401 (whatever was packed)
+    """Unpack a job.
+
+    Raises:
+        ImportError: If the module of its role cannot be imported here.
+        AttributeError: If the module has no such role.
+    """
+    return pickle.loads(packed)  # noqa: S301 (from ourselves)
 
 
 class Control:

@@ -18,10 +18,11 @@ from veilring.errors import ClusterError, PeerLost
 from veilring.nodes.party import Parties
 from veilring.nodes.play import Job, Outcome
 from veilring.nodes.runtimes.base import Runtime
-from veilring.nodes.runtimes.control import Control
+from veilring.nodes.runtimes.control import Control, pack_job
 from veilring.nodes.runtimes.local_roster import local_roster
 from veilring.nodes.runtimes.worker import Setup, Stop, work
 from veilring.randomness import Streams
+from veilring.transport.identity import write_identity
 
 __all__ = ("PRELOADED", "START_SECONDS", "STOP_SECONDS", "Processes", "warm_up")
 
@@ -90,10 +91,11 @@ class _Worker:
         """Have the process play a job; if it dies first, that is the outcome's error."""
         if self.is_gone or self._control is None:
             return Outcome(self.name, error=PeerLost(self.name))
+        packed = pack_job(job)
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
-            await self._control.send((number, job))
+            await self._control.send((number, packed))
             return await future
         except ConnectionError:
             return Outcome(self.name, error=PeerLost(self.name))
@@ -169,7 +171,8 @@ class Processes(Runtime):
             async with asyncio.timeout(START_SECONDS), asyncio.TaskGroup() as starting:
                 for name, worker in self._workers.items():
                     own = (resident[name],) if name in resident else ()
-                    setup = Setup(local.identities[name], local.roster, parties, own, streams.seed)
+                    key = write_identity(local.identities[name])
+                    setup = Setup(key, local.roster, parties, own, streams.seed)
                     starting.create_task(worker.start(local.listeners[name], setup))
         except* ClusterError as group:
             raise group.exceptions[0] from None

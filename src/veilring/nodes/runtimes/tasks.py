@@ -99,6 +99,7 @@ class Simulated(_Tasks):
     def __init__(self, topology: Topology | None = None) -> None:
         super().__init__()
         self._topology = topology
+        self._network: SimulatedNetwork | None = None
 
     @override
     async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:
@@ -108,8 +109,14 @@ class Simulated(_Tasks):
                 "runtime=simulated needs the simulated clock: veilring.simulation.run"
             )
         loop.describe_waits(self._waits)
-        network = SimulatedNetwork(parties, streams=streams, topology=self._topology)
+        self._network = network = SimulatedNetwork(parties, streams, topology=self._topology)
         return [network.endpoint(name) for name in parties]
 
     def _waits(self) -> list[str]:
         return [line for node in self._nodes.values() for line in node.waits()]
+
+    @override
+    async def stop(self) -> None:
+        if self._network is not None:
+            self._network.shut_down()  # n parties need not hear n goodbyes each
+        await super().stop()

@@ -2,16 +2,18 @@
 
 import asyncio
 import os
+import pickle
 import signal
 import socket
 from dataclasses import dataclass, replace
 
+from veilring.errors import ClusterError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.play import Job, Outcome, play
-from veilring.nodes.runtimes.control import Control
+from veilring.nodes.runtimes.control import Control, unpack_job
 from veilring.randomness import Streams
-from veilring.transport.identity import Identity
+from veilring.transport.identity import read_identity
 from veilring.transport.roster import Roster
 from veilring.transport.tls import TlsEndpoint
 
@@ -20,9 +22,17 @@ __all__ = ("Setup", "Stop", "work")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Setup:
-    """All that a party's process is given: its own key, its own data, and what is public."""
+    """All that a party's process is given: its own key, its own data, and what is public.
 
-    identity: Identity
+    Attributes:
+        identity: As `write_identity` gives it.
+        roster: All parties.
+        parties: Their names.
+        resident: The party's own data, if it has any.
+        seed: Makes runs reproducible; `None` in earnest.
+    """
+
+    identity: bytes
     roster: Roster
     parties: Parties
     resident: tuple[object, ...]
@@ -61,7 +71,9 @@ async def _work(pipe: socket.socket, listener: socket.socket) -> None:
 
 async def _serve(control: Control, listener: socket.socket) -> None:
     setup: Setup = await control.receive()
-    endpoint = await TlsEndpoint.start(setup.identity, setup.roster, listener=listener)
+    endpoint = await TlsEndpoint.start(
+        read_identity(setup.identity), setup.roster, listener=listener
+    )
     async with Node(endpoint, Streams(setup.seed)) as node, asyncio.TaskGroup() as playing:
         await control.send(None)
         while not isinstance(item := await control.receive(), Stop):
@@ -69,11 +81,17 @@ async def _serve(control: Control, listener: socket.socket) -> None:
             playing.create_task(_play(control, node, setup, number, job))
 
 
-async def _play(control: Control, node: Node, setup: Setup, number: int, job: Job) -> None:
-    given = job.given or setup.resident
-    outcome = await play(node, setup.parties, replace(job, given=given))
+async def _play(control: Control, node: Node, setup: Setup, number: int, packed: bytes) -> None:
+    try:
+        job: Job = unpack_job(packed)
+    except (ImportError, AttributeError) as error:
+        advice = "a role that processes play stands at the top of a module that they can import"
+        failed = ClusterError(f"{node.name} does not find the role: {error}; {advice}")
+        await control.send((number, Outcome(node.name, error=failed)))
+        return
+    outcome = await play(node, setup.parties, replace(job, given=job.given or setup.resident))
     try:
         await control.send((number, outcome))
-    except (TypeError, AttributeError, ValueError) as error:  # what pickle raises
-        reason = TypeError(f"the outcome cannot leave its process: {error}")
-        await control.send((number, Outcome(node.name, error=reason)))
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        failed = ClusterError(f"the outcome cannot leave the process of {node.name}: {error}")
+        await control.send((number, Outcome(node.name, error=failed)))

@@ -1,0 +1,230 @@
+"""Who a party is: a private key, and a certificate that it signed itself.
+
+There is no certification authority. A party is its public key, and its peers know that key because
+it stands in the roster that all of them hold (`veilring.transport.roster`). Keys are on the NIST
+curve P-256: every OpenSSL that speaks TLS 1.3 has it, in hand-tuned assembly.
+"""
+
+import datetime as dt
+import hashlib
+import os
+import re
+import stat
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from veilring.errors import InputError
+
+__all__ = (
+    "KEY_FILE_MODE",
+    "NAME_CHARACTERS_MAX",
+    "VALID_DAYS",
+    "Identity",
+    "check_name",
+    "fingerprint_of",
+    "load_identity",
+    "make_identity",
+    "read_certificate",
+    "read_identity",
+    "save_identity",
+    "write_identity",
+)
+
+# X.509 allows a common name of 64 characters.
+NAME_CHARACTERS_MAX = 64
+# Long enough for a study, short enough that a forgotten key ends by itself.
+VALID_DAYS = 365
+# Clocks differ: a certificate made just now must be good on a machine that is behind.
+_CLOCK_SKEW = dt.timedelta(days=1)
+# The owner reads and writes; nobody else.
+KEY_FILE_MODE = 0o600
+
+# A name becomes a file name and a line in a log, so that it holds nothing special to either.
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_CHARACTERS_MAX - 1}}}")
+_NAME_ALLOWED = f"1 to {NAME_CHARACTERS_MAX} of A-Z a-z 0-9 . _ -, a letter or digit first"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A party's own identity; the private key never leaves it but to its own key file.
+
+    Attributes:
+        name: The party's name, as in the roster; the certificate's common name.
+        certificate: The self-signed certificate.
+        private_key: The key that the certificate is for.
+    """
+
+    name: str
+    certificate: x509.Certificate
+    private_key: ec.EllipticCurvePrivateKey = field(repr=False)
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of the public key (SubjectPublicKeyInfo, DER), in hexadecimal."""
+        return fingerprint_of(self.certificate)
+
+    @property
+    def certificate_pem(self) -> str:
+        """The certificate as text: public, and what the roster holds."""
+        return self.certificate.public_bytes(Encoding.PEM).decode()
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no party can have.
+
+    Raises:
+        InputError: If it is empty, too long or has other characters than ``A-Z a-z 0-9 . _ -``.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError("name", ascii(name), _NAME_ALLOWED)
+
+
+def fingerprint_of(certificate: x509.Certificate) -> str:
+    """Return the SHA-256 of a certificate's SubjectPublicKeyInfo (DER), in hexadecimal.
+
+    It names the key, not the certificate: a renewed certificate of the same key keeps it.
+    """
+    public = certificate.public_key()
+    return hashlib.sha256(
+        public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    ).hexdigest()
+
+
+def read_certificate(pem: str) -> tuple[str, x509.Certificate]:
+    """Parse a certificate and return its common name and itself.
+
+    Raises:
+        InputError: If it is not the PEM text of one certificate with one common name.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(pem.encode())
+        fingerprint_of(certificate)
+        (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        text = f"{len(pem)} characters"
+        raise InputError("certificate", text, "a PEM certificate with a common name") from error
+    return str(name.value), certificate
+
+
+def make_identity(
+    name: str, *, valid_days: int = VALID_DAYS, now: dt.datetime | None = None
+) -> Identity:
+    """Make a new key and a certificate for it.
+
+    Args:
+        name: The party's name.
+        valid_days: For how many days from `now` the certificate is good, at least 1.
+        now: An aware time; the present unless given.
+
+    Raises:
+        InputError: If the name or the number of days is not allowed.
+    """
+    check_name(name)
+    if valid_days < 1:
+        raise InputError("valid_days", valid_days, "at least 1")
+    now = now or dt.datetime.now(dt.UTC)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + dt.timedelta(days=valid_days))
+        # Not an authority: a party vouches for itself and for nobody else.
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Identity(name, certificate, key)
+
+
+def save_identity(identity: Identity, directory: Path) -> Path:
+    """Write ``<name>.key`` (private key and certificate, mode 0600) and return its path.
+
+    The file appears whole or not at all, and nothing is ever overwritten: a lost key cannot be
+    made again.
+
+    Raises:
+        InputError: If the file exists already.
+        OSError: If the directory cannot be written.
+    """
+    path = directory / f"{identity.name}.key"
+    # mkstemp makes the file with mode 0600: at no moment can another user open it.
+    handle, draft = tempfile.mkstemp(dir=directory, prefix=f".{identity.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(write_identity(identity))
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)  # unlike a rename, this fails if the path is taken
+    except FileExistsError as error:
+        raise InputError("path", path, "a file that does not exist yet") from error
+    finally:
+        Path(draft).unlink()
+    return path
+
+
+def load_identity(path: Path) -> Identity:
+    """Read what `save_identity` wrote.
+
+    A key file that others may read is refused rather than warned of, as `ssh` does: its key may be
+    known to them already, and a warning would be the last anybody hears of it.
+
+    Raises:
+        InputError: If others than the owner can read or write the file, or if it does not hold
+            one private key on P-256 and the certificate that belongs to it.
+        OSError: If it cannot be read.
+    """
+    with path.open("rb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise InputError("path", f"{path} with mode {mode:o}", f"mode {KEY_FILE_MODE:o}")
+        return read_identity(file.read(), str(path))
+
+
+def write_identity(identity: Identity) -> bytes:
+    """Return the PEM text of an identity. It holds the private key: keep it from everybody."""
+    private = identity.private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return private + identity.certificate_pem.encode()
+
+
+def read_identity(content: bytes, source: str = "this text") -> Identity:
+    """Return the identity that `write_identity` wrote.
+
+    Args:
+        content: The PEM text.
+        source: Where it is from, for the message of an error.
+
+    Raises:
+        InputError: If it does not hold one private key on P-256 and its certificate.
+    """
+    name, certificate = read_certificate(content.decode(errors="replace"))
+    try:
+        key = load_pem_private_key(content, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise InputError("path", source, "a file with an unencrypted private key") from error
+    if (
+        not isinstance(key, ec.EllipticCurvePrivateKey)
+        or key.public_key() != certificate.public_key()
+    ):
+        raise InputError("path", source, "a P-256 key and the certificate that belongs to it")
+    check_name(name)
+    return Identity(name, certificate, key)

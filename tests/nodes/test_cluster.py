@@ -1,0 +1,186 @@
+"""Clusters: one interface to four places where parties can live."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+from tests.roles import Word, fail, pass_array, pass_on, unreturnable
+
+from veilring import simulation
+from veilring.errors import ClusterError, Deadlock, InputError, RunFailed, SessionAborted
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
+from veilring.testing import ProtocolRunner, assert_cost
+from veilring.transport.frames import frame_size
+from veilring.transport.messages import encode
+
+T = TypeVar("T")
+
+
+def test_each_party_is_given_its_own_data(run_protocol: ProtocolRunner) -> None:
+    """Resident data go to the party that they belong to, in order."""
+    run = run_protocol(pass_on, ["ada", "bob", "cy"], own=["a", "b", "c"])
+    assert run.results == {"ada": "c", "bob": "a", "cy": "b"}
+
+
+def test_the_cost_is_counted_at_the_senders(run_protocol: ProtocolRunner) -> None:
+    """Each message counts once, with its frame's bytes, in its sender's round."""
+    run = run_protocol(pass_on, ["ada", "bob", "cy"])
+    sizes = {name: frame_size(encode(bytes(16), Word(text=name))) for name in ("ada", "bob", "cy")}
+    assert_cost(run, messages=3, bytes=sum(sizes.values()), rounds=1)
+    assert {name: traffic.bytes for name, traffic in run.cost.by_party.items()} == sizes
+    assert run.cost.by_kind["test.word"].messages == 3
+    with pytest.raises(AssertionError, match=r"the run cost .*'messages': 3"):
+        assert_cost(run, messages=4)
+
+
+def test_a_watched_party_has_a_view_and_no_other(run_protocol: ProtocolRunner) -> None:
+    """A view holds what the party received and sent, and only for who is watched."""
+    run = run_protocol(pass_on, ["ada", "bob", "cy"], watch=["bob"])
+    assert list(run.views) == ["bob"]
+    view = run.views["bob"]
+    assert [(seen.round, seen.sender, seen.message) for seen in view.received] == [
+        (1, "ada", Word(text="ada"))
+    ]
+    assert [seen.sender for seen in view.sent] == ["cy"]
+
+
+def test_a_failure_anywhere_is_a_failure_everywhere(run_protocol: ProtocolRunner) -> None:
+    """There is no partial result; the error is the one nearest to the cause."""
+    with pytest.raises(RunFailed, match="bob had a bad day") as caught:
+        run_protocol(fail, ["ada", "bob", "cy"], who="bob")
+    errors = caught.value.errors
+    assert isinstance(errors["bob"], ValueError)
+    assert isinstance(errors["cy"], SessionAborted)
+    assert errors["cy"].by == "bob"
+
+
+def test_the_same_seed_gives_the_same_transcript_everywhere() -> None:
+    """Frames are equal to the byte on every channel of every runtime, and differ by seed."""
+
+    async def once(runtime: str, seed: int) -> tuple[str, int]:
+        async with Cluster(4, runtime=runtime, own=list("abcd"), seed=seed) as cluster:
+            run = await cluster.run(pass_on)
+            return run.transcript, run.cost.bytes
+
+    seen = {runtime: _on(runtime, once(runtime, 3)) for runtime in ("memory", "tls", "processes")}
+    seen["simulated"] = _on("simulated", once("simulated", 3))
+    assert len(set(seen.values())) == 1
+    assert _on("memory", once("memory", 4)) != seen["memory"]
+
+
+def _on(runtime: str, main: Coroutine[Any, Any, T]) -> T:
+    return simulation.run(main) if runtime == "simulated" else asyncio.run(main)
+
+
+async def test_a_cluster_lives_on_and_runs_many_at_once() -> None:
+    """One cluster answers any number of runs, side by side, also after one that failed."""
+    async with Cluster(3, own=list("abc")) as cluster:
+        runs = await asyncio.gather(*(cluster.run(pass_on) for _ in range(20)))
+        assert {run.result for run in runs} == {"c"}
+        assert len({run.transcript for run in runs}) == 20  # no session has another's name
+        with pytest.raises(RunFailed):
+            await cluster.run(_fail_with_own, who="party-1")
+        assert (await cluster.run(pass_on, own=list("xyz"))).result == "z"
+
+
+async def _fail_with_own(party: Party, _own: str, *, who: str) -> None:
+    await fail(party, who=who)
+
+
+async def test_an_argument_can_be_for_one_party_only() -> None:
+    """What one party alone may know is given to it alone."""
+
+    async def tell(party: Party, *, secret: str = "") -> str:
+        await pass_on(party)
+        return secret
+
+    async with Cluster(3) as cluster:
+        run = await cluster.run(tell, only={"party-1": {"secret": "s"}})
+    assert run.results == {"party-0": "", "party-1": "s", "party-2": ""}
+
+
+def test_on_the_simulated_clock_a_deadlock_says_who_waits_for_whom() -> None:
+    """A message that will never come is found at once and not after a limit."""
+
+    async def wait_for_the_next(party: Party) -> None:
+        here = party.parties.position(party.me)
+        await party.receive(Word, sender=party.parties[(here + 1) % 3])
+
+    async def main() -> None:
+        async with Cluster(3, runtime="simulated") as cluster:
+            await cluster.run(wait_for_the_next)
+
+    with pytest.raises(Deadlock, match=r"party-0 waits for test\.word from party-1"):
+        simulation.run(main())
+
+
+async def test_the_simulated_runtime_needs_the_simulated_clock() -> None:
+    """On a real clock it is refused with what to do instead."""
+    with pytest.raises(ClusterError, match=r"veilring\.simulation\.run"):
+        async with Cluster(3, runtime="simulated"):
+            raise AssertionError("unreachable")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"parties": ["a", "a", "b"]}, "each party once"),
+        ({"parties": 3, "own": [1, 2]}, "own is 2 items; allowed: one for each of 3"),
+        ({"parties": 3, "runtime": "cloud"}, "runtime is cloud; allowed: memory, tls"),
+        ({"parties": 3, "seed": -1}, "seed is -1"),
+    ],
+)
+def test_a_cluster_refuses_what_does_not_fit(arguments: dict[str, object], message: str) -> None:
+    """A mistake is met before any party starts."""
+    with pytest.raises(InputError, match=message):
+        Cluster(**arguments)  # type: ignore[arg-type]  # each case is a mistake
+
+
+async def test_a_cluster_refuses_runs_outside_its_life_and_unknown_parties() -> None:
+    """A run needs a running cluster and parties that it has."""
+    cluster = Cluster(3)
+    with pytest.raises(ClusterError, match="not running"):
+        await cluster.run(pass_on)
+    async with cluster:
+        with pytest.raises(InputError, match="party is dan"):
+            await cluster.run(pass_on, watch=["dan"])
+
+
+async def test_unseeded_runs_differ() -> None:
+    """Without a seed all randomness is fresh."""
+
+    async def draw(party: Party) -> float:
+        await asyncio.sleep(0)
+        return float(party.rng.random())
+
+    async with Cluster(3) as one, Cluster(3) as other:
+        draws = [*(await one.run(draw)).results.values(), *(await other.run(draw)).results.values()]
+    assert len(set(draws)) == 6
+    async with Cluster(3, seed=0) as seeded:
+        again = [(await seeded.run(draw)).results for _ in range(2)]
+    assert again[0] != again[1]  # another run of the same cluster draws anew
+
+
+async def test_what_cannot_cross_a_process_is_said_clearly() -> None:
+    """A role or a result without a pickle is named, and the cluster lives on."""
+
+    async def local(party: Party) -> None:
+        await pass_on(party)
+
+    async with Cluster(3, runtime="processes") as cluster:
+        with pytest.raises(ClusterError, match="cannot be played in another process"):
+            await cluster.run(local)
+        with pytest.raises(RunFailed, match="cannot leave the process"):
+            await cluster.run(unreturnable)
+        assert (await cluster.run(pass_on)).result == "party-2"
+
+
+async def test_large_inputs_and_results_cross_processes() -> None:
+    """Arrays beyond a frame's size reach a process and return from it: they are no messages."""
+    big = [np.full(300_000, float(n)) for n in range(3)]
+    async with Cluster(3, runtime="processes", own=big) as cluster:
+        run = await cluster.run(pass_array)
+    assert [float(result.sum()) for result in run.results.values()] == [0.0, 3e5, 6e5]

@@ -1,0 +1,309 @@
+"""Sessions at nodes that share one network in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.roles import Word, pass_on
+
+from veilring.errors import (
+    ClusterError,
+    EndpointClosed,
+    InputError,
+    PeerLost,
+    ProtocolViolation,
+    SessionAborted,
+    SessionTimeout,
+)
+from veilring.nodes.node import EARLY_MESSAGES_MAX, Node
+from veilring.nodes.party import Parties, Party
+from veilring.nodes.session import UNREAD_MESSAGES_MAX
+from veilring.randomness import Streams
+from veilring.transport.memory import MemoryNetwork
+from veilring.transport.messages import Message, encode
+
+NAMES = Parties(["ada", "bob", "cy"])
+FIRST, SECOND = bytes(16), bytes(15) + b"\x01"
+
+
+class Other(Message, kind="test.other"):
+    """Something else to say."""
+
+    number: int
+
+
+@asynccontextmanager
+async def three_nodes() -> AsyncIterator[dict[str, Node]]:
+    """Give three nodes on one network."""
+    network = MemoryNetwork(NAMES)
+    nodes = {name: Node(network.endpoint(name), Streams(1)) for name in NAMES}
+    for node in nodes.values():
+        node.start()
+    try:
+        yield nodes
+    finally:
+        for node in nodes.values():
+            await node.close()
+
+
+async def listen_to_ada(party: Party) -> str:
+    """Wait for a word from ada."""
+    return (await party.receive(Word, sender="ada")).text
+
+
+async def test_all_parties_of_a_session_get_what_was_sent_to_them() -> None:
+    """A message reaches the party that it was sent to, from the one that sent it."""
+    async with three_nodes() as nodes:
+        words = await asyncio.gather(*(n.run(pass_on, FIRST, NAMES) for n in nodes.values()))
+    assert words == ["cy", "ada", "bob"]
+
+
+async def test_sessions_run_side_by_side_and_do_not_mix() -> None:
+    """Any number of sessions share the connections of a node."""
+    async with three_nodes() as nodes:
+        runs = [
+            node.run(pass_on, bytes([number]) * 16, NAMES)
+            for number in range(50)
+            for node in nodes.values()
+        ]
+        words = await asyncio.gather(*runs)
+    assert words == ["cy", "ada", "bob"] * 50
+
+
+async def test_a_message_that_comes_before_its_session_is_opened_is_kept() -> None:
+    """A party may open a session later than its peers."""
+    async with three_nodes() as nodes:
+        early = [asyncio.create_task(nodes[n].run(pass_on, FIRST, NAMES)) for n in ("ada", "bob")]
+        await asyncio.sleep(0.01)
+        assert await nodes["cy"].run(pass_on, FIRST, NAMES) == "bob"
+        assert await asyncio.gather(*early) == ["cy", "ada"]
+
+
+async def test_a_session_name_is_never_used_twice() -> None:
+    """A name that a session has had is refused, so that nothing of it can be replayed."""
+    async with three_nodes() as nodes:
+        await asyncio.gather(*(n.run(pass_on, FIRST, NAMES) for n in nodes.values()))
+        with pytest.raises(ClusterError, match="used this session's name"):
+            await nodes["ada"].run(pass_on, FIRST, NAMES)
+
+
+async def test_a_stranger_to_the_session_is_refused_at_the_edge() -> None:
+    """A party that is not among the participants cannot play."""
+    async with three_nodes() as nodes:
+        with pytest.raises(InputError, match="a list without ada"):
+            await nodes["ada"].run(pass_on, FIRST, Parties(["bob", "cy", "dan"]))
+
+
+async def test_what_an_outsider_says_in_a_session_does_not_count() -> None:
+    """Only participants are heard, even if somebody else knows the session's name."""
+    pair = Parties(["ada", "bob"])
+    async with three_nodes() as nodes:
+        listening = asyncio.create_task(nodes["bob"].run(listen_to_ada, FIRST, pair))
+        await asyncio.sleep(0)
+        await nodes["cy"].endpoint.send("bob", encode(FIRST, Word(text="trust me")))
+        await nodes["ada"].endpoint.send("bob", encode(FIRST, Word(text="hello")))
+        assert await listening == "hello"
+
+
+async def test_a_message_of_the_wrong_type_names_its_sender() -> None:
+    """A peer that says one thing where another is due has broken the protocol."""
+
+    async def say_other(party: Party) -> None:
+        await party.send("bob", Other(number=1))
+        await party.receive(Word, sender="bob")
+
+    pair = Parties(["ada", "bob"])
+    async with three_nodes() as nodes:
+        results = await asyncio.gather(
+            nodes["ada"].run(say_other, FIRST, pair),
+            nodes["bob"].run(listen_to_ada, FIRST, pair),
+            return_exceptions=True,
+        )
+    assert isinstance(results[1], ProtocolViolation)
+    assert results[1].culprit == "ada"
+    assert "test.other where test.word" in results[1].reason
+    assert isinstance(results[0], SessionAborted)
+    assert (results[0].by, results[0].culprit) == ("bob", "ada")
+
+
+async def test_a_message_that_nobody_asked_for_is_held_against_its_sender() -> None:
+    """A session does not end well if something was said that was not due."""
+
+    async def say_twice(party: Party) -> None:
+        await party.send("bob", Word(text="one"))
+        await party.send("bob", Word(text="two"))
+
+    pair = Parties(["ada", "bob"])
+    async with three_nodes() as nodes:
+        await nodes["ada"].run(say_twice, FIRST, pair)
+        with pytest.raises(ProtocolViolation, match=r"ada.*test\.word, which was not due"):
+            await nodes["bob"].run(listen_to_ada, FIRST, pair)
+
+
+async def test_bytes_that_are_no_message_end_every_session_with_their_sender() -> None:
+    """Garbage cannot be told to a session, so that all sessions with its sender end."""
+    pair = Parties(["ada", "bob"])
+    async with three_nodes() as nodes:
+        listening = [
+            asyncio.create_task(nodes["bob"].run(listen_to_ada, name, pair))
+            for name in (FIRST, SECOND)
+        ]
+        await asyncio.sleep(0)
+        await nodes["ada"].endpoint.send("bob", b"\xc1")
+        for error in await asyncio.gather(*listening, return_exceptions=True):
+            assert isinstance(error, ProtocolViolation)
+            assert error.culprit == "ada"
+
+
+async def test_a_peer_that_floods_a_session_is_named() -> None:
+    """A party may be only so many messages ahead."""
+    pair = Parties(["ada", "bob"])
+
+    async def wait_for_cy(party: Party) -> None:
+        await party.receive(Word, sender="cy")
+
+    async with three_nodes() as nodes:
+        waiting = asyncio.create_task(nodes["bob"].run(wait_for_cy, FIRST, NAMES))
+        await asyncio.sleep(0)
+        for _ in range(UNREAD_MESSAGES_MAX + 1):
+            await nodes["ada"].endpoint.send("bob", encode(FIRST, Word(text="x")))
+        with pytest.raises(ProtocolViolation, match="ahead of its turn") as caught:
+            await waiting
+        assert caught.value.culprit == "ada"
+        await nodes["ada"].run(pass_word, SECOND, pair)
+        assert await nodes["bob"].run(listen_to_ada, SECOND, pair) == "after"
+
+
+async def pass_word(party: Party) -> None:
+    """Send a word to bob."""
+    await party.send("bob", Word(text="after"))
+
+
+async def test_a_peer_that_fills_unopened_sessions_is_named_and_forgotten() -> None:
+    """What waits for sessions that nobody opens is bounded for each peer."""
+    pair = Parties(["ada", "bob"])
+    async with three_nodes() as nodes:
+        waiting = asyncio.create_task(nodes["bob"].run(listen_to_ada, FIRST, pair))
+        await asyncio.sleep(0)
+        for number in range(EARLY_MESSAGES_MAX + 1):
+            frame = encode(number.to_bytes(16, "big")[::-1][:15] + b"\xff", Word(text="x"))
+            await nodes["ada"].endpoint.send("bob", frame)
+        with pytest.raises(ProtocolViolation, match="nobody has opened"):
+            await waiting
+
+
+async def test_a_lost_peer_ends_every_session_that_needs_it_and_no_other() -> None:
+    """A crash is reported by name where it matters."""
+    pair = Parties(["ada", "bob"])
+    async with three_nodes() as nodes:
+        with_cy = asyncio.create_task(nodes["bob"].run(listen_to_ada, FIRST, NAMES))
+        without = asyncio.create_task(nodes["bob"].run(listen_to_ada, SECOND, pair))
+        await asyncio.sleep(0)
+        await nodes["cy"].abort()
+        with pytest.raises(PeerLost, match="cy was lost"):
+            await with_cy
+        await nodes["ada"].run(pass_word, SECOND, pair)
+        assert await without == "after"
+
+
+async def test_a_session_with_a_peer_that_is_gone_fails_at_once() -> None:
+    """A session that could never end is not begun."""
+    async with three_nodes() as nodes:
+        await nodes["cy"].close()
+        await asyncio.sleep(0.01)
+        with pytest.raises(PeerLost, match="cy left"):
+            await nodes["ada"].run(pass_on, FIRST, NAMES)
+
+
+async def test_a_silent_peer_ends_the_session_at_its_limit() -> None:
+    """A session's limit says what it was waiting for."""
+    async with three_nodes() as nodes:
+        with pytest.raises(SessionTimeout, match=r"0\.05 s, waiting for bob waits for test\.word"):
+            await nodes["bob"].run(listen_to_ada, FIRST, NAMES, seconds=0.05)
+
+
+async def test_a_role_that_fails_tells_its_peers_the_kind_of_error_only() -> None:
+    """The news of a failure carries no data of the party that failed."""
+
+    async def fail(party: Party) -> None:
+        await asyncio.sleep(0)
+        raise ValueError(f"the secret of {party.me} is 42")
+
+    pair = Parties(["ada", "bob"])
+    async with three_nodes() as nodes:
+        results = await asyncio.gather(
+            nodes["ada"].run(fail, FIRST, pair),
+            nodes["bob"].run(listen_to_ada, FIRST, pair),
+            return_exceptions=True,
+        )
+    assert isinstance(results[0], ValueError)
+    assert isinstance(results[1], SessionAborted)
+    assert (results[1].by, results[1].reason, results[1].culprit) == ("ada", "ValueError", "")
+
+
+async def test_a_cancelled_role_tells_its_peers() -> None:
+    """A party that is stopped does not leave the others waiting."""
+    pair = Parties(["ada", "bob"])
+
+    async def wait(party: Party) -> None:
+        await party.receive(Word, sender="bob")
+
+    async with three_nodes() as nodes:
+        waiting = asyncio.create_task(nodes["ada"].run(wait, FIRST, pair))
+        listening = asyncio.create_task(nodes["bob"].run(listen_to_ada, FIRST, pair))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(SessionAborted, match="CancelledError"):
+            await listening
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+
+async def test_closing_a_node_ends_its_sessions() -> None:
+    """A node that shuts down fails what is open there with its own closing."""
+    async with three_nodes() as nodes:
+        listening = asyncio.create_task(nodes["bob"].run(listen_to_ada, FIRST, NAMES))
+        await asyncio.sleep(0)
+        await nodes["bob"].close()
+        with pytest.raises(EndpointClosed, match="shutting down"):
+            await listening
+
+
+async def test_rounds_never_go_back() -> None:
+    """A role that marks an earlier round is a mistake of its writer."""
+
+    async def go_back(party: Party) -> None:
+        await asyncio.sleep(0)
+        party.round(2)
+        party.round(1)
+
+    async with three_nodes() as nodes:
+        with pytest.raises(InputError, match="2 or later"):
+            await nodes["ada"].run(go_back, FIRST, NAMES)
+
+
+async def test_two_tasks_may_not_wait_for_one_peer() -> None:
+    """Which of them would get the message is not said, so that it is refused."""
+
+    async def wait_twice(party: Party) -> None:
+        async with asyncio.TaskGroup() as waiting:
+            waiting.create_task(party.receive(Word, sender="bob"))
+            waiting.create_task(party.receive(Word, sender="bob"))
+
+    async with three_nodes() as nodes:
+        with pytest.raises(ExceptionGroup) as caught:
+            await nodes["ada"].run(wait_twice, FIRST, NAMES)
+        assert caught.group_contains(InputError, match="no other task")
+
+
+async def test_a_party_cannot_wait_for_itself_or_a_stranger() -> None:
+    """Waiting for somebody who can never answer is refused at once."""
+
+    async def wait_for(party: Party, sender: str) -> None:
+        await party.receive(Word, sender=sender)
+
+    async with three_nodes() as nodes:
+        for number, sender in enumerate(("ada", "dan")):
+            with pytest.raises(InputError, match="a peer of this session"):
+                await nodes["ada"].run(wait_for, bytes([number]) * 16, NAMES, sender)

@@ -1,0 +1,133 @@
+"""Parties as operating-system processes: what happens when they die, and that none is left."""
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import psutil
+import pytest
+from tests.roles import chat, pass_on, say
+
+from veilring.errors import PeerLost, RunFailed, SessionAborted
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.runtimes import Processes
+
+KILLS = 20
+SURVIVORS_SECONDS = 2.0
+
+
+def _named(error: BaseException) -> str:
+    """Return whom an error holds to be dead."""
+    match error:
+        case PeerLost(peer=peer):
+            return peer
+        case SessionAborted(culprit=culprit):
+            return culprit
+    return repr(error)
+
+
+@pytest.mark.parametrize("point", range(KILLS))
+async def test_a_killed_party_is_named_by_every_survivor(point: int) -> None:
+    """At any point of a run a kill -9 ends it everywhere within 2 s, naming the dead."""
+    runtime = Processes()
+    async with Cluster(4, runtime=runtime, seed=point) as cluster:
+        victim = f"party-{point % 4}"
+        pids = runtime.pids
+        running = asyncio.create_task(cluster.run(chat, rounds=100_000))
+        await asyncio.sleep(0.01 + 0.005 * point)
+        os.kill(pids[victim], signal.SIGKILL)
+        started = time.monotonic()
+        with pytest.raises(RunFailed) as caught:
+            await running
+        assert time.monotonic() - started < SURVIVORS_SECONDS
+    errors = caught.value.errors
+    assert set(errors) == set(cluster.parties)
+    assert {_named(error) for error in errors.values()} == {victim}
+    assert not [pid for pid in pids.values() if psutil.pid_exists(pid)]
+
+
+async def test_a_cluster_with_a_dead_party_refuses_to_run() -> None:
+    """After a death each run fails at once with its name, and no partial result."""
+    runtime = Processes()
+    async with Cluster(3, runtime=runtime) as cluster:
+        os.kill(runtime.pids["party-1"], signal.SIGKILL)
+        with pytest.raises(RunFailed) as caught:
+            await cluster.run(pass_on)
+        assert {_named(error) for error in caught.value.errors.values()} == {"party-1"}
+
+
+async def test_several_runs_at_once_all_learn_of_a_death() -> None:
+    """Every session that needs the dead party ends with its name."""
+    runtime = Processes()
+    async with Cluster(3, runtime=runtime) as cluster:
+        runs = [asyncio.create_task(cluster.run(chat, rounds=100_000)) for _ in range(4)]
+        await asyncio.sleep(0.1)
+        os.kill(runtime.pids["party-2"], signal.SIGKILL)
+        for outcome in await asyncio.gather(*runs, return_exceptions=True):
+            assert isinstance(outcome, RunFailed)
+            assert {_named(error) for error in outcome.errors.values()} == {"party-2"}
+
+
+async def test_what_a_party_prints_is_logged_under_its_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The launcher streams each process's output with the party's name."""
+    caplog.set_level(logging.INFO, logger="veilring.party")
+    async with Cluster(3, runtime="processes") as cluster:
+        await cluster.run(say, text="hello from {me}")
+    said = {(record.name, record.getMessage()) for record in caplog.records}
+    for name in cluster.parties:
+        assert (f"veilring.party.{name}", f"hello from {name}") in said
+
+
+async def test_nothing_is_left_of_a_cluster() -> None:
+    """Leaving a cluster ends all its processes."""
+    runtime = Processes()
+    async with Cluster(3, runtime=runtime) as cluster:
+        pids = runtime.pids.values()
+        await cluster.run(pass_on)
+        assert all(psutil.pid_exists(pid) for pid in pids)
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+_LAUNCHER = """
+    import asyncio, sys
+    from veilring.nodes.cluster import Cluster
+    from veilring.nodes.runtimes import Processes
+    from tests.roles import chat
+
+    async def main():
+        runtime = Processes()
+        async with Cluster(3, runtime=runtime) as cluster:
+            print(*runtime.pids.values(), flush=True)
+            await cluster.run(chat, rounds=10_000_000)
+
+    if __name__ == "__main__":
+        asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_parties_end_with_their_launcher(sign: signal.Signals, pytestconfig: pytest.Config) -> None:
+    """Ctrl-C at the launcher, or its death, leaves no process behind."""
+    launcher = subprocess.Popen(  # noqa: S603 (this interpreter, and the text above)
+        [sys.executable, "-c", textwrap.dedent(_LAUNCHER)],
+        cwd=pytestconfig.rootpath,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert launcher.stdout is not None
+    pids = [int(word) for word in launcher.stdout.readline().split()]
+    assert len(pids) == 3
+    launcher.send_signal(sign)
+    launcher.wait(10)
+    launcher.stdout.close()
+    _, alive = psutil.wait_procs([psutil.Process(p) for p in pids if psutil.pid_exists(p)], 5)
+    assert not alive

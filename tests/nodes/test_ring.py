@@ -1,0 +1,146 @@
+"""Rings: an order that no single party chose."""
+
+import asyncio
+import math
+from collections import Counter
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.roles import draw
+
+from veilring.errors import InputError, ProtocolViolation, RunFailed
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Parties, Party, broadcast
+from veilring.nodes.ring import (
+    COMMITTEE_SIZE,
+    Ring,
+    RingCommit,
+    RingReveal,
+    committee_for,
+    deal_ring,
+    draw_ring,
+    draw_ring_messages,
+)
+from veilring.testing import ProtocolRunner
+from veilring.transport.messages import Message
+
+
+def test_all_parties_draw_the_same_ring(run_protocol: ProtocolRunner) -> None:
+    """Every party ends with the same order of all parties, at the cost that the formula says."""
+    run = run_protocol(draw, 5)
+    assert len(set(run.results.values())) == 1
+    assert sorted(run.result) == [f"party-{n}" for n in range(5)]
+    assert run.cost.setup.messages == draw_ring_messages(5) == 40
+    assert run.cost.messages == 0
+
+
+async def test_every_order_is_as_likely_as_every_other() -> None:
+    """The 24 orders of four parties are uniform; false alarm 1e-6 by a chi-square test."""
+    runs = 2400
+    async with Cluster(4, seed=7) as cluster:
+        orders = Counter([(await cluster.run(draw)).result for _ in range(runs)])
+    expected = runs / math.factorial(4)
+    counts = np.array(list(orders.values()) + [0] * (24 - len(orders)))
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    assert statistic < 71.0  # the 1 - 1e-6 quantile of chi-square with 23 degrees of freedom: 71.4
+
+
+async def test_a_large_ring_is_drawn_by_a_committee() -> None:
+    """Beyond the committee's size the cost grows linearly, and all still agree."""
+    parties = COMMITTEE_SIZE + 6
+    async with Cluster(parties, seed=1) as cluster:
+        run = await cluster.run(draw)
+    assert len(set(run.results.values())) == 1
+    assert run.cost.setup.messages == 2 * COMMITTEE_SIZE * (parties - 1)
+
+
+def test_a_committee_is_picked_by_the_session() -> None:
+    """Other sessions have other committees, and all parties know whose turn it is."""
+    parties = Parties([f"p{n}" for n in range(200)])
+    one, other = (committee_for(parties, bytes([n]) * 16) for n in (1, 2))
+    assert len(one) == len(other) == COMMITTEE_SIZE
+    assert one != other
+    assert one == committee_for(parties, bytes([1]) * 16)
+
+
+class _Liar:
+    """A party that draws honestly but for what it says to one victim."""
+
+    def __init__(self, honest: Party, victim: str, lie: Message) -> None:
+        self._honest, self._victim, self._lie = honest, victim, lie
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._honest, name)
+
+    async def send(self, to: str, message: Message) -> None:
+        lies = to == self._victim and message.kind == self._lie.kind
+        await self._honest.send(to, self._lie if lies else message)
+
+
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        (RingReveal(nonce=bytes(32), heard=bytes(32)), "had not committed to"),
+        (RingCommit(commitment=bytes(32)), "had not committed to|heard other commitments"),
+    ],
+)
+async def test_a_party_that_lies_in_the_draw_is_found(lie: Message, reason: str) -> None:
+    """Neither another nonce than the promised one nor two promises pass."""
+
+    async def lie_to_party_1(party: Party) -> tuple[str, ...]:
+        if party.me == "party-0":
+            return (await draw_ring(cast("Party", _Liar(party, "party-1", lie)))).order
+        return (await draw_ring(party)).order
+
+    async with Cluster(4, seed=1) as cluster:
+        with pytest.raises(RunFailed, match=reason) as caught:
+            await cluster.run(lie_to_party_1)
+    found = caught.value.errors["party-1"]
+    assert isinstance(found, ProtocolViolation)
+    assert found.culprit == "party-0"
+
+
+@given(st.permutations([f"p{n}" for n in range(7)]))
+def test_successor_and_predecessor_are_inverse(order: list[str]) -> None:
+    """Going one hop on and one hop back ends where it began, and n hops go round."""
+    ring = Ring(order)
+    for name in order:
+        assert ring.predecessor(ring.successor(name)) == name
+    here = ring.starter
+    for hop in range(7):
+        assert ring.position(here) == hop
+        here = ring.successor(here)
+    assert here == ring.starter
+
+
+def test_a_ring_needs_three() -> None:
+    """With two parties each would learn the other's input."""
+    with pytest.raises(InputError, match="at least 3"):
+        Ring(["a", "b"])
+
+
+def test_a_dealt_ring_depends_on_its_generator_only() -> None:
+    """The same seed deals the same ring."""
+    names = [f"p{n}" for n in range(9)]
+    rings = [deal_ring(names, np.random.default_rng(5)) for _ in range(2)]
+    assert rings[0] == rings[1]
+    assert sorted(rings[0].order) == names
+
+
+async def test_a_party_that_does_not_reveal_is_waited_for_and_named() -> None:
+    """The last to reveal may refuse, which ends the session at its limit with its name."""
+
+    async def keep_silent(party: Party) -> None:
+        if party.me == "party-0":
+            await broadcast(party, RingCommit(commitment=bytes(32)))
+            await asyncio.sleep(0.3)
+        else:
+            await draw_ring(party)
+
+    async with Cluster(3, seed=1) as cluster:
+        with pytest.raises(RunFailed) as caught:
+            await cluster.run(keep_silent, seconds=0.1)
+    assert "waits for ring.reveal from party-0" in str(caught.value.errors["party-1"])

@@ -1,0 +1,62 @@
+"""Small roles that the tests play; processes import this module, so that it imports little."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.nodes.party import Party
+from veilring.nodes.ring import draw_ring
+from veilring.transport.messages import Message
+
+__all__ = ("Word", "chat", "draw", "fail", "pass_array", "pass_on", "say", "unreturnable")
+
+
+class Word(Message, kind="test.word"):
+    """Something to say."""
+
+    text: str
+
+
+async def draw(party: Party) -> tuple[str, ...]:
+    """Draw a ring and return its order."""
+    return (await draw_ring(party)).order
+
+
+async def pass_on(party: Party, own: str = "") -> str:
+    """Send a word to the next party and return the one that comes."""
+    here, n = party.parties.position(party.me), len(party.parties)
+    party.round(1)
+    await party.send(party.parties[(here + 1) % n], Word(text=own or party.me))
+    return (await party.receive(Word, sender=party.parties[here - 1])).text
+
+
+async def fail(party: Party, *, who: str) -> None:
+    """Pass a word on, but one party fails instead."""
+    if party.me == who:
+        raise ValueError(f"{who} had a bad day")
+    await pass_on(party)
+
+
+async def unreturnable(party: Party) -> object:
+    """Return what cannot leave a process."""
+    await pass_on(party)
+    return lambda: None
+
+
+async def pass_array(party: Party, own: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the party's own numbers, once all others are there."""
+    await pass_on(party)
+    return own
+
+
+async def chat(party: Party, *, rounds: int) -> None:
+    """Pass words on for a long time."""
+    here, n = party.parties.position(party.me), len(party.parties)
+    for _ in range(rounds):
+        await party.send(party.parties[(here + 1) % n], Word(text="still here"))
+        await party.receive(Word, sender=party.parties[here - 1])
+
+
+async def say(party: Party, *, text: str) -> None:
+    """Print a line."""
+    print(text.format(me=party.me), flush=True)  # noqa: T201 (what is tested)
+    await pass_on(party)
