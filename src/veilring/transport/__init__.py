@@ -1,1 +1,28 @@
 """Messages on a wire: frames, typed messages, and endpoints over memory and mutual TLS."""
+
+from veilring.transport.conformance import check_transport
+from veilring.transport.endpoint import Endpoint
+from veilring.transport.frames import FRAME_BYTES_MAX
+from veilring.transport.identity import Identity, load_identity, make_identity, save_identity
+from veilring.transport.memory import MemoryEndpoint, MemoryNetwork
+from veilring.transport.messages import Message, decode, encode
+from veilring.transport.roster import Member, Roster
+from veilring.transport.tls import TlsEndpoint
+
+__all__ = (
+    "FRAME_BYTES_MAX",
+    "Endpoint",
+    "Identity",
+    "Member",
+    "MemoryEndpoint",
+    "MemoryNetwork",
+    "Message",
+    "Roster",
+    "TlsEndpoint",
+    "check_transport",
+    "decode",
+    "encode",
+    "load_identity",
+    "make_identity",
+    "save_identity",
+)

@@ -20,6 +20,7 @@ __all__ = (
     "ARRAY_DIMENSIONS_MAX",
     "DTYPES",
     "FRAME_BYTES_MAX",
+    "GOODBYE",
     "PREFIX_BYTES",
     "FrameReader",
     "Value",
@@ -34,6 +35,9 @@ __all__ = (
 # data are for the sender to divide; a larger limit only lets a peer make us hold more.
 FRAME_BYTES_MAX = 1 << 20
 PREFIX_BYTES = 4
+GOODBYE = bytes(PREFIX_BYTES)
+"""What a stream that ends on purpose carries last: the prefix of an empty frame, which no node may
+send. A connection that breaks ends without it, which TLS alone would not let us tell apart."""
 # Runs, parties, rows, columns: no protocol sends more axes than these.
 ARRAY_DIMENSIONS_MAX = 4
 
@@ -44,6 +48,7 @@ _Scalar: TypeAlias = bool | int | float | str | bytes | NDArray[np.generic] | No
 Value: TypeAlias = "_Scalar | tuple[Value, ...] | list[Value] | dict[str, Value]"
 
 _ARRAY_CODE = 1  # our one MessagePack extension type
+_TIMESTAMP_AS_FLOAT = 1  # one of msgpack's four ways to read its own extension
 _HEADER = struct.Struct("<BB")
 _PREFIX = struct.Struct(">I")
 _CODES = {np.dtype(name): code for code, name in enumerate(DTYPES)}
@@ -69,7 +74,11 @@ def unpack(body: bytes) -> Value:
         FrameError: If the bytes are not exactly one such value.
     """
     try:
-        value: Value = msgpack.unpackb(body, use_list=False, ext_hook=_unpack_array)
+        # A timestamp (an extension that msgpack knows by itself) is read as a number of seconds, so
+        # that nothing but a `Value` ever comes out.
+        value: Value = msgpack.unpackb(
+            body, use_list=False, ext_hook=_unpack_array, timestamp=_TIMESTAMP_AS_FLOAT
+        )
     except FrameError:
         raise
     except (ValueError, OverflowError, msgpack.UnpackException) as error:
@@ -106,7 +115,7 @@ def _unpack_array(code: int, data: bytes) -> NDArray[np.generic]:
         items *= length
     if items * dtype.itemsize != len(data) - start:
         raise FrameError("an array whose bytes do not fill its shape")
-    if dtype.kind == "b" and any(byte > 1 for byte in data[start:]):
+    if dtype.kind == "b" and np.frombuffer(data, "|u1", offset=start).max(initial=0) > 1:
         raise FrameError("a boolean that is neither true nor false")
     return np.frombuffer(data, dtype, offset=start).reshape(shape)
 
@@ -144,26 +153,39 @@ class FrameReader:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self._finished = False
 
     @property
     def pending(self) -> int:
         """How many bytes of an unfinished frame are held: above 0 at the end, it was truncated."""
         return len(self._buffer)
 
+    @property
+    def finished(self) -> bool:
+        """Whether the stream said `GOODBYE`: its end is meant, and no frame follows."""
+        return self._finished
+
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Take bytes from the stream and yield each frame that is complete.
 
         Raises:
-            FrameError: As soon as a length is zero or above the limit; the stream is lost then.
+            FrameError: As soon as a length is above the limit or bytes follow the goodbye; the
+                stream is lost then.
         """
-        self._buffer += data
-        while len(self._buffer) >= PREFIX_BYTES:
-            (length,) = _PREFIX.unpack_from(self._buffer)
-            if not 0 < length <= FRAME_BYTES_MAX:
+        buffer = self._buffer
+        buffer += data
+        while len(buffer) >= PREFIX_BYTES and not self._finished:
+            (length,) = _PREFIX.unpack_from(buffer)
+            if length > FRAME_BYTES_MAX:
                 raise FrameError(f"a frame of {length} bytes; allowed: 1 to {FRAME_BYTES_MAX}")
             end = PREFIX_BYTES + length
-            if len(self._buffer) < end:
+            if len(buffer) < end:
                 return
-            frame = bytes(self._buffer[PREFIX_BYTES:end])
-            del self._buffer[:end]
-            yield frame
+            frame = bytes(memoryview(buffer)[PREFIX_BYTES:end])
+            del buffer[:end]
+            if length:
+                yield frame
+            else:
+                self._finished = True
+        if self._finished and buffer:
+            raise FrameError("bytes after the goodbye")

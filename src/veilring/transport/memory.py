@@ -1,14 +1,14 @@
 """Endpoints inside one process: the same frames, without a wire."""
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable
 
 from typing_extensions import override
 
 from veilring.errors import EndpointClosed, InputError, PeerLost
-from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Endpoint
+from veilring.transport.endpoint import Endpoint
 from veilring.transport.frames import check_frame
+from veilring.transport.inbox import Inbox
 
 __all__ = ("MemoryEndpoint", "MemoryNetwork")
 
@@ -48,12 +48,10 @@ class MemoryEndpoint(Endpoint):
     def __init__(self, name: str, network: MemoryNetwork) -> None:
         self.name = name
         self._network = network
-        self._arrived: deque[tuple[str, bytes] | PeerLost] = deque()
-        self._waiting: asyncio.Future[None] | None = None
         self._room = asyncio.Event()
         self._room.set()
+        self._inbox = Inbox(name, on_room=self._room.set)
         self._gone: dict[str, bool] = {}
-        self._closed = False
 
     @property
     @override
@@ -73,7 +71,7 @@ class MemoryEndpoint(Endpoint):
         receiver.deliver((self.name, bytes(frame)))
 
     def _check_open(self, to: str) -> None:
-        if self._closed:
+        if self._inbox.closed:
             raise EndpointClosed(f"the endpoint of {self.name} is closed")
         if to in self._gone:
             raise PeerLost(to, orderly=self._gone[to])
@@ -81,7 +79,7 @@ class MemoryEndpoint(Endpoint):
     @property
     def is_full(self) -> bool:
         """Whether a sender has to wait."""
-        return len(self._arrived) >= QUEUED_FRAMES_MAX and not self._closed
+        return self._inbox.is_full
 
     async def change(self) -> None:
         """Wait until a frame is taken, a peer is gone or this endpoint ends."""
@@ -89,36 +87,16 @@ class MemoryEndpoint(Endpoint):
 
     def deliver(self, item: tuple[str, bytes] | PeerLost) -> None:
         """Put a frame, or the news that a peer is gone, behind what has arrived so far."""
-        if self._closed:
-            return
         if isinstance(item, PeerLost):
             self._gone[item.peer] = item.orderly
             self._room.set()  # a sender that waits for us may itself be the one that is gone
-        self._arrived.append(item)
+        self._inbox.put(item)
         if self.is_full:
             self._room.clear()
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
 
     @override
     async def receive(self) -> tuple[str, bytes]:
-        while not self._arrived:
-            if self._closed:
-                raise EndpointClosed(f"the endpoint of {self.name} is closed")
-            self._waiting = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiting
-            finally:
-                self._waiting = None
-        item = self._arrived.popleft()
-        if not self.is_full:
-            self._room.set()
-        if isinstance(item, PeerLost):
-            raise item
-        return item
+        return await self._inbox.get()
 
     @override
     async def close(self) -> None:
@@ -129,10 +107,6 @@ class MemoryEndpoint(Endpoint):
         self._end(orderly=False)
 
     def _end(self, *, orderly: bool) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self._arrived.clear()
-        self._room.set()
-        self._wake()
-        self._network.farewell(self.name, orderly=orderly)
+        if not self._inbox.closed:
+            self._inbox.close()
+            self._network.farewell(self.name, orderly=orderly)

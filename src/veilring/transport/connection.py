@@ -1,0 +1,259 @@
+"""One TLS connection, from its greeting to its goodbye.
+
+TLS does not tell a stream that ended from one that was cut: asyncio shows both as a clean close.
+So an end on purpose is said and answered in our own frames (`frames.GOODBYE`), and any other end is
+a loss. The answer matters as much as the word: while a peer still sends, closing a socket resets
+the connection and takes our own last frames with it, so that the side that leaves first keeps
+reading until the other's goodbye says that all of it arrived.
+"""
+
+import asyncio
+import logging
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from cryptography import x509
+from typing_extensions import override
+
+from veilring.errors import FrameError
+from veilring.transport.frames import GOODBYE, FrameReader
+from veilring.transport.handshake import (
+    REASON_CHARACTERS_MAX,
+    Hello,
+    Refusal,
+    Refuse,
+    Welcome,
+    greeting,
+    read_greeting,
+)
+from veilring.transport.identity import fingerprint_of
+from veilring.transport.roster import Roster
+from veilring.transport.sockets import watch
+
+__all__ = ("GOODBYE_SECONDS", "WRITE_BUFFER_BYTES", "Connection", "Hub")
+
+# A goodbye takes one round trip; a peer that does not read or is gone must not keep us longer.
+GOODBYE_SECONDS = 2.0
+# What a send leaves in our memory while the network is slow; beyond it the next send waits.
+WRITE_BUFFER_BYTES = 1 << 18
+
+_log = logging.getLogger("veilring.transport")
+
+
+class Hub(Protocol):
+    """What a connection needs of the endpoint that it belongs to."""
+
+    me: str
+    roster: Roster
+
+    def objection(self, peer: str) -> Refusal | None:
+        """Say why a connection with a peer cannot start now, if so."""
+
+    def alive(self, connection: "Connection") -> None:
+        """Take note that a connection has a socket."""
+
+    def opened(self, connection: "Connection") -> None:
+        """Take a connection whose greeting went well."""
+
+    def arrived(self, peer: str, frame: bytes) -> None:
+        """Take a frame."""
+
+    def settle(self, connection: "Connection") -> None:
+        """Stop the connection from reading if the node has enough to read."""
+
+    def lost(self, connection: "Connection", *, orderly: bool, cause: Exception | None) -> None:
+        """Take note that an open connection is not open any more."""
+
+    def ended(self, connection: "Connection") -> None:
+        """Take note that a connection's socket is gone."""
+
+
+class Connection(asyncio.Protocol, ABC):
+    """Either side of one connection: greeting, frames, goodbye.
+
+    Args:
+        hub: The endpoint that it belongs to.
+
+    Attributes:
+        peer: The name of the member whose key the other side proved to have; empty before that.
+        greeted: Done once it is known whether the connection is open (`None`) or why not.
+        is_open: Whether frames may be sent and are delivered.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self.peer = ""
+        self.greeted: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
+        self.is_open = False
+        self._hub = hub
+        self._reader = FrameReader()
+        self._take: Callable[[bytes], None] = self._greet
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._transport: asyncio.Transport | None = None
+        self._said_goodbye = False
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @abstractmethod
+    def secured(self) -> None:
+        """Do what comes first once the peer is known."""
+
+    @abstractmethod
+    def heard(self, message: Hello | Welcome | Refuse) -> None:
+        """Do what a greeting asks for."""
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._hub.alive(self)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        watch(cast(socket.socket, transport.get_extra_info("socket")))
+        proof = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        member = self._hub.roster.owner(fingerprint_of(x509.load_der_x509_certificate(proof)))
+        if member is None:
+            self.refuse(Refusal("the key of the certificate is not in the roster"))
+        else:
+            self.peer = member.name
+            self.secured()
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._reader.feed(data):
+                self._take(frame)
+        except FrameError as error:
+            self._fail(error)
+            return
+        if self._reader.finished:
+            self._heard_goodbye()
+        elif self.is_open:
+            self._hub.settle(self)
+
+    @override
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    @override
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._conclude(Refusal.by(exc))
+        self._leave(orderly=False, cause=exc)
+        self._hub.ended(self)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a send has to wait for `room`."""
+        return not self._writable.is_set()
+
+    async def room(self) -> None:
+        """Wait until the peer has read enough for more to be sent, or the connection is over."""
+        await self._writable.wait()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes of the stream: all of them or, if the connection breaks, a loss follows."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def pause(self) -> None:
+        """Stop reading: TCP will make the peer wait."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def open(self) -> None:
+        """Begin to carry frames."""
+        self.is_open = True
+        self._take = self._deliver
+        self._hub.opened(self)
+        self._conclude(None)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Tell the other side why not, and end; if the greeting is over already, do nothing."""
+        if not self.greeted.done():
+            reason = refusal.reason[:REASON_CHARACTERS_MAX]
+            self.write(greeting(Refuse(reason=reason, again=refusal.again)))
+            self.turn_away(refusal)
+
+    def turn_away(self, refusal: Refusal) -> None:
+        """End a connection that never opened."""
+        self._conclude(refusal)
+        self._take = _ignore
+        if self._transport is not None:
+            self._transport.close()
+
+    def say_goodbye(self) -> None:
+        """Leave in an orderly way: the connection ends when the peer has answered."""
+        self.is_open = False
+        self._writable.set()
+        self._take = _ignore
+        self.resume()
+        self._write_goodbye()
+
+    def abort(self) -> None:
+        """End at once; what is not sent yet never will be."""
+        self.is_open = False
+        self._writable.set()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _greet(self, frame: bytes) -> None:
+        message = read_greeting(frame)
+        if isinstance(message, Refuse):
+            reason = "".join(c if c.isprintable() else "?" for c in message.reason)
+            self.turn_away(Refusal(f"it refused us: {reason}", again=message.again))
+        else:
+            self.heard(message)
+
+    def _deliver(self, frame: bytes) -> None:
+        self._hub.arrived(self.peer, frame)
+
+    def _conclude(self, outcome: Refusal | None) -> None:
+        if not self.greeted.done():
+            self.greeted.set_result(outcome)
+
+    def _fail(self, error: FrameError) -> None:
+        if self.greeted.done():
+            _log.warning("%s broke the framing, its connection is cut: %s", self.peer, error)
+            self._leave(orderly=False, cause=error)
+            self.abort()
+        else:
+            self.refuse(Refusal(f"no greeting was understood: {error}"))
+
+    def _leave(self, *, orderly: bool, cause: Exception | None) -> None:
+        self._writable.set()
+        if self.is_open:
+            self.is_open = False
+            self._take = _ignore
+            self._hub.lost(self, orderly=orderly, cause=cause)
+
+    def _heard_goodbye(self) -> None:
+        self._conclude(Refusal("it said goodbye instead of a greeting", again=True))
+        self._leave(orderly=True, cause=None)
+        if self._transport is None:
+            return
+        if self._said_goodbye:
+            self._transport.close()
+        else:
+            # whoever left first closes the socket, once it has our answer
+            self._write_goodbye()
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_later(GOODBYE_SECONDS, self._transport.abort)
+
+    def _write_goodbye(self) -> None:
+        if not self._said_goodbye:
+            self._said_goodbye = True
+            self.write(GOODBYE)
+
+
+def _ignore(_frame: bytes) -> None:
+    """Drop what comes after the end."""

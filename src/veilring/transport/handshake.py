@@ -1,0 +1,146 @@
+"""What two sides of a new TLS connection say to each other before the first frame.
+
+TLS 1.3 alone does not tell a client whether it was accepted: its handshake is complete before the
+server has looked at its certificate, so that a client that is refused sees a good connection and
+then a clean end. asyncio also drops the alert that would name the reason. And TLS knows nothing of
+rosters and versions. Hence: the dialler, once it has compared the other side's key with the roster,
+sends `Hello`; the listener answers `Welcome` or `Refuse`; only then are the two connected. The
+dialler too may send `Refuse`, instead of `Hello`.
+"""
+
+import ssl
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from veilring.errors import FrameError
+from veilring.transport.frames import on_stream
+from veilring.transport.identity import NAME_CHARACTERS_MAX
+from veilring.transport.messages import SESSION_BYTES, Message, decode, encode
+from veilring.transport.roster import Roster
+
+__all__ = (
+    "HANDSHAKE_SECONDS",
+    "PROTOCOL_VERSION",
+    "REASON_CHARACTERS_MAX",
+    "Hello",
+    "Refusal",
+    "Refuse",
+    "Welcome",
+    "explain",
+    "greeting",
+    "judge",
+    "read_greeting",
+)
+
+PROTOCOL_VERSION = 1
+"""What the bytes of frames and messages mean; both sides must have the same."""
+# A handshake takes a few round trips; asyncio's own limit of 60 s lets a silent peer hold us up.
+HANDSHAKE_SECONDS = 5.0
+# A reason comes from the other side and ends in our log: it is a line, not a page.
+REASON_CHARACTERS_MAX = 400
+
+_NO_SESSION = bytes(SESSION_BYTES)  # greetings belong to the connection, not to a protocol run
+
+
+class Hello(Message, kind="transport.hello"):
+    """Says who speaks, to whom, under which roster.
+
+    These fields never change: a new version changes what follows them.
+    """
+
+    version: int
+    roster: bytes
+    sender: str
+    receiver: str
+
+
+class Welcome(Message, kind="transport.welcome"):
+    """Says that the two are connected."""
+
+
+class Refuse(Message, kind="transport.refuse"):
+    """Says why not, and whether another attempt could end better."""
+
+    reason: Annotated[str, Field(max_length=REASON_CHARACTERS_MAX)]
+    again: bool
+
+
+class Refusal(NamedTuple):
+    """Why two sides did not connect, worded so that either may read it."""
+
+    reason: str
+    again: bool = False
+    """Whether another attempt could end better."""
+
+    @classmethod
+    def by(cls, error: BaseException | None) -> "Refusal":
+        """Return the refusal that an error on the way, or an end without one, amounts to."""
+        broken = error is None or not isinstance(error, ssl.SSLError)
+        return cls(explain(error), again=broken or isinstance(error, ssl.SSLEOFError))
+
+
+def greeting(message: Hello | Welcome | Refuse) -> bytes:
+    """Return the bytes of a greeting on the stream."""
+    return on_stream(encode(_NO_SESSION, message))
+
+
+def read_greeting(frame: bytes) -> Hello | Welcome | Refuse:
+    """Parse a greeting.
+
+    Raises:
+        FrameError: If the frame is anything else.
+    """
+    session, message = decode(frame)
+    if session != _NO_SESSION or not isinstance(message, Hello | Welcome | Refuse):
+        raise FrameError(f"{message.kind} where a greeting was due")
+    return message
+
+
+def judge(hello: Hello, roster: Roster, *, me: str, peer: str) -> Refusal | None:
+    """Return what is wrong with a greeting from the member whose key is `peer`'s, if anything."""
+    if hello.version != PROTOCOL_VERSION:
+        return Refusal(f"protocol version {hello.version} meets version {PROTOCOL_VERSION}")
+    if hello.roster != roster.hash:
+        return Refusal("the rosters differ: all members must hold the same one")
+    if hello.sender != peer:
+        claim = hello.sender[:NAME_CHARACTERS_MAX]
+        return Refusal(f"the name {claim!a} was claimed with the key of {peer}")
+    if hello.receiver != me:
+        sought = hello.receiver[:NAME_CHARACTERS_MAX]
+        return Refusal(f"{sought!a} was looked for at the address of {me}")
+    return None
+
+
+def explain(error: BaseException | None) -> str:
+    """Return for a person why a connection came to nothing; no error is an end without a word."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not good under our roster: {error.verify_message}"
+        case None | ssl.SSLEOFError() | ConnectionResetError() | BrokenPipeError():
+            return _HUNG_UP
+        case ssl.SSLError(reason=str(reason)):
+            return _TLS_REASONS.get(reason, f"TLS failed: {reason.lower().replace('_', ' ')}")
+        case TimeoutError() | ConnectionAbortedError():
+            return f"it did not finish the handshake within {HANDSHAKE_SECONDS:g} s"
+        case ConnectionRefusedError():
+            return "nobody listens at its address"
+        case _:
+            return f"the network failed: {error}"
+
+
+_HUNG_UP = (
+    "it ended the connection during the handshake without a reason; most likely our certificate "
+    "is not in its roster or has expired"
+)
+_NOT_TLS = "it does not speak TLS 1.3"
+_TLS_REASONS = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it showed no certificate",
+    "UNSUPPORTED_PROTOCOL": _NOT_TLS,
+    "TLSV1_ALERT_PROTOCOL_VERSION": _NOT_TLS,
+    "WRONG_VERSION_NUMBER": _NOT_TLS,
+    "HTTP_REQUEST": _NOT_TLS,
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it asks for a certificate and we showed none",
+    "TLSV1_ALERT_UNKNOWN_CA": "our certificate is not in its roster",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate has expired",
+}

@@ -1,0 +1,73 @@
+"""What has arrived at a party and waits for its node: frames, and the news that a peer is gone."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from veilring.errors import EndpointClosed, PeerLost
+from veilring.transport.endpoint import QUEUED_FRAMES_MAX
+
+__all__ = ("Inbox",)
+
+
+class Inbox:
+    """The queue behind an endpoint's `receive`, in the order of arrival.
+
+    It takes whatever it is given and says when it is full; to stop the senders then is for the
+    transport, since only the transport knows how.
+
+    Args:
+        owner: The party's name.
+        on_room: Called whenever the inbox was full and is no longer.
+    """
+
+    def __init__(self, owner: str, on_room: Callable[[], None]) -> None:
+        self._owner, self._on_room = owner, on_room
+        self._arrived: deque[tuple[str, bytes] | PeerLost] = deque()
+        self._waiting: asyncio.Future[None] | None = None
+        self.closed = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether senders have to wait."""
+        return len(self._arrived) >= QUEUED_FRAMES_MAX and not self.closed
+
+    def put(self, item: tuple[str, bytes] | PeerLost) -> None:
+        """Put a frame and its sender, or a loss, behind what has arrived so far."""
+        if self.closed:
+            return
+        self._arrived.append(item)
+        self._wake()
+
+    async def get(self) -> tuple[str, bytes]:
+        """Wait for the next item; a cancelled wait takes none.
+
+        Raises:
+            PeerLost: If the item is a loss.
+            EndpointClosed: If the inbox was or is closed.
+        """
+        while not self._arrived:
+            if self.closed:
+                raise EndpointClosed(f"the endpoint of {self._owner} is closed")
+            self._waiting = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+        item = self._arrived.popleft()
+        if len(self._arrived) == QUEUED_FRAMES_MAX - 1:
+            self._on_room()
+        if isinstance(item, PeerLost):
+            raise item
+        return item
+
+    def close(self) -> None:
+        """Drop what is left and wake whoever waits."""
+        self.closed = True
+        self._arrived.clear()
+        self._on_room()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)

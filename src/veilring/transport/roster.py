@@ -1,0 +1,228 @@
+"""The roster: who takes part, in which order, by which key, and where each one listens.
+
+All members hold the same roster, agreed on beforehand by other means; a connection starts only
+between two that do (they compare `Roster.hash`). It holds nothing secret.
+"""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Self, get_args
+
+import tomli_w
+
+from veilring.errors import InputError, ScenarioError
+from veilring.transport.identity import Identity, check_name, fingerprint_of, read_certificate
+
+__all__ = ("HOST_CHARACTERS_MAX", "PORT_MAX", "ROSTER_FORMAT", "Kind", "Member", "Roster")
+
+ROSTER_FORMAT = 1
+"""The version of the roster file's layout."""
+PORT_MAX = 65535
+# A domain name has at most 253 characters (RFC 1035, without the root's dot).
+HOST_CHARACTERS_MAX = 253
+
+Kind = Literal["party", "client"]
+"""A party listens and every party has it as a peer; a client only dials parties."""
+
+_KEYS = {"name": str, "kind": str, "host": str, "port": int, "fingerprint": str, "certificate": str}
+_OPTIONAL = frozenset({"kind", "host", "port"})
+
+
+@dataclass(frozen=True)
+class Member:
+    """One line of the roster.
+
+    Attributes:
+        name: The member's name; its certificate's common name.
+        fingerprint: The SHA-256 of its public key, in hexadecimal, for people to compare.
+        certificate: Its certificate, PEM.
+        host: Where it listens, a name or an address; empty for a client.
+        port: Where it listens, 1 to `PORT_MAX`; 0 for a client.
+        kind: What it is.
+
+    Raises:
+        InputError: If a field is not allowed, or the certificate is for another name or key.
+    """
+
+    name: str
+    fingerprint: str
+    certificate: str
+    host: str = ""
+    port: int = 0
+    kind: Kind = "party"
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.kind not in get_args(Kind):
+            raise InputError("kind", ascii(self.kind), " or ".join(get_args(Kind)))
+        self._check_address()
+        name, certificate = read_certificate(self.certificate)
+        if name != self.name:
+            raise InputError("certificate", f"one for {name!a}", f"one for {self.name}")
+        if fingerprint_of(certificate) != self.fingerprint:
+            allowed = f"that of the certificate, {fingerprint_of(certificate)}"
+            raise InputError("fingerprint", ascii(self.fingerprint), allowed)
+
+    def _check_address(self) -> None:
+        if self.kind == "client":
+            if self.host or self.port:
+                raise InputError(
+                    "host", f"{self.host!a}:{self.port}", "none: nobody dials a client"
+                )
+            return
+        if not 0 < len(self.host) <= HOST_CHARACTERS_MAX or not self.host.isprintable():
+            raise InputError("host", ascii(self.host), "a host's name or address")
+        if not 0 < self.port <= PORT_MAX:
+            raise InputError("port", self.port, f"1 to {PORT_MAX}")
+
+    @classmethod
+    def of(cls, identity: Identity, host: str = "", port: int = 0, kind: Kind = "party") -> Self:
+        """Return the public side of an identity as a line of the roster."""
+        pem = identity.certificate_pem
+        return cls(identity.name, identity.fingerprint, pem, host, port, kind)
+
+
+@dataclass(frozen=True)
+class Roster:
+    """All members, in the order that everybody shares.
+
+    Attributes:
+        members: At least one; no name and no key twice.
+
+    Raises:
+        InputError: If there is none, or a name or a key occurs twice.
+    """
+
+    members: tuple[Member, ...]
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise InputError("members", "empty", "at least one member")
+        for field in ("name", "fingerprint"):
+            seen = set()
+            for position, member in enumerate(self.members):
+                value = getattr(member, field)
+                if value in seen:
+                    key = f"members[{position}].{field}"
+                    raise InputError(key, value, "one that no earlier member has")
+                seen.add(value)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Member]:
+        return {member.name: member for member in self.members}
+
+    @cached_property
+    def _by_fingerprint(self) -> dict[str, Member]:
+        return {member.fingerprint: member for member in self.members}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all members in order."""
+        return tuple(member.name for member in self.members)
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """The names of the members that are parties, in order."""
+        return tuple(member.name for member in self.members if member.kind == "party")
+
+    @cached_property
+    def hash(self) -> bytes:
+        """32 bytes that two rosters share if they say the same of who is who, and in which order.
+
+        Addresses are left out: one host may look different from different places.
+        """
+        said = [[member.name, member.kind, member.fingerprint] for member in self.members]
+        return hashlib.sha256(json.dumps(said, ensure_ascii=True).encode()).digest()
+
+    def member(self, name: str) -> Member:
+        """Return the member of that name.
+
+        Raises:
+            InputError: If there is none.
+        """
+        if name not in self._by_name:
+            raise InputError("name", ascii(name), "a member of the roster")
+        return self._by_name[name]
+
+    def owner(self, fingerprint: str) -> Member | None:
+        """Return the member that has this key, or `None`."""
+        return self._by_fingerprint.get(fingerprint)
+
+    def at(self, addresses: Mapping[str, tuple[str, int]]) -> "Roster":
+        """Return this roster with other addresses `(host, port)` for some members; same `hash`."""
+        moved = {
+            name: replace(self.member(name), host=host, port=port)
+            for name, (host, port) in addresses.items()
+        }
+        return Roster(tuple(moved.get(member.name, member) for member in self.members))
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """Read a roster from TOML.
+
+        Raises:
+            ScenarioError: If the text is not TOML, or a key is missing, unknown or not allowed;
+                its `field` is the dotted key.
+        """
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ScenarioError("roster", f"not TOML ({error})", "a TOML file") from error
+        if content.get("format") != ROSTER_FORMAT:
+            raise ScenarioError("format", ascii(content.get("format")), str(ROSTER_FORMAT))
+        if set(content) != {"format", "members"} or not isinstance(content["members"], list):
+            keys = ", ".join(map(ascii, content))
+            raise ScenarioError("roster", f"a table of {keys}", "format and [[members]]")
+        members = tuple(_read_member(i, entry) for i, entry in enumerate(content["members"]))
+        try:
+            return cls(members)
+        except InputError as error:
+            raise ScenarioError(error.field, error.value, error.allowed) from error
+
+    def to_toml(self) -> str:
+        """Return the text that `from_toml` reads."""
+        members = [
+            {key: value for key, value in asdict(member).items() if value not in ("", 0)}
+            for member in self.members
+        ]
+        content = {"format": ROSTER_FORMAT, "members": members}
+        return tomli_w.dumps(content, multiline_strings=True)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a roster file.
+
+        Raises:
+            ScenarioError: As `from_toml`.
+            OSError: If the file cannot be read.
+        """
+        return cls.from_toml(path.read_bytes().decode(errors="replace"))
+
+    def save(self, path: Path) -> None:
+        """Write a roster file, in place of what stood there."""
+        path.write_text(self.to_toml(), encoding="utf-8")
+
+
+def _read_member(position: int, entry: object) -> Member:
+    where = f"members[{position}]"
+    if not isinstance(entry, dict):
+        raise ScenarioError(where, type(entry).__name__, "a table")
+    for key in entry:
+        if key not in _KEYS:
+            raise ScenarioError(f"{where}.{key}", "unknown", ", ".join(_KEYS))
+    for key, expected in _KEYS.items():
+        if key not in entry and key not in _OPTIONAL:
+            raise ScenarioError(f"{where}.{key}", "missing", "a value")
+        # TOML's booleans are Python's, which are integers
+        if key in entry and type(entry[key]) is not expected:
+            found = type(entry[key]).__name__
+            raise ScenarioError(f"{where}.{key}", found, expected.__name__)
+    try:
+        return Member(**entry)
+    except InputError as error:
+        raise ScenarioError(f"{where}.{error.field}", error.value, error.allowed) from error

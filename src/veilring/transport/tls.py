@@ -1,0 +1,288 @@
+"""Endpoints over mutual TLS 1.3: parties in a full mesh, clients that dial them."""
+
+import asyncio
+import datetime as dt
+import logging
+import socket
+from collections import deque
+from collections.abc import Collection
+from typing import Self
+
+from typing_extensions import override
+
+from veilring.errors import HandshakeError, InputError, PeerLost
+from veilring.transport.connection import GOODBYE_SECONDS
+from veilring.transport.endpoint import Endpoint
+from veilring.transport.frames import on_stream
+from veilring.transport.handshake import HANDSHAKE_SECONDS, Refusal
+from veilring.transport.identity import Identity
+from veilring.transport.links import Links
+from veilring.transport.roster import Roster
+from veilring.transport.sides import Incoming, Outgoing, greeted
+from veilring.transport.sockets import Listener, bind
+from veilring.transport.tls_context import client_context, server_context
+
+__all__ = (
+    "CONNECT_SECONDS",
+    "DIAL_PAUSE_FIRST_SECONDS",
+    "DIAL_PAUSE_MAX_SECONDS",
+    "LOOPBACK",
+    "REFUSALS_KEPT",
+    "TlsEndpoint",
+)
+
+LOOPBACK = "127.0.0.1"
+"""Where a party listens unless told otherwise: nobody else's network is opened by accident."""
+# Processes of one run start within seconds of each other, on slow machines within tens.
+CONNECT_SECONDS = 30.0
+# A process that starts beside us is there within milliseconds; one that takes long is not asked
+# more than once in two seconds.
+DIAL_PAUSE_FIRST_SECONDS = 0.05
+DIAL_PAUSE_MAX_SECONDS = 2.0
+# Enough to see what is wrong; a scanner cannot fill the memory.
+REFUSALS_KEPT = 100
+
+_log = logging.getLogger("veilring.transport")
+
+
+class TlsEndpoint(Endpoint):
+    """A party's or a client's endpoint; make it with `TlsEndpoint.start`.
+
+    Of two parties, the one that stands earlier in the roster dials the other. Clients dial parties;
+    parties never dial clients, and a client becomes a party's peer when it first connects. Whoever
+    dialled a peer dials it again after it was lost, for as long as the endpoint lives, so that a
+    restarted process finds its place; it is reachable again only after `receive` has raised its
+    `PeerLost`.
+
+    Attributes:
+        name: The roster name of the member that this endpoint belongs to.
+        refusals: The last `REFUSALS_KEPT` incoming connections that were refused. They never reach
+            a node.
+    """
+
+    def __init__(self, identity: Identity, roster: Roster) -> None:
+        self.name = identity.name
+        self.refusals: deque[HandshakeError] = deque(maxlen=REFUSALS_KEPT)
+        self._roster = roster
+        self._links = Links(identity.name, roster)
+        self._client_context = client_context(identity, roster)
+        self._server_context = server_context(identity, roster)
+        self._expected: tuple[str, ...] = ()
+        self._obstacles: dict[str, Refusal] = {}
+        self._listener: Listener | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def start(
+        cls,
+        identity: Identity,
+        roster: Roster,
+        *,
+        listener: socket.socket | None = None,
+        listen_host: str = LOOPBACK,
+        connect_to: Collection[str] | None = None,
+        timeout: float = CONNECT_SECONDS,  # noqa: ASYNC109  (its end names who is missing, and why)
+    ) -> Self:
+        """Listen, dial, and return once all expected peers are connected.
+
+        Args:
+            identity: Our own; its name and key must be in the roster.
+            roster: All members; every member must hold the same.
+            listener: A bound and listening TCP socket, for a launcher that hands out ports without
+                a race. It belongs to the endpoint. Clients have none.
+            listen_host: The address to listen at on the roster's port if there is no `listener`.
+            connect_to: The parties to wait for; all other parties unless given.
+            timeout: For how many seconds to try.
+
+        Raises:
+            InputError: If an argument does not fit the roster, or the port is taken.
+            HandshakeError: If a peer is missing; it names all that are, and why. Nothing stays
+                open.
+        """
+        try:
+            expected = _check(identity, roster, connect_to)
+        except (InputError, HandshakeError):
+            if listener is not None:
+                listener.close()
+            raise
+        endpoint = cls(identity, roster)
+        try:
+            endpoint._listen(listener, listen_host)
+            await endpoint._assemble(expected, timeout)
+        except BaseException:
+            await endpoint.close()
+            raise
+        return endpoint
+
+    @property
+    @override
+    def peers(self) -> tuple[str, ...]:
+        known = {*self._expected, *self._links.seen}
+        return tuple(name for name in self._roster.names if name in known)
+
+    @property
+    def connected(self) -> tuple[str, ...]:
+        """The names of the peers that can be reached now."""
+        connected = self._links.connected
+        return tuple(name for name in self._roster.names if name in connected)
+
+    @override
+    async def send(self, to: str, frame: bytes) -> None:
+        connection = self._links.to(to)
+        data = on_stream(frame)
+        while connection.is_blocked:
+            await connection.room()
+        if not connection.is_open:
+            raise self._links.loss(to)
+        connection.write(data)
+
+    @override
+    async def receive(self) -> tuple[str, bytes]:
+        try:
+            return await self._links.inbox.get()
+        except PeerLost as loss:
+            self._links.told(loss.peer)
+            raise
+
+    @override
+    async def close(self) -> None:
+        """Say goodbye to all peers and wait up to `GOODBYE_SECONDS` for their answers.
+
+        A peer that has not read all by then sees a crash instead of a goodbye. Idempotent.
+        """
+        self._stop()
+        try:
+            await self._links.leave(GOODBYE_SECONDS)
+        finally:
+            admissions = self._listener.admissions if self._listener else ()
+            await asyncio.gather(*self._tasks, *admissions, return_exceptions=True)
+
+    @override
+    def abort(self) -> None:
+        self._stop()
+        self._links.abort()
+
+    def _stop(self) -> None:
+        self._links.inbox.close()
+        if self._listener is not None:
+            self._listener.close()
+        for task in self._tasks:
+            task.cancel()
+
+    def _listen(self, sock: socket.socket | None, host: str) -> None:
+        member = self._roster.member(self.name)
+        if sock is not None or member.kind == "party":
+            self._listener = Listener(sock or bind(host, member.port), self._admit)
+
+    async def _assemble(self, expected: tuple[str, ...], seconds: float) -> None:
+        self._expected = expected
+        for name in expected:
+            if _dials(self._roster, self.name, name):
+                self._tasks.add(asyncio.create_task(self._keep_dialling(name)))
+        try:
+            async with asyncio.timeout(seconds):
+                while self._missing() and not self._hopeless():
+                    await self._links.change()
+        except TimeoutError:
+            pass
+        missing = self._hopeless() or self._missing()
+        if missing:
+            raise self._absence(missing, seconds)
+
+    def _missing(self) -> list[str]:
+        seen = self._links.seen
+        return [name for name in self._expected if name not in seen]
+
+    def _hopeless(self) -> list[str]:
+        return [
+            name
+            for name in self._missing()
+            if name in self._obstacles and not self._obstacles[name].again
+        ]
+
+    def _absence(self, missing: list[str], seconds: float) -> HandshakeError:
+        silent = f"it did not connect within {seconds:g} s"
+        if self.refusals:
+            silent += f" (the last connection refused: {self.refusals[-1]})"
+        reasons = {
+            name: self._obstacles[name].reason if name in self._obstacles else silent
+            for name in missing
+        }
+        if len(missing) == 1:
+            return HandshakeError(missing[0], reasons[missing[0]])
+        listed = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        return HandshakeError(", ".join(missing), listed)
+
+    async def _keep_dialling(self, name: str) -> None:
+        pause = DIAL_PAUSE_FIRST_SECONDS
+        while True:
+            while self._links.objection(name) is not None:
+                await self._links.change()
+            refusal = await self._dial(name)
+            if refusal is None:
+                pause = DIAL_PAUSE_FIRST_SECONDS
+                continue
+            if refusal != self._obstacles.get(name):
+                _log.info("%s does not reach %s: %s", self.name, name, refusal.reason)
+            self._obstacle(name, refusal)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, DIAL_PAUSE_MAX_SECONDS)
+
+    def _obstacle(self, name: str, refusal: Refusal) -> None:
+        self._obstacles[name] = refusal
+        self._links.pulse()
+
+    async def _dial(self, name: str) -> Refusal | None:
+        member = self._roster.member(name)
+        connection = Outgoing(self._links, name)
+        attempt = asyncio.get_running_loop().create_connection(
+            lambda: connection,
+            member.host,
+            member.port,
+            ssl=self._client_context,
+            server_hostname="",  # the peer is its key: see `tls_context`
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=GOODBYE_SECONDS,
+        )
+        return await greeted(connection, attempt)
+
+    async def _admit(self, sock: socket.socket, address: str) -> None:
+        connection = Incoming(self._links)
+        attempt = asyncio.get_running_loop().connect_accepted_socket(
+            lambda: connection,
+            sock,
+            ssl=self._server_context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=GOODBYE_SECONDS,
+        )
+        refusal = await greeted(connection, attempt)
+        if refusal is not None:
+            error = HandshakeError(connection.peer or address, refusal.reason)
+            self.refusals.append(error)
+            _log.warning("%s refused a connection: %s", self.name, error)
+            if connection.peer:
+                self._obstacle(connection.peer, refusal)
+
+
+def _check(
+    identity: Identity, roster: Roster, connect_to: Collection[str] | None
+) -> tuple[str, ...]:
+    """Return the peers to expect, in the order of the roster."""
+    me = roster.member(identity.name)
+    if me.fingerprint != identity.fingerprint:
+        raise InputError("identity", f"another key of {me.name}", f"the key {me.fingerprint}")
+    end = identity.certificate.not_valid_after_utc
+    if end < dt.datetime.now(dt.UTC):
+        raise HandshakeError(me.name, f"our own certificate expired on {end:%Y-%m-%d}")
+    others = tuple(name for name in roster.parties if name != me.name)
+    if connect_to is None:
+        return others
+    for name in connect_to:
+        if name not in others:
+            raise InputError("connect_to", ascii(name), "other parties of the roster")
+    return tuple(name for name in others if name in connect_to)
+
+
+def _dials(roster: Roster, me: str, peer: str) -> bool:
+    """Say which of two members dials: the client, else the earlier one."""
+    return roster.member(me).kind == "client" or roster.names.index(me) < roster.names.index(peer)

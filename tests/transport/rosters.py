@@ -1,0 +1,61 @@
+"""Parties over TLS on loopback, for tests."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from veilring.transport.identity import Identity, make_identity
+from veilring.transport.roster import Member, Roster
+from veilring.transport.sockets import bind
+from veilring.transport.tls import LOOPBACK, TlsEndpoint
+
+
+def port_of(sock: socket.socket) -> int:
+    """Return the port that a socket is bound to."""
+    port: int = sock.getsockname()[1]
+    return port
+
+
+class Town:
+    """Identities, listening sockets and the roster of some parties and clients."""
+
+    def __init__(self, parties: Sequence[str], clients: Sequence[str] = ()) -> None:
+        self.identities: dict[str, Identity] = {n: make_identity(n) for n in (*parties, *clients)}
+        self.sockets = {name: bind(LOOPBACK, 0) for name in parties}
+        self.ports = {name: port_of(sock) for name, sock in self.sockets.items()}
+        listening = [Member.of(self.identities[n], LOOPBACK, self.ports[n]) for n in parties]
+        dialling = [Member.of(self.identities[n], kind="client") for n in clients]
+        self.roster = Roster((*listening, *dialling))
+
+    def start(self, name: str, *, seconds: float = 5.0) -> asyncio.Task[TlsEndpoint]:
+        """Start a member's endpoint."""
+        starting = TlsEndpoint.start(
+            self.identities[name],
+            self.roster,
+            listener=self.sockets.pop(name, None),
+            timeout=seconds,
+        )
+        return asyncio.create_task(starting)
+
+    @asynccontextmanager
+    async def start_all(self, *names: str) -> AsyncIterator[dict[str, TlsEndpoint]]:
+        """Start some members, all unless named, and close them at the end."""
+        chosen = names or tuple(self.identities)
+        started = await asyncio.gather(*(self.start(name) for name in chosen))
+        try:
+            yield dict(zip(chosen, started, strict=True))
+        finally:
+            await asyncio.gather(*(endpoint.close() for endpoint in started))
+
+    def close(self) -> None:
+        """Close the sockets that no endpoint took."""
+        for sock in self.sockets.values():
+            sock.close()
+
+
+@asynccontextmanager
+async def tls_endpoints(names: Sequence[str]) -> AsyncIterator[dict[str, TlsEndpoint]]:
+    """Connect parties over TLS."""
+    async with Town(names).start_all() as endpoints:
+        yield endpoints

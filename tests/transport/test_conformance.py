@@ -1,0 +1,191 @@
+"""The checks themselves: each kind of broken transport is found out."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+from typing_extensions import override
+
+from veilring.errors import EndpointClosed, PeerLost
+from veilring.transport.conformance import CHECKS, Maker, check_transport, run_check
+from veilring.transport.endpoint import Endpoint
+from veilring.transport.memory import MemoryEndpoint, MemoryNetwork
+
+
+class Faulty(Endpoint):
+    """An endpoint in memory whose subclasses each break one promise."""
+
+    def __init__(self, inner: MemoryEndpoint) -> None:
+        self.inner, self.name = inner, inner.name
+
+    @property
+    @override
+    def peers(self) -> tuple[str, ...]:
+        return self.inner.peers
+
+    @override
+    async def send(self, to: str, frame: bytes) -> None:
+        await self.inner.send(to, frame)
+
+    @override
+    async def receive(self) -> tuple[str, bytes]:
+        return await self.inner.receive()
+
+    @override
+    async def close(self) -> None:
+        await self.inner.close()
+
+    @override
+    def abort(self) -> None:
+        self.inner.abort()
+
+
+class Honest(Faulty):
+    """Break nothing."""
+
+
+class Altering(Faulty):
+    """Change a byte of long frames."""
+
+    @override
+    async def receive(self) -> tuple[str, bytes]:
+        sender, frame = await super().receive()
+        return sender, frame[:-1] + b"?" if len(frame) > 1000 else frame
+
+
+class Misnaming(Faulty):
+    """Believe what a frame claims."""
+
+    @override
+    async def receive(self) -> tuple[str, bytes]:
+        sender, frame = await super().receive()
+        return frame.decode() if frame in (b"alice", b"bob") else sender, frame
+
+
+class Doubling(Faulty):
+    """Send every frame twice."""
+
+    @override
+    async def send(self, to: str, frame: bytes) -> None:
+        await super().send(to, frame)
+        await super().send(to, frame)
+
+
+class Crashing(Faulty):
+    """Leave without a goodbye."""
+
+    @override
+    async def close(self) -> None:
+        self.inner.abort()
+
+
+class Polite(Faulty):
+    """Say goodbye even in a crash."""
+
+    @override
+    def abort(self) -> None:
+        self.inner._end(orderly=True)  # noqa: SLF001  (to break it is the point)
+
+
+class Forgetting(Faulty):
+    """Receive as if nothing had been lost."""
+
+    @override
+    async def receive(self) -> tuple[str, bytes]:
+        while True:
+            try:
+                return await super().receive()
+            except PeerLost:
+                continue
+
+
+class Repeating(Faulty):
+    """Tell a loss twice."""
+
+    lost: PeerLost | None = None
+
+    @override
+    async def receive(self) -> tuple[str, bytes]:
+        if self.lost is not None:
+            lost, self.lost = self.lost, None
+            raise lost
+        try:
+            return await super().receive()
+        except PeerLost as loss:
+            self.lost = PeerLost(loss.peer, orderly=loss.orderly)
+            raise
+
+
+class Deaf(Faulty):
+    """Drop what is sent to a peer that is gone, and what is sent when closed."""
+
+    @override
+    async def send(self, to: str, frame: bytes) -> None:
+        try:
+            await super().send(to, frame)
+        except (PeerLost, EndpointClosed):
+            return
+
+
+class Unbounded(Faulty):
+    """Never wait for a receiver."""
+
+    @override
+    async def send(self, to: str, frame: bytes) -> None:
+        receiver = self.inner._network.endpoint(to)  # noqa: SLF001  (to break it is the point)
+        if receiver.is_full:
+            receiver.deliver((self.name, frame))
+        else:
+            await super().send(to, frame)
+
+
+def maker_of(kind: Callable[[MemoryEndpoint], Endpoint]) -> Maker:
+    """Return a maker of endpoints with one fault."""
+
+    @asynccontextmanager
+    async def make(names: Sequence[str]) -> AsyncIterator[dict[str, Endpoint]]:
+        network = MemoryNetwork(names)
+        yield {name: kind(network.endpoint(name)) for name in names}
+
+    return make
+
+
+FINDS = [
+    (Altering, "the_largest_frame_arrives"),
+    (Altering, "sizes_do_not_change_the_order"),
+    (Misnaming, "a_claim_does_not_change_the_sender"),
+    (Doubling, "equal_frames_arrive_each"),
+    (Doubling, "one_sender_keeps_its_order"),
+    (Doubling, "many_small_frames_arrive_each"),
+    (Crashing, "a_close_is_a_goodbye"),
+    (Crashing, "frames_before_a_goodbye_arrive"),
+    (Polite, "an_abort_is_a_crash"),
+    (Polite, "an_abort_may_be_repeated"),
+    (Repeating, "a_loss_is_told_once"),
+    (Repeating, "each_loss_is_told"),
+    (Deaf, "a_send_to_a_lost_peer_fails_each_time"),
+    (Deaf, "a_closed_endpoint_neither_sends_nor_receives"),
+    (Unbounded, "a_stalled_receiver_stops_its_sender"),
+]
+
+
+@pytest.mark.parametrize(("kind", "check"), FINDS)
+async def test_a_fault_is_found(kind: type[Faulty], check: str) -> None:
+    """A transport that breaks a promise fails that promise's check, by name."""
+    with pytest.raises(AssertionError, match=rf"^{check}: "):
+        await run_check(check, maker_of(kind))
+
+
+async def test_a_check_that_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transport that never tells a loss fails in time, and not by a hang."""
+    monkeypatch.setattr("veilring.transport.conformance.CHECK_SECONDS", 0.2)
+    with pytest.raises(AssertionError, match=r"^a_close_is_a_goodbye: TimeoutError"):
+        await run_check("a_close_is_a_goodbye", maker_of(Forgetting))
+
+
+async def test_all_checks_run() -> None:
+    """`check_transport` runs every check and says which."""
+    names = await check_transport(maker_of(Honest))
+    assert names == tuple(CHECKS)
+    assert len(names) >= 40
+    assert all(check.__doc__ for check in CHECKS.values())

@@ -1,0 +1,257 @@
+"""Frames: every limit, every value, and bytes that nobody meant."""
+
+import random
+import struct
+from collections.abc import Iterator
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from veilring.errors import FrameError
+from veilring.transport.frames import (
+    ARRAY_DIMENSIONS_MAX,
+    DTYPES,
+    FRAME_BYTES_MAX,
+    GOODBYE,
+    PREFIX_BYTES,
+    FrameReader,
+    Value,
+    check_frame,
+    frame_size,
+    on_stream,
+    pack,
+    unpack,
+)
+
+FUZZED_FRAMES = 200_000
+FUZZ_SEED = 20070311
+
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(1 << 63), (1 << 64) - 1),
+    st.floats(allow_nan=False),
+    st.text(),
+    st.binary(),
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner).map(tuple), st.dictionaries(st.text(), inner, max_size=5)
+    ),
+    max_leaves=20,
+)
+arrays = hnp.arrays(
+    st.sampled_from(DTYPES).map(np.dtype),
+    hnp.array_shapes(min_dims=0, max_dims=ARRAY_DIMENSIONS_MAX, min_side=0, max_side=5),
+)
+
+
+@given(values)
+def test_plain_values_come_back(value: Value) -> None:
+    """What was packed is unpacked, lists as tuples."""
+    assert unpack(pack(value)) == value
+
+
+@given(arrays)
+def test_arrays_come_back(array: NDArray[np.generic]) -> None:
+    """An array comes back with its dtype, shape and bits, read-only."""
+    back = unpack(pack(array))
+    assert isinstance(back, np.ndarray)
+    assert (back.dtype, back.shape, back.tobytes()) == (array.dtype, array.shape, array.tobytes())
+    assert not back.flags.writeable
+
+
+@given(arrays)
+def test_byte_and_memory_order_do_not_matter(array: NDArray[np.generic]) -> None:
+    """Big-endian and transposed arrays travel as their values."""
+    swapped = array.astype(array.dtype.newbyteorder(">")).T
+    back = unpack(pack(swapped))
+    np.testing.assert_array_equal(back, array.T)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [object(), {1, 2}, 1 << 64, -(1 << 63) - 1, np.zeros(2, "<c16"), np.zeros(2, "<U3"),
+     np.zeros((1,) * (ARRAY_DIMENSIONS_MAX + 1)), "\ud800"],
+    ids=["object", "set", "too large", "too small", "complex", "text", "axes", "surrogate"],
+)  # fmt: skip
+def test_what_has_no_encoding_is_refused(value: Value) -> None:
+    """A value outside the whitelist is a `FrameError` where it is packed."""
+    with pytest.raises(FrameError, match="cannot be sent"):
+        pack(value)
+
+
+def test_nesting_is_limited_both_ways() -> None:
+    """Endless nesting is refused when packed and when unpacked."""
+    value: Value = None
+    for _ in range(5_000):
+        value = (value,)
+    with pytest.raises(FrameError):
+        pack(value)
+    with pytest.raises(FrameError):
+        unpack(b"\x91" * 5_000 + b"\xc0")
+
+
+def extension(code: int, dtype: int, *shape: int, data: bytes = b"") -> bytes:
+    """Encode an extension as an array would be."""
+    header = struct.pack(f"<BB{len(shape)}I", dtype, len(shape), *shape)
+    return msgpack.packb(msgpack.ExtType(code, header + data))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc1",
+        b"\x92\x01",
+        b"\x01\x02",
+        b"\xa2\xff\xff",
+        b"\x81\x01\x02",
+        b"\xdd\xff\xff\xff\xff",
+        b"\xc7\x0c\xff" + b"\xff" * 12,
+        msgpack.packb(msgpack.ExtType(1, b"\x00")),
+        extension(2, 1, 1, data=b"\x00"),
+        extension(1, len(DTYPES), 1, data=bytes(8)),
+        extension(1, 1, *(1,) * (ARRAY_DIMENSIONS_MAX + 1), data=b"\x00"),
+        extension(1, 1, 2, data=b"\x00"),
+        extension(1, 1, 1, data=b"\x00\x00"),
+        extension(1, 0, 2, data=b"\x01\x02"),
+        extension(1, 9, (1 << 32) - 1, (1 << 32) - 1, (1 << 32) - 1, 0),
+    ],
+    ids=["nothing", "reserved", "short list", "two values", "not UTF-8", "key", "length", "time",
+         "no header", "code", "dtype", "axes", "short", "long", "boolean", "shape"],
+)  # fmt: skip
+def test_what_is_not_a_value_is_refused(body: bytes) -> None:
+    """Bytes that are not exactly one value are a `FrameError`."""
+    with pytest.raises(FrameError):
+        unpack(body)
+
+
+def test_a_timestamp_is_read_as_seconds() -> None:
+    """MessagePack's own extension yields plain data, like all that is unpacked."""
+    assert unpack(msgpack.packb(msgpack.Timestamp(3, 500_000_000))) == 3.5
+
+
+@pytest.mark.parametrize("size", [1, 2, FRAME_BYTES_MAX - 1, FRAME_BYTES_MAX])
+def test_sizes_up_to_the_limit_are_frames(size: int) -> None:
+    """A frame has 1 to `FRAME_BYTES_MAX` bytes, and four more on a stream."""
+    frame = bytes(size)
+    check_frame(frame)
+    assert frame_size(frame) == len(on_stream(frame)) == size + PREFIX_BYTES
+    reader = FrameReader()
+    assert list(reader.feed(on_stream(frame))) == [frame]
+    assert reader.pending == 0
+
+
+@pytest.mark.parametrize("size", [0, FRAME_BYTES_MAX + 1])
+def test_sizes_beyond_the_limits_are_refused(size: int) -> None:
+    """An empty frame and one byte too many are a `FrameError`."""
+    for refuse in (check_frame, on_stream):
+        with pytest.raises(FrameError, match=f"{size} bytes"):
+            refuse(bytes(size))
+
+
+@pytest.mark.parametrize("length", [FRAME_BYTES_MAX + 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1])
+def test_a_length_is_judged_before_its_bytes_come(length: int) -> None:
+    """The prefix alone is enough to refuse a frame that is too large."""
+    with pytest.raises(FrameError, match=str(length)):
+        list(FrameReader().feed(struct.pack(">I", length)))
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=50)),
+    st.lists(st.integers(1, 20), min_size=1),
+)
+def test_pieces_do_not_matter(frames: list[bytes], sizes: list[int]) -> None:
+    """However a stream is cut into pieces, the same frames come out, and the goodbye."""
+    stream = b"".join(map(on_stream, frames)) + GOODBYE
+    reader, got, start, turn = FrameReader(), list[bytes](), 0, 0
+    while start < len(stream):
+        end = start + sizes[turn % len(sizes)]
+        got.extend(reader.feed(stream[start:end]))
+        start, turn = end, turn + 1
+    assert got == frames
+    assert reader.finished
+    assert reader.pending == 0
+
+
+def test_a_truncated_frame_is_pending() -> None:
+    """An unfinished frame is not delivered and can be told from a clean end."""
+    reader = FrameReader()
+    assert list(reader.feed(on_stream(b"frame")[:-1])) == []
+    assert reader.pending == PREFIX_BYTES + 4
+    assert not reader.finished
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_bytes_after_a_goodbye_are_refused(together: bool) -> None:  # noqa: FBT001  (a parameter)
+    """A stream that goes on after its goodbye is broken."""
+    reader = FrameReader()
+    first, last = (b"", GOODBYE + b"x") if together else (GOODBYE, b"x")
+    assert list(reader.feed(first)) == []
+    with pytest.raises(FrameError, match="after the goodbye"):
+        list(reader.feed(last))
+
+
+def bodies(rng: random.Random) -> Iterator[bytes]:
+    """Yield random bodies: noise, mutated and truncated values, and arrays with false headers."""
+    array = np.arange(6.0).reshape(2, 3)
+    samples = [
+        pack((b"s" * 16, "ring.vote", 1, 2.5, array)),
+        pack({"a": (1, -2, None, True), "b": "text", "c": array.astype("<i4")}),
+        pack((array > 2, "\u00e9" * 40, b"\x00" * 300, 1 << 63)),
+    ]
+    while True:
+        yield rng.randbytes(rng.randrange(1, 40))
+        mutated = bytearray(rng.choice(samples))
+        for _ in range(rng.randrange(1, 4)):
+            mutated[rng.randrange(len(mutated))] = rng.randrange(256)
+        yield bytes(mutated)
+        sample = rng.choice(samples)
+        yield sample[: rng.randrange(1, len(sample))]
+        shape = [rng.choice((0, 1, 2, 255, (1 << 32) - 1)) for _ in range(rng.randrange(6))]
+        yield extension(1, rng.randrange(16), *shape, data=rng.randbytes(rng.randrange(20)))
+
+
+def test_no_bytes_raise_anything_but_a_frame_error() -> None:
+    """Of 200,000 seeded bodies each parses or raises `FrameError`; both happen often."""
+    rng = random.Random(FUZZ_SEED)  # noqa: S311  (a test's choice of cases, not a secret)
+    source = bodies(rng)
+    parsed = 0
+    for _ in range(FUZZED_FRAMES):
+        try:
+            pack(unpack(next(source)))
+            parsed += 1
+        except FrameError:
+            continue
+    assert FUZZED_FRAMES // 20 < parsed < FUZZED_FRAMES - FUZZED_FRAMES // 20
+
+
+def test_no_stream_raises_anything_but_a_frame_error() -> None:
+    """Valid, mutated and random streams, whole or a byte at a time, are cut or refused alike."""
+    rng = random.Random(FUZZ_SEED)  # noqa: S311  (a test's choice of cases, not a secret)
+    source = bodies(rng)
+    for _ in range(5_000):
+        stream = bytearray(b"".join(on_stream(next(source)) for _ in range(3)))
+        if rng.random() < 0.5:
+            stream[rng.randrange(len(stream))] = rng.randrange(256)
+        whole = read([bytes(stream)])
+        assert read([bytes([byte]) for byte in stream]) == whole
+
+
+def read(pieces: list[bytes]) -> tuple[list[bytes], bool]:
+    """Return the frames of a stream, and whether it was refused in the end."""
+    reader, frames = FrameReader(), list[bytes]()
+    try:
+        for piece in pieces:
+            for frame in reader.feed(piece):
+                frames.append(frame)
+    except FrameError:
+        return frames, True
+    return frames, False

@@ -1,0 +1,89 @@
+"""Typed messages: checked when said and when heard."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from veilring.errors import FrameError, InputError
+from veilring.transport.frames import Value, pack
+from veilring.transport.messages import SESSION_BYTES, Flags, Matrix, Message, decode, encode
+
+SESSION = bytes(range(SESSION_BYTES))
+
+
+class Note(Message, kind="test.note"):
+    """A message with one field of each sort."""
+
+    number: int
+    text: str
+    rows: Matrix
+    flags: Flags
+
+
+def note(number: int = 1, text: str = "text") -> Note:
+    """Return a note."""
+    return Note(number=number, text=text, rows=np.ones((2, 3)), flags=np.array([True, False]))
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1), st.text())
+def test_messages_come_back(number: int, text: str) -> None:
+    """What was encoded is decoded, with its session."""
+    message = note(number, text)
+    assert decode(encode(SESSION, message)) == (SESSION, message)
+
+
+def test_equality_is_that_of_the_bytes() -> None:
+    """Equal fields make equal messages with equal hashes; one other field does not."""
+    assert note() == note()
+    assert hash(note()) == hash(note())
+    assert note() != note(2)
+    assert note() != "note"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"number": "1"}, {"text": b"text"}, {"rows": np.ones(3)}, {"rows": np.ones((1, 1), "<f4")},
+     {"flags": [True]}, {"other": 1}],
+)  # fmt: skip
+def test_a_misfit_cannot_be_said(changed: dict[str, object]) -> None:
+    """A value of another type, dtype or number of axes is refused at construction."""
+    with pytest.raises(ValidationError):
+        Note.model_validate(dict(note()) | changed)
+
+
+def test_a_message_cannot_be_changed() -> None:
+    """Messages are frozen."""
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(note(), "number", 2)  # noqa: B010  (a plain assignment is a type error already)
+
+
+ROWS, FLAGS = np.ones((2, 3)), np.array([True])
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (1, "not a message"),
+        ((SESSION,), "not a message"),
+        ((SESSION[1:], "test.note", 1, "", ROWS, FLAGS), "not a message"),
+        ((SESSION, 7, 1, "", ROWS, FLAGS), "not a message"),
+        ((SESSION, "test.unheard", 1), "unknown kind of message: 'test.unheard'"),
+        ((SESSION, "test.note", 1, "", ROWS), "has 4 fields, not 3"),
+        ((SESSION, "test.note", 1, "", ROWS, FLAGS, 5), "has 4 fields, not 5"),
+        ((SESSION, "test.note", 1.5, "", ROWS, FLAGS), "test.note.number"),
+        ((SESSION, "test.note", 1, None, ROWS, FLAGS), "test.note.text"),
+        ((SESSION, "test.note", 1, "", ROWS[0], FLAGS), "test.note.rows: an array of float64"),
+    ],
+)
+def test_a_misfit_is_not_heard(said: Value, reason: str) -> None:
+    """A body that is not a message of a known kind is a `FrameError` that names the fault."""
+    with pytest.raises(FrameError, match=reason):
+        decode(pack(said))
+
+
+def test_a_kind_belongs_to_one_class() -> None:
+    """Two messages cannot share a kind."""
+    with pytest.raises(InputError, match=r"test\.note"):
+        type("Other", (Message,), {"__module__": __name__}, kind="test.note")

@@ -1,0 +1,183 @@
+"""Endpoints over mutual TLS, among peers that mean well."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import pytest
+import uvloop
+from tests.transport.rosters import Town, tls_endpoints
+
+from veilring.errors import EndpointClosed, HandshakeError, InputError, PeerLost
+from veilring.transport import sides, sockets
+from veilring.transport.conformance import CHECKS, run_check
+from veilring.transport.conformance.registry import fill
+from veilring.transport.connection import GOODBYE_SECONDS
+from veilring.transport.identity import make_identity
+from veilring.transport.sockets import bind
+from veilring.transport.tls import LOOPBACK, TlsEndpoint
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("check", CHECKS)
+def test_conforms(check: str, loop: str) -> None:
+    """Endpoints over TLS keep the contract of every transport, on either loop."""
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(run_check(check, tls_endpoints))
+
+
+async def test_a_late_party_is_waited_for() -> None:
+    """Whoever dials goes on until the other is there."""
+    town = Town(("alice", "bob"))
+    sock = town.sockets.pop("bob")
+    address = sock.getsockname()
+    sock.close()
+    alice = town.start("alice")
+    await asyncio.sleep(0.2)
+    town.sockets["bob"] = bind(*address)
+    endpoints = await asyncio.gather(alice, town.start("bob"))
+    for endpoint in endpoints:
+        await endpoint.close()
+
+
+async def lose(endpoint: TlsEndpoint) -> PeerLost:
+    """Receive a loss and return it."""
+    with pytest.raises(PeerLost) as caught:
+        await endpoint.receive()
+    return caught.value
+
+
+@pytest.mark.parametrize("lost", ["alice", "bob"])
+async def test_a_restarted_party_is_reachable_again(lost: str) -> None:
+    """After its loss was told, a fresh process takes its place, whichever of the two dials."""
+    town = Town(("alice", "bob"))
+    async with town.start_all() as endpoints:
+        stays = endpoints["bob" if lost == "alice" else "alice"]
+        endpoints[lost].abort()
+        await lose(stays)
+        assert stays.connected == ()
+        assert stays.peers == (lost,)
+        await endpoints[lost].close()
+        town.sockets[lost] = bind(LOOPBACK, town.ports[lost])
+        fresh = await town.start(lost)
+        try:
+            await fresh.send(stays.name, b"back")
+            assert await stays.receive() == (lost, b"back")
+            await stays.send(lost, b"welcome")
+            assert await fresh.receive() == (stays.name, b"welcome")
+        finally:
+            await fresh.close()
+
+
+async def test_a_loss_is_told_before_the_return() -> None:
+    """Until a node has heard of a loss, its peer stays gone, so that no message goes astray."""
+    town = Town(("alice",), ("carol",))
+    async with town.start_all() as endpoints:
+        alice = endpoints["alice"]
+        endpoints["carol"].abort()
+        with pytest.raises(HandshakeError, match="has yet to notice that carol was lost"):
+            await town.start("carol", seconds=0.3)
+        with pytest.raises(PeerLost):
+            await alice.send("carol", b"for the first")
+        await lose(alice)
+        again = await town.start("carol")
+        await alice.send("carol", b"for the second")
+        assert await again.receive() == ("alice", b"for the second")
+        await again.close()
+
+
+async def test_clients_come_and_go() -> None:
+    """A client is a peer from its first connection on; parties do not wait for clients."""
+    town = Town(("alice", "bob"), ("carol", "dave"))
+    async with town.start_all("alice", "bob") as endpoints:
+        alice = endpoints["alice"]
+        with pytest.raises(InputError, match="carol"):
+            await alice.send("carol", b"too early")
+        for _ in range(3):
+            async with town.start_all("carol") as clients:
+                assert clients["carol"].peers == ("alice", "bob")
+                assert alice.connected == alice.peers == ("bob", "carol")
+                with pytest.raises(InputError, match="dave"):
+                    await clients["carol"].send("dave", b"clients do not meet")
+            assert (await lose(alice)).orderly
+            await lose(endpoints["bob"])
+        assert alice.connected == ("bob",)
+
+
+async def test_a_client_dials_whom_it_chooses() -> None:
+    """`connect_to` names the parties to reach; others are not peers."""
+    town = Town(("alice", "bob"), ("carol",))
+    async with town.start_all("alice", "bob"):
+        carol = await TlsEndpoint.start(town.identities["carol"], town.roster, connect_to=("bob",))
+        assert carol.peers == ("bob",)
+        await carol.close()
+
+
+async def test_the_arguments_must_fit_the_roster() -> None:
+    """A stranger, another key, an unknown party and a taken port are refused at once."""
+    town = Town(("alice", "bob"))
+    with pytest.raises(InputError, match="name is 'mallory'"):
+        await TlsEndpoint.start(make_identity("mallory"), town.roster)
+    with pytest.raises(InputError, match="identity is another key of alice"):
+        await TlsEndpoint.start(make_identity("alice"), town.roster)
+    with pytest.raises(InputError, match="connect_to is 'carol'"):
+        await TlsEndpoint.start(town.identities["alice"], town.roster, connect_to=("carol",))
+    with pytest.raises(InputError, match="allowed: a free address"):
+        await TlsEndpoint.start(town.identities["alice"], town.roster)
+    town.close()
+
+
+async def test_a_cancelled_start_leaves_nothing_open() -> None:
+    """Whoever gives up waiting has neither sockets nor tasks left."""
+    town = Town(("alice", "bob"))
+    alice = town.start("alice")
+    await asyncio.sleep(0.1)
+    alice.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await alice
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    bind(LOOPBACK, town.ports["alice"]).close()
+    town.close()
+
+
+async def test_strangers_cannot_crowd_out_a_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most so many handshakes are under way at once; whoever waits gets its turn."""
+    monkeypatch.setattr(sockets, "HALF_OPEN_MAX", 3)
+    monkeypatch.setattr(sides, "HANDSHAKE_SECONDS", 0.2)
+    town = Town(("alice",), ("carol",))
+    async with town.start_all("alice") as endpoints:
+        silent = [socket.create_connection((LOOPBACK, town.ports["alice"])) for _ in range(10)]
+        try:
+            async with town.start_all("carol") as clients:
+                await clients["carol"].send("alice", b"through")
+                assert await endpoints["alice"].receive() == ("carol", b"through")
+                await clients["carol"].close()
+            assert len(endpoints["alice"].refusals) >= 3
+        finally:
+            for sock in silent:
+                sock.close()
+
+
+async def test_a_goodbye_that_nobody_answers_ends() -> None:
+    """A peer that does not read keeps nobody from leaving."""
+    async with tls_endpoints(("alice", "bob")) as endpoints:
+        await fill(endpoints["alice"], "bob")
+        async with asyncio.timeout(GOODBYE_SECONDS + 2):
+            await endpoints["alice"].close()
+        with pytest.raises(EndpointClosed):
+            await endpoints["alice"].receive()
+
+
+async def test_connections_are_watched() -> None:
+    """Each socket asks after a silent peer and does not hold small frames back."""
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE), (socket.IPPROTO_TCP, socket.TCP_NODELAY)]
+    with socket.socket() as sock:
+        sockets.watch(sock)
+        assert all(sock.getsockopt(*option) for option in options)
+        idle = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        assert idle == sockets.KEEPALIVE_IDLE_SECONDS
