@@ -61,7 +61,21 @@ class InputError(VeilringError, ValueError):
 
 
 class ScenarioError(InputError):
-    """Raised when a scenario or configuration file holds a mistake; `field` is its dotted key."""
+    """Raised when a scenario or configuration file holds mistakes; `field` is the dotted key.
+
+    Attributes:
+        others: The mistakes after the first, which is this error's own.
+    """
+
+    def __init__(
+        self, field: str, value: object, allowed: str, others: "tuple[ScenarioError, ...]" = ()
+    ) -> None:
+        super().__init__(field, value, allowed)
+        self.others = others
+        self.args = (field, self.value, allowed, others)
+
+    def __str__(self) -> str:
+        return "\n".join((super().__str__(), *map(str, self.others)))
 
 
 class ClusterError(VeilringError):

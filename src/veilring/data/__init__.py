@@ -1,12 +1,13 @@
 """Data sets as tables of numbers: where they come from, how they are scaled, split and dealt."""
 
-from veilring.data.partition import PARTITIONS, partition
+from veilring.data.partition import PARTITIONS, PartitionKind, partition
 from veilring.data.sources import load_table
 from veilring.data.table import Bounds, Split, Table, bounds_of, scale_to_unit, split
 
 __all__ = (
     "PARTITIONS",
     "Bounds",
+    "PartitionKind",
     "Split",
     "Table",
     "bounds_of",

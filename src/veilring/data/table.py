@@ -105,6 +105,8 @@ class Split(NamedTuple):
 def split(table: Table, test_share: float, rng: np.random.Generator) -> Split:
     """Hold out a random share of the rows, whatever their labels (not stratified).
 
+    Both tables are in random order, so that the first rows of either are a fair sample of it.
+
     Args:
         table: At least two rows.
         test_share: In (0, 1). The held-out rows are the nearest whole number to this share, at
@@ -120,4 +122,4 @@ def split(table: Table, test_share: float, rng: np.random.Generator) -> Split:
         raise InputError("table", f"of {len(table)} rows", "at least 2 rows")
     held_out = min(max(1, round(test_share * len(table))), len(table) - 1)
     order = rng.permutation(len(table))
-    return Split(table.take(np.sort(order[held_out:])), table.take(np.sort(order[:held_out])))
+    return Split(table.take(order[held_out:]), table.take(order[:held_out]))

@@ -1,0 +1,72 @@
+"""The application: its commands, and how all of them report errors.
+
+A command is a function with Typer annotations. Its module imports what is slow only when the
+command runs, so that `--help` is quick.
+"""
+
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+from typing_extensions import override
+
+from veilring.cli.run import run
+from veilring.cli.scenarios import scenarios
+from veilring.errors import InputError, VeilringError
+
+__all__ = ("EXIT_INPUT", "EXIT_RUN", "app")
+
+EXIT_RUN: Final = 1
+EXIT_INPUT: Final = 2  # what Typer exits with for a wrong option, too
+
+_HELP: Final = """Private classification among parties that do not trust each other.
+
+Run a scenario and see how well it classifies, what it costs and what it leaks:
+
+    veilring scenarios
+
+    veilring run wine
+
+    veilring run wine --runtime simulated --set parties.count=100
+
+    veilring run digits --set protocol.k=9 --seed 7 --json
+
+Exit codes: 0 all went well; 1 a run failed; 2 the input was wrong.
+"""
+
+
+class _Group(TyperGroup):
+    """Shows our own errors as one paragraph each; any other error is a bug and keeps its trace."""
+
+    @override
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except VeilringError as error:
+            if ctx.params["debug"]:
+                raise
+            typer.echo(f"veilring: {error}", err=True)
+            raise typer.Exit(EXIT_INPUT if isinstance(error, InputError) else EXIT_RUN) from error
+
+
+app = typer.Typer(
+    cls=_Group,
+    help=_HELP,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # its traces show local variables, and these may be secrets
+)
+
+
+@app.callback()
+def _options(
+    *,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", envvar="VEILRING_DEBUG", help="Show the full trace of an error."),
+    ] = False,
+) -> None:
+    """Declare the options of all commands; `_Group` reads them."""
+
+
+app.command()(run)
+app.command()(scenarios)

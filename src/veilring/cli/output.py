@@ -1,0 +1,159 @@
+"""A report as a table for people and as files for programs."""
+
+import json
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import tomli_w
+from rich.console import Console
+from rich.table import Table
+
+from veilring.errors import InputError
+from veilring.scenarios.report import Estimate, Report
+
+__all__ = ("open_folder", "show_report", "write_report")
+
+_REPORT: Final = "report.json"
+# What decides the numbers of a run, and so what is needed to repeat it.
+_VERSIONS_OF: Final = ("veilring", "numpy", "scipy", "networkx", "randomgen", "scikit-learn")
+
+
+def open_folder(folder: Path) -> Path:
+    """Return the folder, made if need be, before anything is run.
+
+    Raises:
+        InputError: If it cannot be made or already holds a report.
+    """
+    allowed = "a folder that can be made, without a report in it"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("--out", folder, f"{allowed} ({error})") from error
+    if (folder / _REPORT).exists():
+        raise InputError("--out", f"{folder}, which holds a {_REPORT}", allowed)
+    return folder
+
+
+def write_report(report: Report, folder: Path) -> None:
+    """Write the report, the scenario as it was run, and the versions that ran it."""
+    tables = report.scenario.model_dump(mode="json", exclude_none=True)
+    versions = {name: metadata.version(name) for name in _VERSIONS_OF}
+    versions |= {"python": platform.python_version(), "platform": platform.platform()}
+    texts = {
+        "scenario.toml": tomli_w.dumps(tables),
+        "versions.json": json.dumps(versions, indent=2),
+        _REPORT: json.dumps(report.as_json(), indent=2),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def show_report(report: Report) -> None:
+    """Print the report on standard output."""
+    title = f"{report.scenario.name}: {report.parties} parties, {report.runtime}"
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim")
+    for section in (_accuracy(report), _cost(report), _leakage(report)):
+        for row in section:
+            table.add_row(*row)
+        table.add_section()
+    console = Console()
+    console.print(table)
+    console.print(_closing(report), style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+_Line = tuple[str, str, str]
+
+
+def _accuracy(report: Report) -> list[_Line]:
+    k = report.scenario.protocol.k
+    return [
+        ("accuracy", _percent(report.accuracy), f"of {report.queries:,} held-out rows"),
+        (
+            "pooled kNN",
+            _percent(report.reference_accuracy),
+            f"k = {k}, not private: all {report.rows:,} rows in one place",
+        ),
+        (
+            "majority class",
+            _percent(report.majority_accuracy),
+            "the same answer to every query",
+        ),
+        ("agreement", _percent(report.agreement), "of labels are those of the pooled kNN"),
+    ]
+
+
+def _cost(report: Report) -> list[_Line]:
+    cost = report.cost
+    lines = [
+        (
+            "rounds",
+            f"{cost.rounds:,}",
+            f"each waits for the one before; PP-TopK went round {report.rounds} times",
+        ),
+        (
+            "messages",
+            f"{cost.messages:,}",
+            f"and {cost.setup_messages:,} to set up; ring {report.ring}",
+        ),
+        ("bytes", f"{cost.bytes:,}", f"and {cost.setup_bytes:,} to set up"),
+        (
+            "wall time",
+            f"{report.seconds:.3f} s",
+            f"and {report.start_seconds:.3f} s to start the parties",
+        ),
+    ]
+    if report.simulated_seconds is not None:
+        seconds = f"{report.simulated_seconds:.3f} s"
+        lines.append(("simulated time", seconds, "what the links of the scenario would take"))
+    return lines
+
+
+def _leakage(report: Report) -> list[_Line]:
+    leakage = report.leakage
+    if leakage is None:
+        return []
+    return [
+        (
+            "exposure",
+            _with_error(leakage.exposure),
+            "of messages carry a distance that their sender has just added",
+        ),
+        (
+            "claim",
+            _with_error(leakage.claim),
+            "of what is new to a receiver is its sender's own: right, if it claims so",
+        ),
+        (
+            "loss of privacy",
+            _with_error(leakage.lop),
+            "of such claims are right that a guess from the result would not have been",
+        ),
+        (
+            "  at its peak",
+            _with_error(leakage.lop_peak),
+            "for the place in the ring where that is most",
+        ),
+    ]
+
+
+def _closing(report: Report) -> str:
+    again = f"--seed {report.seed}"
+    if report.secrets == "seeded":
+        return f"Transcript {report.transcript}\nRepeat with {again}."
+    return (
+        f"Transcript {report.transcript}\n"
+        f"The parties' randomness was cryptographic. The same split and partition: {again}."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}"
+
+
+def _with_error(estimate: Estimate) -> str:
+    return f"{estimate.value:.1%} ± {estimate.standard_error:.2%}"

@@ -1,0 +1,139 @@
+"""Scenarios from the package's library and from files, with keys set on the command line."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from veilring.errors import ScenarioError
+from veilring.scenarios.mistakes import require_key, scenario_error
+from veilring.scenarios.schema import Scenario
+
+__all__ = ("load_scenario", "make_scenario", "scenario_names", "scenario_text")
+
+_SUFFIX: Final = ".toml"
+_LIBRARY: Final = resources.files("veilring.scenarios") / "library"
+# Keys that may hold a path, and how such a path ends.
+_PATHS: Final = {("data", "source"): ".csv", ("network", "graph"): ".graphml"}
+
+
+def scenario_names() -> tuple[str, ...]:
+    """Return the names of the built-in scenarios."""
+    files = (Path(entry.name) for entry in _LIBRARY.iterdir())
+    return tuple(sorted(file.stem for file in files if file.suffix == _SUFFIX))
+
+
+def scenario_text(name: str) -> str:
+    """Return the file of a built-in scenario.
+
+    Raises:
+        ScenarioError: If there is none of this name.
+    """
+    names = scenario_names()
+    require_key(name in names, "scenario", name, ", ".join(names))
+    return (_LIBRARY / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
+
+
+def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
+    """Load a scenario and check it.
+
+    Args:
+        name_or_path: A built-in scenario, or a path that ends in `.toml`. Relative paths of data
+            and graphs in that file are relative to it.
+        overrides: Keys to set in place of the file's, each as `table.key=value`. The value is read
+            as TOML, or as a string if it is not TOML. Paths are relative to the current directory.
+
+    Raises:
+        ScenarioError: With all mistakes of the scenario, one a line: the key, its value, and what
+            is allowed.
+    """
+    if name_or_path.endswith(_SUFFIX):
+        path = Path(name_or_path)
+        raw = _parse(_read(path), name_or_path)
+        _resolve_paths(raw, path.parent)
+    else:
+        names = scenario_names()
+        allowed = f"{', '.join(names)}, or a path to a {_SUFFIX}"
+        require_key(name_or_path in names, "scenario", name_or_path, allowed)
+        path, raw = Path(name_or_path), _parse(scenario_text(name_or_path), name_or_path)
+    for override in overrides:
+        _set(raw, override)
+    return make_scenario({"name": path.stem, **raw})
+
+
+def make_scenario(tables: Mapping[str, Any]) -> Scenario:
+    """Check what a scenario's file holds.
+
+    Raises:
+        ScenarioError: As `load_scenario` does.
+    """
+    try:
+        scenario = Scenario.model_validate(tables)
+    except ValidationError as error:
+        raise scenario_error(error) from None
+    _check_parties(scenario)
+    return scenario
+
+
+def _check_parties(scenario: Scenario) -> None:
+    names, count = scenario.parties.names, scenario.parties.count
+    absent = "nothing, where there are names"
+    require_key(not names or count is None, "parties.count", count, absent)
+    field = type(scenario.parties).model_fields["names"]
+    distinct = len(set(names)) == len(names) and len(names) not in {1, 2}
+    require_key(distinct, "parties.names", list(names), field.description or "")
+    sizes, parties = scenario.partition.sizes, len(scenario.parties.all)
+    if scenario.partition.kind == "sizes":
+        allowed = f"one number for each of {parties} parties"
+        require_key(len(sizes) == parties, "partition.sizes", list(sizes), allowed)
+    else:
+        allowed = f'nothing, unless partition.kind is "sizes" (it is "{scenario.partition.kind}")'
+        require_key(not sizes, "partition.sizes", list(sizes), allowed)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        allowed = f"the path of a file in UTF-8 that can be read ({error})"
+        raise ScenarioError("scenario", path, allowed) from error
+
+
+def _parse(text: str, name: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError("scenario", name, f"a file in TOML ({error})") from error
+
+
+def _resolve_paths(raw: dict[str, Any], folder: Path) -> None:
+    for (table, key), suffix in _PATHS.items():
+        section = raw.get(table)
+        given = section.get(key) if isinstance(section, dict) else None
+        if isinstance(given, str) and given.endswith(suffix):
+            raw[table] = {**raw[table], key: str(folder / given)}
+
+
+def _set(raw: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    *tables, last = key.strip().split(".")
+    complete = bool(equals and last and all(tables))
+    require_key(complete, "--set", override, "table.key=value, such as protocol.k=7")
+    table = raw
+    for depth, name in enumerate(tables, start=1):
+        inner = table.setdefault(name, {})
+        where = ".".join(tables[:depth])
+        require_key(isinstance(inner, dict), where, inner, f"a table, to hold {key.strip()}")
+        table = inner
+    table[last] = _value(text.strip())
+
+
+def _value(text: str) -> object:
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return parsed["value"] if len(parsed) == 1 else text

@@ -1,0 +1,97 @@
+"""From what pydantic found to errors that name the key, its value and what is allowed."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from veilring.errors import InputError, ScenarioError
+from veilring.scenarios.schema import Scenario
+
+__all__ = ("as_scenario_errors", "require_key", "scenario_error", "unknown_key")
+
+
+def scenario_error(error: ValidationError) -> ScenarioError:
+    """Return all that pydantic found in a scenario as one error, each mistake once."""
+    mistakes: dict[str, ScenarioError] = {}
+    for found in error.errors(include_url=False):
+        mistake = _mistake(found["type"], found["loc"], found["input"])
+        mistakes.setdefault(mistake.field, mistake)  # a union reports each of its members
+    return _together(mistakes.values())
+
+
+def _mistake(kind: str, loc: tuple[int | str, ...], given: object) -> ScenarioError:
+    path, allowed = _known_part(loc)
+    if kind == "extra_forbidden":
+        name = str(loc[-1])
+        return unknown_key(".".join((*path, name)), given, _model(path).model_fields)
+    if kind == "missing":
+        return ScenarioError(".".join(path), "missing", allowed)
+    return ScenarioError(".".join(path), given, allowed)
+
+
+def unknown_key(key: str, value: object, known: Iterable[str]) -> ScenarioError:
+    """Return the error for a key that does not exist, with the nearest that does."""
+    known = tuple(known)
+    near = get_close_matches(key.rpartition(".")[2], known, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return ScenarioError(key, f"{value}, but there is no such key", ", ".join(known) + hint)
+
+
+def require_key(fulfilled: bool, key: str, value: object, allowed: str) -> None:  # noqa: FBT001  (reads as an assertion)
+    """Raise `ScenarioError(key, value, allowed)` unless the condition is fulfilled."""
+    if not fulfilled:
+        raise ScenarioError(key, value, allowed)
+
+
+@contextmanager
+def as_scenario_errors(keys: Mapping[str, str], section: str) -> Iterator[None]:
+    """Turn an `InputError` of the code below into one that names the scenario's key.
+
+    Args:
+        keys: The key for a field, where it is not `section.field`.
+        section: For all other fields.
+    """
+    try:
+        yield
+    except ScenarioError:
+        raise
+    except InputError as error:
+        key = keys.get(error.field, f"{section}.{error.field}")
+        raise ScenarioError(key, error.value, error.allowed) from error
+
+
+def _known_part(loc: Iterable[int | str]) -> tuple[list[str], str]:
+    """Return the keys of a location, without what pydantic adds to it, and what is allowed."""
+    path: list[str] = []
+    allowed = "a table"
+    model: type[BaseModel] | None = Scenario
+    for part in loc:
+        field = model.model_fields.get(str(part)) if model is not None else None
+        if field is None:
+            break
+        path.append(str(part))
+        model = _section(field)
+        sections = f"a table with the keys {', '.join(model.model_fields)}" if model else "a table"
+        allowed = field.description or sections
+    return path, allowed
+
+
+def _model(path: Iterable[str]) -> type[BaseModel]:
+    model: type[BaseModel] = Scenario
+    for part in path:
+        model = _section(model.model_fields[part]) or model
+    return model
+
+
+def _section(field: FieldInfo) -> type[BaseModel] | None:
+    kind: Any = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _together(mistakes: Iterable[ScenarioError]) -> ScenarioError:
+    first, *others = mistakes
+    return ScenarioError(first.field, first.value, first.allowed, tuple(others))

@@ -1,0 +1,94 @@
+"""The links of a scenario, for the simulated clock."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+import networkx as nx
+
+from veilring.errors import ScenarioError
+from veilring.scenarios.mistakes import as_scenario_errors, require_key, unknown_key
+from veilring.scenarios.schema import NetworkSection
+from veilring.simulation import (
+    Constant,
+    Exponential,
+    Law,
+    LinkModel,
+    LogNormal,
+    Normal,
+    Topology,
+    Uniform,
+)
+
+__all__ = ("make_topology",)
+
+_LAWS: Final[Mapping[str, type[Law]]] = {
+    "constant": Constant,
+    "uniform": Uniform,
+    "normal": Normal,
+    "lognormal": LogNormal,
+    "exponential": Exponential,
+}
+_GRAPHS: Final[Mapping[str, Callable[[Sequence[str]], "nx.Graph[str]"]]] = {
+    "cycle": nx.cycle_graph,
+    "path": nx.path_graph,
+    "star": nx.star_graph,
+}
+_GRAPHML: Final = ".graphml"
+
+
+def make_topology(network: NetworkSection, parties: Sequence[str]) -> Topology:
+    """Return the links between the parties.
+
+    In a GraphML file nodes are the parties' names, and edges may have the attributes
+    `latency_seconds`, `jitter_seconds` and `bandwidth_bytes_per_second`; what they lack is the
+    scenario's.
+
+    Raises:
+        ScenarioError: If a law or the graph is not one, or leaves a party without a way to another.
+    """
+    limit = network.bandwidth_bytes_per_second
+    model = LinkModel(
+        _law("network.latency", network.latency),
+        _law("network.jitter", network.jitter),
+        *(() if limit is None else (limit,)),
+    )
+    with as_scenario_errors({"graph": "network.graph"}, "network.graph"):
+        topology = Topology(model, _graph(network.graph, parties))
+        topology.check_connects(parties)
+    return topology
+
+
+def _law(key: str, table: Mapping[str, Any]) -> Law:
+    given = dict(table)
+    name = given.pop("law", "missing")
+    require_key(name in _LAWS, f"{key}.law", name, ", ".join(_LAWS))
+    law = _LAWS[name]
+    known = {field.name for field in fields(law)}  # type: ignore[arg-type]  # each is a dataclass
+    for parameter, value in given.items():
+        if parameter not in known:
+            raise unknown_key(f"{key}.{parameter}", value, sorted(known))
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        require_key(is_number, f"{key}.{parameter}", value, "a number of seconds, or a ratio")
+    try:
+        with as_scenario_errors({}, key):
+            return law(**given)
+    except TypeError:
+        needs = f"a {name} law with {', '.join(sorted(known))}"
+        raise ScenarioError(key, dict(table), needs) from None
+
+
+def _graph(kind: str, parties: Sequence[str]) -> "nx.Graph[str] | None":
+    if kind == "complete":
+        return None
+    if kind in _GRAPHS:
+        return _GRAPHS[kind](parties)
+    allowed = f"complete, {', '.join(_GRAPHS)}, or a path to a {_GRAPHML}"
+    require_key(kind.endswith(_GRAPHML), "network.graph", kind, allowed)
+    try:
+        graph: nx.Graph[str] = nx.read_graphml(Path(kind))
+    except (OSError, SyntaxError, nx.NetworkXError) as error:
+        allowed = f"a file in GraphML that can be read ({error})"
+        raise ScenarioError("network.graph", kind, allowed) from error
+    return graph

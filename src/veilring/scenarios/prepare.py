@@ -1,0 +1,121 @@
+"""From a scenario to what its parties are given; all of it is checked before any party starts."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.data import Table, load_table, partition, scale_to_unit, split
+from veilring.errors import InputError, ScenarioError
+from veilring.protocols.ring import KNNParameters, SumMethod, rounds_for
+from veilring.protocols.rows import Rows
+from veilring.randomness import Streams
+from veilring.scenarios.mistakes import as_scenario_errors, require_key
+from veilring.scenarios.schema import PartitionSection, ProtocolSection, Scenario
+from veilring.transport.identity import check_name
+
+__all__ = ("Prepared", "prepare")
+
+# Where the code below has another name for a key.
+_KEYS: Final = {
+    "sum.name": "protocol.sum",
+    "sum.cycles": "protocol.cycles",
+    "parties": "parties.count",
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Prepared:
+    """All that a run needs.
+
+    Attributes:
+        parties: Their names.
+        rows: What each party holds, in the same order.
+        pooled: All their rows together, which nobody has in a deployment.
+        held_out: The rows to label.
+        parameters: The protocol's, public.
+    """
+
+    parties: tuple[str, ...]
+    rows: tuple[Rows, ...]
+    pooled: Table
+    held_out: Table
+    parameters: KNNParameters
+
+    def batches(self, limit: int) -> list[NDArray[np.float64]]:
+        """Return the queries in batches of at most `limit` and of what fits a message."""
+        size = min(limit, self.parameters.queries_max)
+        queries = self.held_out.features
+        return [queries[first : first + size] for first in range(0, len(queries), size)]
+
+
+def prepare(scenario: Scenario, streams: Streams) -> Prepared:
+    """Load, split, scale and deal a scenario's data.
+
+    The features are scaled by the bounds of the whole table, held-out rows included: they count as
+    public schema.
+
+    Args:
+        scenario: What is run.
+        streams: Where the experiment's own choices come from: the split and the partition.
+
+    Raises:
+        ScenarioError: If the data or the protocol cannot be as the scenario says.
+    """
+    parties = scenario.parties.all
+    with as_scenario_errors({"name": "parties.names"}, "parties"):
+        for party in parties:
+            check_name(party)
+    table = scale_to_unit(_load(scenario.data.source))
+    with as_scenario_errors({"table": "data.source"}, "data"):
+        train, held_out = split(table, scenario.data.test_share, streams.generator("split"))
+    if scenario.data.queries != "all":
+        held_out = held_out.take(np.arange(min(scenario.data.queries, len(held_out))))
+    k = scenario.protocol.k
+    require_key(k <= len(train), "protocol.k", k, f"at most {len(train)}, the rows of all parties")
+    with as_scenario_errors(_KEYS, "protocol"):
+        parameters = _parameters(scenario.protocol, table)
+        parameters.sum.check(len(parties))
+    rows = _deal(scenario.partition, train, len(parties), streams)
+    return Prepared(parties, rows, train, held_out, parameters)
+
+
+def _load(source: str) -> Table:
+    try:
+        return load_table(source)
+    except InputError as error:
+        found = source if error.field == "source" else f"{source}: {error.field} is {error.value}"
+        raise ScenarioError("data.source", found, error.allowed) from error
+
+
+def _parameters(protocol: ProtocolSection, table: Table) -> KNNParameters:
+    auto = protocol.rounds == "auto"
+    return KNNParameters(
+        features=len(table.feature_names),
+        classes=len(table.class_names),
+        k=protocol.k,
+        P0=protocol.P0,
+        d=protocol.d,
+        rounds=rounds_for(protocol.error, protocol.k, protocol.P0, protocol.d)
+        if auto
+        else int(protocol.rounds),
+        delta=protocol.delta,
+        weights=protocol.weights,
+        sum=SumMethod(protocol.sum, protocol.cycles),
+    )
+
+
+def _deal(
+    section: PartitionSection, train: Table, parties: int, streams: Streams
+) -> tuple[Rows, ...]:
+    with as_scenario_errors({}, "partition"):
+        dealt = partition(
+            train.labels,
+            parties,
+            streams.generator("partition"),
+            kind=section.kind,
+            alpha=section.alpha,
+            sizes=section.sizes,
+        )
+    return tuple(Rows(train.features[rows], train.labels[rows]) for rows in dealt)

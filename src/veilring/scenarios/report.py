@@ -1,0 +1,138 @@
+"""What came of a scenario: how well it classified, what it cost, and what it leaked."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from veilring.measure import Cost
+from veilring.protocols.ring import Forecast
+from veilring.scenarios.schema import Scenario
+
+__all__ = ("CostSummary", "Estimate", "Leakage", "Report", "RingOrigin")
+
+RingOrigin = Literal["drawn by all", "drawn by a committee", "dealt from the seed"]
+
+
+@dataclass(frozen=True, slots=True)
+class CostSummary:
+    """The cost of all batches together.
+
+    Attributes:
+        batches: How many there were.
+        rounds: Communication rounds, one batch after the other.
+        messages: Of the protocol.
+        bytes: Of its frames, as any transport carries them.
+        setup_messages: To draw the rings and hand out the queries.
+        setup_bytes: Of those.
+    """
+
+    batches: int
+    rounds: int
+    messages: int
+    bytes: int
+    setup_messages: int
+    setup_bytes: int
+
+    @classmethod
+    def measured(cls, costs: Iterable[Cost]) -> "CostSummary":
+        """Add up what batches cost."""
+        return cls._sum((c.rounds, c.messages, c.bytes, *c.setup) for c in costs)
+
+    @classmethod
+    def forecast(cls, forecasts: Iterable[Forecast]) -> "CostSummary":
+        """Add up what batches will cost."""
+        return cls._sum((f.rounds, *f.traffic, *f.setup) for f in forecasts)
+
+    @classmethod
+    def _sum(cls, costs: Iterable[tuple[int, ...]]) -> "CostSummary":
+        each = list(costs)
+        return cls(len(each), *(sum(column) for column in zip(*each, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A Monte Carlo estimate and its standard error."""
+
+    value: float
+    standard_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leakage:
+    """What a hop of PP-TopK leaks: see `veilring.protocols.ring.leakage` for the definitions.
+
+    Attributes:
+        trials: How many runs the estimates are made of.
+        exposure: How often a party passes on a distance of its own.
+        claim: Of the distances that are new to the next party, the share that is the sender's own.
+        lop: What such a claim gains over a guess from the public result, on average.
+        lop_peak: The same for the place in the ring where it is greatest.
+    """
+
+    trials: int
+    exposure: Estimate
+    claim: Estimate
+    lop: Estimate
+    lop_peak: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that is to be said of one run of a scenario.
+
+    Attributes:
+        scenario: What was run, with the runtime and the seed that were used.
+        runtime: Where the parties lived.
+        parties: How many.
+        rows: How many rows they held together.
+        queries: How many held-out rows were labelled.
+        rounds: How often PP-TopK's vector went round for each batch.
+        accuracy: The share of them that got their true class.
+        reference_accuracy: The same for the pooled, non-private classifier.
+        majority_accuracy: The same for always answering the class that most rows have.
+        agreement: The share of queries on which the private and the pooled classifier agree.
+        labels: The class that each query got.
+        cost: Measured.
+        forecast: From the closed forms.
+        ring: How the order of the parties came about.
+        seconds: Wall time from the first batch's start to the last one's end.
+        start_seconds: Wall time to bring the parties up and connect them.
+        simulated_seconds: The same as `seconds` on the simulated clock, if there was one.
+        leakage: Estimated, unless it was not asked for.
+        transcript: A hash over all messages of all batches.
+        seed: Of the split and the partition; give it to a run to repeat them.
+        secrets: Whether the parties' own randomness came from the seed or from a cryptographic
+            generator.
+    """
+
+    scenario: Scenario
+    runtime: str
+    parties: int
+    rows: int
+    queries: int
+    rounds: int
+    accuracy: float
+    reference_accuracy: float
+    majority_accuracy: float
+    agreement: float
+    labels: tuple[str, ...]
+    cost: CostSummary
+    forecast: CostSummary
+    ring: RingOrigin
+    seconds: float
+    start_seconds: float
+    simulated_seconds: float | None
+    leakage: Leakage | None
+    transcript: str
+    seed: int
+    secrets: Literal["seeded", "cryptographic"]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as what JSON can say; `scenario` is the name, `settings` the rest."""
+        tables = self.scenario.model_dump(mode="json", exclude_none=True)
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain = {
+            name: asdict(value) if isinstance(value, CostSummary | Leakage) else value
+            for name, value in fields.items()
+        }
+        return {**plain, "scenario": self.scenario.name, "settings": tables}

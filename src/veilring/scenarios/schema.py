@@ -1,0 +1,196 @@
+"""What a scenario says: its tables and keys, their defaults, and what each may be.
+
+The description of a field is the text of what is allowed, as errors show it.
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from veilring.data import PartitionKind
+from veilring.data.partition import ALPHA_MAX, ALPHA_MIN
+from veilring.nodes.ring import PARTIES_MIN
+
+__all__ = (
+    "DataSection",
+    "NetworkSection",
+    "PartiesSection",
+    "PartitionSection",
+    "ProtocolSection",
+    "RunSection",
+    "Scenario",
+)
+
+PARTIES_DEFAULT: Final = 8
+# Distances in the unit cube are at most the root of its dimension; noise this wide is no noise any
+# more, and k times wider it is still far from what a float can hold.
+DELTA_MAX: Final = 1e6
+
+_Whole = Annotated[int, Field(ge=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class DataSection(_Section):
+    """Which rows there are, and which of them are held out and labelled.
+
+    Attributes:
+        source: A data set: see `veilring.data.load_table`. In a scenario file, a relative path is
+            relative to that file.
+        test_share: The share of the rows that is held out.
+        queries: At most how many of the held-out rows are labelled.
+    """
+
+    source: str = Field(
+        description="wine, breast-cancer, digits, iris, openml:NAME, or a path to a .csv"
+    )
+    test_share: float = Field(0.25, gt=0, lt=1, description="a number above 0 and below 1")
+    queries: _Whole | Literal["all"] = Field(
+        "all", description='a whole number of at least 1, or "all"'
+    )
+
+
+class PartitionSection(_Section):
+    """Who holds which of the other rows: see `veilring.data.partition`.
+
+    Attributes:
+        kind: How they are dealt.
+        alpha: For `dirichlet`: the smaller, the more uneven.
+        sizes: For `sizes`: the rows of each party.
+    """
+
+    kind: PartitionKind = Field("iid", description="iid, dirichlet, by-label or sizes")
+    alpha: float = Field(
+        1.0,
+        ge=ALPHA_MIN,
+        le=ALPHA_MAX,
+        description=f"a number from {ALPHA_MIN:g} to {ALPHA_MAX:g}",
+    )
+    sizes: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)] = Field(
+        (), description="a list of whole numbers of at least 0, one for each party"
+    )
+
+
+class PartiesSection(_Section):
+    """Who takes part: a number of parties, or their names.
+
+    Attributes:
+        count: `party-0`, `party-1`, … this many.
+        names: Instead of a count.
+    """
+
+    count: int | None = Field(
+        None, ge=PARTIES_MIN, description=f"a whole number of at least {PARTIES_MIN}"
+    )
+    names: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        (), description=f"a list of at least {PARTIES_MIN} different names, or none"
+    )
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The names of all parties."""
+        return self.names or tuple(f"party-{n}" for n in range(self.count or PARTIES_DEFAULT))
+
+
+class ProtocolSection(_Section):
+    """What the parties run, and its public parameters: see `veilring.protocols.ring`.
+
+    Attributes:
+        name: PP-kNN, the only protocol so far.
+        k: How many nearest rows vote.
+        P0: PP-TopK's probability of noise in its first round.
+        d: The factor by which that falls each round.
+        rounds: How often PP-TopK's vector goes round; `auto` is as often as `error` needs.
+        error: For `auto`: the probability that a query's nearest distances are not exact.
+        delta: The least range of the noise, as a distance between rows in the unit cube.
+        weights: How a row's vote counts.
+        sum: How votes are added up.
+        cycles: For `sum = "cycles"`: how many edge-disjoint cycles.
+        batch: At most how many queries are asked at once.
+    """
+
+    name: Literal["private-knn"] = Field("private-knn", description="private-knn")
+    k: int = Field(5, ge=1, description="a whole number of at least 1")
+    P0: float = Field(1.0, ge=0, le=1, description="a number from 0 to 1")
+    d: float = Field(0.5, gt=0, le=1, description="a number above 0 and up to 1")
+    rounds: _Whole | Literal["auto"] = Field(
+        "auto", description='a whole number of at least 1, or "auto"'
+    )
+    error: float = Field(1e-6, gt=0, lt=1, description="a number above 0 and below 1")
+    delta: float = Field(
+        0.1, gt=0, le=DELTA_MAX, description=f"a number above 0 and up to {DELTA_MAX:g}"
+    )
+    weights: Literal["uniform", "distance"] = Field("uniform", description="uniform or distance")
+    sum: Literal["ring", "cycles", "shares"] = Field("ring", description="ring, cycles or shares")
+    cycles: int = Field(1, ge=1, description="a whole number of at least 1")
+    batch: int = Field(1024, ge=1, description="a whole number of at least 1")
+
+
+class NetworkSection(_Section):
+    """Where the parties live, and what the links between them are like on the simulated clock.
+
+    Attributes:
+        runtime: `processes` and `tls` use real sockets; `memory` and `simulated` none.
+        latency: A law of durations, such as `{ law = "constant", seconds = 0.02 }`.
+        jitter: A law of durations that are added to the latency.
+        bandwidth_bytes_per_second: Of each link, each way; without it bytes take no time.
+        graph: Which parties have a link; others' messages are forwarded.
+    """
+
+    runtime: Literal["memory", "tls", "processes", "simulated"] = Field(
+        "processes", description="memory, tls, processes or simulated"
+    )
+    latency: dict[str, Any] = Field(
+        {"law": "constant", "seconds": 0.0},
+        description='a law, such as { law = "constant", seconds = 0.02 }',
+    )
+    jitter: dict[str, Any] = Field(
+        {"law": "constant", "seconds": 0.0},
+        description='a law, such as { law = "exponential", mean_seconds = 0.002 }',
+    )
+    bandwidth_bytes_per_second: float | None = Field(
+        None, gt=0, description="a number above 0; leave it out for no limit"
+    )
+    graph: str = Field(
+        "complete", description="complete, cycle, path, star, or a path to a .graphml"
+    )
+
+
+class RunSection(_Section):
+    """How the run is repeated and what is estimated beside it.
+
+    Attributes:
+        seed: Makes every draw the same again, the parties' secrets among them: for experiments.
+        leakage_trials: How many runs the estimate of what a hop leaks is made of; 0 for none.
+    """
+
+    seed: int | None = Field(None, ge=0, description="a whole number of at least 0")
+    leakage_trials: Annotated[int, Field(ge=2)] | Literal[0] = Field(
+        5_000, description="0, or a whole number of at least 2"
+    )
+
+
+class Scenario(_Section):
+    """An experiment, completely described.
+
+    Attributes:
+        name: What it is called; that of its file unless it says otherwise.
+        description: One line on what it shows.
+        data: Which rows.
+        partition: Who holds them.
+        parties: Who takes part.
+        protocol: What they run.
+        network: Where they live.
+        run: How it is repeated.
+    """
+
+    name: str = Field("scenario", description="a name")
+    description: str = Field("", description="one line of text")
+    data: DataSection
+    partition: PartitionSection = PartitionSection()
+    parties: PartiesSection = PartiesSection()
+    protocol: ProtocolSection = ProtocolSection()
+    network: NetworkSection = NetworkSection()
+    run: RunSection = RunSection()
