@@ -165,10 +165,10 @@ def test_own_smallest_is_sorted_and_padded(k: int, row: list[float]) -> None:
     assert got.tolist() == [padded(row, k)] * 2
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_own_smallest_refuses_what_is_not_finite(bad: float) -> None:
-    """A NaN or an infinity among a party's values is refused at the edge."""
-    with pytest.raises(InputError, match="values is not finite"):
+@pytest.mark.parametrize("bad", [math.nan, -math.inf])
+def test_own_smallest_refuses_what_is_no_number(bad: float) -> None:
+    """A NaN or `-inf` among a party's values is refused at the edge."""
+    with pytest.raises(InputError, match="values is not a number"):
         own_smallest(np.array([[1.0, bad]]), 1)
 
 

@@ -6,6 +6,7 @@ Source: Xiong, Chitti and Liu, "Mining multiple private databases using a kNN cl
 from veilring.protocols.ring.algorithm import (
     FixedPoint,
     TopKParameters,
+    Weights,
     exactness_bound,
     pooled_knn,
     rounds_for,
@@ -27,6 +28,7 @@ __all__ = (
     "KNNParameters",
     "SumMethod",
     "TopKParameters",
+    "Weights",
     "exactness_bound",
     "knn_cost",
     "pooled_knn",

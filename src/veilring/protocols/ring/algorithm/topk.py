@@ -77,19 +77,20 @@ def own_smallest(values: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     padding must never displace it.
 
     Args:
-        values: All of the party's values, shape (T, m), in any order; m may be 0.
+        values: All of the party's values, shape (T, m), in any order; m may be 0, and `+inf`
+            stands for a value that is missing.
         k: How many to keep, at least 1.
 
     Returns:
         Shape (T, k), each row ascending and filled up with `+inf` where m < k.
 
     Raises:
-        InputError: If `k` < 1, or `values` is not two-dimensional or holds a NaN or an infinity.
+        InputError: If `k` < 1, or `values` is not two-dimensional or holds a NaN or `-inf`.
     """
     require(k >= 1, "k", k, "an integer of at least 1")
     require(values.ndim == 2, "values", f"of shape {values.shape}", "shape (runs, values)")  # noqa: PLR2004  (runs by values)
-    finite = bool(np.isfinite(values).all())
-    require(finite, "values", "not finite in some place", "finite numbers only")
+    numbers = bool((values > -np.inf).all())
+    require(numbers, "values", "not a number in some place", "numbers, or +inf for a missing one")
     kept = min(k, values.shape[1])
     smallest = np.full((len(values), k), np.inf)
     if kept:

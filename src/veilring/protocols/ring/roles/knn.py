@@ -6,7 +6,7 @@ labels. What hides the rest is the semi-honest model; see the chapter on leakage
 
 import math
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from veilring.nodes.ring import Ring, draw_ring
 from veilring.protocols.ring.algorithm import (
     FixedPoint,
     TopKParameters,
+    Weights,
     decide,
     distances,
     local_votes,
@@ -63,7 +64,7 @@ class KNNParameters:
     d: float = 0.5
     rounds: int = 6
     delta: float = 0.1
-    weights: Literal["uniform", "distance"] = "uniform"
+    weights: Weights = "uniform"
     sum: SumMethod = field(default_factory=SumMethod)
 
     def __post_init__(self) -> None:

@@ -1,0 +1,104 @@
+"""What a coalition in a secure sum learns, from the views of real runs held against the truth."""
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from veilring.measure import View
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
+from veilring.nodes.ring import draw_ring
+from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
+from veilring.protocols.ring.algorithm import exposure_probability, exposure_probability_split
+from veilring.protocols.ring.messages import SumPart, SumShare
+
+FALSE_ALARM = 1e-6
+
+
+async def drawn_sum(
+    party: Party, own: NDArray[np.float64], *, method: SumMethod
+) -> tuple[int, str]:
+    """Draw a ring and sum along it; return the total and the starter."""
+    ring = await draw_ring(party)
+    fixed = FixedPoint(0, len(ring))
+    total = await secure_sum(party, own, ring=ring, fixed=fixed, method=method)
+    return int(total[0, 0]), ring.starter
+
+
+def taken_from(victim: str, coalition: dict[str, View], cycles: int) -> int | None:
+    """Return the victim's input if the coalition saw all that went into and came out of it."""
+    into = [s for v in coalition.values() for s in v.sent if s.sender == victim]
+    out = [s for v in coalition.values() for s in v.received if s.sender == victim]
+    received = [s.message.values for s in into if isinstance(s.message, SumPart)]
+    passed = [s.message.values for s in out if isinstance(s.message, SumPart)]
+    if len(received) < cycles or len(passed) < cycles:
+        return None
+    return sum(map(int, np.ravel(passed))) - sum(map(int, np.ravel(received)))
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "method", "runs"),
+    [
+        (4, 2, SumMethod(), 600),
+        (5, 2, SumMethod(), 600),
+        (5, 3, SumMethod(), 600),
+        (6, 4, SumMethod(), 600),
+        (5, 4, SumMethod("cycles", 2), 200),
+        (6, 4, SumMethod("cycles", 2), 900),
+        (7, 5, SumMethod("cycles", 2), 600),
+    ],
+)
+async def test_exposure_is_as_derived(n: int, c: int, method: SumMethod, runs: int) -> None:
+    """A coalition recovers a party exactly as often as the closed form says; alarm 1e-6."""
+    own = [np.array([[float(2**party)]]) for party in range(n)]
+    victim, corrupt = "party-0", [f"party-{party}" for party in range(1, c + 1)]
+    found = 0
+    async with Cluster(n, own=own, seed=100 * n + c) as cluster:
+        for _ in range(runs):
+            run = await cluster.run(drawn_sum, method=method, watch=corrupt)
+            total, starter = run.result
+            assert total == 2**n - 1  # every party counted, and once
+            taken = taken_from(victim, run.views, method.cycles)
+            if taken is not None:
+                # What comes back to the starter is its mask and the total, which is public.
+                assert (taken + total * (victim == starter)) % 2**64 == 1
+                found += 1
+    expected = (
+        exposure_probability(n, c)
+        if method.name == "ring"
+        else exposure_probability_split(n, c, method.cycles)
+    )
+    assert stats.binomtest(found, runs, expected).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("n", [4, 5, 6])
+async def test_no_coalition_short_of_all_others_learns_from_shares(n: int) -> None:
+    """With additive shares to all, n - 2 colluders see uniform words, for every coalition."""
+    own = [np.array([[float(2**party)]]) for party in range(n)]
+    method = SumMethod("shares")
+    async with Cluster(n, own=own, seed=n) as cluster:
+        run = await cluster.run(drawn_sum, method=method, watch=cluster.parties)
+    views = run.views
+    for honest in itertools.combinations(cluster.parties, 2):
+        coalition = {name: view for name, view in views.items() if name not in honest}
+        for victim in honest:
+            known = [
+                int(seen.message.values[0, 0])
+                for view in coalition.values()
+                for seen in view.received
+                if seen.sender == victim and isinstance(seen.message, SumShare)
+            ]
+            assert len(known) == n - 2  # two shares are missing, and each alone is uniform
+            truth = 2 ** cluster.parties.position(victim)
+            assert sum(known) % 2**64 != truth
+
+
+async def test_all_others_learn_the_input_of_the_last() -> None:
+    """No method hides a party from all others: the total gives it away."""
+    own = [np.array([[float(2**party)]]) for party in range(4)]
+    async with Cluster(4, own=own, seed=1) as cluster:
+        run = await cluster.run(drawn_sum, method=SumMethod("shares"))
+    assert run.result[0] - sum(2**party for party in range(1, 4)) == 1

@@ -1,0 +1,250 @@
+"""The ring's roles: equal on every runtime, exact, and deaf to what no honest party sends."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.protocols.ring.cheats import (
+    LIES_IN_SUM,
+    LIES_IN_TOPK,
+    cheat_at_knn,
+    cheat_at_sum,
+    cheat_at_topk,
+)
+
+from veilring.errors import InputError, ProtocolViolation, RunFailed
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.ring import Ring
+from veilring.protocols.ring import (
+    FixedPoint,
+    KNNParameters,
+    SumMethod,
+    TopKParameters,
+    Weights,
+    pooled_knn,
+    pp_topk,
+    private_knn,
+    rounds_for,
+    secure_sum,
+)
+from veilring.protocols.rows import Rows
+from veilring.testing import ProtocolRunner
+
+NAMES = [f"party-{n}" for n in range(5)]
+RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])
+METHODS = [SumMethod(), SumMethod("cycles", 2), SumMethod("shares")]
+TOPK = TopKParameters(k=4, P0=1.0, d=0.5, rounds=rounds_for(1e-6, 4, 1.0, 0.5), delta=0.1, upper=1)
+
+
+def test_topk_finds_the_smallest_of_the_union(run_protocol: ProtocolRunner) -> None:
+    """With rounds for an error of 1e-6 all parties end with the k smallest of all values."""
+    rng = np.random.default_rng(1)
+    own = [rng.random((20, m)) for m in (7, 0, 1, 4, 9)]
+    run = run_protocol(pp_topk, NAMES, own=own, ring=RING, parameters=TOPK)
+    expected = np.sort(np.concatenate(own, axis=1), axis=1)[:, :4]
+    for result in run.results.values():
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_every_method_sums_exactly(run_protocol: ProtocolRunner, method: SumMethod) -> None:
+    """All parties end with the total of whole numbers, to the last unit."""
+    rng = np.random.default_rng(2)
+    own = [rng.integers(-1000, 1000, (3, 6)).astype(float) for _ in NAMES]
+    fixed = FixedPoint(24, len(NAMES))
+    run = run_protocol(secure_sum, NAMES, own=own, ring=RING, fixed=fixed, method=method)
+    for total in run.results.values():
+        np.testing.assert_array_equal(total, sum(own))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+async def test_what_travels_in_a_sum_is_masked(method: SumMethod) -> None:
+    """With all inputs zero no message but the total is zero anywhere: all else is uniform words."""
+    own = [np.zeros((1, 64)) for _ in NAMES]
+    fixed = FixedPoint(24, len(NAMES))
+    async with Cluster(NAMES, own=own, seed=3) as cluster:
+        run = await cluster.run(secure_sum, ring=RING, fixed=fixed, method=method, watch=NAMES)
+    seen = [seen.message for view in run.views.values() for seen in view.received]
+    masked = [message for message in seen if message.kind != "ring.sum.total"]
+    assert masked
+    for message in masked:
+        words = np.asarray(message.fields()[-1]).view(np.uint8)
+        # 512 uniform bytes hold fewer than 30 zeros but for a chance below 1e-20.
+        assert np.count_nonzero(words == 0) < 30
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_private_and_pooled_knn_agree(
+    run_protocol: ProtocolRunner, method: SumMethod, weights: Weights
+) -> None:
+    """Every party's labels are those of the pooled, non-private classifier."""
+    rng = np.random.default_rng(4)
+    features, labels = rng.random((120, 3)), rng.integers(0, 3, 120)
+    queries = rng.random((30, 3))
+    parameters = KNNParameters(
+        features=3, classes=3, k=4, rounds=TOPK.rounds, weights=weights, sum=method
+    )
+    run = run_protocol(
+        private_knn,
+        NAMES,
+        own=[Rows(features[n::5], labels[n::5]) for n in range(5)],
+        only={"party-2": {"queries": queries}},
+        asker="party-2",
+        parameters=parameters,
+    )
+    pooled = pooled_knn(queries, features, labels, classes=3, k=4, weights=weights)
+    for answer in run.results.values():
+        np.testing.assert_array_equal(answer.labels, pooled)
+
+
+def test_the_transcript_is_the_same_on_every_runtime(run_protocol: ProtocolRunner) -> None:
+    """One seed gives one transcript, whatever carries it; these are its first digits."""
+    rng = np.random.default_rng(5)
+    own = [rng.random((2, 6)) for _ in NAMES]
+    run = run_protocol(pp_topk, NAMES, own=own, seed=11, ring=RING, parameters=TOPK)
+    assert run.transcript[:16] == "b314108a9edbcbf8"
+
+
+def test_votes_at_an_exact_match_decide_alone() -> None:
+    """With weights by distance a row at distance 0 outvotes all others, however near."""
+    rows = np.array([[0.5], [0.5 + 1e-12], [0.5 - 1e-12], [0.9], [0.1], [0.2]])
+    labels = np.array([1, 0, 0, 0, 0, 0])
+    pooled = pooled_knn(np.array([[0.5]]), rows, labels, classes=2, k=3, weights="distance")
+    assert pooled.tolist() == [1]
+
+
+@pytest.mark.parametrize("lie", LIES_IN_TOPK)
+def test_a_lie_in_topk_names_the_liar(run_protocol: ProtocolRunner, lie: str) -> None:
+    """Each vector that no honest party sends ends the run with its sender's name."""
+    own = [np.full((2, 3), 0.1 * n) for n in range(1, 6)]
+    with pytest.raises(RunFailed) as caught:
+        run_protocol(
+            cheat_at_topk, NAMES, own=own, liar="party-4", lie=lie, ring=RING, parameters=TOPK
+        )
+    assert _culprits(caught.value) == {"party-4"}
+
+
+@pytest.mark.parametrize("lie", LIES_IN_SUM)
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_a_lie_in_a_sum_names_the_liar(
+    run_protocol: ProtocolRunner, method: SumMethod, lie: str
+) -> None:
+    """Each part that no honest party sends ends the run with its sender's name."""
+    with pytest.raises(RunFailed) as caught:
+        run_protocol(
+            cheat_at_sum,
+            NAMES,
+            own=[np.ones((2, 3)) for _ in NAMES],
+            liar="party-4",
+            lie=lie,
+            ring=RING,
+            fixed=FixedPoint(24, 5),
+            method=method,
+        )
+    assert _culprits(caught.value) == {"party-4"}
+
+
+def test_queries_that_cannot_be_answered_name_the_asker(run_protocol: ProtocolRunner) -> None:
+    """A party that hands out queries outside the unit cube has broken the protocol."""
+    with pytest.raises(RunFailed) as caught:
+        run_protocol(
+            cheat_at_knn,
+            NAMES,
+            own=[Rows(np.zeros((1, 2)), np.zeros(1, dtype=int)) for _ in NAMES],
+            liar="party-0",
+            parameters=KNNParameters(features=2, classes=2),
+        )
+    assert _culprits(caught.value) == {"party-0"}
+
+
+def _culprits(failed: RunFailed) -> set[str]:
+    return {
+        error.culprit for error in failed.errors.values() if isinstance(error, ProtocolViolation)
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"k": 0}, "k is 0"),
+        ({"P0": 1.5}, "P0 is 1.5"),
+        ({"d": 0.0}, "d is 0"),
+        ({"rounds": 0}, "rounds is 0"),
+        ({"delta": 0.0}, "delta is 0"),
+        ({"features": 0}, "features is 0"),
+        ({"classes": 0}, "classes is 0"),
+        ({"weights": "loud"}, "weights is loud; allowed: uniform or distance"),
+    ],
+)
+def test_parameters_are_met_at_the_edge(arguments: dict[str, object], message: str) -> None:
+    """A parameter outside its range is named with what is allowed."""
+    good: dict[str, object] = {"features": 2, "classes": 2}
+    with pytest.raises(InputError, match=message):
+        KNNParameters(**(good | arguments))  # type: ignore[arg-type]  # each case is a mistake
+
+
+@pytest.mark.parametrize(
+    ("name", "cycles", "message"),
+    [
+        ("square", 1, "sum.name is square"),
+        ("cycles", 1, "sum.cycles is 1; allowed: 2 or more"),
+        ("ring", 2, "1 for the others"),
+    ],
+)
+def test_a_method_of_summing_is_met_at_the_edge(name: str, cycles: int, message: str) -> None:
+    """A method and a number of cycles that do not fit are refused."""
+    with pytest.raises(InputError, match=message):
+        SumMethod(name, cycles)  # type: ignore[arg-type]  # each case is a mistake
+    with pytest.raises(InputError, match="at most 2 for 5 parties"):
+        SumMethod("cycles", 3).check(5)
+
+
+async def test_an_input_that_could_overflow_is_refused_before_anything_is_sent() -> None:
+    """The party with the large input fails with its own error, and no part was sent."""
+    own = [np.full((1, 1), 1e15) for _ in NAMES]
+    async with Cluster(NAMES, own=own) as cluster:
+        with pytest.raises(RunFailed) as caught:
+            await cluster.run(secure_sum, ring=RING, fixed=FixedPoint(24, 5), method=SumMethod())
+    assert {type(error) for error in caught.value.errors.values()} == {InputError}
+    assert "1e+15" not in str(caught.value)  # an error never shows a secret
+
+
+def test_rows_refuse_what_is_no_table_and_never_show_their_values() -> None:
+    """A party's table is judged at the edge, and nothing prints it."""
+    good = Rows(np.array([[0.123456]]), np.array([0]))
+    assert "0.123456" not in repr(good)
+    assert len(good) == 1
+    for features, labels, message in (
+        (np.zeros(3), np.zeros(3, dtype=int), "of shape"),
+        (np.full((1, 1), 1.5), np.zeros(1, dtype=int), "numbers from 0 to 1"),
+        (np.full((1, 1), np.nan), np.zeros(1, dtype=int), "numbers from 0 to 1"),
+        (np.zeros((1, 1)), np.array([-1]), "class numbers from 0"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Rows(features, labels)
+
+
+@pytest.mark.parametrize(
+    ("queries", "message"),
+    [
+        (np.zeros((1, 3)), r"queries is of shape \(1, 3\)"),
+        (np.zeros((0, 2)), "queries is 0; allowed: 1 to"),
+        (np.full((1, 2), 2.0), "numbers from 0 to 1"),
+        (np.zeros((70_000, 2)), "queries is 70000; allowed: 1 to"),
+    ],
+)
+def test_queries_are_met_at_the_edge(queries: NDArray[np.float64], message: str) -> None:
+    """A batch that the ring cannot answer is refused where it is asked."""
+    with pytest.raises(InputError, match=message):
+        KNNParameters(features=2, classes=2, k=1).check_queries(queries)
+
+
+async def test_the_largest_batch_fits_its_frames() -> None:
+    """A batch of `queries_max` queries is answered: no message of it exceeds a frame."""
+    parameters = KNNParameters(features=4, classes=2, k=2, rounds=1, P0=0.0)
+    queries = np.random.default_rng(0).random((parameters.queries_max, 4))
+    rows = [Rows(queries[n : n + 2], np.array([0, 1])) for n in range(3)]
+    async with Cluster(3, own=rows) as cluster:
+        only = {"party-0": {"queries": queries}}
+        run = await cluster.run(private_knn, only=only, asker="party-0", parameters=parameters)
+    assert len(run.result.labels) == parameters.queries_max
