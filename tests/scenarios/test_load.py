@@ -1,0 +1,228 @@
+"""Scenarios: what is read, what can be set, and how mistakes are told."""
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from veilring.errors import ScenarioError
+from veilring.scenarios import (
+    load_scenario,
+    make_scenario,
+    run_scenario,
+    runner,
+    scenario_names,
+    scenario_text,
+)
+
+
+class TestLoading:
+    """From a name or a file to a checked scenario."""
+
+    @pytest.mark.parametrize("name", scenario_names())
+    def test_each_built_in_scenario_is_correct_and_described(self, name: str) -> None:
+        """It loads, and has the default of eight parties in processes and one line about it."""
+        scenario = load_scenario(name)
+        assert (scenario.name, scenario.network.runtime) == (name, "processes")
+        assert len(scenario.parties.all) == 8
+        assert scenario.description
+        assert "\n" not in scenario.description
+
+    def test_the_library_has_the_three_sets(self) -> None:
+        """Wine, breast cancer and digits can be run at once."""
+        assert {"wine", "breast-cancer", "digits"} <= set(scenario_names())
+
+    def test_paths_in_a_file_are_relative_to_it(self, tmp_path: Path) -> None:
+        """Data and graph are found beside the scenario; names of built-in sets stay names."""
+        text = '[data]\nsource = "rows.csv"\n[network]\ngraph = "links.graphml"\n'
+        (tmp_path / "mine.toml").write_text(text)
+        scenario = load_scenario(str(tmp_path / "mine.toml"))
+        assert scenario.name == "mine"
+        assert scenario.data.source == str(tmp_path / "rows.csv")
+        assert scenario.network.graph == str(tmp_path / "links.graphml")
+        (tmp_path / "mine.toml").write_text('[data]\nsource = "wine"\n')
+        assert load_scenario(str(tmp_path / "mine.toml")).data.source == "wine"
+
+    def test_any_key_can_be_set(self) -> None:
+        """Values are TOML, or strings if they are not TOML; tables that are not there are made."""
+        scenario = load_scenario(
+            "wine",
+            [
+                "data.source=my.csv",
+                "parties.count=5",
+                'protocol.rounds = "auto"',
+                "protocol.P0=0.5",
+                "network.bandwidth_bytes_per_second=1e6",
+                "network.latency.median_seconds=0.5",
+                "partition.kind=sizes",
+                "partition.sizes=[1, 2, 3, 4, 0]",
+            ],
+        )
+        assert scenario.data.source == "my.csv"
+        assert scenario.protocol.rounds == "auto"
+        assert scenario.protocol.P0 == 0.5
+        assert scenario.network.bandwidth_bytes_per_second == 1e6
+        assert scenario.network.latency == {
+            "law": "lognormal",
+            "median_seconds": 0.5,
+            "sigma": 0.25,
+        }
+        assert scenario.partition.sizes == (1, 2, 3, 4, 0)
+
+    def test_a_value_cannot_smuggle_in_another_key(self) -> None:
+        """A line break in a value starts no second assignment."""
+        scenario = load_scenario("wine", ["description=1\nrun.seed=7"])
+        assert scenario.run.seed is None
+        assert scenario.description == "1\nrun.seed=7"
+
+    def test_parties_can_be_named(self) -> None:
+        """Names take the place of a count."""
+        scenario = load_scenario("wine", ['parties={names=["ann", "bo", "cy"]}'])
+        assert scenario.parties.all == ("ann", "bo", "cy")
+
+    def test_a_scenario_cannot_be_changed(self) -> None:
+        """What was checked stays as it was checked."""
+        scenario = load_scenario("wine")
+        with pytest.raises(ValueError, match="frozen"):
+            scenario.protocol.k = 0  # type: ignore[misc]  # which is what is tested
+
+
+MISTAKES: tuple[tuple[Sequence[str], str, str, str], ...] = (
+    (["protocol.kk=3"], "protocol.kk", "3", "did you mean k?"),
+    (["netwrk.runtime=tls"], "netwrk", "tls", "did you mean network?"),
+    (["colour=red"], "colour", "red", "partition"),
+    (["protocol.k=0"], "protocol.k", "0", "at least 1"),
+    (["protocol.k=5.0"], "protocol.k", "5.0", "a whole number"),
+    (["protocol.k=true"], "protocol.k", "True", "a whole number"),
+    (["protocol.k=five"], "protocol.k", "five", "a whole number"),
+    (["protocol.k=135"], "protocol.k", "135", "at most 134"),
+    (["protocol.P0=1.5"], "protocol.P0", "1.5", "from 0 to 1"),
+    (["protocol.P0=nan"], "protocol.P0", "nan", "from 0 to 1"),
+    (["protocol.d=0"], "protocol.d", "0", "above 0"),
+    (["protocol.d=1"], "protocol.d", "1.0", "below 1 if P0 is 1"),
+    (["protocol.rounds=0"], "protocol.rounds", "0", '"auto"'),
+    (["protocol.rounds=often"], "protocol.rounds", "often", '"auto"'),
+    (["protocol.error=1"], "protocol.error", "1", "below 1"),
+    (["protocol.delta=0"], "protocol.delta", "0", "above 0"),
+    (["protocol.delta=1e300"], "protocol.delta", "1e+300", "up to 1e+06"),
+    (["protocol.weights=none"], "protocol.weights", "none", "uniform or distance"),
+    (["protocol.sum=star"], "protocol.sum", "star", "ring, cycles or shares"),
+    (["protocol.sum=cycles"], "protocol.cycles", "1", "2 or more"),
+    (["protocol.sum=cycles", "protocol.cycles=4"], "protocol.cycles", "4", "at most 3"),
+    (["protocol.cycles=2"], "protocol.cycles", "2", "1 for the others"),
+    (["protocol.name=magic"], "protocol.name", "magic", "private-knn"),
+    (["protocol.batch=0"], "protocol.batch", "0", "at least 1"),
+    (["parties=3"], "parties", "3", "a table with the keys count, names"),
+    (["parties.count=2"], "parties.count", "2", "at least 3"),
+    (["parties.names=[]", "parties.count=x"], "parties.count", "x", "at least 3"),
+    (['parties.names=["a", "b", "c"]'], "parties.count", "8", "where there are names"),
+    (['parties={names=["a", "b", "a"]}'], "parties.names", "'a', 'b', 'a'", "different"),
+    (['parties={names=["a", "b"]}'], "parties.names", "'a', 'b'", "at least 3"),
+    (['parties={names=["a", "b", "c d"]}'], "parties.names", "c d", "A-Z"),
+    (["partition.kind=fair"], "partition.kind", "fair", "by-label"),
+    (["partition.alpha=0"], "partition.alpha", "0", "0.001"),
+    (["partition.kind=sizes"], "partition.sizes", "[]", "8 parties"),
+    (["partition.sizes=[1]"], "partition.sizes", "[1]", "unless partition.kind"),
+    (["partition.kind=sizes", "partition.sizes=[1, -1]"], "partition.sizes", "-1", "at least 0"),
+    (
+        ["partition.kind=sizes", "partition.sizes=[1, 1, 1, 1, 1, 1, 1, 1]"],
+        "partition.sizes",
+        "[1, 1, 1, 1, 1, 1, 1, 1]",
+        "sum to 134",
+    ),
+    (["data.test_share=1"], "data.test_share", "1", "below 1"),
+    (["data.queries=0"], "data.queries", "0", '"all"'),
+    (["data.source=wines"], "data.source", "wines", "breast-cancer"),
+    (["data.source=nowhere.csv"], "data.source", "nowhere.csv", "exists"),
+    (["data.source.file=x"], "data.source", "wine", "a table, to hold data.source.file"),
+    (["network.runtime=cloud"], "network.runtime", "cloud", "memory, tls, processes or simulated"),
+    (["network.latency=0.1"], "network.latency", "0.1", "law = "),
+    (["network.latency.law=slow"], "network.latency.law", "slow", "lognormal"),
+    (["network.latency.law=constant"], "network.latency.median_seconds", "0.02", "seconds"),
+    (["network.latency.sigma=-1"], "network.latency.sigma", "-1", "at least 0"),
+    (["network.latency.sigma=wide"], "network.latency.sigma", "wide", "a number"),
+    (['network.jitter={law="uniform"}'], "network.jitter", "uniform", "low_seconds"),
+    (["network.jitter.low_seconds=1"], "network.jitter.law", "missing", "uniform"),
+    (
+        ["network.bandwidth_bytes_per_second=0"],
+        "network.bandwidth_bytes_per_second",
+        "0",
+        "no limit",
+    ),
+    (["network.graph=web"], "network.graph", "web", "complete, cycle, path, star"),
+    (["network.graph=nowhere.graphml"], "network.graph", "nowhere.graphml", "can be read"),
+    (["run.seed=-1"], "run.seed", "-1", "at least 0"),
+    (["run.leakage_trials=1"], "run.leakage_trials", "1", "at least 2"),
+    (["k"], "--set", "k", "table.key=value"),
+    (["=3"], "--set", "=3", "table.key=value"),
+    (["protocol..k=3"], "--set", "protocol..k=3", "table.key=value"),
+)
+
+
+class TestMistakes:
+    """Every mistake is told by its key, its value and what is allowed."""
+
+    @pytest.mark.parametrize(("overrides", "key", "value", "allowed"), MISTAKES)
+    def test_is_named_before_any_party_starts(
+        self,
+        overrides: Sequence[str],
+        key: str,
+        value: str,
+        allowed: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The error has the key, the value and what is allowed, and no cluster was made."""
+        monkeypatch.delattr(runner, "Cluster")
+        with pytest.raises(ScenarioError) as caught:
+            run_scenario(load_scenario("wine", overrides), seed=1)
+        error = caught.value
+        assert error.field == key
+        assert value in error.value
+        assert allowed in error.allowed
+        assert all(part in str(error) for part in (key, value, allowed))
+
+    def test_all_mistakes_are_told_at_once(self) -> None:
+        """One line each, each key once."""
+        with pytest.raises(ScenarioError) as caught:
+            load_scenario("wine", ["protocol.k=0", "protocol.rounds=0", "run.seed=x", "a=1"])
+        told = caught.value
+        assert [told.field, *(other.field for other in told.others)] == [
+            "protocol.k",
+            "protocol.rounds",
+            "run.seed",
+            "a",
+        ]
+        assert len(str(told).splitlines()) == 4
+        assert str(pickle.loads(pickle.dumps(told))) == str(told)  # noqa: S301 (our own)
+
+    def test_a_table_that_is_missing_is_named(self) -> None:
+        """Data are the one thing without a default."""
+        with pytest.raises(ScenarioError, match=r"data is missing; .*source"):
+            make_scenario({})
+
+    @pytest.mark.parametrize("name", ["wines", "../wine", ""])
+    def test_an_unknown_scenario_names_all_that_are(self, name: str) -> None:
+        """Neither loading nor printing finds what is not in the library."""
+        for look in (load_scenario, scenario_text):
+            with pytest.raises(ScenarioError, match="breast-cancer, digits, wine"):
+                look(name)
+
+    def test_a_file_that_is_not_there_is_named(self) -> None:
+        """The path is in the error."""
+        with pytest.raises(ScenarioError, match=r"nowhere\.toml"):
+            load_scenario("nowhere.toml")
+
+    def test_a_file_that_is_not_toml_says_where(self, tmp_path: Path) -> None:
+        """The error has the line that the parser stopped at."""
+        (tmp_path / "bad.toml").write_text("[data]\nsource = wine\n")
+        with pytest.raises(ScenarioError, match="line 2"):
+            load_scenario(str(tmp_path / "bad.toml"))
+
+    def test_a_mistake_in_the_data_names_its_place(self, tmp_path: Path) -> None:
+        """The key is data.source; the column and the row are in its value."""
+        path = tmp_path / "rows.csv"
+        path.write_text("a,class\n1,x\n,y\n")
+        with pytest.raises(ScenarioError, match="column 'a', row 2 is empty") as caught:
+            run_scenario(load_scenario("wine", [f"data.source={path}"]), seed=1)
+        assert caught.value.field == "data.source"
