@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import pytest
 
 if TYPE_CHECKING:  # a plugin is imported in every test run of its user: it has to be light
-    from veilring.measure import Cost
     from veilring.nodes.cluster import Run
 
 __all__ = ("ProtocolRunner", "assert_cost", "run_protocol")
@@ -86,7 +85,7 @@ def run_protocol(veilring_runtime: str) -> ProtocolRunner:
 
 
 def assert_cost(
-    run: "Run[Any] | Cost",
+    run: "Run[Any]",
     *,
     messages: int | None = None,
     bytes: int | None = None,  # noqa: A002 (the word for it)
@@ -95,13 +94,12 @@ def assert_cost(
     """Fail unless a run cost exactly this; what is left out is not asserted.
 
     Args:
-        run: What `run_protocol` returned, or its cost.
+        run: What `run_protocol` returned.
         messages: Messages of the protocol, without its set-up.
         bytes: Bytes of their frames.
         rounds: Communication rounds.
     """
-    cost: Cost = getattr(run, "cost", run)
     expected = {"messages": messages, "bytes": bytes, "rounds": rounds}
     expected = {name: value for name, value in expected.items() if value is not None}
-    measured = {name: getattr(cost, name) for name in expected}
-    assert measured == expected, f"the run cost {measured}; by kind: {cost.by_kind}"  # noqa: S101 (this is how a test speaks)
+    measured = {name: getattr(run.cost, name) for name in expected}
+    assert measured == expected, f"the run cost {measured}; by kind: {run.cost.by_kind}"  # noqa: S101 (this is how a test speaks)

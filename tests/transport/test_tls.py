@@ -181,3 +181,22 @@ async def test_connections_are_watched() -> None:
         assert all(sock.getsockopt(*option) for option in options)
         idle = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
         assert idle == sockets.KEEPALIVE_IDLE_SECONDS
+
+
+async def test_an_answered_goodbye_does_not_wait() -> None:
+    """Peers answer a goodbye by themselves, whether or not their nodes read it."""
+    async with tls_endpoints(("alice", "bob")) as endpoints:
+        async with asyncio.timeout(GOODBYE_SECONDS / 2):
+            await endpoints["alice"].close()
+        assert (await lose(endpoints["bob"])).orderly
+
+
+async def test_a_node_that_stopped_reading_can_still_leave_in_order() -> None:
+    """Whoever closes before having read all lets its peers finish, so that they hear its goodbye."""
+    async with tls_endpoints(("alice", "bob")) as endpoints:
+        await fill(endpoints["bob"], "alice")
+        await endpoints["alice"].send("bob", b"last")
+        async with asyncio.timeout(GOODBYE_SECONDS / 2):
+            await endpoints["alice"].close()
+        assert await endpoints["bob"].receive() == ("alice", b"last")
+        assert (await lose(endpoints["bob"])).orderly

@@ -309,6 +309,14 @@ async def test_wrong_greeting(make: Callable[[Town], bytes], reason: str) -> Non
         assert reason in error.reason
 
 
+async def test_no_session_is_resumed() -> None:
+    """No ticket is given out by which a later connection could skip the certificates."""
+    town = Town(("alice",), ("carol",))
+    async with town.start_all("alice"), stranger(town, greet=True) as carol:
+        session = carol.writer.get_extra_info("ssl_object").session
+        assert session is None or not session.has_ticket
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for what the loop's next turns bring."""
     async with asyncio.timeout(NAMED_WITHIN_SECONDS):

@@ -10,8 +10,12 @@ import typer
 from typer.core import TyperGroup
 from typing_extensions import override
 
+from veilring.cli.ask import ask
+from veilring.cli.deploy import deploy
+from veilring.cli.keys import app as keys
 from veilring.cli.run import run
 from veilring.cli.scenarios import scenarios
+from veilring.cli.serve import serve
 from veilring.errors import InputError, VeilringError
 
 __all__ = ("EXIT_INPUT", "EXIT_RUN", "app")
@@ -70,3 +74,7 @@ def _options(
 
 app.command()(run)
 app.command()(scenarios)
+app.command()(serve)
+app.command()(ask)
+app.command()(deploy)
+app.add_typer(keys, name="keys")

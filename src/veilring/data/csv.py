@@ -13,7 +13,7 @@ from veilring.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ("read_csv",)
+__all__ = ("read_cells", "read_csv")
 
 
 def read_csv(path: Path) -> Table:
@@ -27,6 +27,23 @@ def read_csv(path: Path) -> Table:
         InputError: If the file cannot be read, is not such a table, or has an empty cell; it names
             the file, and the column and the row (from 1, below the header) where there is one.
     """
+    frame = _read(path)
+    *features, label = frame.columns
+    columns = {name: _typed(frame[name]) for name in features}
+    return encode(path.name, columns, frame[label].to_numpy().astype(np.str_))
+
+
+def read_cells(path: Path) -> dict[str, NDArray[np.str_]]:
+    """Read a CSV file with a header, in UTF-8, as columns of text, by their names.
+
+    Raises:
+        InputError: As `read_csv`.
+    """
+    frame = _read(path)
+    return {column.name: column.to_numpy().astype(np.str_) for column in frame}
+
+
+def _read(path: Path) -> "pl.DataFrame":
     import polars as pl  # noqa: PLC0415  (0.3 s, and the built-in sets do not need it)
 
     if not path.is_file():
@@ -39,9 +56,7 @@ def read_csv(path: Path) -> Table:
         raise InputError("source", path, allowed) from None
     frame = frame.select(pl.all().fill_null("").str.strip_chars())
     _require_full(path, frame)
-    *features, label = frame.columns
-    columns = {name: _typed(frame[name]) for name in features}
-    return encode(path.name, columns, frame[label].to_numpy().astype(np.str_))
+    return frame
 
 
 def _require_full(path: Path, frame: "pl.DataFrame") -> None:

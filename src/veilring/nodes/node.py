@@ -61,16 +61,12 @@ class Node:
     Args:
         endpoint: The way to the peers; the node owns it from now on.
         streams: Where the party's randomness comes from.
-        opener: What to do when a peer opens a session here; by default nothing, since whoever
-            launched the nodes opens the sessions at each of them.
     """
 
-    def __init__(
-        self, endpoint: Endpoint, streams: Streams, *, opener: Opener | None = None
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, streams: Streams) -> None:
         self.endpoint = endpoint
         self._streams = streams
-        self._opener = opener
+        self._opener: Opener | None = None
         self._sessions: dict[bytes, Session] = {}
         self._ended: OrderedDict[bytes, None] = OrderedDict()
         self._early: dict[str, deque[tuple[Envelope, bytes]]] = {}
@@ -85,6 +81,13 @@ class Node:
     def start(self) -> None:
         """Begin to sort what arrives."""
         self._pump = asyncio.create_task(self._receive_all(), name=f"node {self.name}")
+
+    def answer(self, opener: Opener) -> None:
+        """Say what to do when a peer opens a session here.
+
+        By default nothing: whoever launched the nodes opens the sessions at each of them.
+        """
+        self._opener = opener
 
     async def close(self) -> None:
         """Say goodbye to all peers; sessions that are open here fail. Idempotent."""
@@ -167,7 +170,7 @@ class Node:
         make_rng = lambda: self._streams.generator("party", self.name, "session", name.hex())  # noqa: E731 (a thunk, passed on at once)
         session = Session(self.endpoint, name, parties, make_rng, taps)
         self._sessions[name] = session
-        for peer, lost in self._lost.items():
+        for peer, lost in self._still_lost().items():
             if peer in parties:
                 session.fail(lost)
         for peer, waiting in self._early.items():
@@ -176,6 +179,13 @@ class Node:
                 if envelope.session == name:
                     session.deliver(peer, envelope, frame)
         return session
+
+    def _still_lost(self) -> dict[str, PeerLost]:
+        """Forget the loss of peers that have come back, and return the others'."""
+        if self._lost:
+            back = self._lost.keys() & set(self.endpoint.connected)
+            self._lost = {peer: lost for peer, lost in self._lost.items() if peer not in back}
+        return self._lost
 
     def _end(self, name: bytes) -> None:
         del self._sessions[name]
@@ -226,7 +236,6 @@ class Node:
                 session.fail(lost)
 
     def _dispatch(self, sender: str, frame: bytes) -> None:
-        self._lost.pop(sender, None)  # it speaks, so it is back
         try:
             envelope = open_frame(frame)
         except FrameError as error:

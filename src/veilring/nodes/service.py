@@ -5,9 +5,9 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
-from veilring.errors import InputError, TransportError, VeilringError
+from veilring.errors import TransportError, VeilringError
 from veilring.nodes.node import SESSION_SECONDS, Node
 from veilring.nodes.party import Parties, Party, broadcast
 from veilring.nodes.session import Abort, Open
@@ -42,24 +42,27 @@ class Offer:
 
 
 class Service:
-    """Answers the sessions that peers open at a node.
+    """Answers the sessions that peers open at a node, until it is closed or its context is left.
 
     Args:
+        node: Where they are opened.
         offers: What is offered, by name.
     """
 
-    def __init__(self, offers: Mapping[str, Offer]) -> None:
+    def __init__(self, node: Node, offers: Mapping[str, Offer]) -> None:
+        self._node = node
         self._offers = dict(offers)
-        self._node: Node | None = None
         self._open: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
+        node.answer(self._opened)
 
-    def attach(self, node: Node) -> None:
-        """Say at which node the sessions are played; once, before the first of them."""
-        self._node = node
+    async def __aenter__(self) -> Self:
+        return self
 
-    def opened(self, peer: str, session: bytes, request: Open) -> None:
-        """Join or refuse a session; this is the `Opener` of the node."""
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _opened(self, peer: str, session: bytes, request: Open) -> None:
         reason = self._objection(peer, request)
         task = self._refuse(peer, session, reason) if reason else self._join(peer, session, request)
         running = asyncio.create_task(task, name=f"{request.service} for {peer}")
@@ -83,7 +86,7 @@ class Service:
         self._open[peer] += 1
         try:
             parties = Parties(request.parties)
-            await self._at().run(offer.play, session, parties, peer, seconds=offer.seconds)
+            await self._node.run(offer.play, session, parties, peer, seconds=offer.seconds)
         except VeilringError as error:
             _log.warning("%s for %s failed: %s", request.service, peer, error)
         except Exception:  # noqa: BLE001 (a bug in one session may not end the service)
@@ -93,16 +96,10 @@ class Service:
 
     async def _refuse(self, peer: str, session: bytes, reason: str) -> None:
         _log.warning("refused a session to %s: %s", peer, reason)
-        node = self._at()
         try:
-            await node.endpoint.send(peer, encode(session, Abort(reason=reason, culprit="")))
+            await self._node.endpoint.send(peer, encode(session, Abort(reason=reason, culprit="")))
         except TransportError:
             _log.debug("%s is gone and needs no refusal", peer)
-
-    def _at(self) -> Node:
-        if self._node is None:
-            raise InputError("service", "not attached", "a node to play at")
-        return self._node
 
     async def close(self) -> None:
         """End the sessions that are open."""

@@ -68,21 +68,20 @@ class Session(Party):
     ) -> None:
         if endpoint.name not in parties:
             raise InputError("parties", "a list without " + endpoint.name, "one that has it")
-        self._endpoint = endpoint
+        self._endpoint, self._me = endpoint, endpoint.name
         self._session = session
         self._parties = parties
         self._make_rng = make_rng
         self._rng: Generator | None = None
         self._taps = tuple(taps)
         self._round = SETUP_ROUND
-        self._inboxes: dict[str, deque[tuple[Message, bytes]]] = {}
-        self._waiting: dict[str, tuple[type[Message], asyncio.Future[None]]] = {}
+        self._inboxes: dict[str, _Inbox] = {}
         self.error: VeilringError | None = None
 
     @property
     @override
     def me(self) -> str:
-        return self._endpoint.name
+        return self._me
 
     @property
     @override
@@ -92,7 +91,7 @@ class Session(Party):
     @property
     @override
     def peers(self) -> tuple[str, ...]:
-        return tuple(name for name in self._parties if name != self.me)
+        return tuple(name for name in self._parties if name != self._me)
 
     @property
     @override
@@ -116,40 +115,31 @@ class Session(Party):
     async def send(self, to: str, message: Message) -> None:
         self._check()
         frame = encode(self._session, message)
-        for tap in self._taps:
-            tap(Event(True, self.me, to, self._round, message, frame))
+        self._tap(Event(True, self._me, to, self._round, message, frame))
         await self._endpoint.send(to, frame)
 
     @override
     async def receive(self, message_type: type[M], *, sender: str) -> M:
-        inbox = self._inboxes.get(sender)
-        if not inbox:
-            inbox = await self._arrival(message_type, sender)
+        inbox = self._inboxes.get(sender) or self._inbox(sender)
+        while not inbox.unread:
+            self._check()
+            await inbox.arrival(message_type)
         self._check()
-        message, frame = inbox.popleft()
+        message, frame = inbox.unread.popleft()
         if not isinstance(message, message_type):
             expected = f"sent {message.kind} where {message_type.kind} was due"
             raise self.fail(ProtocolViolation(sender, expected))
-        for tap in self._taps:
-            tap(Event(False, self.me, sender, self._round, message, frame))
+        self._tap(Event(False, self._me, sender, self._round, message, frame))
         return message
 
-    async def _arrival(
-        self, message_type: type[Message], sender: str
-    ) -> deque[tuple[Message, bytes]]:
-        if sender == self.me or sender not in self._parties:
+    def _tap(self, event: Event) -> None:
+        for tap in self._taps:
+            tap(event)
+
+    def _inbox(self, sender: str) -> "_Inbox":
+        if sender == self._me or sender not in self._parties:
             raise InputError("sender", sender, "a peer of this session")
-        if sender in self._waiting:
-            raise InputError("sender", sender, "a peer that no other task is waiting for")
-        while not self._inboxes.get(sender):
-            self._check()
-            future = asyncio.get_running_loop().create_future()
-            self._waiting[sender] = message_type, future
-            try:
-                await future
-            finally:
-                del self._waiting[sender]
-        return self._inboxes[sender]
+        return self._inboxes.setdefault(sender, _Inbox(sender))
 
     def _check(self) -> None:
         if self.error is not None:
@@ -167,23 +157,19 @@ class Session(Party):
         if isinstance(message, Abort):
             self.fail(SessionAborted(sender, message.reason, message.culprit))
             return
-        inbox = self._inboxes.setdefault(sender, deque())
-        inbox.append((message, frame))
-        if len(inbox) > UNREAD_MESSAGES_MAX:
-            self.fail(ProtocolViolation(sender, f"sent {len(inbox)} messages ahead of its turn"))
-        self._wake(sender)
-
-    def _wake(self, sender: str) -> None:
-        waiting = self._waiting.get(sender)
-        if waiting is not None and not waiting[1].done():
-            waiting[1].set_result(None)
+        inbox = self._inboxes.get(sender) or self._inbox(sender)
+        unread = inbox.unread
+        unread.append((message, frame))
+        if len(unread) > UNREAD_MESSAGES_MAX:
+            self.fail(ProtocolViolation(sender, f"sent {len(unread)} messages ahead of its turn"))
+        inbox.wake()
 
     def fail(self, error: VeilringError) -> VeilringError:
         """End the session with an error unless it has one, and return the error that it has."""
         if self.error is None:
             self.error = error
-            for sender in list(self._waiting):
-                self._wake(sender)
+            for inbox in self._inboxes.values():
+                inbox.wake()
         return self.error
 
     def finish(self) -> None:
@@ -195,13 +181,42 @@ class Session(Party):
         """
         self._check()
         for sender, inbox in self._inboxes.items():
-            if inbox:
-                extra = f"sent {inbox[0][0].kind}, which was not due"
+            if inbox.unread:
+                extra = f"sent {inbox.unread[0][0].kind}, which was not due"
                 raise self.fail(ProtocolViolation(sender, extra))
 
     def waits(self) -> list[str]:
         """Say in sentences what this party is waiting for."""
         return [
-            f"{self.me} waits for {message_type.kind} from {sender}"
-            for sender, (message_type, _) in self._waiting.items()
+            f"{self._me} waits for {inbox.due.kind} from {sender}"
+            for sender, inbox in self._inboxes.items()
+            if inbox.is_awaited
         ]
+
+
+class _Inbox:
+    """What one peer has said and the role has not read, or who waits for it to speak."""
+
+    __slots__ = ("_reader", "due", "sender", "unread")
+
+    def __init__(self, sender: str) -> None:
+        self.sender = sender
+        self.unread: deque[tuple[Message, bytes]] = deque()
+        self.due: type[Message] = Message
+        self._reader: asyncio.Future[None] | None = None
+
+    @property
+    def is_awaited(self) -> bool:
+        return self._reader is not None and not self._reader.done()
+
+    def arrival(self, due: type[Message]) -> asyncio.Future[None]:
+        """Return what is done when the peer has spoken or the session has failed."""
+        if self.is_awaited:
+            raise InputError("sender", self.sender, "a peer that no other task is waiting for")
+        self.due = due
+        self._reader = asyncio.get_running_loop().create_future()
+        return self._reader
+
+    def wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)

@@ -14,20 +14,27 @@ from veilring.scenarios.schema import Scenario
 __all__ = ("as_scenario_errors", "require_key", "scenario_error", "unknown_key")
 
 
-def scenario_error(error: ValidationError) -> ScenarioError:
-    """Return all that pydantic found in a scenario as one error, each mistake once."""
+def scenario_error(error: ValidationError, root: type[BaseModel] = Scenario) -> ScenarioError:
+    """Return all that pydantic found in a file's tables as one error, each mistake once.
+
+    Args:
+        error: What it found.
+        root: The model of the whole file.
+    """
     mistakes: dict[str, ScenarioError] = {}
     for found in error.errors(include_url=False):
-        mistake = _mistake(found["type"], found["loc"], found["input"])
+        mistake = _mistake(root, found["type"], found["loc"], found["input"])
         mistakes.setdefault(mistake.field, mistake)  # a union reports each of its members
     return _together(mistakes.values())
 
 
-def _mistake(kind: str, loc: tuple[int | str, ...], given: object) -> ScenarioError:
-    path, allowed = _known_part(loc)
+def _mistake(
+    root: type[BaseModel], kind: str, loc: tuple[int | str, ...], given: object
+) -> ScenarioError:
+    path, allowed = _known_part(root, loc)
     if kind == "extra_forbidden":
         name = str(loc[-1])
-        return unknown_key(".".join((*path, name)), given, _model(path).model_fields)
+        return unknown_key(".".join((*path, name)), given, _model(root, path).model_fields)
     if kind == "missing":
         return ScenarioError(".".join(path), "missing", allowed)
     return ScenarioError(".".join(path), given, allowed)
@@ -64,11 +71,11 @@ def as_scenario_errors(keys: Mapping[str, str], section: str) -> Iterator[None]:
         raise ScenarioError(key, error.value, error.allowed) from error
 
 
-def _known_part(loc: Iterable[int | str]) -> tuple[list[str], str]:
+def _known_part(root: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[str], str]:
     """Return the keys of a location, without what pydantic adds to it, and what is allowed."""
     path: list[str] = []
     allowed = "a table"
-    model: type[BaseModel] | None = Scenario
+    model: type[BaseModel] | None = root
     for part in loc:
         field = model.model_fields.get(str(part)) if model is not None else None
         if field is None:
@@ -80,8 +87,8 @@ def _known_part(loc: Iterable[int | str]) -> tuple[list[str], str]:
     return path, allowed
 
 
-def _model(path: Iterable[str]) -> type[BaseModel]:
-    model: type[BaseModel] = Scenario
+def _model(root: type[BaseModel], path: Iterable[str]) -> type[BaseModel]:
+    model = root
     for part in path:
         model = _section(model.model_fields[part]) or model
     return model

@@ -15,7 +15,7 @@ from veilring.scenarios.mistakes import as_scenario_errors, require_key
 from veilring.scenarios.schema import PartitionSection, ProtocolSection, Scenario
 from veilring.transport.identity import check_name
 
-__all__ = ("Prepared", "prepare")
+__all__ = ("Prepared", "knn_parameters", "prepare")
 
 # Where the code below has another name for a key.
 _KEYS: Final = {
@@ -75,7 +75,8 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
     k = scenario.protocol.k
     require_key(k <= len(train), "protocol.k", k, f"at most {len(train)}, the rows of all parties")
     with as_scenario_errors(_KEYS, "protocol"):
-        parameters = _parameters(scenario.protocol, table)
+        features, classes = len(table.feature_names), len(table.class_names)
+        parameters = knn_parameters(scenario.protocol, features, classes)
         parameters.sum.check(len(parties))
     rows = _deal(scenario.partition, train, len(parties), streams)
     return Prepared(parties, rows, train, held_out, parameters)
@@ -89,11 +90,16 @@ def _load(source: str) -> Table:
         raise ScenarioError("data.source", found, error.allowed) from error
 
 
-def _parameters(protocol: ProtocolSection, table: Table) -> KNNParameters:
+def knn_parameters(protocol: ProtocolSection, features: int, classes: int) -> KNNParameters:
+    """Return the protocol's public parameters for a schema of so many features and classes.
+
+    Raises:
+        InputError: If the protocol cannot be as the section says.
+    """
     auto = protocol.rounds == "auto"
     return KNNParameters(
-        features=len(table.feature_names),
-        classes=len(table.class_names),
+        features=features,
+        classes=classes,
         k=protocol.k,
         P0=protocol.P0,
         d=protocol.d,

@@ -19,6 +19,7 @@ __all__ = (
     "ProtocolSection",
     "RunSection",
     "Scenario",
+    "Section",
 )
 
 PARTIES_DEFAULT: Final = 8
@@ -29,11 +30,13 @@ DELTA_MAX: Final = 1e6
 _Whole = Annotated[int, Field(ge=1)]
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """The base of every table of a file: frozen, strict, and without unknown keys."""
+
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
-class DataSection(_Section):
+class DataSection(Section):
     """Which rows there are, and which of them are held out and labelled.
 
     Attributes:
@@ -52,7 +55,7 @@ class DataSection(_Section):
     )
 
 
-class PartitionSection(_Section):
+class PartitionSection(Section):
     """Who holds which of the other rows: see `veilring.data.partition`.
 
     Attributes:
@@ -73,7 +76,7 @@ class PartitionSection(_Section):
     )
 
 
-class PartiesSection(_Section):
+class PartiesSection(Section):
     """Who takes part: a number of parties, or their names.
 
     Attributes:
@@ -94,7 +97,7 @@ class PartiesSection(_Section):
         return self.names or tuple(f"party-{n}" for n in range(self.count or PARTIES_DEFAULT))
 
 
-class ProtocolSection(_Section):
+class ProtocolSection(Section):
     """What the parties run, and its public parameters: see `veilring.protocols.ring`.
 
     Attributes:
@@ -128,7 +131,7 @@ class ProtocolSection(_Section):
     batch: int = Field(1024, ge=1, description="a whole number of at least 1")
 
 
-class NetworkSection(_Section):
+class NetworkSection(Section):
     """Where the parties live, and what the links between them are like on the simulated clock.
 
     Attributes:
@@ -158,7 +161,7 @@ class NetworkSection(_Section):
     )
 
 
-class RunSection(_Section):
+class RunSection(Section):
     """How the run is repeated and what is estimated beside it.
 
     Attributes:
@@ -172,7 +175,7 @@ class RunSection(_Section):
     )
 
 
-class Scenario(_Section):
+class Scenario(Section):
     """An experiment, completely described.
 
     Attributes:

@@ -105,13 +105,17 @@ class SimulatedEndpoint(Endpoint):
         self._gone: dict[str, PeerLost] = {}
         self._window: Counter[str] = Counter()  # frames by sender, under way to us or unread
         self._blocked: dict[str, asyncio.Event] = {}  # our own sends that wait, by receiver
-        self._receives = False
         self._sends: Counter[str] = Counter()  # how many of our sends wait, by receiver
 
     @property
     @override
     def peers(self) -> tuple[str, ...]:
         return tuple(name for name in self._network.names if name != self.name)
+
+    @property
+    @override
+    def connected(self) -> tuple[str, ...]:
+        return tuple(name for name in self.peers if name not in self._gone)
 
     @override
     async def send(self, to: str, frame: bytes) -> None:
@@ -161,18 +165,14 @@ class SimulatedEndpoint(Endpoint):
 
     @override
     async def receive(self) -> tuple[str, bytes]:
-        self._receives = True
-        try:
-            sender, frame = await self.inbox.get()
-        finally:
-            self._receives = False
+        sender, frame = await self.inbox.get()
         self._window[sender] -= 1
         self._network.endpoint(sender).unblock(self.name)
         return sender, frame
 
     def waits(self) -> Iterator[str]:
         """Say what this party waits for, if anything."""
-        if self._receives and not self.inbox.closed:
+        if self.inbox.is_awaited:
             yield f"{self.name} waits for a frame from anyone"
         for receiver, count in self._sends.items():
             if count:

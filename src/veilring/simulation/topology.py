@@ -131,9 +131,8 @@ class Routes:
             InputError: If the size is negative or there is no way. Nothing was sent.
         """
         links = self._paths.get((source, target)) or self._find(source, target)
-        first, *others = links
-        if not others:
-            return first.send(size_bytes, message)
+        if len(links) == 1:
+            return links[0].send(size_bytes, message)
         arrival = Event(self._environment)
 
         def forward(link: Link, rest: list[Link]) -> None:
@@ -146,7 +145,7 @@ class Routes:
             else:
                 arrival.succeed(message)
 
-        forward(first, others)
+        leave(list(links))
         return arrival
 
     def announce(

@@ -196,7 +196,6 @@ class Connection(asyncio.Protocol, ABC):
         self.is_open = False
         self._writable.set()
         self._take = _ignore
-        self.resume()
         self._write_goodbye()
 
     def abort(self) -> None:

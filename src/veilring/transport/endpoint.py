@@ -44,6 +44,11 @@ class Endpoint(ABC):
     def peers(self) -> tuple[str, ...]:
         """The names of all parties that can be sent to, gone or not, without `name`."""
 
+    @property
+    @abstractmethod
+    def connected(self) -> tuple[str, ...]:
+        """The names of those `peers` that can be reached now; one that was lost may come back."""
+
     @abstractmethod
     async def send(self, to: str, frame: bytes) -> None:
         """Send one frame.

@@ -39,6 +39,11 @@ class Inbox:
         self._arrived.append(item)
         self._wake()
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for what comes next."""
+        return self._waiting is not None and not self._waiting.done()
+
     async def get(self) -> tuple[str, bytes]:
         """Wait for the next item; a cancelled wait takes none.
 
@@ -50,10 +55,7 @@ class Inbox:
             if self.closed:
                 raise EndpointClosed(f"the endpoint of {self._owner} is closed")
             self._waiting = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiting
-            finally:
-                self._waiting = None
+            await self._waiting
         item = self._arrived.popleft()
         if len(self._arrived) == QUEUED_FRAMES_MAX - 1:
             self._on_room()

@@ -58,6 +58,11 @@ class MemoryEndpoint(Endpoint):
     def peers(self) -> tuple[str, ...]:
         return tuple(name for name in self._network.names if name != self.name)
 
+    @property
+    @override
+    def connected(self) -> tuple[str, ...]:
+        return tuple(name for name in self.peers if name not in self._gone)
+
     @override
     async def send(self, to: str, frame: bytes) -> None:
         if to == self.name:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from typing_extensions import override
 
 from veilring.errors import FrameError, InputError
 from veilring.transport.frames import Value, pack, unpack
@@ -28,6 +29,7 @@ __all__ = (
 )
 
 SESSION_BYTES = 16  # as many as a UUID has: never drawn twice by chance
+_ENVELOPE_ITEMS = 2  # what stands before the fields: session and kind
 
 _KINDS: dict[str, type["Message"]] = {}
 
@@ -44,6 +46,8 @@ class Message(BaseModel):
         frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True
     )
     kind: ClassVar[str]
+    names: ClassVar[tuple[str, ...]]
+    """The names of the fields in the order of their declaration."""
 
     def __init_subclass__(cls, *, kind: str, **config: Unpack[ConfigDict]) -> None:
         super().__init_subclass__(**config)
@@ -52,6 +56,11 @@ class Message(BaseModel):
             raise InputError("kind", kind, "a kind that no other message has")
         cls.kind = kind
         _KINDS[kind] = cls
+
+    @classmethod
+    @override
+    def __pydantic_init_subclass__(cls, **_config: object) -> None:
+        cls.names = tuple(cls.model_fields)
 
     def fields(self) -> tuple[Value, ...]:
         """Return the values of all fields in the order of their declaration."""
@@ -133,11 +142,11 @@ class Envelope(NamedTuple):
         message_type = _KINDS.get(self.kind)
         if message_type is None:
             raise FrameError(f"unknown kind of message: {self.kind[:64]!a}")
-        names = message_type.model_fields
+        names = message_type.names
         if len(self.fields) != len(names):
             raise FrameError(f"{self.kind} has {len(names)} fields, not {len(self.fields)}")
         try:
-            return message_type.model_validate(dict(zip(names, self.fields, strict=True)))
+            return message_type(**dict(zip(names, self.fields, strict=True)))
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             place = ".".join((self.kind, *map(str, first["loc"])))
@@ -150,9 +159,11 @@ def open_frame(body: bytes) -> Envelope:
     Raises:
         FrameError: If it is not the list that `encode` makes.
     """
-    match unpack(body):
-        case (bytes(session), str(kind), *fields) if len(session) == SESSION_BYTES:
-            return Envelope(session, kind, tuple(fields))
+    value = unpack(body)
+    if isinstance(value, tuple) and len(value) >= _ENVELOPE_ITEMS:
+        session, kind = value[:_ENVELOPE_ITEMS]
+        if isinstance(session, bytes) and len(session) == SESSION_BYTES and isinstance(kind, str):
+            return Envelope(session, kind, value[_ENVELOPE_ITEMS:])
     raise FrameError("not a message: a session, a kind and fields were expected")
 
 

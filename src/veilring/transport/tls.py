@@ -121,8 +121,8 @@ class TlsEndpoint(Endpoint):
         return tuple(name for name in self._roster.names if name in known)
 
     @property
+    @override
     def connected(self) -> tuple[str, ...]:
-        """The names of the peers that can be reached now."""
         connected = self._links.connected
         return tuple(name for name in self._roster.names if name in connected)
 

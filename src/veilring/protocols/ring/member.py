@@ -1,9 +1,7 @@
 """The long-lived ring member and its client: what `veilring serve` and `veilring ask` play."""
 
-import hashlib
-import json
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 import numpy as np
@@ -19,7 +17,7 @@ from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
 from veilring.transport.messages import Array, Message
 
-__all__ = ("ASK", "JOIN", "Labels", "RingMember", "ask_ring", "terms_of")
+__all__ = ("ASK", "JOIN", "Labels", "RingMember", "ask_ring")
 
 ASK: Final = "ring.ask"
 """What a client asks of one member: the labels of a batch of queries."""
@@ -33,17 +31,6 @@ class Labels(Message, kind="ring.labels"):
     labels: Annotated[NDArray[np.int64], Array("<i8", 1)]
 
 
-def terms_of(parameters: KNNParameters, schema: object = None) -> bytes:
-    """Return the SHA-256 of all that must be equal at parties that run together.
-
-    Args:
-        parameters: Public.
-        schema: How rows and queries are encoded, as plain data.
-    """
-    text = json.dumps({"parameters": asdict(parameters), "schema": schema}, sort_keys=True)
-    return hashlib.sha256(text.encode()).digest()
-
-
 @dataclass(frozen=True, slots=True)
 class RingMember:
     """What a party of a deployed ring offers.
@@ -53,7 +40,7 @@ class RingMember:
         rows: Its private rows.
         parties: All members of the ring, in the order of the roster.
         parameters: Public.
-        terms: As `terms_of` gives them.
+        terms: SHA-256 of all that must be equal at parties that run together.
 
     Raises:
         InputError: If the rows are of another schema.
@@ -112,7 +99,7 @@ def ask_ring(terms: bytes) -> Callable[..., Awaitable[NDArray[np.int64]]]:
     queries, and so do all others; the client learns the labels.
 
     Args:
-        terms: As `terms_of` gives them; a member that has others refuses.
+        terms: SHA-256 of what the client believes is run; a member that has others refuses.
     """
     return convening(_ask, ASK, terms)
 

@@ -1,0 +1,43 @@
+"""`veilring deploy`: all files of a small deployment, to try it on one machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ("deploy",)
+
+
+def deploy(
+    scenario: Annotated[str, typer.Argument(help="A built-in scenario or a path to a .toml file.")],
+    *,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Set a key of the scenario."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the split and the partition.")] = 0,
+    port: Annotated[
+        int, typer.Option(help="The first party's port; the next has the next.")
+    ] = 7311,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="A folder that does not exist yet.")],
+) -> None:
+    """Write what each party of a scenario would hold on a machine of its own.
+
+    Then start each party, in a terminal of its own, and ask them:
+
+        veilring deploy wine --set parties.count=3 --out ring
+
+        veilring serve ring/party-0.toml        # and party-1, party-2
+
+        veilring ask ring/client.toml ring/queries.csv
+
+    In earnest each party makes its own key (`veilring keys new`), and the ranges in terms.toml come
+    from what a column can hold, not from anybody's rows.
+    """
+    from veilring.deployment.trial import write_deployment  # noqa: PLC0415  (for a quick `--help`)
+    from veilring.scenarios import load_scenario  # noqa: PLC0415
+
+    parties = write_deployment(load_scenario(scenario, overrides or ()), out, seed=seed, port=port)
+    for party in parties:
+        typer.echo(f"veilring serve {out / party}.toml")
+    typer.echo(f"veilring ask {out / 'client.toml'} {out / 'queries.csv'}")

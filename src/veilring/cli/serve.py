@@ -1,0 +1,62 @@
+"""`veilring serve`: one party by itself, on this machine."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from veilring.deployment import MemberConfig
+
+__all__ = ("serve",)
+
+
+def serve(
+    config: Annotated[Path, typer.Argument(help="The party's configuration.", metavar="CONFIG")],
+) -> None:
+    """Be one party of a deployment until Ctrl-C or SIGTERM.
+
+    The configuration names the role. For a member of a ring that answers private kNN queries:
+
+        role     = "ring-member"
+
+        identity = "ada.key"        # made by `veilring keys new`, this party's own
+
+        roster   = "roster.toml"    # made by `veilring keys roster`, the same everywhere
+
+        terms    = "terms.toml"     # what is run on which schema, the same everywhere
+
+        rows     = "ada.csv"        # this party's own; the label is the last column
+
+        listen   = "0.0.0.0"        # loopback if left out
+
+    It waits for the other parties, dials those that were lost again, and logs to stderr. To try it
+    on one machine, `veilring deploy wine --out DIR` writes all files of a small ring.
+    """
+    import asyncio  # noqa: PLC0415  (`--help` need not wait for what follows)
+    import logging  # noqa: PLC0415
+
+    from veilring.deployment import MemberConfig, load_config  # noqa: PLC0415
+    from veilring.errors import ScenarioError  # noqa: PLC0415
+
+    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
+    logging.getLogger("veilring").setLevel(logging.INFO)
+    loaded = load_config(config)
+    if not isinstance(loaded, MemberConfig):
+        raise ScenarioError("role", loaded.role, "ring-member, for `veilring serve`")
+    asyncio.run(_serve_until_told(loaded))
+
+
+async def _serve_until_told(config: "MemberConfig") -> None:
+    """Serve until the first signal, and then leave in order."""
+    import asyncio  # noqa: PLC0415
+    import contextlib  # noqa: PLC0415
+    import signal  # noqa: PLC0415
+
+    from veilring.deployment import serve as be_member  # noqa: PLC0415
+
+    serving = asyncio.create_task(be_member(config))
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(sign, serving.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving

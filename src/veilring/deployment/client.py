@@ -1,0 +1,58 @@
+"""`veilring ask`: the client of a deployed ring."""
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from veilring.deployment.config import ClientConfig, load_credentials
+from veilring.deployment.terms import load_terms
+from veilring.errors import ScenarioError
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties
+from veilring.protocols.ring.member import ask_ring
+from veilring.randomness import Streams
+from veilring.transport.tls import TlsEndpoint
+
+__all__ = ("BATCH", "CONNECT_SECONDS", "ask")
+
+# A batch costs as many messages as one query; this many fit a frame for any sensible schema and
+# let the client show progress.
+BATCH: Final = 1000
+# Somebody sits and waits for the answer.
+CONNECT_SECONDS: Final = 10.0
+
+
+async def ask(config: ClientConfig, queries: Path) -> list[str]:
+    """Have the rows of a CSV file labelled by the ring.
+
+    Args:
+        config: Who asks whom.
+        queries: The file; it has the columns of the terms.
+
+    Returns:
+        The class of each row, by name, in order.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+        HandshakeError: If the member cannot be reached.
+        VeilringError: If the ring could not answer.
+    """
+    identity, roster = load_credentials(config)
+    terms = load_terms(Path(config.terms))
+    features = terms.read_queries(queries)
+    if config.ask not in roster.parties:
+        raise ScenarioError("ask", config.ask, f"a party: {', '.join(roster.parties)}")
+    endpoint = await TlsEndpoint.start(
+        identity, roster, connect_to=(config.ask,), timeout=CONNECT_SECONDS
+    )
+    size = min(BATCH, terms.parameters.queries_max)
+    pair = Parties((identity.name, config.ask))
+    role = ask_ring(terms.digest)
+    labels = np.zeros(len(features), dtype=np.int64)
+    async with Node(endpoint, Streams()) as node:
+        for first in range(0, len(features), size):
+            batch = slice(first, first + size)
+            session = Streams().token("session")
+            labels[batch] = await node.run(role, session, pair, features[batch])
+    return [terms.classes[label] for label in labels]

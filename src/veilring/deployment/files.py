@@ -1,0 +1,34 @@
+"""Configuration files: TOML, checked against a model, with all mistakes named."""
+
+import tomllib
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from veilring.errors import ScenarioError
+from veilring.scenarios.mistakes import scenario_error
+from veilring.scenarios.schema import Section
+
+__all__ = ("read_toml",)
+
+S = TypeVar("S", bound=Section)
+
+
+def read_toml(path: Path, model: type[S]) -> S:
+    """Read a TOML file as what `model` says.
+
+    Raises:
+        ScenarioError: If it cannot be read, is not TOML, or a key does not fit; it names all keys
+            that do not, their values and what is allowed.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError("file", path, f"a file in UTF-8 that can be read ({error})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError("file", path, f"a file in TOML ({error})") from error
+    try:
+        return model.model_validate(tables)
+    except ValidationError as error:
+        raise scenario_error(error, model) from None
