@@ -123,7 +123,11 @@ class Session(Party):
         inbox = self._inboxes.get(sender) or self._inbox(sender)
         while not inbox.unread:
             self._check()
-            await inbox.arrival(message_type)
+            arrival = inbox.wait(message_type)
+            try:
+                await arrival
+            finally:
+                inbox.arrival = None
         self._check()
         message, frame = inbox.unread.popleft()
         if not isinstance(message, message_type):
@@ -190,33 +194,29 @@ class Session(Party):
         return [
             f"{self._me} waits for {inbox.due.kind} from {sender}"
             for sender, inbox in self._inboxes.items()
-            if inbox.is_awaited
+            if inbox.arrival is not None
         ]
 
 
 class _Inbox:
     """What one peer has said and the role has not read, or who waits for it to speak."""
 
-    __slots__ = ("_reader", "due", "sender", "unread")
+    __slots__ = ("arrival", "due", "sender", "unread")
 
     def __init__(self, sender: str) -> None:
         self.sender = sender
         self.unread: deque[tuple[Message, bytes]] = deque()
         self.due: type[Message] = Message
-        self._reader: asyncio.Future[None] | None = None
+        self.arrival: asyncio.Future[None] | None = None
 
-    @property
-    def is_awaited(self) -> bool:
-        return self._reader is not None and not self._reader.done()
-
-    def arrival(self, due: type[Message]) -> asyncio.Future[None]:
+    def wait(self, due: type[Message]) -> asyncio.Future[None]:
         """Return what is done when the peer has spoken or the session has failed."""
-        if self.is_awaited:
+        if self.arrival is not None:
             raise InputError("sender", self.sender, "a peer that no other task is waiting for")
         self.due = due
-        self._reader = asyncio.get_running_loop().create_future()
-        return self._reader
+        self.arrival = asyncio.get_running_loop().create_future()
+        return self.arrival
 
     def wake(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+        if self.arrival is not None and not self.arrival.done():
+            self.arrival.set_result(None)
