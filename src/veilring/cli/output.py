@@ -1,23 +1,41 @@
-"""A report as a table for people and as files for programs."""
+"""Progress and a report for people, and files for programs."""
 
 import json
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 import tomli_w
 from rich.console import Console
+from rich.progress import Progress as Bar
 from rich.table import Table
 
 from veilring.errors import InputError
 from veilring.scenarios.report import Estimate, Report
+from veilring.scenarios.runner import Progress
 
-__all__ = ("open_folder", "show_report", "write_report")
+__all__ = ("open_folder", "show_progress", "show_report", "write_report")
 
 _REPORT: Final = "report.json"
 # What decides the numbers of a run, and so what is needed to repeat it.
 _VERSIONS_OF: Final = ("veilring", "numpy", "scipy", "networkx", "randomgen", "scikit-learn")
+
+
+@contextmanager
+def show_progress(*, quiet: bool) -> Iterator[Progress | None]:
+    """Give what shows a bar on standard error, if a person sits there to watch it."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    with Bar(console=console, transient=True) as bar:
+        task = bar.add_task("")
+        yield lambda doing, done, total: bar.update(
+            task, description=doing, completed=done, total=total
+        )
 
 
 def open_folder(folder: Path) -> Path:

@@ -1,15 +1,11 @@
 """`veilring run`: run a scenario and report on it."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from veilring.scenarios.runner import Progress
 
 __all__ = ("run",)
 
@@ -88,45 +84,25 @@ def run(
     loaded = load_scenario(scenario, settings)
     if loaded.network.runtime == "processes":
         # What processes are forked from starts while we import and load.
-        from veilring.nodes.runtimes.processes import warm_up  # noqa: PLC0415
+        from veilring.nodes.runtimes.processes import warm_up  # noqa: PLC0415  (as above)
 
         warm_up()
     if verbose:
         _log_to_stderr()
-    from veilring.cli.output import open_folder, show_report, write_report  # noqa: PLC0415
-    from veilring.scenarios.runner import run_scenario  # noqa: PLC0415
+    from veilring.cli import output  # noqa: PLC0415  (as above)
+    from veilring.scenarios.runner import run_scenario  # noqa: PLC0415  (as above)
 
-    folder = None if out is None else open_folder(out)
-    with _progress(quiet=as_json) as progress:
+    folder = None if out is None else output.open_folder(out)
+    with output.show_progress(quiet=as_json) as progress:
         report = run_scenario(loaded, progress=progress)
     if folder is not None:
-        write_report(report, folder)
+        output.write_report(report, folder)
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:
-        show_report(report)
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> "Iterator[Progress | None]":
-    """Give what shows a bar on stderr, if anybody sits there to watch it."""
-    from rich.console import Console  # noqa: PLC0415
-
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield None
-        return
-    from rich.progress import Progress  # noqa: PLC0415
-
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("")
-        yield lambda doing, done, total: bar.update(
-            task, description=doing, completed=done, total=total
-        )
+        output.show_report(report)
 
 
 def _log_to_stderr() -> None:
-    import logging  # noqa: PLC0415
-
     logging.basicConfig(format="%(name)s: %(message)s")
     logging.getLogger("veilring").setLevel(logging.INFO)

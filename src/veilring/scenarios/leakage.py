@@ -17,7 +17,7 @@ __all__ = ("TRIALS_MIN", "estimate_leakage", "trials_for")
 
 TRIALS_MIN: Final = 2  # with one there is no standard error
 # Entries of all vectors of all trials: what one core works through in a second or two. A ring of
-# 1,000 parties with k = 5 and 8 rounds is left with 104 trials, and an error of 0.02 %.
+# 1,000 parties with k = 5 and 8 rounds is left with 104 trials.
 ENTRIES_MAX: Final = 2**22
 
 
