@@ -1,6 +1,8 @@
-"""`python -m veilring` is the same as `veilring`."""
+"""`python -m veilring`: the command line."""
 
 from veilring.cli import main
+
+__all__ = ()
 
 if __name__ == "__main__":
     main()

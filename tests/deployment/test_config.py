@@ -1,0 +1,109 @@
+"""Configurations and keys: what the command line reads and writes, and what it refuses."""
+
+import stat
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.deployment import ClientConfig, MemberConfig, load_config
+from veilring.errors import ScenarioError
+from veilring.transport.roster import Roster
+
+MEMBER = """
+role = "ring-member"
+identity = "ada.key"
+roster = "roster.toml"
+terms = "terms.toml"
+rows = "ada.csv"
+"""
+CLIENT = """
+role = "client"
+identity = "clerk.key"
+roster = "roster.toml"
+terms = "terms.toml"
+ask = "ada"
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    """Write a configuration."""
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    return path
+
+
+def test_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
+    """A configuration can be read from anywhere."""
+    member = load_config(write(tmp_path, MEMBER))
+    assert isinstance(member, MemberConfig)
+    assert member.rows == str(tmp_path / "ada.csv")
+    assert member.listen == "127.0.0.1"  # nothing is opened to others unless told
+    client = load_config(write(tmp_path, CLIENT))
+    assert isinstance(client, ClientConfig)
+    assert client.ask == "ada"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (MEMBER.replace('"ring-member"', '"oracle"'), "role is oracle; allowed: ring-member, cl"),
+        (MEMBER.replace('role = "ring-member"', ""), "role is None; allowed"),
+        (MEMBER.replace('rows = "ada.csv"', ""), "rows is missing"),
+        (MEMBER.replace("rows", "row"), r"no such key; .*did you mean rows\?"),
+        (CLIENT.replace('"ada"', "3"), "ask is 3; allowed: the name of a party"),
+        (MEMBER + "x = ", "a file in TOML"),
+    ],
+)
+def test_a_configuration_is_met_at_the_edge(tmp_path: Path, text: str, message: str) -> None:
+    """A mistake names the key, the value and what is allowed."""
+    with pytest.raises(ScenarioError, match=message):
+        load_config(write(tmp_path, text))
+
+
+def test_keys_are_made_once_and_put_into_a_roster(tmp_path: Path) -> None:
+    """Each party makes its own key; the roster is put together from the public parts."""
+    cli = CliRunner()
+    for name, port in (("ada", 7311), ("bob", 7312)):
+        options = ["--host", "10.0.0.1", "--port", str(port), "--out", str(tmp_path)]
+        made = cli.invoke(app, ["keys", "new", name, *options])
+        assert made.exit_code == 0, made.output
+        assert stat.S_IMODE((tmp_path / f"{name}.key").stat().st_mode) == 0o600
+    assert cli.invoke(app, ["keys", "new", "clerk", "--client", "--out", str(tmp_path)])
+    parts = [str(tmp_path / f"{name}.member.toml") for name in ("ada", "bob", "clerk")]
+    roster = tmp_path / "roster.toml"
+    shown = cli.invoke(app, ["keys", "roster", *parts, "--out", str(roster)])
+    assert shown.exit_code == 0, shown.output
+    loaded = Roster.load(roster)
+    assert loaded.names == ("ada", "bob", "clerk")
+    assert loaded.parties == ("ada", "bob")
+    assert loaded.hash.hex() in shown.output
+    assert cli.invoke(app, ["keys", "show", str(roster)]).output == shown.output
+    assert "PRIVATE" not in "".join(Path(part).read_text() for part in parts)
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    """A key, a roster and a deployment stay as they are; the exit code says why."""
+    cli = CliRunner()
+    new = ["keys", "new", "ada", "--out", str(tmp_path)]
+    assert cli.invoke(app, new).exit_code == 0
+    key = (tmp_path / "ada.key").read_bytes()
+    assert cli.invoke(app, new).exit_code == 2
+    assert (tmp_path / "ada.key").read_bytes() == key
+    (tmp_path / "roster.toml").write_text("mine")
+    member = str(tmp_path / "ada.member.toml")
+    again = ["keys", "roster", member, "--out", str(tmp_path / "roster.toml")]
+    assert cli.invoke(app, again).exit_code == 2
+    assert (tmp_path / "roster.toml").read_text() == "mine"
+    assert cli.invoke(app, ["deploy", "wine", "--out", str(tmp_path)]).exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["serve", "ask"])
+def test_each_command_refuses_the_other_role(tmp_path: Path, command: str) -> None:
+    """A member does not ask and a client does not serve."""
+    text = CLIENT if command == "serve" else MEMBER
+    arguments = [command, str(write(tmp_path, text))] + ["q.csv"] * (command == "ask")
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "role is" in result.output

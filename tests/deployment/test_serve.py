@@ -1,0 +1,132 @@
+"""A deployed ring: one `veilring serve` a party, asked by `veilring ask`, as processes."""
+
+import csv
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+
+PARTIES = 3
+SECONDS = 60.0  # three Python processes on a busy machine
+
+
+class Ring:
+    """The processes of a deployed ring and their logs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.parties: dict[int, subprocess.Popen[bytes]] = {}
+
+    def serve(self, number: int) -> None:
+        """Start a party."""
+        with self.log(number).open("ab") as log:
+            self.parties[number] = subprocess.Popen(  # noqa: S603 (ourselves)
+                [sys.executable, "-m", "veilring", "serve", f"party-{number}.toml"],
+                cwd=self.folder,
+                stderr=log,
+            )
+
+    def log(self, number: int) -> Path:
+        """Return where a party's log is."""
+        return self.folder / f"party-{number}.log"
+
+    def wait_for(self, number: int, text: str) -> None:
+        """Wait until a party's log has a text."""
+        deadline = time.monotonic() + SECONDS
+        while text not in self.log(number).read_text():
+            assert time.monotonic() < deadline, self.log(number).read_text()
+            time.sleep(0.05)
+
+    def ask(self, *, queries: str = "queries.csv") -> subprocess.CompletedProcess[str]:
+        """Run the client."""
+        return subprocess.run(  # noqa: S603 (ourselves)
+            [sys.executable, "-m", "veilring", "ask", "client.toml", queries],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
+
+def _free_ports(count: int) -> int:
+    """Return the first of several ports in a row that nobody listens at."""
+    for first in range(20_000, 60_000, 97):
+        try:
+            for port in range(first, first + count):
+                with socket.create_server(("127.0.0.1", port)):
+                    pass
+        except OSError:
+            continue
+        return first
+    raise AssertionError("no free ports")
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Iterator[Ring]:
+    """Deploy and start a ring of three."""
+    folder = tmp_path / "ring"
+    options = ["--set", f"parties.count={PARTIES}", "--port", str(_free_ports(PARTIES))]
+    deployed = CliRunner().invoke(app, ["deploy", "wine", *options, "--out", str(folder)])
+    assert deployed.exit_code == 0, deployed.output
+    running = Ring(folder)
+    try:
+        for number in range(PARTIES):
+            running.serve(number)
+        yield running
+    finally:
+        for party in running.parties.values():
+            party.kill()
+            party.wait()
+
+
+def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(ring: Ring) -> None:
+    """It labels queries, names a dead party, takes it back, and ends on SIGTERM with code 0."""
+    for number in range(PARTIES):
+        ring.wait_for(number, "is ready")
+    first = ring.ask()
+    assert first.returncode == 0, first.stderr
+    labels = [row["label"] for row in csv.DictReader(first.stdout.splitlines())]
+    with (ring.folder / "queries.csv").open() as file:
+        truth = [row["label"] for row in csv.DictReader(file)]
+    assert len(labels) == len(truth)
+    assert sum(a == b for a, b in zip(labels, truth, strict=True)) > 0.9 * len(truth)
+
+    os.kill(ring.parties[1].pid, signal.SIGKILL)
+    ring.parties[1].wait()
+    failed = ring.ask()
+    assert failed.returncode == 1
+    assert "party-1" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert failed.stdout == ""  # no partial answer
+
+    ring.log(1).write_text("")
+    ring.serve(1)
+    ring.wait_for(1, "is ready")
+    assert ring.ask().stdout == first.stdout
+
+    for party in ring.parties.values():
+        party.send_signal(signal.SIGTERM)
+    assert [party.wait(10) for party in ring.parties.values()] == [0] * PARTIES
+    everything = "".join(ring.log(number).read_text() for number in range(PARTIES))
+    assert "Traceback" not in everything
+
+
+def test_parties_with_other_terms_refuse_each_other(ring: Ring) -> None:
+    """A client that believes in other terms is told so and gets no answer."""
+    for number in range(PARTIES):
+        ring.wait_for(number, "is ready")
+    terms = ring.folder / "terms.toml"
+    terms.write_text(terms.read_text() + "\n[protocol]\nk = 7\n")
+    refused = ring.ask()
+    assert refused.returncode == 1
+    assert "OtherTerms" in refused.stderr

@@ -1,0 +1,117 @@
+"""The terms of a deployment: how rows and queries are read, and what does not fit."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from veilring.data import load_table, scale_to_unit
+from veilring.deployment import load_terms
+from veilring.deployment.terms import terms_of_table
+from veilring.errors import InputError, ScenarioError
+from veilring.scenarios.schema import ProtocolSection
+
+TERMS = """
+classes = ["no", "yes"]
+features = [
+    { name = "age", low = 0, high = 100 },
+    { name = "colour", categories = ["red", "blue"] },
+    { name = "flat", low = 3, high = 3 },
+]
+[protocol]
+k = 2
+"""
+
+
+@pytest.fixture
+def terms_file(tmp_path: Path) -> Path:
+    """Write good terms."""
+    path = tmp_path / "terms.toml"
+    path.write_text(TERMS)
+    return path
+
+
+def table(tmp_path: Path, text: str) -> Path:
+    """Write a CSV file."""
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    return path
+
+
+def test_rows_are_scaled_by_public_ranges_and_categories(terms_file: Path, tmp_path: Path) -> None:
+    """A number becomes its place in its range, a category one of several features."""
+    text = "colour,age,flat,ignored,label\nblue,50,3,x,yes\nred,200,7,y,no\n"
+    rows = load_terms(terms_file).read_rows(table(tmp_path, text))
+    np.testing.assert_array_equal(rows.features, [[0.5, 0, 1, 0], [1, 1, 0, 0]])
+    assert rows.labels.tolist() == [1, 0]
+
+
+def test_queries_need_no_label(terms_file: Path, tmp_path: Path) -> None:
+    """The columns of the terms are enough, in any order."""
+    queries = load_terms(terms_file).read_queries(table(tmp_path, "flat,age,colour\n3,0,red\n"))
+    np.testing.assert_array_equal(queries, [[0, 1, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("age,flat,label\n1,3,no\n", "without 'colour'"),
+        ("age,colour,flat,label\n1,green,3,no\n", r"'colour', row 1 is 'green'; .*red, blue"),
+        ("age,colour,flat,label\n1,red,3,no\nold,red,3,no\n", r"'age', row 2 is not a finite"),
+        ("age,colour,flat,label\ninf,red,3,no\n", r"'age', row 1 is not a finite"),
+        ("age,colour,flat,label\n1,red,3,maybe\n", r"'label', row 1 is 'maybe'; .*no, yes"),
+        ("age,colour,flat,label\n1,,3,no\n", r"'colour', row 1 is empty"),
+    ],
+)
+def test_cells_that_do_not_fit_are_named(
+    terms_file: Path, tmp_path: Path, text: str, message: str
+) -> None:
+    """A mistake in a file is named by column and row, with what is allowed."""
+    with pytest.raises(InputError, match=message):
+        load_terms(terms_file).read_rows(table(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('classes = ["no", "yes"]', "", "classes is missing"),
+        ('["no", "yes"]', '["no", "no"]', "classes is .*each once"),
+        ('name = "flat"', 'name = "age"', "features is .*each once"),
+        ('["red", "blue"]', '["red", "red"]', r"features\.colour\.categories is .*each once"),
+        ("k = 2", "k = 0", "protocol.k is 0; allowed: a whole number of at least 1"),
+        ("k = 2", 'sum = "cycles"', r"protocol\.sum\.cycles is 1"),
+        ("k = 2", "z = 1", r"protocol\.z is 1, but there is no such key"),
+        ("low = 3, high = 3", "low = 4, high = 3", r"features\.flat\.high is 3"),
+        ("[protocol]", "[protocol", "a file in TOML"),
+    ],
+)
+def test_terms_are_met_at_the_edge(terms_file: Path, old: str, new: str, message: str) -> None:
+    """A mistake in the terms names the key, the value and what is allowed."""
+    text = terms_file.read_text()
+    assert old in text
+    terms_file.write_text(text.replace(old, new, 1))
+    with pytest.raises(ScenarioError, match=message):
+        load_terms(terms_file)
+
+
+def test_terms_differ_if_anything_differs(terms_file: Path) -> None:
+    """The digest is that of the content: every key counts, the layout of the file does not."""
+    one = load_terms(terms_file)
+    terms_file.write_text(one.to_toml())
+    assert load_terms(terms_file).digest == one.digest
+    terms_file.write_text(one.to_toml().replace("k = 2", "k = 3"))
+    assert load_terms(terms_file).digest != one.digest
+
+
+def test_terms_of_a_table_scale_as_a_scenario_does(tmp_path: Path) -> None:
+    """A trial deployment sees the same numbers as a scenario run on the same data."""
+    wine = load_table("wine")
+    terms = terms_of_table(wine, ProtocolSection())
+    lines = [",".join([*wine.feature_names, "label"])]
+    lines += [
+        ",".join([*map(str, row), wine.class_names[label]])
+        for row, label in zip(wine.features.tolist(), wine.labels.tolist(), strict=True)
+    ]
+    rows = terms.read_rows(table(tmp_path, "\n".join(lines)))
+    np.testing.assert_array_equal(rows.features, scale_to_unit(wine).features)
+    np.testing.assert_array_equal(rows.labels, wine.labels)

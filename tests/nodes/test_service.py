@@ -1,0 +1,146 @@
+"""Long-lived nodes: peers open sessions, and each is joined or refused with a reason."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.roles import Word
+
+from veilring.errors import SessionAborted
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties, Party
+from veilring.nodes.service import SESSIONS_PER_PEER_MAX, Offer, Service, convening
+from veilring.nodes.session import Open
+from veilring.randomness import Streams
+from veilring.transport.memory import MemoryNetwork
+from veilring.transport.messages import encode
+
+NAMES = Parties(["ada", "bob", "cy"])
+TERMS = bytes(32)
+
+
+async def greet(party: Party) -> list[str]:
+    """Greet all and return all greetings."""
+    for peer in party.peers:
+        await party.send(peer, Word(text=f"hello from {party.me}"))
+    return [(await party.receive(Word, sender=peer)).text for peer in party.peers]
+
+
+async def join(party: Party, _opener: str) -> None:
+    """Greet, when asked to."""
+    await greet(party)
+
+
+async def wait(party: Party, opener: str) -> None:
+    """Wait for a word that may never come."""
+    await party.receive(Word, sender=opener)
+
+
+async def stumble(party: Party, _opener: str) -> None:
+    """Fail as a buggy handler does."""
+    raise ZeroDivisionError(party.me)
+
+
+OFFERS = {
+    "greet": Offer(join, TERMS, lambda _peer: True),
+    "wait": Offer(wait, TERMS, lambda _peer: True),
+    "private": Offer(join, TERMS, lambda peer: peer == "bob"),
+    "stumble": Offer(stumble, TERMS, lambda _peer: True),
+}
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[dict[str, Node]]:
+    """Give three nodes; bob and cy serve, ada asks."""
+    network = MemoryNetwork(NAMES)
+    nodes = {name: Node(network.endpoint(name), Streams(1)) for name in NAMES}
+    for node in nodes.values():
+        node.start()
+    async with Service(nodes["bob"], OFFERS), Service(nodes["cy"], OFFERS):
+        yield nodes
+    for node in nodes.values():
+        await node.close()
+
+
+async def test_a_session_that_one_party_opens_is_joined_by_all() -> None:
+    """The opener asks, the others join, and all play under one name."""
+    async with served() as nodes:
+        heard = await nodes["ada"].run(convening(greet, "greet", TERMS), bytes(16), NAMES)
+    assert heard == ["hello from bob", "hello from cy"]
+
+
+@pytest.mark.parametrize(
+    ("service", "terms", "reason"),
+    [
+        ("dance", TERMS, "NotOffered"),
+        ("private", TERMS, "NotOffered"),
+        ("greet", bytes(31) + b"\x01", "OtherTerms"),
+    ],
+)
+async def test_what_does_not_fit_is_refused_with_a_reason(
+    service: str, terms: bytes, reason: str
+) -> None:
+    """An unknown service, a peer that may not ask, and other terms are told apart."""
+    async with served() as nodes:
+        with pytest.raises(SessionAborted, match=reason):
+            await nodes["ada"].run(convening(greet, service, terms), bytes(16), NAMES)
+
+
+async def test_a_session_of_parties_without_its_opener_is_refused() -> None:
+    """Nobody opens sessions for others."""
+
+    async def open_for_others(party: Party) -> None:
+        request = Open(service="greet", parties=("bob", "cy"), terms=TERMS)
+        await party.send("bob", request)
+        await party.receive(Word, sender="bob")
+
+    async with served() as nodes:
+        with pytest.raises(SessionAborted, match="WrongParties"):
+            await nodes["ada"].run(open_for_others, bytes(16), NAMES)
+
+
+async def test_a_peer_may_open_only_so_many_sessions() -> None:
+    """One peer cannot take all of a node; when a session ends there is room again."""
+
+    async def hang(_party: Party) -> None:
+        await asyncio.Event().wait()
+
+    pair = Parties(["ada", "bob"])
+    async with served() as nodes:
+        role = convening(hang, "wait", TERMS)
+        hanging = [
+            asyncio.create_task(nodes["ada"].run(role, bytes([number]) * 16, pair))
+            for number in range(SESSIONS_PER_PEER_MAX)
+        ]
+        await asyncio.sleep(0.01)
+        with pytest.raises(SessionAborted, match="TooManySessions"):
+            await nodes["ada"].run(convening(greet, "greet", TERMS), b"x" * 16, pair)
+        for task in hanging:
+            task.cancel()
+        await asyncio.gather(*hanging, return_exceptions=True)
+        await asyncio.sleep(0.01)
+        greeting = await nodes["ada"].run(convening(greet, "greet", TERMS), b"y" * 16, pair)
+    assert greeting == ["hello from bob"]
+
+
+async def test_a_bug_in_one_session_does_not_end_the_service(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The opener is told, the operator's log has the trace, and the node serves on."""
+    pair = Parties(["ada", "bob"])
+    async with served() as nodes:
+        with pytest.raises(SessionAborted, match="ZeroDivisionError"):
+            await nodes["ada"].run(convening(greet, "stumble", TERMS), bytes(16), pair)
+        await nodes["ada"].run(convening(greet, "greet", TERMS), b"z" * 16, pair)
+    assert "stumble for ada failed" in caplog.text
+
+
+async def test_a_request_that_is_no_request_is_held_against_its_sender() -> None:
+    """A malformed request opens nothing and ends nothing else."""
+    pair = Parties(["ada", "bob"])
+    async with served() as nodes:
+        frame = encode(b"w" * 16, Word(text="x")).replace(b"test.word", b"test.what")
+        await nodes["ada"].endpoint.send("bob", frame)
+        greeting = await nodes["ada"].run(convening(greet, "greet", TERMS), bytes(16), pair)
+    assert greeting == ["hello from bob"]
