@@ -33,7 +33,11 @@ START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 5.0
 # Importing NumPy and SciPy costs each process 0.3 s of CPU; a server that has done so once and is
 # forked for each party costs 2 ms. The names of modules are data here: nothing is imported upward.
-PRELOADED: Final = ("veilring.nodes.runtimes.worker", "veilring.protocols.ring")
+PRELOADED: Final = (
+    "veilring.nodes.runtimes.worker",
+    "veilring.protocols.ring",
+    "scipy.spatial.distance",
+)
 
 _log = logging.getLogger("veilring.cluster")
 
@@ -43,15 +47,20 @@ def _new_process(name: str, sockets: tuple[socket.socket, ...]) -> BaseProcess:
         spawn = multiprocessing.get_context("spawn")
         return spawn.Process(target=work, args=sockets, name=name, daemon=True)
     fork = multiprocessing.get_context("forkserver")
-    fork.set_forkserver_preload(list(PRELOADED))
     return fork.Process(target=work, args=sockets, name=name, daemon=True)
 
 
 def warm_up() -> None:
     """Start what processes are forked from; call it early, and the first cluster starts faster."""
-    if sys.platform != "win32":
-        multiprocessing.get_context("forkserver").set_forkserver_preload(list(PRELOADED))
+    if sys.platform == "win32":
+        return
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(PRELOADED))
+    # The server ignores Ctrl-C once it runs, but not while it imports: it inherits this mask.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
         forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Worker:
@@ -165,6 +174,8 @@ class Processes(Runtime):
     async def start(
         self, parties: Parties, resident: Mapping[str, object], streams: Streams
     ) -> None:
+        warm_up()  # imports take longest: keys and sockets are made meanwhile
+        warm_up()
         local = local_roster(parties)
         self._workers = {name: _Worker(name) for name in parties}
         try:

@@ -29,7 +29,6 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -243,6 +242,8 @@ def leaked_groups(
     Returns:
         The groups, by their smallest party.
     """
+    import networkx as nx  # noqa: PLC0415  (it takes 0.3 s, and no party needs it)
+
     graph: nx.Graph[int] = nx.Graph()
     for cycle in cycles:
         nx.add_cycle(graph, cycle)
