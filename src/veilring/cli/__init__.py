@@ -9,6 +9,6 @@ __all__ = ("main",)
 
 def main() -> None:
     """Run the command line on `sys.argv` and exit."""
-    from veilring.cli.app import app  # noqa: PLC0415  (Typer and Rich are for the launcher only)
+    from veilring.cli.app import app
 
     app()

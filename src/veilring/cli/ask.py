@@ -36,11 +36,11 @@ def ask(
     All parties of the ring see the queries; the client sees the labels and nothing else. The
     answer is a CSV file with the one column `label`.
     """
-    import asyncio  # noqa: PLC0415  (`--help` need not wait for what follows)
+    import asyncio
 
-    from veilring.deployment import ClientConfig, load_config  # noqa: PLC0415
-    from veilring.deployment import ask as ask_ring  # noqa: PLC0415
-    from veilring.errors import ScenarioError  # noqa: PLC0415
+    from veilring.deployment import ClientConfig, load_config
+    from veilring.deployment import ask as ask_ring
+    from veilring.errors import ScenarioError
 
     loaded = load_config(config)
     if not isinstance(loaded, ClientConfig):

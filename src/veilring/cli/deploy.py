@@ -34,8 +34,8 @@ def deploy(
     In earnest each party makes its own key (`veilring keys new`), and the ranges in terms.toml come
     from what a column can hold, not from anybody's rows.
     """
-    from veilring.deployment.trial import write_deployment  # noqa: PLC0415  (for a quick `--help`)
-    from veilring.scenarios import load_scenario  # noqa: PLC0415
+    from veilring.deployment.trial import write_deployment
+    from veilring.scenarios import load_scenario
 
     parties = write_deployment(load_scenario(scenario, overrides or ()), out, seed=seed, port=port)
     for party in parties:

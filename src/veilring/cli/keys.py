@@ -35,8 +35,8 @@ def new(
     that it prints with the others by telephone: whoever is in the roster is trusted to be who it
     says.
     """
-    from veilring.transport.identity import make_identity, save_identity  # noqa: PLC0415
-    from veilring.transport.roster import Member, Roster  # noqa: PLC0415
+    from veilring.transport.identity import make_identity, save_identity
+    from veilring.transport.roster import Member, Roster
 
     identity = make_identity(name, valid_days=days)
     member = Member.of(identity, kind="client") if client else Member.of(identity, host, port)
@@ -64,8 +64,8 @@ def roster(
     Their order is the order of the roster. The hash that it prints is the same wherever the same
     roster is: parties with different rosters refuse each other.
     """
-    from veilring.errors import InputError  # noqa: PLC0415
-    from veilring.transport.roster import Roster  # noqa: PLC0415
+    from veilring.errors import InputError
+    from veilring.transport.roster import Roster
 
     if out.exists():
         raise InputError("--out", out, "a file that does not exist yet")
@@ -83,8 +83,8 @@ def show(
 
 
 def _load(path: Path) -> "Roster":
-    from veilring.errors import InputError  # noqa: PLC0415
-    from veilring.transport.roster import Roster  # noqa: PLC0415
+    from veilring.errors import InputError
+    from veilring.transport.roster import Roster
 
     try:
         return Roster.load(path)

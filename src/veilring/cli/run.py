@@ -74,7 +74,7 @@ def run(
 
         veilring run mine.toml --out runs/first
     """
-    from veilring.scenarios import load_scenario  # noqa: PLC0415  (`--help` need not wait for it)
+    from veilring.scenarios import load_scenario
 
     settings = [*(overrides or ())]
     if runtime is not None:
@@ -84,13 +84,13 @@ def run(
     loaded = load_scenario(scenario, settings)
     if loaded.network.runtime == "processes":
         # What processes are forked from starts while we import and load.
-        from veilring.nodes.runtimes.processes import warm_up  # noqa: PLC0415  (as above)
+        from veilring.nodes.runtimes.processes import warm_up
 
         warm_up()
     if verbose:
         _log_to_stderr()
-    from veilring.cli import output  # noqa: PLC0415  (as above)
-    from veilring.scenarios.runner import run_scenario  # noqa: PLC0415  (as above)
+    from veilring.cli import output
+    from veilring.scenarios.runner import run_scenario
 
     folder = None if out is None else output.open_folder(out)
     with output.show_progress(quiet=as_json) as progress:

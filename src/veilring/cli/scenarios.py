@@ -20,7 +20,7 @@ def scenarios(
 
         veilring run mine.toml
     """
-    from veilring.scenarios import (  # noqa: PLC0415  (0.4 s that --help need not wait for)
+    from veilring.scenarios import (
         load_scenario,
         scenario_names,
         scenario_text,

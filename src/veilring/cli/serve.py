@@ -33,11 +33,11 @@ def serve(
     It waits for the other parties, dials those that were lost again, and logs to stderr. To try it
     on one machine, `veilring deploy wine --out DIR` writes all files of a small ring.
     """
-    import asyncio  # noqa: PLC0415  (`--help` need not wait for what follows)
-    import logging  # noqa: PLC0415
+    import asyncio
+    import logging
 
-    from veilring.deployment import MemberConfig, load_config  # noqa: PLC0415
-    from veilring.errors import ScenarioError  # noqa: PLC0415
+    from veilring.deployment import MemberConfig, load_config
+    from veilring.errors import ScenarioError
 
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
     logging.getLogger("veilring").setLevel(logging.INFO)
@@ -49,11 +49,11 @@ def serve(
 
 async def _serve_until_told(config: "MemberConfig") -> None:
     """Serve until the first signal, and then leave in order."""
-    import asyncio  # noqa: PLC0415
-    import contextlib  # noqa: PLC0415
-    import signal  # noqa: PLC0415
+    import asyncio
+    import contextlib
+    import signal
 
-    from veilring.deployment import serve as be_member  # noqa: PLC0415
+    from veilring.deployment import serve as be_member
 
     serving = asyncio.create_task(be_member(config))
     for sign in (signal.SIGINT, signal.SIGTERM):
