@@ -149,6 +149,17 @@ def test_sizes_up_to_the_limit_are_frames(size: int) -> None:
     assert reader.pending == 0
 
 
+@pytest.mark.parametrize("size", [1_000, 4_097, 1 << 16, 1 << 18])
+def test_a_large_frame_comes_in_pieces(size: int) -> None:
+    """The largest frame survives being cut anywhere, between frames on either side of it."""
+    frames = [b"before", bytes(range(256)) * (FRAME_BYTES_MAX // 256), b"after"]
+    stream = b"".join(map(on_stream, frames))
+    reader = FrameReader()
+    pieces = (stream[start : start + size] for start in range(0, len(stream), size))
+    assert [frame for piece in pieces for frame in reader.feed(piece)] == frames
+    assert reader.pending == 0
+
+
 @pytest.mark.parametrize("size", [0, FRAME_BYTES_MAX + 1])
 def test_sizes_beyond_the_limits_are_refused(size: int) -> None:
     """An empty frame and one byte too many are a `FrameError`."""

@@ -192,7 +192,7 @@ async def test_an_answered_goodbye_does_not_wait() -> None:
 
 
 async def test_a_node_that_stopped_reading_can_still_leave_in_order() -> None:
-    """Whoever closes before having read all lets its peers finish, so that they hear its goodbye."""
+    """Whoever closes before having read all still lets its peers hear all, and its goodbye."""
     async with tls_endpoints(("alice", "bob")) as endpoints:
         await fill(endpoints["bob"], "alice")
         await endpoints["alice"].send("bob", b"last")

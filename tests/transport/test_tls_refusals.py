@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes
 from tests.transport.rosters import Town, port_of, tls_endpoints
 
 from veilring.errors import FrameError, HandshakeError, PeerLost
-from veilring.transport import sides, tls
+from veilring.transport import connection, sides, tls
 from veilring.transport.frames import PREFIX_BYTES, on_stream
 from veilring.transport.handshake import (
     HANDSHAKE_SECONDS,
@@ -391,7 +391,7 @@ async def test_silence() -> None:
 async def test_oversized_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """A length beyond the limit costs the sender its connection; both sides lose each other."""
     async with tls_endpoints(("alice", "bob")) as endpoints:
-        monkeypatch.setattr(tls, "on_stream", lambda frame: b"\x00\x10\x00\x01" + frame)
+        monkeypatch.setattr(connection, "on_stream", lambda frame: b"\x00\x10\x00\x01" + frame)
         await endpoints["alice"].send("bob", b"frame")
         async with asyncio.timeout(NAMED_WITHIN_SECONDS):
             for endpoint in endpoints.values():

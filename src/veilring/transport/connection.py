@@ -18,7 +18,7 @@ from cryptography import x509
 from typing_extensions import override
 
 from veilring.errors import FrameError
-from veilring.transport.frames import GOODBYE, FrameReader
+from veilring.transport.frames import GOODBYE, FrameReader, on_stream, prefix
 from veilring.transport.handshake import (
     REASON_CHARACTERS_MAX,
     Hello,
@@ -32,12 +32,15 @@ from veilring.transport.identity import fingerprint_of
 from veilring.transport.roster import Roster
 from veilring.transport.sockets import watch
 
-__all__ = ("GOODBYE_SECONDS", "WRITE_BUFFER_BYTES", "Connection", "Hub")
+__all__ = ("GOODBYE_SECONDS", "SLICE_BYTES", "WRITE_BUFFER_BYTES", "Connection", "Hub")
 
 # A goodbye takes one round trip; a peer that does not read or is gone must not keep us longer.
 GOODBYE_SECONDS = 2.0
 # What a send leaves in our memory while the network is slow; beyond it the next send waits.
 WRITE_BUFFER_BYTES = 1 << 18
+# Every layer below copies what it is given, and large copies may each need fresh pages from the
+# system, which take longer than the copying: larger frames are written in slices of this size.
+SLICE_BYTES = 1 << 18
 
 _log = logging.getLogger("veilring.transport")
 
@@ -155,10 +158,25 @@ class Connection(asyncio.Protocol, ABC):
         """Wait until the peer has read enough for more to be sent, or the connection is over."""
         await self._writable.wait()
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Send bytes of the stream: all of them or, if the connection breaks, a loss follows."""
         if self._transport is not None:
             self._transport.write(data)
+
+    def write_frame(self, frame: bytes) -> None:
+        """Send a frame, as `write`.
+
+        Raises:
+            FrameError: If it is empty or too long; nothing was sent.
+        """
+        if len(frame) <= SLICE_BYTES:
+            self.write(on_stream(frame))
+            return
+        head = prefix(frame)
+        view = memoryview(bytes(frame))  # a copy only if the caller's buffer can still change
+        self.write(head + view[:SLICE_BYTES])
+        for start in range(SLICE_BYTES, len(view), SLICE_BYTES):
+            self.write(view[start : start + SLICE_BYTES])
 
     def pause(self) -> None:
         """Stop reading: TCP will make the peer wait."""

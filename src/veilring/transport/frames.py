@@ -29,6 +29,7 @@ __all__ = (
     "frame_size",
     "on_stream",
     "pack",
+    "prefix",
     "unpack",
 )
 
@@ -49,6 +50,7 @@ _Scalar: TypeAlias = bool | int | float | str | bytes | NDArray[np.generic] | No
 Value: TypeAlias = "_Scalar | tuple[Value, ...] | list[Value] | dict[str, Value]"
 
 _ARRAY_CODE = 1  # our one MessagePack extension type
+_PIECE_BYTES = 1 << 16  # a piece of this size is worth an object of its own
 _TIMESTAMP_AS_FLOAT = 1  # one of msgpack's four ways to read its own extension
 _HEADER = struct.Struct("<BB")
 _PREFIX = struct.Struct(">I")
@@ -152,24 +154,36 @@ def on_stream(frame: bytes) -> bytes:
     Raises:
         FrameError: If it is empty or too long.
     """
+    return prefix(frame) + frame
+
+
+def prefix(frame: bytes) -> bytes:
+    """Return what a stream carries before the frame's own bytes.
+
+    Raises:
+        FrameError: If the frame is empty or too long.
+    """
     check_frame(frame)
-    return _PREFIX.pack(len(frame)) + frame
+    return _PREFIX.pack(len(frame))
 
 
 class FrameReader:
     """Cuts a stream of bytes, fed in pieces of any size, into frames.
 
-    At most one frame of `FRAME_BYTES_MAX` bytes and one piece are ever held.
+    At most one frame of `FRAME_BYTES_MAX` bytes and one piece are ever held. The pieces of a large
+    frame are joined once, when the last is there: a buffer that grows would copy them repeatedly.
     """
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._pieces: list[bytearray] = []
+        self._held = 0
+        self._wanted = PREFIX_BYTES
         self._finished = False
 
     @property
     def pending(self) -> int:
         """How many bytes of an unfinished frame are held: above 0 at the end, it was truncated."""
-        return len(self._buffer)
+        return self._held
 
     @property
     def finished(self) -> bool:
@@ -183,20 +197,44 @@ class FrameReader:
             FrameError: As soon as a length is above the limit or bytes follow the goodbye; the
                 stream is lost then.
         """
-        buffer = self._buffer
-        buffer += data
-        while len(buffer) >= PREFIX_BYTES and not self._finished:
-            (length,) = _PREFIX.unpack_from(buffer)
+        start = 0
+        if self._held + len(data) < self._wanted and not self._finished:
+            self._keep(data)
+            return
+        if self._held >= PREFIX_BYTES:
+            start = self._wanted - self._held
+            del self._pieces[0][:PREFIX_BYTES]
+            yield self._release(data[:start])
+        elif self._held:
+            data = self._release(data)
+        while len(data) - start >= PREFIX_BYTES and not self._finished:
+            (length,) = _PREFIX.unpack_from(data, start)
             if length > FRAME_BYTES_MAX:
                 raise FrameError(f"a frame of {length} bytes; allowed: 1 to {FRAME_BYTES_MAX}")
-            end = PREFIX_BYTES + length
-            if len(buffer) < end:
-                return
-            frame = bytes(memoryview(buffer)[PREFIX_BYTES:end])
-            del buffer[:end]
+            end = start + PREFIX_BYTES + length
+            if len(data) < end:
+                self._wanted = end - start
+                break
             if length:
-                yield frame
+                yield data[start + PREFIX_BYTES : end]
             else:
                 self._finished = True
-        if self._finished and buffer:
+            start = end
+        if self._finished and start < len(data):
             raise FrameError("bytes after the goodbye")
+        self._keep(data[start:])
+
+    def _keep(self, data: bytes) -> None:
+        """Hold bytes; small ones in one piece, so that a trickle does not cost an object a byte."""
+        self._held += len(data)
+        if self._pieces and len(self._pieces[-1]) < _PIECE_BYTES:
+            self._pieces[-1] += data
+        elif data:
+            self._pieces.append(bytearray(data))
+
+    def _release(self, data: bytes) -> bytes:
+        """Return all that is held, and these bytes behind it."""
+        held = b"".join((*self._pieces, data))
+        self._pieces.clear()
+        self._held, self._wanted = 0, PREFIX_BYTES
+        return held

@@ -13,7 +13,7 @@ from typing_extensions import override
 from veilring.errors import HandshakeError, InputError, PeerLost
 from veilring.transport.connection import GOODBYE_SECONDS
 from veilring.transport.endpoint import Endpoint
-from veilring.transport.frames import on_stream
+from veilring.transport.frames import check_frame
 from veilring.transport.handshake import HANDSHAKE_SECONDS, Refusal
 from veilring.transport.identity import Identity
 from veilring.transport.links import Links
@@ -129,12 +129,12 @@ class TlsEndpoint(Endpoint):
     @override
     async def send(self, to: str, frame: bytes) -> None:
         connection = self._links.to(to)
-        data = on_stream(frame)
+        check_frame(frame)
         while connection.is_blocked:
             await connection.room()
         if not connection.is_open:
             raise self._links.loss(to)
-        connection.write(data)
+        connection.write_frame(frame)
 
     @override
     async def receive(self) -> tuple[str, bytes]:

@@ -252,6 +252,17 @@ async def a_lost_peer_stays_a_peer(maker: Maker) -> None:
 
 
 @check
+async def a_lost_peer_is_not_connected(maker: Maker) -> None:
+    """`connected` lists all peers at first, and after a loss was told, those that are left."""
+    async with maker(("alice", "bob", "carol")) as endpoints:
+        bob = endpoints["bob"]
+        require(set(bob.connected) == {"alice", "carol"}, f"connected are {bob.connected}")
+        endpoints["alice"].abort()
+        await take_loss(bob, orderly=False)
+        require(bob.connected == ("carol",), f"still connected are {bob.connected}")
+
+
+@check
 async def a_crash_does_not_disturb_a_stream(maker: Maker) -> None:
     """A stream between two others goes on, whole and in order, while a third crashes."""
     async with maker(("alice", "bob", "carol")) as endpoints, asyncio.TaskGroup() as tasks:
