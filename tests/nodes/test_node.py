@@ -16,9 +16,10 @@ from veilring.errors import (
     SessionAborted,
     SessionTimeout,
 )
-from veilring.nodes.node import EARLY_MESSAGES_MAX, Node
+from veilring.nodes.early import EARLY_BYTES_MAX, EARLY_FRAMES_MAX
+from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
-from veilring.nodes.session import UNREAD_MESSAGES_MAX
+from veilring.nodes.session import UNREAD_BYTES_MAX, UNREAD_MESSAGES_MAX
 from veilring.randomness import Streams
 from veilring.transport.memory import MemoryNetwork
 from veilring.transport.messages import Message, encode
@@ -180,16 +181,37 @@ async def pass_word(party: Party) -> None:
     await party.send("bob", Word(text="after"))
 
 
-async def test_a_peer_that_fills_unopened_sessions_is_named_and_forgotten() -> None:
-    """What waits for sessions that nobody opens is bounded for each peer."""
+@pytest.mark.parametrize(
+    ("size", "frames"), [(1, EARLY_FRAMES_MAX + 1), (1 << 19, EARLY_BYTES_MAX // (1 << 19) + 1)]
+)
+async def test_a_peer_that_fills_unopened_sessions_is_named_and_forgotten(
+    size: int, frames: int
+) -> None:
+    """What waits for sessions that nobody opens is bounded for each peer, in frames and bytes."""
     pair = Parties(["ada", "bob"])
     async with three_nodes() as nodes:
         waiting = asyncio.create_task(nodes["bob"].run(listen_to_ada, FIRST, pair))
         await asyncio.sleep(0)
-        for number in range(EARLY_MESSAGES_MAX + 1):
-            frame = encode(number.to_bytes(16, "big")[::-1][:15] + b"\xff", Word(text="x"))
+        for number in range(frames):
+            frame = encode(b"unopened" + number.to_bytes(8, "big"), Word(text="x" * size))
             await nodes["ada"].endpoint.send("bob", frame)
         with pytest.raises(ProtocolViolation, match="nobody has opened"):
+            await waiting
+
+
+async def test_a_peer_that_floods_with_large_messages_is_named() -> None:
+    """A party may be only so many bytes ahead."""
+
+    async def wait_for_cy(party: Party) -> None:
+        await party.receive(Word, sender="cy")
+
+    async with three_nodes() as nodes:
+        waiting = asyncio.create_task(nodes["bob"].run(wait_for_cy, FIRST, NAMES))
+        await asyncio.sleep(0)
+        large = encode(FIRST, Word(text="x" * 1_000_000))
+        for _ in range(UNREAD_BYTES_MAX // len(large) + 1):
+            await nodes["ada"].endpoint.send("bob", large)
+        with pytest.raises(ProtocolViolation, match=r"ada.*ahead of its turn"):
             await waiting
 
 

@@ -1,1 +1,22 @@
 """Actors: nodes, sessions, rings, and clusters of tasks or processes."""
+
+from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties, Party, broadcast
+from veilring.nodes.ring import Ring, deal_ring, draw_ring
+from veilring.nodes.service import Offer, Service, convening
+
+__all__ = (
+    "Cluster",
+    "Node",
+    "Offer",
+    "Parties",
+    "Party",
+    "Ring",
+    "Run",
+    "Service",
+    "broadcast",
+    "convening",
+    "deal_ring",
+    "draw_ring",
+)

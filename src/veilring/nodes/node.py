@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -14,11 +14,12 @@ from veilring.errors import (
     PeerLost,
     ProtocolViolation,
     SessionAborted,
-    SessionTimeout,
     TransportError,
     VeilringError,
 )
 from veilring.measure.events import Tap
+from veilring.nodes.early import EarlyFrames
+from veilring.nodes.limit import within
 from veilring.nodes.party import Parties
 from veilring.nodes.session import Abort, Open, Session
 from veilring.randomness import Streams
@@ -27,7 +28,6 @@ from veilring.transport.messages import Envelope, encode, open_frame
 
 __all__ = (
     "ABORT_SECONDS",
-    "EARLY_MESSAGES_MAX",
     "ENDED_SESSIONS_MAX",
     "SESSION_SECONDS",
     "Node",
@@ -41,9 +41,6 @@ R = TypeVar("R")
 SESSION_SECONDS: Final = 120.0
 # Telling the others that we give up is a courtesy: a peer that does not read may not hold us here.
 ABORT_SECONDS: Final = 1.0
-# Messages may arrive before we have opened their session, when the one who opened it told another
-# party first. That is a handful a session; a thousand from one peer is an attack on our memory.
-EARLY_MESSAGES_MAX: Final = 1024
 # Stragglers of a session that has ended here arrive within seconds; this many ids are 64 KiB.
 ENDED_SESSIONS_MAX: Final = 4096
 
@@ -69,7 +66,7 @@ class Node:
         self._opener: Opener | None = None
         self._sessions: dict[bytes, Session] = {}
         self._ended: OrderedDict[bytes, None] = OrderedDict()
-        self._early: dict[str, deque[tuple[Envelope, bytes]]] = {}
+        self._early = EarlyFrames()
         self._lost: dict[str, PeerLost] = {}
         self._pump: asyncio.Task[None] | None = None
 
@@ -148,9 +145,8 @@ class Node:
             VeilringError: What ended the session.
         """
         opened = self._open(session, parties, taps)
-        limit = _Limit(opened, seconds)
         try:
-            async with limit.timeout:
+            async with within(seconds, opened):
                 result = await role(opened, *given, **public)
             opened.finish()
         except BaseException as error:
@@ -160,7 +156,6 @@ class Node:
                 raise cause from None
             raise
         finally:
-            limit.cancel()
             self._end(session)
         return result
 
@@ -173,11 +168,8 @@ class Node:
         for peer, lost in self._still_lost().items():
             if peer in parties:
                 session.fail(lost)
-        for peer, waiting in self._early.items():
-            self._early[peer] = deque(entry for entry in waiting if entry[0].session != name)
-            for envelope, frame in waiting:
-                if envelope.session == name:
-                    session.deliver(peer, envelope, frame)
+        for sender, envelope, frame in self._early.take(name):
+            session.deliver(sender, envelope, frame)
         return session
 
     def _still_lost(self) -> dict[str, PeerLost]:
@@ -230,7 +222,7 @@ class Node:
 
     def _lose(self, lost: PeerLost) -> None:
         self._lost[lost.peer] = lost
-        self._early.pop(lost.peer, None)
+        self._early.forget(lost.peer)
         for session in self._sessions.values():
             if lost.peer in session.parties:
                 session.fail(lost)
@@ -238,34 +230,22 @@ class Node:
     def _dispatch(self, sender: str, frame: bytes) -> None:
         try:
             envelope = open_frame(frame)
+            session = self._sessions.get(envelope.session)
+            if session is not None:
+                session.deliver(sender, envelope, frame)
+            elif envelope.session not in self._ended:
+                self._meet(sender, envelope, frame)
         except FrameError as error:
             self._accuse(ProtocolViolation(sender, str(error)))
-            return
-        session = self._sessions.get(envelope.session)
-        if session is not None:
-            session.deliver(sender, envelope, frame)
-        elif envelope.session not in self._ended:
-            self._meet(sender, envelope, frame)
+        except ProtocolViolation as violation:
+            self._accuse(violation)
 
     def _meet(self, sender: str, envelope: Envelope, frame: bytes) -> None:
         """Take what belongs to a session that is not open here."""
         if envelope.kind != Open.kind or self._opener is None:
-            self._keep(sender, envelope, frame)
-            return
-        try:
-            request = envelope.message()
-        except FrameError as error:
-            self._accuse(ProtocolViolation(sender, str(error)))
-            return
-        if isinstance(request, Open):
+            self._early.keep(sender, envelope, frame)
+        elif isinstance(request := envelope.message(), Open):
             self._opener(sender, envelope.session, request)
-
-    def _keep(self, sender: str, envelope: Envelope, frame: bytes) -> None:
-        early = self._early.setdefault(sender, deque())
-        if len(early) >= EARLY_MESSAGES_MAX:
-            self._accuse(ProtocolViolation(sender, "fills sessions that nobody has opened"))
-            early.clear()
-        early.append((envelope, frame))
 
     def _accuse(self, violation: ProtocolViolation) -> None:
         """End every session that needs a peer which broke the rules outside any of them."""
@@ -277,28 +257,6 @@ class Node:
     def waits(self) -> list[str]:
         """Say in sentences what this party's sessions are waiting for."""
         return [line for session in self._sessions.values() for line in session.waits()]
-
-
-class _Limit:
-    """The time that a session has; when it is up, the session knows what it was waiting for."""
-
-    def __init__(self, session: Session, seconds: float | None) -> None:
-        self.timeout = asyncio.timeout(seconds)
-        # Set before the timeout, and so called before it unwinds the role that is waiting.
-        self._timer = (
-            None
-            if seconds is None
-            else asyncio.get_running_loop().call_later(seconds, self._expire, session, seconds)
-        )
-
-    @staticmethod
-    def _expire(session: Session, seconds: float) -> None:
-        waits = "; ".join(session.waits()) or f"{session.me}'s own work"
-        session.fail(SessionTimeout(seconds, waits))
-
-    def cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
 
 
 def _named(error: BaseException, session: Session) -> VeilringError:

@@ -14,13 +14,15 @@ from veilring.nodes.party import Parties, Party
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, Message, encode
 
-__all__ = ("UNREAD_MESSAGES_MAX", "Abort", "Open", "Session")
+__all__ = ("UNREAD_BYTES_MAX", "UNREAD_MESSAGES_MAX", "Abort", "Open", "Session")
 
 M = TypeVar("M", bound=Message)
 
 # Parties of one protocol run in step, so that a few messages at most wait for each other; a peer
 # that is a thousand ahead is broken or means harm, and would fill our memory.
 UNREAD_MESSAGES_MAX: Final = 1024
+# The same in bytes, for large messages: sixteen of the largest frames.
+UNREAD_BYTES_MAX: Final = 16 << 20
 
 
 class Abort(Message, kind="session.abort"):
@@ -129,7 +131,7 @@ class Session(Party):
             finally:
                 inbox.arrival = None
         self._check()
-        message, frame = inbox.unread.popleft()
+        message, frame = inbox.take()
         if not isinstance(message, message_type):
             expected = f"sent {message.kind} where {message_type.kind} was due"
             raise self.fail(ProtocolViolation(sender, expected))
@@ -162,10 +164,10 @@ class Session(Party):
             self.fail(SessionAborted(sender, message.reason, message.culprit))
             return
         inbox = self._inboxes.get(sender) or self._inbox(sender)
-        unread = inbox.unread
-        unread.append((message, frame))
-        if len(unread) > UNREAD_MESSAGES_MAX:
-            self.fail(ProtocolViolation(sender, f"sent {len(unread)} messages ahead of its turn"))
+        inbox.put(message, frame)
+        if inbox.is_too_full:
+            ahead = f"sent {len(inbox.unread)} messages ahead of its turn"
+            self.fail(ProtocolViolation(sender, ahead))
         inbox.wake()
 
     def fail(self, error: VeilringError) -> VeilringError:
@@ -201,13 +203,27 @@ class Session(Party):
 class _Inbox:
     """What one peer has said and the role has not read, or who waits for it to speak."""
 
-    __slots__ = ("arrival", "due", "sender", "unread")
+    __slots__ = ("arrival", "due", "sender", "unread", "unread_bytes")
 
     def __init__(self, sender: str) -> None:
         self.sender = sender
         self.unread: deque[tuple[Message, bytes]] = deque()
+        self.unread_bytes = 0
         self.due: type[Message] = Message
         self.arrival: asyncio.Future[None] | None = None
+
+    @property
+    def is_too_full(self) -> bool:
+        return len(self.unread) > UNREAD_MESSAGES_MAX or self.unread_bytes > UNREAD_BYTES_MAX
+
+    def put(self, message: Message, frame: bytes) -> None:
+        self.unread.append((message, frame))
+        self.unread_bytes += len(frame)
+
+    def take(self) -> tuple[Message, bytes]:
+        message, frame = self.unread.popleft()
+        self.unread_bytes -= len(frame)
+        return message, frame
 
     def wait(self, due: type[Message]) -> asyncio.Future[None]:
         """Return what is done when the peer has spoken or the session has failed."""
