@@ -1,6 +1,5 @@
 """Simulated links: each one direction of a connection, reliable and in order like TCP."""
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,9 +66,16 @@ class Link:
         self.model = model
         self._environment = environment
         self._bandwidth = model.bandwidth_bytes_per_second
-        own = functools.cache(generator)
-        self._latency, self._jitter = model.latency.sampler(own), model.jitter.sampler(own)
+        self._generator = generator
+        self._own: Generator | None = None
+        self._latency = model.latency.sampler(self._stream)
+        self._jitter = model.jitter.sampler(self._stream)
         self._departure_seconds = self._arrival_seconds = -math.inf
+
+    def _stream(self) -> Generator:
+        if self._own is None:
+            self._own = self._generator()
+        return self._own
 
     def send(self, size_bytes: int, message: object = None) -> Timeout:
         """Send a message; the event that is its arrival carries it as its value.
