@@ -1,0 +1,118 @@
+"""What a hop over mutual TLS costs, beside a bare asyncio stream over the same mutual TLS.
+
+Both ends run in one process on loopback, with the same certificates and settings. A hop is a send
+and the other side's receive; frames go back and forth, so that nothing is amortised. The reference
+does the least that can be done: one `write`, one `readexactly` of a length known beforehand.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import numpy as np
+
+from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios
+from veilring.protocols.ring.messages import TopKVector
+from veilring.transport.identity import Identity, make_identity
+from veilring.transport.messages import SESSION_BYTES, encode
+from veilring.transport.roster import Member, Roster
+from veilring.transport.sockets import bind
+from veilring.transport.tls import LOOPBACK, TlsEndpoint
+from veilring.transport.tls_context import client_context, server_context
+
+__all__ = ("measure",)
+
+K = 5
+BATCHES = (1, 1_000)  # queries whose vectors travel in one frame
+
+Hops = Callable[[bytes, int], Awaitable[None]]
+
+
+async def _over_endpoints(stack: AsyncExitStack, first: Identity, second: Identity) -> Hops:
+    """Return what sends a frame over and back, a number of times."""
+    sockets = [bind(LOOPBACK, 0) for _ in (first, second)]
+    members = [
+        Member.of(identity, LOOPBACK, sock.getsockname()[1])
+        for identity, sock in zip((first, second), sockets, strict=True)
+    ]
+    roster = Roster(tuple(members))
+    left, right = await asyncio.gather(
+        TlsEndpoint.start(first, roster, listener=sockets[0]),
+        TlsEndpoint.start(second, roster, listener=sockets[1]),
+    )
+    stack.push_async_callback(right.close)
+    stack.push_async_callback(left.close)
+
+    async def echo(count: int) -> None:
+        for _ in range(count):
+            sender, frame = await right.receive()
+            await right.send(sender, frame)
+
+    async def hops(frame: bytes, count: int) -> None:
+        answering = asyncio.create_task(echo(count))
+        for _ in range(count):
+            await left.send("second", frame)
+            await left.receive()
+        await answering
+
+    return hops
+
+
+async def _over_streams(stack: AsyncExitStack, first: Identity, second: Identity) -> Hops:
+    """Return the same over bare streams."""
+    roster = Roster((Member.of(first, LOOPBACK, 1), Member.of(second, LOOPBACK, 1)))
+    accepted: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+    server = await asyncio.start_server(
+        lambda reader, writer: accepted.put_nowait((reader, writer)),
+        LOOPBACK,
+        0,
+        ssl=server_context(second, roster),
+    )
+    reader, writer = await asyncio.open_connection(
+        *server.sockets[0].getsockname(), ssl=client_context(first, roster), server_hostname=""
+    )
+    there, back = await accepted.get()
+    for end in (server, back, writer):
+        stack.callback(end.close)
+
+    async def echo(size: int, count: int) -> None:
+        for _ in range(count):
+            back.write(await there.readexactly(size))
+
+    async def hops(frame: bytes, count: int) -> None:
+        answering = asyncio.create_task(echo(len(frame), count))
+        for _ in range(count):
+            writer.write(frame)
+            await reader.readexactly(len(frame))
+        await answering
+
+    return hops
+
+
+def measure(*, quick: bool) -> list[Measurement]:
+    """Compare the two for the frame of one query's vector and for that of a large batch."""
+    count, repetitions = (200, 5) if quick else (2_000, 15)
+    first, second = make_identity("first"), make_identity("second")
+    results = []
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        ours = runner.run(_over_endpoints(stack, first, second))
+        bare = runner.run(_over_streams(stack, first, second))
+
+        async def seconds(hops: Hops, frame: bytes) -> float:
+            start = time.perf_counter()
+            await hops(frame, count)
+            return time.perf_counter() - start
+
+        def timer(hops: Hops, frame: bytes) -> Timed:
+            return lambda: runner.run(seconds(hops, frame))
+
+        for queries in BATCHES:
+            vector = TopKVector(round=1, values=np.zeros((queries, K)))
+            frame = encode(bytes(SESSION_BYTES), vector)
+            timed = pairs(timer(ours, frame), timer(bare, frame), repetitions)
+            name = f"TLS hop, frame of {len(frame):,} bytes"
+            results.append(ratios(name, timed, Bound("at most", 1.6), per=2 * count))
+        runner.run(stack.aclose())
+    return results

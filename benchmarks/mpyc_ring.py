@@ -1,0 +1,155 @@
+"""MPyC parties as processes on loopback, over mutual TLS, that find the smallest of all values."""
+
+import datetime as dt
+import importlib.util
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from benchmarks.measurement import Skipped
+
+__all__ = ("MpycParties",)
+
+_PARTY = Path(__file__).with_name("mpyc_party.py")
+_VALID = dt.timedelta(days=1)
+
+
+class MpycParties:
+    """A context manager over running parties that are connected with each other.
+
+    Args:
+        count: How many parties.
+
+    Raises:
+        Skipped: If MPyC is not installed.
+    """
+
+    def __init__(self, count: int) -> None:
+        if importlib.util.find_spec("mpyc") is None:
+            raise Skipped("MPyC is not installed; pip install 'veilring[benchmark]'")
+        self._count = count
+        self._stack = ExitStack()
+        self._parties: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> Self:
+        with self._stack:
+            home = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+            _write_certificates(home / ".config", self._count)
+            addresses = [
+                word for port in _ports(self._count) for word in ("-P", f"localhost:{port}")
+            ]
+            for index in range(self._count):
+                options = ("--ssl", "--no-log", *addresses, "-I", str(index))
+                process = subprocess.Popen(  # noqa: S603  (our own script)
+                    [sys.executable, str(_PARTY), *options],
+                    cwd=home,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+                self._parties.append(self._stack.enter_context(process))
+                # Closing all inputs ends all parties; Popen waits for each.
+            for process in self._parties:
+                if _read(process) != "ready":
+                    raise RuntimeError("a party of MPyC did not start")
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for process in self._parties:
+            if process.stdin is not None:
+                process.stdin.close()
+        self._stack.close()
+
+    def smallest(self, own: list[list[int]]) -> list[int]:
+        """Return the smallest of all values, as many as each party has."""
+        for process, values in zip(self._parties, own, strict=True):
+            if process.stdin is not None:
+                process.stdin.write(" ".join(map(str, values)) + "\n")
+                process.stdin.flush()
+        answers = {_read(process) for process in self._parties}
+        (answer,) = answers
+        return [int(word) for word in answer.split()]
+
+
+def _read(process: subprocess.Popen[str]) -> str:
+    return "" if process.stdout is None else process.stdout.readline().strip()
+
+
+def _ports(count: int) -> list[int]:
+    """Return free ports; MPyC takes no sockets, so that another program may be faster."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("", 0))) for _ in range(count)]
+        return [sock.getsockname()[1] for sock in sockets]
+
+
+def _write_certificates(directory: Path, count: int) -> None:
+    """Write what MPyC expects: an authority, and for each party a certificate and a key."""
+    directory.mkdir()
+    authority, key = _certificate("MPyC Certification Authority", None)
+    (directory / "mpyc_ca.crt").write_bytes(authority.public_bytes(Encoding.PEM))
+    for index in range(count):
+        certificate, own = _certificate(f"MPyC party {index}", (authority, key))
+        pem = own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        (directory / f"party_{index}.key").write_bytes(pem)
+        (directory / f"party_{index}.crt").write_bytes(certificate.public_bytes(Encoding.PEM))
+
+
+def _certificate(
+    name: str, issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    signed_by, signing = (subject, key) if issuer is None else (issuer[0].subject, issuer[1])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(signed_by)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _VALID)
+        .not_valid_after(now + _VALID)
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()),
+            critical=False,
+        )
+        .add_extension(_usage(authority=issuer is None), critical=True)
+    )
+    if issuer is not None:
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False
+        )
+    return builder.sign(signing, hashes.SHA256()), key
+
+
+def _usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

@@ -1,0 +1,31 @@
+"""The benchmarks run and hand in their numbers; how fast they are is not for a test to say."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+_ROOT = Path(__file__).parent.parent
+
+
+def test_a_quick_benchmark_writes_its_numbers(tmp_path: Path) -> None:
+    """One benchmark alone prints its table, and its file holds ratios with their spread."""
+    output = tmp_path / "results.json"
+    options = ("--quick", "--only", "simulated", "--output", str(output))
+    done = subprocess.run(  # noqa: S603  (our own module)
+        [sys.executable, "-m", "benchmarks", *options],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    document = json.loads(output.read_text(encoding="utf-8"))
+    assert document["quick"] is True
+    assert list(document["results"]) == ["simulated"]
+    for measured in document["results"]["simulated"]:
+        assert measured["name"] in done.stdout
+        assert measured["unit"] == "x"
+        assert 0 < measured["min"] <= measured["median"] <= measured["max"]
+        assert len(measured["values"]) == 3
+        assert measured["verdict"] in {"held", "missed"}
