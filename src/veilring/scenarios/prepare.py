@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from veilring.data import Table, load_table, partition, scale_to_unit, split
 from veilring.errors import InputError, ScenarioError
-from veilring.protocols.ring import KNNParameters, SumMethod, rounds_for
+from veilring.protocols.ring import KNNParameters, SumMethod, pooled_knn, rounds_for
 from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
 from veilring.scenarios.mistakes import as_scenario_errors, require_key
@@ -35,6 +35,8 @@ class Prepared:
         pooled: All their rows together, which nobody has in a deployment.
         held_out: The rows to label.
         parameters: The protocol's, public.
+        reference: What the same classifier answers when all rows are in one place, shape
+            (held-out rows,).
     """
 
     parties: tuple[str, ...]
@@ -42,6 +44,7 @@ class Prepared:
     pooled: Table
     held_out: Table
     parameters: KNNParameters
+    reference: NDArray[np.int64]
 
     def batches(self, limit: int) -> list[NDArray[np.float64]]:
         """Return the queries in batches of at most `limit` and of what fits a message."""
@@ -79,7 +82,25 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
         parameters = knn_parameters(scenario.protocol, features, classes)
         parameters.sum.check(len(parties))
     rows = _deal(scenario.partition, train, len(parties), streams)
-    return Prepared(parties, rows, train, held_out, parameters)
+    return Prepared(
+        parties, rows, train, held_out, parameters, _reference(train, held_out, parameters)
+    )
+
+
+def _reference(train: Table, held_out: Table, parameters: KNNParameters) -> NDArray[np.int64]:
+    """Label the held-out rows before any party starts.
+
+    Meanwhile what processes are forked from warms up, and SciPy's import does not count as the
+    protocol's time where the parties live in this process.
+    """
+    return pooled_knn(
+        held_out.features,
+        train.features,
+        train.labels,
+        parameters.classes,
+        parameters.k,
+        parameters.weights,
+    )
 
 
 def _load(source: str) -> Table:

@@ -15,7 +15,7 @@ from veilring import simulation
 from veilring.nodes.cluster import Cluster, Run
 from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
 from veilring.nodes.runtimes import Runtime, Simulated
-from veilring.protocols.ring import KNNAnswer, knn_cost, pooled_knn, private_knn
+from veilring.protocols.ring import KNNAnswer, knn_cost, private_knn
 from veilring.randomness import Streams
 from veilring.scenarios.leakage import estimate_leakage, trials_for
 from veilring.scenarios.load import make_scenario
@@ -179,14 +179,6 @@ def _report(
     seed: int,
 ) -> Report:
     parameters, pooled, truth = prepared.parameters, prepared.pooled, prepared.held_out.labels
-    reference = pooled_knn(
-        prepared.held_out.features,
-        pooled.features,
-        pooled.labels,
-        parameters.classes,
-        parameters.k,
-        parameters.weights,
-    )
     majority = np.bincount(pooled.labels).argmax()
     origin = _origin(scenario)
     forecasts = (
@@ -204,9 +196,9 @@ def _report(
         queries=len(truth),
         rounds=parameters.rounds,
         accuracy=_share(labelled.labels == truth),
-        reference_accuracy=_share(reference == truth),
+        reference_accuracy=_share(prepared.reference == truth),
         majority_accuracy=_share(truth == majority),
-        agreement=_share(labelled.labels == reference),
+        agreement=_share(labelled.labels == prepared.reference),
         labels=tuple(pooled.class_names[label] for label in labelled.labels),
         cost=CostSummary.measured(run.cost for run in labelled.runs),
         forecast=CostSummary.forecast(forecasts),
