@@ -19,7 +19,10 @@ from cryptography.x509.oid import NameOID
 
 from benchmarks.measurement import Skipped
 
-__all__ = ("MpycParties",)
+__all__ = ("METHODS", "MpycParties")
+
+METHODS = ("sort", "merge")
+"""How MPyC may find them; `mpyc_party` says what each does."""
 
 _PARTY = Path(__file__).with_name("mpyc_party.py")
 _VALID = dt.timedelta(days=1)
@@ -77,11 +80,16 @@ class MpycParties:
                 process.stdin.close()
         self._stack.close()
 
-    def smallest(self, own: list[list[int]]) -> list[int]:
-        """Return the smallest of all values, as many as each party has."""
+    def smallest(self, method: str, own: list[list[int]]) -> list[int]:
+        """Return the smallest of all values, as many as each party has.
+
+        Args:
+            method: One of `METHODS`.
+            own: Each party's values, ascending.
+        """
         for process, values in zip(self._parties, own, strict=True):
             if process.stdin is not None:
-                process.stdin.write(" ".join(map(str, values)) + "\n")
+                process.stdin.write(" ".join((method, *map(str, values))) + "\n")
                 process.stdin.flush()
         answers = {_read(process) for process in self._parties}
         (answer,) = answers

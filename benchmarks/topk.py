@@ -1,4 +1,4 @@
-"""The five smallest of 5n values: PP-TopK among n processes, beside MPyC's secure sort among n.
+"""The five smallest of 5n values among n processes: PP-TopK, beside MPyC's secure computation.
 
 Both over mutual TLS on loopback, both timed from asking all parties to having all answers, long
 after start-up. They promise different things: MPyC shows nothing but the result and stands a
@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from benchmarks.measurement import Bound, Measurement, pairs, ratios
-from benchmarks.mpyc_ring import MpycParties
+from benchmarks.mpyc_ring import METHODS, MpycParties
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import deal_ring
 from veilring.protocols.ring import TopKParameters, pp_topk, rounds_for
@@ -19,6 +19,8 @@ from veilring.protocols.ring import TopKParameters, pp_topk, rounds_for
 __all__ = ("measure",)
 
 K = 5
+RUNS = 10  # of PP-TopK in each repetition: one takes milliseconds, less than the machine's hiccups
+TRIALS = 2  # of each of MPyC's ways, before the faster is compared
 ERROR = 1e-6
 UPPER = 1 << 20  # whole numbers below this, so that both compute on the same values
 TIMES_FASTER = {3: 30.0, 5: 60.0, 9: 400.0}
@@ -32,7 +34,7 @@ def measure(*, quick: bool) -> list[Measurement]:
 
 def _compare(parties: int, at_least: float, repetitions: int) -> Measurement:
     rng = np.random.default_rng(parties)
-    values = rng.choice(UPPER, size=(parties, K), replace=False)
+    values = np.sort(rng.choice(UPPER, size=(parties, K), replace=False))
     expected = np.sort(values, axis=None)[:K].tolist()
     rounds = rounds_for(ERROR, K, P0=1.0, d=0.5)
     parameters = TopKParameters(k=K, P0=1.0, d=0.5, rounds=rounds, delta=1.0, upper=float(UPPER))
@@ -44,21 +46,27 @@ def _compare(parties: int, at_least: float, repetitions: int) -> Measurement:
 
         def ours() -> float:
             start = time.perf_counter()
-            run = runner.run(cluster.run(pp_topk, ring=ring, parameters=parameters))
+            runs = [
+                runner.run(cluster.run(pp_topk, ring=ring, parameters=parameters))
+                for _ in range(RUNS)
+            ]
             seconds = time.perf_counter() - start
-            _check("PP-TopK", run.result[0].tolist(), expected)
-            return seconds
+            for run in runs:
+                _check("PP-TopK", run.result[0].tolist(), expected)
+            return seconds / RUNS
 
-        def reference() -> float:
+        def mpyc_by(method: str) -> float:
             start = time.perf_counter()
-            smallest = mpyc.smallest(values.tolist())
+            smallest = mpyc.smallest(method, values.tolist())
             seconds = time.perf_counter() - start
             _check("MPyC", smallest, expected)
             return seconds
 
-        timed = pairs(ours, reference, repetitions)
+        # Which of MPyC's ways is faster depends on how many parties there are: take that one.
+        best = min(METHODS, key=lambda method: min(mpyc_by(method) for _ in range(TRIALS)))
+        timed = pairs(ours, lambda: mpyc_by(best), repetitions)
         runner.run(cluster.__aexit__(None, None, None))
-    name = f"top-5 among {parties} processes, times faster than MPyC"
+    name = f"top-5 among {parties} processes, times faster than MPyC's {best}"
     return ratios(name, timed, Bound("at least", at_least), faster=True)
 
 
