@@ -22,7 +22,7 @@ __all__ = ("HOST_CHARACTERS_MAX", "PORT_MAX", "ROSTER_FORMAT", "Kind", "Member",
 
 ROSTER_FORMAT = 1
 """The version of the roster file's layout."""
-PORT_MAX = 65535
+PORT_MAX = 65535  # what 16 bits hold
 # A domain name has at most 253 characters (RFC 1035, without the root's dot).
 HOST_CHARACTERS_MAX = 253
 

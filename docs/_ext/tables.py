@@ -1,0 +1,165 @@
+"""Tables that are read from the code, so that the pages cannot say anything else.
+
+`{limits}` lists every named limit with the reason that stands beside it in the source;
+`{scenario-keys} TABLE` lists the keys of one table of a scenario.
+"""
+
+import ast
+import importlib
+import inspect
+import json
+import pkgutil
+import re
+from collections.abc import Iterator
+from itertools import dropwhile, takewhile, zip_longest
+from typing import Any, Final, NamedTuple
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+from typing_extensions import override
+
+import veilring
+from veilring.scenarios import Scenario
+
+__all__ = ("Limit", "key_rows", "limits", "setup")
+
+# What bounds memory, time or numbers; the other constants are formats and conventions.
+_SUFFIXES: Final = (
+    "BACKLOG",
+    "BATCH",
+    "_BUFFER_BYTES",
+    "_DAYS",
+    "_KEPT",
+    "_MAX",
+    "_MIN",
+    "_PROBES",
+    "_SECONDS",
+    "_SIZE",
+)
+_COMMENT: Final = re.compile("# ")
+_CONSTANT: Final = re.compile("[A-Z][A-Z_]+(: Final)? = ")
+_ATTRIBUTE: Final = re.compile(r"^ +(\w+): (.+(?:\n {6,}.+)*)", re.MULTILINE)
+
+
+class Limit(NamedTuple):
+    """A named constant, and why it is what it is."""
+
+    module: str
+    name: str
+    value: str
+    reason: str
+
+
+def limits() -> Iterator[Limit]:
+    """Yield all named limits of the package, module by module."""
+    for info in pkgutil.walk_packages(veilring.__path__, "veilring."):
+        if not info.name.endswith("__main__"):
+            yield from _limits_of(info.name)
+
+
+def _limits_of(name: str) -> Iterator[Limit]:
+    module = importlib.import_module(name)
+    source = inspect.getsource(module)
+    lines, body = source.splitlines(), ast.parse(source).body
+    for statement, following in zip_longest(body, body[1:]):
+        constant = _constant(statement)
+        value = getattr(module, constant, None)
+        if isinstance(value, int | float):
+            text = f"{value:,g}" if isinstance(value, float) else f"{value:,}"
+            reason = _reason(lines, statement, following)
+            yield Limit(name.removeprefix("veilring."), constant, text, reason)
+
+
+def _constant(statement: ast.stmt) -> str:
+    """Return the name that a statement assigns, if it is that of a public limit."""
+    match statement:
+        case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+            return name if name.endswith(_SUFFIXES) and not name.startswith("_") else ""
+    return ""
+
+
+def _reason(lines: list[str], statement: ast.stmt, following: ast.stmt | None) -> str:
+    """Return the comment beside or above a statement, or the docstring below it."""
+    _, beside, comment = lines[(statement.end_lineno or 0) - 1].partition("  # ")
+    if beside:
+        return comment
+    match following:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return " ".join(text.split())
+    above = [*takewhile(_is_constant_or_comment, reversed(lines[: statement.lineno - 1]))]
+    comments = [*takewhile(_COMMENT.match, dropwhile(_CONSTANT.match, above))]
+    return " ".join(line.removeprefix("# ") for line in reversed(comments))
+
+
+def _is_constant_or_comment(line: str) -> bool:
+    return bool(_CONSTANT.match(line) or _COMMENT.match(line))
+
+
+class _Table(SphinxDirective):
+    """A directive whose content is Markdown that `rows` makes."""
+
+    head: tuple[str, ...]
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the cells of each row."""
+        raise NotImplementedError
+
+    @override
+    def run(self) -> list[Any]:  # of docutils, which ships no types
+        rule = ("---",) * len(self.head)
+        lines = (f"| {' | '.join(row)} |" for row in (self.head, rule, *self.rows()))
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
+class LimitsTable(_Table):
+    """All limits."""
+
+    head = ("limit", "value", "why")
+
+    @override
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        for limit in limits():
+            yield f"`{limit.module}.{limit.name}`", limit.value, limit.reason
+
+
+class ScenarioKeys(_Table):
+    """The keys of one table of a scenario."""
+
+    required_arguments = 1
+    head = ("key", "default", "allowed", "meaning")
+
+    @override
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        yield from key_rows(self.arguments[0])
+
+
+def key_rows(table: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield key, default, what is allowed and what it means, for one table of a scenario."""
+    section: Any = Scenario.model_fields[table].annotation
+    meanings = {
+        key: " ".join(text.split())
+        for key, text in _ATTRIBUTE.findall(inspect.getdoc(section) or "")
+    }
+    fields: dict[str, FieldInfo] = section.model_fields
+    for key, field in fields.items():
+        yield f"`{table}.{key}`", _default(field), field.description or "", meanings[key]
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default is PydanticUndefined:
+        return "required"
+    if field.default is None or field.default == ():
+        return "none"
+    if isinstance(field.default, dict):
+        items = (f"{key} = {json.dumps(value)}" for key, value in field.default.items())
+        return f"`{{ {', '.join(items)} }}`"
+    return f"`{field.default}`"
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Declare the directives."""
+    app.add_directive("limits", LimitsTable)
+    app.add_directive("scenario-keys", ScenarioKeys)
+    return {"parallel_read_safe": True}

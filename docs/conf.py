@@ -1,0 +1,72 @@
+"""How Sphinx builds these pages: `python -m sphinx -W -n -b html docs docs/_build/html`."""
+
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from pydantic import BaseModel
+from sphinx.application import Sphinx
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+project = "veilring"
+author = "The veilring authors"
+version = release = metadata.version("veilring")
+
+extensions = [
+    "docs._ext.tables",
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+]
+exclude_patterns = ["_build"]
+nitpicky = True
+default_role = "code"  # what a docstring writes in single backticks
+
+html_theme = "furo"
+html_title = "veilring"
+pygments_style = "friendly"
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+napoleon_attr_annotations = False  # the signature has the types
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # an attribute is described once, in the docstring of its class
+
+nitpick_ignore_regex = [
+    # Types in signatures. Other projects' have no target here, as a build reaches no network to
+    # fetch their inventories from; type variables and private bases have none anywhere.
+    (r"py:(class|obj)", r"(?!veilring\.).*"),
+    (r"py:(class|obj)", r"veilring\.(\w+\.)*(_\w+|[A-Z])"),
+]
+
+
+def skip_machinery(_app: Sphinx, *about: object) -> bool | None:
+    """Leave out what named tuples and pydantic add to a class: its docstring describes it."""
+    _kind, name, member, *_ = about
+    is_machinery = name == "model_config" or type(member).__name__ == "_tuplegetter"
+    return True if is_machinery else None
+
+
+def hide_model_signature(_app: Sphinx, *about: object) -> tuple[str, None] | None:
+    """Leave out a model's signature, where pydantic writes all that it knows of each field."""
+    _kind, _name, member, *_ = about
+    return ("", None) if isinstance(member, type) and issubclass(member, BaseModel) else None
+
+
+def keep_colons(_app: Sphinx, kind: str, *about: object) -> None:
+    """Hide the first line from napoleon, which takes what stands before a colon for a type."""
+    *_, lines = about
+    if kind in {"attribute", "data", "property"} and isinstance(lines, list):
+        lines[:0] = ["..", ""]  # an empty comment
+
+
+def setup(app: Sphinx) -> None:
+    """Connect the hooks."""
+    app.connect("autodoc-skip-member", skip_machinery)
+    app.connect("autodoc-process-signature", hide_model_signature)
+    app.connect("autodoc-process-docstring", keep_colons, priority=400)  # napoleon has 500

@@ -1,0 +1,19 @@
+"""The examples of the documentation: they run, and print what stands beside them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_prints_what_the_pages_show(example: Path) -> None:
+    """The output of each example is its `.out` file, to the letter."""
+    run = subprocess.run(  # noqa: S603 (ourselves)
+        [sys.executable, str(example)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert run.stderr == ""
+    assert run.stdout == example.with_suffix(".out").read_text(encoding="utf-8")

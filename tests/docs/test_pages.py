@@ -1,0 +1,66 @@
+"""The pages of the documentation say what the code says."""
+
+import doctest
+import re
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from docs._ext.tables import key_rows, limits
+
+from veilring.scenarios import Scenario
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+SESSION = re.compile(r"^```pycon\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LISTING = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if SESSION.search(page.read_text(encoding="utf-8"))],
+    ids=lambda page: page.stem,
+)
+def test_sessions_on_a_page_are_true(page: Path) -> None:
+    """What follows `>>>` on a page gives what the page shows."""
+    text = "\n".join(SESSION.findall(page.read_text(encoding="utf-8")))
+    session = doctest.DocTestParser().get_doctest(text, {}, page.stem, str(page), 0)
+    failures: list[str] = []
+    doctest.DocTestRunner().run(session, out=failures.append)
+    assert not failures, "".join(failures)
+
+
+def test_the_readme_shows_code_that_runs() -> None:
+    """Each listing of the README stands, line by line, in a file that the tests run."""
+    files = (ROOT / "docs/examples/class_counts.py", ROOT / "tests/docs/test_class_counts.py")
+    known = set(chain(*(file.read_text(encoding="utf-8").splitlines() for file in files)))
+    listings = LISTING.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(listings) == 2
+    for line in chain(*(listing.splitlines() for listing in listings)):
+        assert line in known
+
+
+def test_every_limit_has_a_reason() -> None:
+    """Beside each named limit of the package stands why it is what it is."""
+    found = list(limits())
+    assert len(found) > 30
+    assert [f"{limit.module}.{limit.name}" for limit in found if not limit.reason] == []
+
+
+def test_every_key_of_a_scenario_is_on_its_page() -> None:
+    """The page on scenarios has the table of each section, and each key has a meaning there."""
+    page = (ROOT / "docs/how-to/scenarios.md").read_text(encoding="utf-8")
+    sections = [name for name in Scenario.model_fields if name not in {"name", "description"}]
+    for section in sections:
+        assert f"```{{scenario-keys}} {section}\n" in page
+        assert all(meaning and allowed for _, _, allowed, meaning in key_rows(section))
+
+
+def test_every_dependency_is_justified() -> None:
+    """Each package that `pyproject.toml` asks for has a line in the page on dependencies."""
+    page = (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = (project["dependencies"], *project["optional-dependencies"].values())
+    packages = {re.split("[><=;]", need)[0] for need in chain(*groups)}
+    assert {name for name in packages if f"| `{name}` |" not in page} == set()
