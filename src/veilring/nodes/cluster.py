@@ -14,7 +14,7 @@ from veilring.nodes.play import Job, Outcome
 from veilring.nodes.runtimes import RUNTIMES, Runtime
 from veilring.randomness import Streams
 
-__all__ = ("Cluster", "Run")
+__all__ = ("Cluster", "Run", "join_outcomes")
 
 R = TypeVar("R")
 
@@ -117,10 +117,11 @@ class Cluster:
         own: Sequence[object] | None = None,
         only: Mapping[str, Mapping[str, object]] | None = None,
         watch: Iterable[str] = (),
+        among: Iterable[str] | None = None,
         seconds: float | None = None,
         **public: Any,  # noqa: ANN401 (a role's own parameters)
     ) -> Run[R]:
-        """Run a protocol once among all parties.
+        """Run a protocol once among all parties, or some of them.
 
         Args:
             role: The coroutine that each party plays: ``role(party, own, **public)``. Processes
@@ -128,6 +129,7 @@ class Cluster:
             own: Each party's private input for this run, in place of its resident data.
             only: Arguments that one party alone is given, by its name.
             watch: The parties whose views are to be returned: what an adversary there would see.
+            among: The parties that take part, in any order; all unless given.
             seconds: The limit on the run; by default the runtime's.
             **public: What every party's role is given by name.
 
@@ -137,41 +139,61 @@ class Cluster:
         Raises:
             RunFailed: If it failed at any party. There is no partial result.
         """
-        if not self._started:
-            raise ClusterError("the cluster is not running: use it in `async with`")
-        jobs = self._jobs(role, own, only or {}, frozenset(watch), seconds, public)
         clock = asyncio.get_running_loop().time
         started = clock()
-        outcomes = await self._runtime.play(jobs)
-        return _join(outcomes, clock() - started)
+        outcomes = await self.play(
+            role, own=own, only=only, watch=watch, among=among, seconds=seconds, **public
+        )
+        return join_outcomes(outcomes, clock() - started)
 
-    def _jobs(  # noqa: PLR0917 (what `run` was given)
+    async def play(
         self,
-        role: Callable[..., Awaitable[R]],
-        own: Sequence[object] | None,
-        only: Mapping[str, Mapping[str, object]],
-        watch: frozenset[str],
-        seconds: float | None,
-        public: Mapping[str, object],
-    ) -> dict[str, Job]:
-        for name in (*only, *watch):
-            if name not in self.parties:
-                raise InputError("party", name, f"one of {', '.join(self.parties)}")
+        role: Callable[..., Awaitable[object]],
+        *,
+        own: Sequence[object] | None = None,
+        only: Mapping[str, Mapping[str, object]] | None = None,
+        watch: Iterable[str] = (),
+        among: Iterable[str] | None = None,
+        seconds: float | None = None,
+        **public: Any,  # noqa: ANN401 (a role's own parameters)
+    ) -> list[Outcome]:
+        """Do as `run`, and return what came of it at each party, be it a result or an error.
+
+        It is for whoever has to see what a failed run did; results of a run that failed anywhere
+        are not to be used.
+        """
+        if not self._started:
+            raise ClusterError("the cluster is not running: use it in `async with`")
+        taking_part = self._among(among)
+        only, watched = only or {}, frozenset(watch)
+        for name in (*only, *watched):
+            if name not in taking_part:
+                raise InputError("party", name, f"one of {', '.join(taking_part)}")
         session = self._streams.token("session", next(self._runs))
         # Resident data stay where the party lives; only a run's own inputs travel with the job.
         inputs = self._by_party(own)
-        limit = self._runtime.session_seconds if seconds is None else seconds
-        return {
+        jobs = {
             name: Job(
                 role,
                 session,
-                (inputs[name],) if inputs else (),
-                {**public, **only.get(name, {})},
-                name in watch,
-                limit,
+                taking_part,
+                given=(inputs[name],) if inputs else (),
+                public={**public, **only.get(name, {})},
+                watched=name in watched,
+                seconds=self._runtime.session_seconds if seconds is None else seconds,
             )
-            for name in self.parties
+            for name in taking_part
         }
+        return await self._runtime.play(jobs)
+
+    def _among(self, names: Iterable[str] | None) -> Parties:
+        if names is None:
+            return self.parties
+        chosen = frozenset(names)
+        for name in chosen:
+            if name not in self.parties:
+                raise InputError("among", name, f"some of {', '.join(self.parties)}")
+        return Parties([name for name in self.parties if name in chosen])
 
 
 def _runtime(runtime: str | Runtime) -> Runtime:
@@ -182,7 +204,12 @@ def _runtime(runtime: str | Runtime) -> Runtime:
     return RUNTIMES[runtime]()
 
 
-def _join(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:
+def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:
+    """Return the run that all outcomes make together.
+
+    Raises:
+        RunFailed: If one of them is an error.
+    """
     errors = {outcome.party: outcome.error for outcome in outcomes if outcome.error is not None}
     if errors:
         failed = RunFailed(errors)

@@ -69,6 +69,7 @@ class Node:
         self._early = EarlyFrames()
         self._lost: dict[str, PeerLost] = {}
         self._pump: asyncio.Task[None] | None = None
+        self._stopped = False
 
     @property
     def name(self) -> str:
@@ -109,6 +110,7 @@ class Node:
         await self._stop()
 
     async def _stop(self) -> None:
+        self._stopped = True
         for session in self._sessions.values():
             session.fail(EndpointClosed(f"{self.name} is shutting down"))
         if self._pump is not None:
@@ -165,6 +167,8 @@ class Node:
         make_rng = lambda: self._streams.generator("party", self.name, "session", name.hex())  # noqa: E731 (a thunk, passed on at once)
         session = Session(self.endpoint, name, parties, make_rng, taps)
         self._sessions[name] = session
+        if self._stopped:
+            session.fail(EndpointClosed(f"{self.name} has shut down"))
         for peer, lost in self._still_lost().items():
             if peer in parties:
                 session.fail(lost)

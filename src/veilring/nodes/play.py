@@ -18,6 +18,7 @@ class Job:
     Attributes:
         role: The coroutine function that plays the part.
         session: The public name of the run.
+        parties: Who takes part.
         given: What the role gets after the party: the party's private input, if there is one.
         public: What the role gets by name.
         watched: Whether the party's view is kept.
@@ -26,6 +27,7 @@ class Job:
 
     role: Callable[..., Awaitable[Any]]
     session: bytes
+    parties: Parties
     given: tuple[object, ...] = ()
     public: Mapping[str, object] = field(default_factory=dict)
     watched: bool = False
@@ -53,7 +55,7 @@ class Outcome:
     view: View | None = None
 
 
-async def play(node: Node, parties: Parties, job: Job) -> Outcome:
+async def play(node: Node, job: Job) -> Outcome:
     """Play a job at a node; whatever goes wrong is the outcome's error, never raised."""
     meter, transcript = Meter(node.name), Transcript()
     view = View(node.name) if job.watched else None
@@ -63,7 +65,7 @@ async def play(node: Node, parties: Parties, job: Job) -> Outcome:
         result = await node.run(
             job.role,
             job.session,
-            parties,
+            job.parties,
             *job.given,
             taps=taps,
             seconds=job.seconds,

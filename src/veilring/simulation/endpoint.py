@@ -6,15 +6,18 @@ that there is room takes no time.
 """
 
 import asyncio
+import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from simpy import Environment
+from simpy.events import Event
 from typing_extensions import override
 
 from veilring.errors import EndpointClosed, InputError, PeerLost
 from veilring.randomness import Streams
 from veilring.simulation.clock import running_environment
+from veilring.simulation.conditions import Conditions
 from veilring.simulation.topology import Routes, Topology
 from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Endpoint
 from veilring.transport.frames import GOODBYE, check_frame, frame_size
@@ -32,6 +35,7 @@ class SimulatedNetwork:
         topology: Which links there are; by default one between every two parties that takes no
             time.
         environment: Where messages travel; that of the running loop if none is given.
+        conditions: What happens to links for a while.
 
     Raises:
         InputError: If a name occurs twice, or the topology has no way between two parties.
@@ -45,6 +49,7 @@ class SimulatedNetwork:
         *,
         topology: Topology | None = None,
         environment: Environment | None = None,
+        conditions: Conditions | None = None,
     ) -> None:
         self.names = tuple(names)
         if len(set(self.names)) != len(self.names):
@@ -52,7 +57,8 @@ class SimulatedNetwork:
         topology = Topology() if topology is None else topology
         topology.check_connects(self.names)
         environment = running_environment() if environment is None else environment
-        self.routes = Routes(environment, topology, streams.generator)
+        self.routes = Routes(environment, topology, streams.generator, conditions)
+        self._breaks: Counter[frozenset[str]] = Counter()
         self._endpoints = {name: SimulatedEndpoint(name, self) for name in self.names}
 
     def endpoint(self, name: str) -> "SimulatedEndpoint":
@@ -74,6 +80,53 @@ class SimulatedNetwork:
             InputError: If there is no such party.
         """
         self.endpoint(name).abort()
+
+    def revive(self, name: str) -> "SimulatedEndpoint":
+        """Let a party that has crashed come back with a new endpoint, connected with all others.
+
+        Its peers reach it once the news has arrived, behind that of its loss.
+
+        Raises:
+            InputError: If there is no such party, or it has not crashed.
+        """
+        if not self.endpoint(name).inbox.closed:
+            raise InputError("name", name, "a party that has crashed")
+        revived = self._endpoints[name] = SimulatedEndpoint(name, self)
+        for peer, endpoint in self._endpoints.items():
+            if endpoint.inbox.closed:
+                revived.lose(PeerLost(peer))
+            elif peer != name:
+                arrival = self.routes.send(name, peer, len(GOODBYE))
+                arrival.callbacks.append(functools.partial(_welcome, endpoint, name))
+        return revived
+
+    def breaks(self, one: str, other: str) -> int:
+        """Return how often the connection of two parties has broken."""
+        return self._breaks[frozenset({one, other})]
+
+    def break_connection(self, noticed_by: str, other: str) -> None:
+        """Break the connection of two parties; what is under way on it is lost.
+
+        Only one of them notices now: the other's messages vanish until it is told by `lose`, as on
+        a connection that is half open.
+
+        Raises:
+            InputError: If there is no such party.
+        """
+        victim = self.endpoint(noticed_by)
+        self._breaks[frozenset({noticed_by, other})] += 1
+        victim.lose(PeerLost(other))
+
+    def mend_connection(self, one: str, other: str) -> None:
+        """Connect two parties again, if both are still there.
+
+        Raises:
+            InputError: If there is no such party.
+        """
+        ends = self.endpoint(one), self.endpoint(other)
+        if not any(end.inbox.closed for end in ends):
+            ends[0].welcome(other)
+            ends[1].welcome(one)
 
     def shut_down(self) -> None:
         """End all endpoints at once, without goodbyes: no party is left to hear them."""
@@ -147,16 +200,32 @@ class SimulatedEndpoint(Endpoint):
         return self._window[sender] >= QUEUED_FRAMES_MAX
 
     def expect(self, sender: str, frame: bytes) -> None:
-        """Let a frame travel to us."""
+        """Let a frame travel to us; it is lost if the connection breaks meanwhile."""
+        if sender in self._gone:
+            return  # we have noticed a break that the sender has not
         self._window[sender] += 1
+        breaks = self._network.breaks(sender, self.name)
         arrival = self._network.routes.send(sender, self.name, frame_size(frame))
-        arrival.callbacks.append(lambda _: self.inbox.put((sender, frame)))
+        arrival.callbacks.append(lambda _: self._arrive(sender, frame, breaks))
+
+    def _arrive(self, sender: str, frame: bytes, breaks: int) -> None:
+        if breaks == self._network.breaks(sender, self.name):
+            self.inbox.put((sender, frame))
+        else:
+            self._window[sender] -= 1
+            self._network.endpoint(sender).unblock(self.name)
 
     def lose(self, loss: PeerLost) -> None:
-        """Learn that a peer is gone."""
+        """Learn that a peer is gone, unless that is known."""
+        if loss.peer in self._gone:
+            return
         self._gone[loss.peer] = loss
         self.inbox.put(loss)
         self.unblock(loss.peer)
+
+    def welcome(self, peer: str) -> None:
+        """Learn that a peer that was gone is back."""
+        self._gone.pop(peer, None)
 
     def unblock(self, receiver: str) -> None:
         """Let sends that wait for a receiver look again."""
@@ -193,3 +262,7 @@ class SimulatedEndpoint(Endpoint):
         for receiver in tuple(self._blocked):
             self.unblock(receiver)
         self._network.announce_loss(self.name, orderly=orderly)
+
+
+def _welcome(endpoint: SimulatedEndpoint, peer: str, _arrival: Event) -> None:
+    endpoint.welcome(peer)

@@ -9,6 +9,7 @@ from simpy import Environment
 from simpy.events import Timeout
 
 from veilring.errors import InputError
+from veilring.simulation.conditions import LinkConditions
 from veilring.simulation.instants import timeout_at
 from veilring.simulation.laws import Constant, Law
 
@@ -58,12 +59,18 @@ class Link:
         model: What the link is like.
         generator: Gives the link's own stream of randomness, so that no other link's draws depend
             on it. Not called if the model is not random.
+        conditions: What happens to the link for a while, if anything.
     """
 
     def __init__(
-        self, environment: Environment, model: LinkModel, generator: Callable[[], Generator]
+        self,
+        environment: Environment,
+        model: LinkModel,
+        generator: Callable[[], Generator],
+        conditions: LinkConditions | None = None,
     ) -> None:
         self.model = model
+        self._conditions = conditions
         self._environment = environment
         self._bandwidth = model.bandwidth_bytes_per_second
         self._generator = generator
@@ -86,7 +93,18 @@ class Link:
         if size_bytes < 0:
             raise InputError("size_bytes", size_bytes, "at least 0")
         start = max(self._environment.now, self._departure_seconds)
-        self._departure_seconds = start + size_bytes / self._bandwidth
-        arrival = self._departure_seconds + self._latency() + self._jitter()
+        if self._conditions is None:
+            self._departure_seconds = start + size_bytes / self._bandwidth
+            arrival = self._departure_seconds + self._latency() + self._jitter()
+        else:
+            arrival = self._arrival_under(self._conditions, start, size_bytes)
         self._arrival_seconds = max(self._arrival_seconds, arrival)
         return timeout_at(self._environment, self._arrival_seconds, message)
+
+    def _arrival_under(self, conditions: LinkConditions, start: float, size_bytes: int) -> float:
+        start = conditions.resume(start)
+        seconds = conditions.slowdown(start) * size_bytes / self._bandwidth
+        self._departure_seconds = start + seconds
+        extra = conditions.extra_seconds(start)
+        arrival = self._departure_seconds + self._latency() + self._jitter() + extra
+        return conditions.resume(arrival)

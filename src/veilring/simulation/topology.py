@@ -11,6 +11,7 @@ from simpy import Environment
 from simpy.events import Event, Timeout
 
 from veilring.errors import InputError
+from veilring.simulation.conditions import Conditions
 from veilring.simulation.laws import Constant, Law, Uniform
 from veilring.simulation.links import Link, LinkModel
 
@@ -112,6 +113,7 @@ class Routes:
         topology: Which links there are.
         generator: Gives the stream of randomness for a name; called with
             `("link", source, target)`, as `veilring.randomness.Streams.generator` can be.
+        conditions: What happens to links for a while.
     """
 
     def __init__(
@@ -119,8 +121,10 @@ class Routes:
         environment: Environment,
         topology: Topology,
         generator: Callable[..., Generator],
+        conditions: Conditions | None = None,
     ) -> None:
         self._environment, self._topology, self._generator = environment, topology, generator
+        self._conditions = Conditions() if conditions is None else conditions
         self._links: dict[tuple[str, str], Link] = {}
         self._paths: dict[tuple[str, str], tuple[Link, ...]] = {}
 
@@ -182,7 +186,10 @@ class Routes:
         if pair not in self._links:
             model = self._topology.model(source, target)
             self._links[pair] = Link(
-                self._environment, model, lambda: self._generator("link", source, target)
+                self._environment,
+                model,
+                lambda: self._generator("link", source, target),
+                self._conditions.of(source, target),
             )
         return self._links[pair]
 

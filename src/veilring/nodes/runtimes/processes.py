@@ -183,7 +183,7 @@ class Processes(Runtime):
                 for name, worker in self._workers.items():
                     own = (resident[name],) if name in resident else ()
                     key = write_identity(local.identities[name])
-                    setup = Setup(key, local.roster, parties, own, streams.seed)
+                    setup = Setup(key, local.roster, own, streams.seed)
                     starting.create_task(worker.start(local.listeners[name], setup))
         except* ClusterError as group:
             raise group.exceptions[0] from None

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from veilring.errors import ClusterError
 from veilring.nodes.node import Node
-from veilring.nodes.party import Parties
 from veilring.nodes.play import Job, Outcome, play
 from veilring.nodes.runtimes.control import Control, unpack_job
 from veilring.randomness import Streams
@@ -27,14 +26,12 @@ class Setup:
     Attributes:
         identity: As `write_identity` gives it.
         roster: All parties.
-        parties: Their names.
         resident: The party's own data, if it has any.
         seed: Makes runs reproducible; `None` in earnest.
     """
 
     identity: bytes
     roster: Roster
-    parties: Parties
     resident: tuple[object, ...]
     seed: int | None
 
@@ -89,7 +86,7 @@ async def _play(control: Control, node: Node, setup: Setup, number: int, packed:
         failed = ClusterError(f"{node.name} does not find the role: {error}; {advice}")
         await control.send((number, Outcome(node.name, error=failed)))
         return
-    outcome = await play(node, setup.parties, replace(job, given=job.given or setup.resident))
+    outcome = await play(node, replace(job, given=job.given or setup.resident))
     try:
         await control.send((number, outcome))
     except (TypeError, AttributeError, pickle.PicklingError) as error:

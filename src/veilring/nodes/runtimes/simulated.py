@@ -1,0 +1,163 @@
+"""Parties on the simulated clock, and the faults that strike them there."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from typing_extensions import override
+
+from veilring.errors import ClusterError, PeerLost
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties, Party
+from veilring.nodes.play import Job, Outcome
+from veilring.nodes.runtimes.tasks import TasksRuntime
+from veilring.randomness import Streams
+from veilring.simulation import SimulatedLoop, SimulatedNetwork, Topology
+from veilring.simulation.conditions import Conditions
+from veilring.simulation.faults import KEEPALIVE_SECONDS, Fault, conditions_of
+from veilring.transport.endpoint import Endpoint
+
+__all__ = ("Simulated",)
+
+
+class Simulated(TasksRuntime):
+    """All parties on the simulated clock; run the caller by `veilring.simulation.run`.
+
+    Args:
+        topology: The links between the parties; by default all are alike and take no time.
+        faults: What goes wrong, and when, counted from the start of the cluster.
+    """
+
+    session_seconds: ClassVar[float | None] = None  # a run that cannot end is found as a deadlock
+
+    def __init__(self, topology: Topology | None = None, faults: Sequence[Fault] = ()) -> None:
+        super().__init__()
+        self._topology = topology
+        self._faults = tuple(faults)
+        self._conditions = Conditions()
+        self._streams = Streams(0)
+        self._network: SimulatedNetwork | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._forgetful: set[str] = set()
+        self.crashed: set[str] = set()
+        """The parties that are not there now."""
+
+    @property
+    def struck(self) -> tuple[Fault, ...]:
+        """The faults that have had an effect so far: a message or a party met them."""
+        met = self._conditions.met
+        return tuple(fault for cause, fault in enumerate(self._faults) if cause in met)
+
+    @override
+    async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, SimulatedLoop):
+            advice = "veilring.simulation.run"
+            raise ClusterError(f"runtime=simulated needs the simulated clock: {advice}")
+        loop.describe_waits(self._waits)
+        self._streams = streams
+        self._conditions = conditions_of(self._faults, parties, streams.generator("jitter"))
+        self._network = network = SimulatedNetwork(
+            parties, streams, topology=self._topology, conditions=self._conditions
+        )
+        for cause, fault in enumerate(self._faults):
+            for seconds, strike in self._strikes(fault):
+                loop.call_later(seconds, self._strike, cause, strike)
+        return [network.endpoint(name) for name in parties]
+
+    def _waits(self) -> list[str]:
+        return [line for node in self._nodes.values() for line in node.waits()]
+
+    def _strikes(self, fault: Fault) -> list[tuple[float, Callable[[], bool]]]:
+        """Return when a fault does what to a party or a connection; each says if it could."""
+        party, start, end = fault.parties[0], fault.start, fault.end
+        match fault.kind:
+            case "crash":
+                return [(start, lambda: self._crash(party))]
+            case "restart":
+                return [(start, lambda: self._crash(party)), (end, lambda: self._restart(party))]
+            case "amnesia":
+                forget = lambda: self._restart(party, forgetful=True)  # noqa: E731 (a thunk)
+                return [(start, lambda: self._crash(party)), (end, forget)]
+            case "reset" | "half-open":
+                other = fault.parties[1]
+                patience = KEEPALIVE_SECONDS if fault.kind == "half-open" else 0.0
+                noticed = min(end, start + patience)
+                return [
+                    (start, lambda: self._break(party, other)),
+                    (noticed, lambda: self._notice(other, party)),
+                    (end, lambda: self._mend(party, other)),
+                ]
+        return []
+
+    def _strike(self, cause: int, strike: Callable[[], bool]) -> None:
+        if self._network is not None and strike():
+            self._conditions.met.add(cause)
+
+    def _crash(self, party: str) -> bool:
+        if party in self.crashed or party not in self._nodes:
+            return False
+        self.crashed.add(party)
+        self._spawn(self._nodes[party].abort())
+        return True
+
+    def _restart(self, party: str, *, forgetful: bool = False) -> bool:
+        if party not in self.crashed or self._network is None:
+            return False
+        self.crashed.remove(party)
+        if forgetful:
+            self._forgetful.add(party)
+        node = self._nodes[party] = Node(self._network.revive(party), self._streams)
+        node.start()
+        return True
+
+    def _break(self, party: str, other: str) -> bool:
+        if self._network is None or {party, other} & self.crashed:
+            return False
+        self._network.break_connection(party, other)
+        return True
+
+    def _notice(self, party: str, other: str) -> bool:
+        if self._network is None or party in self.crashed:
+            return False
+        self._network.endpoint(party).lose(PeerLost(other))
+        return True
+
+    def _mend(self, party: str, other: str) -> bool:
+        if self._network is not None:
+            self._network.mend_connection(party, other)
+        return False
+
+    @override
+    async def play(self, jobs: Mapping[str, Job]) -> list[Outcome]:
+        return await super().play({name: self._struck_job(name, job) for name, job in jobs.items()})
+
+    def _struck_job(self, name: str, job: Job) -> Job:
+        if name in self._forgetful:
+            return replace(job, role=_without_data, given=(), public={})
+        skew = 1.0
+        now = asyncio.get_running_loop().time()
+        for cause, fault in enumerate(self._faults):
+            if fault.kind == "skew" and name in fault.parties and fault.start <= now < fault.end:
+                skew *= fault.strength
+                self._conditions.met.add(cause)
+        return job if job.seconds is None else replace(job, seconds=job.seconds * skew)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @override
+    async def stop(self) -> None:
+        if self._network is not None:
+            self._network.shut_down()  # n parties need not hear n goodbyes each
+            self._network = None
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await super().stop()
+
+
+async def _without_data(party: Party) -> None:
+    """Play the part of a party that came back without its data."""
+    raise ClusterError(f"{party.me} has restarted without its data")
