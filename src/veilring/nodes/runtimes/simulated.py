@@ -106,8 +106,9 @@ class Simulated(TasksRuntime):
         if party not in self.crashed or self._network is None:
             return False
         self.crashed.remove(party)
-        if forgetful:
+        if forgetful and party in self._resident:
             self._forgetful.add(party)
+            self._resident = {name: own for name, own in self._resident.items() if name != party}
         node = self._nodes[party] = Node(self._network.revive(party), self._streams)
         node.start()
         return True
@@ -134,8 +135,8 @@ class Simulated(TasksRuntime):
         return await super().play({name: self._struck_job(name, job) for name, job in jobs.items()})
 
     def _struck_job(self, name: str, job: Job) -> Job:
-        if name in self._forgetful:
-            return replace(job, role=_without_data, given=(), public={})
+        if name in self._forgetful and not job.given:
+            return replace(job, role=_without_data, public={})
         skew = 1.0
         now = asyncio.get_running_loop().time()
         for cause, fault in enumerate(self._faults):

@@ -1,0 +1,223 @@
+"""One seed: a world with faults in which protocols run, and what must never happen there."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring import simulation
+from veilring.errors import VeilringError
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
+from veilring.nodes.play import Outcome
+from veilring.nodes.retry import lost_parties
+from veilring.nodes.ring import PARTIES_MIN, draw_ring
+from veilring.nodes.runtimes import Simulated
+from veilring.protocols.ring import (
+    FixedPoint,
+    KNNAnswer,
+    SumMethod,
+    pooled_knn,
+    private_knn,
+    secure_sum,
+)
+from veilring.randomness import Streams
+from veilring.scenarios.prepare import Prepared
+from veilring.simulation import Exponential, LinkModel, Topology, Uniform
+from veilring.simulation.faults import FaultClass, draw_faults
+
+__all__ = (
+    "CALM_SECONDS",
+    "FAULT_SECONDS",
+    "SESSION_SECONDS",
+    "Explored",
+    "Subject",
+    "explore_seed",
+)
+
+# Long enough for several runs under several faults at once.
+FAULT_SECONDS: Final = 20.0
+# When the faults have stopped, everything has ended after this long.
+CALM_SECONDS: Final = 30.0
+# Of each run; with a clock that runs four times too slow it still ends within CALM_SECONDS.
+SESSION_SECONDS: Final = 6.0
+_PAUSE_MAX_SECONDS: Final = 2.0
+
+Sum = Callable[..., Awaitable[NDArray[np.float64]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is explored.
+
+    Attributes:
+        prepared: Parties with their rows, and queries.
+        secure_sum: The sum under test; another than the real one only to see whether it is caught.
+    """
+
+    prepared: Prepared
+    secure_sum: Sum = secure_sum
+
+
+@dataclass(slots=True)
+class Explored:
+    """What came of a seed.
+
+    Attributes:
+        seed: Which.
+        struck: How many faults of each class had an effect.
+        succeeded: Runs with a result.
+        failed: Runs that ended in named errors.
+        wrong: What must never happen and did, one sentence each.
+    """
+
+    seed: int
+    struck: Counter[FaultClass] = field(default_factory=Counter)
+    succeeded: int = 0
+    failed: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+def explore_seed(seed: int, subject: Subject) -> Explored:
+    """Run protocols in the world of a seed and check what comes of them.
+
+    Several runs follow each other while faults strike, and at least one after they have stopped.
+    Checked: every result of every party is right, even if others failed; every failure is a named
+    error; all ends within `CALM_SECONDS` after the faults; no task is left.
+    """
+    explored = Explored(seed)
+    try:
+        simulation.run(_live(subject, Streams(seed), explored))
+    except VeilringError as error:
+        explored.wrong.append(f"the run broke down: {type(error).__name__}: {error}")
+    return explored
+
+
+async def _live(subject: Subject, streams: Streams, explored: Explored) -> None:
+    rng = streams.generator("world")
+    parties = subject.prepared.parties
+    faults = draw_faults(parties, FAULT_SECONDS, streams.generator("faults"))
+    runtime = Simulated(_topology(rng), faults)
+    cluster = Cluster(
+        parties, runtime=runtime, own=subject.prepared.rows, seed=int(rng.integers(2**32))
+    )
+    clock = asyncio.get_running_loop().time
+    async with cluster:
+        alive = tuple(parties)
+        while clock() < FAULT_SECONDS or not explored.succeeded + explored.failed:
+            alive = await _run_once(cluster, subject, alive, rng, explored)
+            await asyncio.sleep(float(rng.uniform(0.0, _PAUSE_MAX_SECONDS)))
+        present = tuple(name for name in parties if name not in runtime.crashed)
+        await _run_once(cluster, subject, present, rng, explored)
+        if clock() > FAULT_SECONDS + CALM_SECONDS:
+            explored.wrong.append(f"not finished before {clock():.1f} s")
+    explored.struck.update(fault.kind for fault in runtime.struck)
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    if left:
+        explored.wrong.append(f"{len(left)} tasks are left")
+
+
+def _topology(rng: Generator) -> Topology:
+    latency = Uniform(0.0, float(rng.uniform(0.001, 0.1)))
+    jitter = Exponential(float(rng.uniform(0.0001, 0.02)))
+    return Topology(LinkModel(latency, jitter, float(rng.uniform(1e5, 1e8))))
+
+
+async def _run_once(
+    cluster: Cluster, subject: Subject, alive: tuple[str, ...], rng: Generator, explored: Explored
+) -> tuple[str, ...]:
+    """Run one protocol among those that are thought to be alive; return who is after it."""
+    play = _play_knn if rng.random() < 0.5 else _play_sum  # noqa: PLR2004 (either as often)
+    outcomes = await play(cluster, subject, alive, rng, explored)
+    errors = [outcome for outcome in outcomes if outcome.error is not None]
+    for outcome in errors:
+        if not isinstance(outcome.error, VeilringError):
+            explored.wrong.append(f"{outcome.party} failed with {outcome.error!r}")
+    explored.failed += bool(errors)
+    explored.succeeded += not errors
+    lost = lost_parties(outcomes)
+    left = tuple(name for name in alive if name not in lost)
+    # A party that was lost may be back: the next run but one takes all of them again.
+    return left if lost and len(left) >= PARTIES_MIN else tuple(cluster.parties)
+
+
+async def _play_sum(
+    cluster: Cluster, subject: Subject, alive: tuple[str, ...], rng: Generator, explored: Explored
+) -> list[Outcome]:
+    """Sum distinct powers of two: a wrong total shows exactly who was counted, and how often."""
+    method = _method(rng, len(alive))
+    own = [np.array([[float(2**place)]]) for place, _ in enumerate(cluster.parties)]
+    outcomes = await cluster.play(
+        _sum_on_a_drawn_ring,
+        own=own,
+        among=alive,
+        seconds=SESSION_SECONDS,
+        method=method,
+        add=subject.secure_sum,
+    )
+    expected = sum(2**place for place, name in enumerate(cluster.parties) if name in alive)
+    for outcome in outcomes:
+        if outcome.error is None and outcome.result != expected:
+            wrong = f"{outcome.party} has the sum {outcome.result}, not {expected} ({method.name})"
+            explored.wrong.append(wrong)
+    return outcomes
+
+
+def _method(rng: Generator, parties: int) -> SumMethod:
+    most = (parties - 1) // 2
+    match int(rng.integers(3)):
+        case 0 if most > 1:
+            return SumMethod("cycles", int(rng.integers(2, most + 1)))
+        case 1:
+            return SumMethod("shares")
+    return SumMethod()
+
+
+async def _sum_on_a_drawn_ring(
+    party: Party, own: NDArray[np.float64], *, method: SumMethod, add: Sum
+) -> float:
+    ring = await draw_ring(party)
+    fixed = FixedPoint(0, len(ring))
+    return float((await add(party, own, ring=ring, fixed=fixed, method=method))[0, 0])
+
+
+async def _play_knn(
+    cluster: Cluster, subject: Subject, alive: tuple[str, ...], rng: Generator, explored: Explored
+) -> list[Outcome]:
+    prepared = subject.prepared
+    queries = prepared.held_out.features
+    asker = alive[int(rng.integers(len(alive)))]
+    outcomes = await cluster.play(
+        private_knn,
+        only={asker: {"queries": queries}},
+        among=alive,
+        seconds=SESSION_SECONDS,
+        asker=asker,
+        parameters=prepared.parameters,
+    )
+    expected = _pooled(prepared, alive)
+    for outcome in outcomes:
+        answer: KNNAnswer = outcome.result
+        if outcome.error is None and not np.array_equal(answer.labels, expected):
+            explored.wrong.append(f"{outcome.party} has other labels than the pooled classifier")
+    return outcomes
+
+
+def _pooled(prepared: Prepared, alive: tuple[str, ...]) -> NDArray[np.int64]:
+    rows = [
+        rows for name, rows in zip(prepared.parties, prepared.rows, strict=True) if name in alive
+    ]
+    parameters = prepared.parameters
+    return pooled_knn(
+        prepared.held_out.features,
+        np.concatenate([each.features for each in rows]),
+        np.concatenate([each.labels for each in rows]),
+        parameters.classes,
+        parameters.k,
+        parameters.weights,
+    )
