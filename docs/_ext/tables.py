@@ -27,6 +27,7 @@ __all__ = ("Limit", "key_rows", "limits", "setup")
 
 # What bounds memory, time or numbers; the other constants are formats and conventions.
 _SUFFIXES: Final = (
+    "ATTEMPTS",
     "BACKLOG",
     "BATCH",
     "_BUFFER_BYTES",

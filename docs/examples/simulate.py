@@ -1,27 +1,28 @@
 """The simulated clock: links of one's own, a run over them, a crash, and a deadlock."""
 
-import asyncio
+import math
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring import simulation
-from veilring.errors import Deadlock, VeilringError
+from veilring.errors import Deadlock
 from veilring.nodes.cluster import Cluster, Run
-from veilring.nodes.node import Node
-from veilring.nodes.party import Parties, Party
+from veilring.nodes.party import Party
+from veilring.nodes.retry import Retried, run_with_retries
 from veilring.nodes.ring import Ring
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
-from veilring.randomness import Streams
-from veilring.simulation import LinkModel, LogNormal, SimulatedNetwork, Topology
+from veilring.simulation import LinkModel, LogNormal, Topology
+from veilring.simulation.faults import Fault
 from veilring.transport import Message
 
 __all__ = ("Token", "add_up", "crash", "mistaken", "run_once", "wait_for_ever")
 
 Numbers = NDArray[np.float64]
 NAMES = ("oslo", "lima", "pune", "rome")
+OWN = [np.array([[number]]) for number in (1.0, 2.0, 3.0, 4.0)]
 
 
 class Token(Message, kind="example.token"):
@@ -37,33 +38,23 @@ def links() -> Topology:
 
 
 async def add_up(party: Party, own: Numbers) -> Numbers:
-    """Add up the numbers of all four parties round the ring."""
-    fixed, method = FixedPoint(scale_bits=24, parties=4), SumMethod("ring")
-    return await secure_sum(party, own, ring=Ring(NAMES), fixed=fixed, method=method)
+    """Add up the numbers of all that take part, round a ring in the order of the roster."""
+    ring, method = Ring(party.parties), SumMethod("ring")
+    fixed = FixedPoint(scale_bits=24, parties=len(ring))
+    return await secure_sum(party, own, ring=ring, fixed=fixed, method=method)
 
 
 async def run_once(seed: int) -> Run[Numbers]:
     """Run it over those links."""
-    own = [np.array([[number]]) for number in (1.0, 2.0, 3.0, 4.0)]
-    async with Cluster(NAMES, runtime=Simulated(links()), own=own, seed=seed) as cluster:
+    async with Cluster(NAMES, runtime=Simulated(links()), own=OWN, seed=seed) as cluster:
         return await cluster.run(add_up)
 
 
-async def crash(gone: str, seconds: float) -> None:
-    """Run it, but one party's process dies on the way."""
-    loop, streams = asyncio.get_running_loop(), Streams(7)
-    network = SimulatedNetwork(NAMES, streams, topology=links())
-    loop.call_later(seconds, network.crash, gone)
-
-    async def play(name: str) -> None:
-        async with Node(network.endpoint(name), streams) as node:
-            try:
-                await node.run(add_up, bytes(16), Parties(NAMES), np.ones((1, 1)))
-            except VeilringError as error:
-                print(f"{name}, at {loop.time():.3f} s: {error}")
-
-    tasks = {name: loop.create_task(play(name)) for name in NAMES}
-    await asyncio.wait([task for name, task in tasks.items() if name != gone])
+async def crash() -> Retried[Numbers]:
+    """Run it, lose a party on the way, and run again without it."""
+    faults = [Fault("crash", start=0.2, end=math.inf, parties=("pune",))]
+    async with Cluster(NAMES, runtime=Simulated(links(), faults), own=OWN, seed=7) as cluster:
+        return await run_with_retries(cluster, add_up)
 
 
 async def mistaken(party: Party) -> None:
@@ -83,7 +74,9 @@ def main() -> None:
     for seed in (7, 7, 8):
         run = simulation.run(run_once(seed))
         print(f"seed {seed}: {run.result} after {run.seconds:.6f} s, {run.transcript[:16]}")
-    simulation.run(crash("pune", 0.2))
+    retried = simulation.run(crash())
+    wasted = sum(cost.messages for cost in retried.wasted)
+    print(f"without {retried.without}: {retried.run.result}; {wasted} messages wasted")
     try:
         simulation.run(wait_for_ever())
     except Deadlock as error:
