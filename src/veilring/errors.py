@@ -8,13 +8,15 @@ whose fault                 errors
 ==========================  ==================================================
 the caller's                `InputError`, `ScenarioError`, `ClusterError`
 a peer's                    `ProtocolViolation`, `FrameError`, `HandshakeError`
+one of several peers'       `Tampered`
 the network's, or a crash   `PeerLost`, `SessionTimeout`, `EndpointClosed`
-somebody else's abort       `SessionAborted`, `RunFailed`
+somebody else's abort       `SessionAborted`, `RunFailed`, `SweepFailed`
 the protocol's own          `Deadlock`
 ==========================  ==================================================
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 __all__ = (
     "ClusterError",
@@ -30,9 +32,13 @@ __all__ = (
     "SessionAborted",
     "SessionTimeout",
     "SimulationError",
+    "Tampered",
     "TransportError",
     "VeilringError",
 )
+
+# A ring of a thousand would fill a screen with names.
+_SUSPECTS_SHOWN: Final = 8
 
 
 class VeilringError(Exception):
@@ -154,6 +160,24 @@ class ProtocolViolation(VeilringError):
         return f"{self.culprit} broke the protocol: {self.reason}"
 
 
+class Tampered(VeilringError):
+    """Raised when one of several peers broke the protocol, and the party cannot know which.
+
+    Attributes:
+        suspects: Those among whom the culprit is, at least two; the others had no part in it.
+        reason: What one of them did.
+    """
+
+    def __init__(self, suspects: tuple[str, ...], reason: str) -> None:
+        self.suspects, self.reason = suspects, reason
+        super().__init__(suspects, reason)
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.suspects[:_SUSPECTS_SHOWN])
+        more = ", …" if len(self.suspects) > _SUSPECTS_SHOWN else ""
+        return f"one of {len(self.suspects)} ({shown}{more}) broke the protocol: {self.reason}"
+
+
 class SessionAborted(VeilringError):
     """Raised when another party ended the session.
 
@@ -225,3 +249,26 @@ class RunFailed(VeilringError):
         others = len(self.errors) - 1
         also = f" ({others} more parties failed with it)" if others else ""
         return f"{party}: {self.root}{also}"
+
+
+class SweepFailed(VeilringError):
+    """Raised when cells of a sweep failed. All others are kept, and are not run again.
+
+    Attributes:
+        failures: Why each cell failed that did, by its name.
+        kept: How many cells are finished.
+        total: Of how many.
+        journal: The file that they are kept in.
+    """
+
+    def __init__(self, failures: Mapping[str, str], kept: int, total: int, journal: str) -> None:
+        self.failures, self.kept, self.total = dict(failures), kept, total
+        self.journal = journal
+        super().__init__(self.failures, kept, total, journal)
+
+    def __str__(self) -> str:
+        name, reason = next(iter(self.failures.items()))
+        others = len(self.failures) - 1
+        also = f" ({others} more failed)" if others else ""
+        kept = f"{self.kept} of {self.total} cells are kept in {self.journal}"
+        return f"{name}: {reason}{also}. {kept}; the same command runs the others"

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from veilring.errors import EndpointClosed, PeerLost
 from veilring.transport.conformance import CHECKS, Maker, check_transport, run_check
-from veilring.transport.endpoint import Endpoint
+from veilring.transport.endpoint import Endpoint, Sink
 from veilring.transport.memory import MemoryEndpoint, MemoryNetwork
 
 
@@ -37,6 +37,10 @@ class Faulty(Endpoint):
         return await self.inner.receive()
 
     @override
+    def attach(self, sink: Sink) -> None:
+        self.inner.attach(sink)
+
+    @override
     async def close(self) -> None:
         await self.inner.close()
 
@@ -56,6 +60,33 @@ class Altering(Faulty):
     async def receive(self) -> tuple[str, bytes]:
         sender, frame = await super().receive()
         return sender, frame[:-1] + b"?" if len(frame) > 1000 else frame
+
+
+class Reversing(Faulty):
+    """Hand over two frames at a time, the later first."""
+
+    @override
+    def attach(self, sink: Sink) -> None:
+        held: list[tuple[str, bytes | PeerLost]] = []
+
+        def hold(peer: str, item: bytes | PeerLost) -> None:
+            held.append((peer, item))
+            if len(held) > 1:
+                while held:
+                    sink(*held.pop())
+
+        self.inner.attach(hold)
+
+
+class Hushing(Faulty):
+    """Hand over no loss."""
+
+    @override
+    def attach(self, sink: Sink) -> None:
+        def hush(peer: str, item: bytes | PeerLost) -> None:
+            sink(peer, b"all is well" if isinstance(item, PeerLost) else item)
+
+        self.inner.attach(hush)
 
 
 class Misnaming(Faulty):
@@ -181,6 +212,8 @@ FINDS = [
     (Deaf, "a_closed_endpoint_neither_sends_nor_receives"),
     (Optimistic, "a_lost_peer_is_not_connected"),
     (Unbounded, "a_stalled_receiver_stops_its_sender"),
+    (Reversing, "a_sink_is_given_each_frame_in_order"),
+    (Hushing, "a_sink_is_told_of_a_loss_once_and_last"),
 ]
 
 

@@ -38,13 +38,15 @@ def serve(
 
     from veilring.deployment import MemberConfig, load_config
     from veilring.errors import ScenarioError
+    from veilring.nodes.runtimes.loops import party_loop
 
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
     logging.getLogger("veilring").setLevel(logging.INFO)
     loaded = load_config(config)
     if not isinstance(loaded, MemberConfig):
         raise ScenarioError("role", loaded.role, "ring-member, for `veilring serve`")
-    asyncio.run(_serve_until_told(loaded))
+    with asyncio.Runner(loop_factory=party_loop()) as runner:
+        runner.run(_serve_until_told(loaded))
 
 
 async def _serve_until_told(config: "MemberConfig") -> None:

@@ -1,6 +1,5 @@
 """What a run cost: messages, bytes and rounds, by party, by round and by kind of message."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -56,15 +55,15 @@ class Meter:
     """A tap that counts what one party sends; picklable, so that processes can hand it in."""
 
     party: str
-    sent: Counter[tuple[int, str]] = field(default_factory=Counter)
-    sent_bytes: Counter[tuple[int, str]] = field(default_factory=Counter)
+    sent: dict[tuple[int, str], list[int]] = field(default_factory=dict)
+    """Messages and bytes, by round and kind."""
 
     def __call__(self, event: Event) -> None:
         """Count an event if its message was sent by this party."""
         if event.sent:
-            key = event.round, event.message.kind
-            self.sent[key] += 1
-            self.sent_bytes[key] += frame_size(event.frame)
+            traffic = self.sent.setdefault((event.round, event.message.kind), [0, 0])
+            traffic[0] += 1
+            traffic[1] += frame_size(event.frame)
 
 
 def total_cost(meters: Iterable[Meter]) -> Cost:
@@ -74,8 +73,8 @@ def total_cost(meters: Iterable[Meter]) -> Cost:
     by_kind: dict[str, Traffic] = {}
     for meter in meters:
         by_party.setdefault(meter.party, Traffic())
-        for (number, kind), messages in sorted(meter.sent.items()):
-            traffic = Traffic(messages, meter.sent_bytes[number, kind])
+        for (number, kind), sent in sorted(meter.sent.items()):
+            traffic = Traffic(*sent)
             by_round[number] = by_round.get(number, Traffic()).plus(traffic)
             if number != SETUP_ROUND:
                 by_party[meter.party] = by_party[meter.party].plus(traffic)

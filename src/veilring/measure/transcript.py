@@ -3,16 +3,19 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from veilring.errors import ClusterError
 from veilring.measure.events import Event
-from veilring.transport.frames import on_stream
+from veilring.transport.frames import prefix
 from veilring.transport.messages import Message
 
 __all__ = ("Seen", "Transcript", "View", "join_transcripts", "transcript_hash")
 
 Channel = tuple[str, str]
+
+# Hashing a hundred bytes costs mostly the call: small frames wait for each other.
+_HASHED_AT_ONCE_BYTES: Final = 4096
 
 
 @dataclass(slots=True)
@@ -23,19 +26,45 @@ class Transcript:
     channel compute it on their own.
     """
 
-    _hashes: dict[Channel, "hashlib._Hash"] = field(default_factory=dict)
+    party: str
+    _sent: dict[str, "_Running"] = field(default_factory=dict)
+    _received: dict[str, "_Running"] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
         """Add a message to the hash of its channel."""
-        channel = (event.party, event.peer) if event.sent else (event.peer, event.party)
-        running = self._hashes.get(channel)
+        channels = self._sent if event.sent else self._received
+        running = channels.get(event.peer)
         if running is None:
-            running = self._hashes[channel] = hashlib.sha256()
-        running.update(on_stream(event.frame))
+            running = channels[event.peer] = _Running()
+        running.add(event.frame)
 
     def digests(self) -> dict[Channel, str]:
         """Return the hash of each channel, by (sender, receiver)."""
-        return {channel: running.hexdigest() for channel, running in self._hashes.items()}
+        sent = {(self.party, peer): running.digest() for peer, running in self._sent.items()}
+        received = {(peer, self.party): r.digest() for peer, r in self._received.items()}
+        return sent | received
+
+
+class _Running:
+    """The hash of one channel so far."""
+
+    __slots__ = ("_hash", "_waiting")
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._waiting = bytearray()
+
+    def add(self, frame: bytes) -> None:
+        self._waiting += prefix(frame)
+        self._waiting += frame
+        if len(self._waiting) >= _HASHED_AT_ONCE_BYTES:
+            self._hash.update(self._waiting)
+            self._waiting.clear()
+
+    def digest(self) -> str:
+        whole = self._hash.copy()
+        whole.update(self._waiting)
+        return whole.hexdigest()
 
 
 def join_transcripts(parts: Iterable[Mapping[Channel, str]]) -> dict[Channel, str]:

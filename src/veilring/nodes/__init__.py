@@ -1,5 +1,6 @@
 """Actors: nodes, sessions, rings, and clusters of tasks or processes."""
 
+from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster, Run
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast
@@ -7,6 +8,7 @@ from veilring.nodes.ring import Ring, deal_ring, draw_ring
 from veilring.nodes.service import Offer, Service, convening
 
 __all__ = (
+    "Adversary",
     "Cluster",
     "Node",
     "Offer",

@@ -2,50 +2,22 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from veilring.errors import ClusterError, InputError, RunFailed
-from veilring.measure import Cost, View, join_transcripts, total_cost, transcript_hash
+from veilring.errors import ClusterError, InputError
+from veilring.measure import Journal, Trace
+from veilring.nodes.adversary import Adversary
 from veilring.nodes.party import Parties
 from veilring.nodes.play import Job, Outcome
+from veilring.nodes.run import Run, join_outcomes, mark_failure
 from veilring.nodes.runtimes import RUNTIMES, Runtime
 from veilring.randomness import Streams
 
-__all__ = ("Cluster", "Run", "join_outcomes")
+__all__ = ("Cluster", "Run")
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Run(Generic[R]):
-    """What came of one run of a protocol.
-
-    Attributes:
-        results: What each party's role returned.
-        cost: Messages, bytes and rounds.
-        channels: SHA-256 of what passed each channel, by (sender, receiver).
-        views: All that each watched party saw.
-        seconds: From the first party's start to the last one's end, on the cluster's clock.
-    """
-
-    results: dict[str, R]
-    cost: Cost
-    channels: dict[tuple[str, str], str]
-    views: dict[str, View]
-    seconds: float
-
-    @property
-    def transcript(self) -> str:
-        """One hash over all channels: equal transcripts mean equal runs."""
-        return transcript_hash(self.channels)
-
-    @property
-    def result(self) -> R:
-        """The first party's result: where all parties learn the same, the result."""
-        return next(iter(self.results.values()))
 
 
 class Cluster:
@@ -119,6 +91,8 @@ class Cluster:
         watch: Iterable[str] = (),
         among: Iterable[str] | None = None,
         seconds: float | None = None,
+        trace: bool | Journal = False,
+        adversaries: Mapping[str, Adversary] | None = None,
         **public: Any,  # noqa: ANN401 (a role's own parameters)
     ) -> Run[R]:
         """Run a protocol once among all parties, or some of them.
@@ -131,6 +105,9 @@ class Cluster:
             watch: The parties whose views are to be returned: what an adversary there would see.
             among: The parties that take part, in any order; all unless given.
             seconds: The limit on the run; by default the runtime's.
+            trace: Whether to record which messages pass when. A journal is given them also if the
+                run fails.
+            adversaries: Who controls a party, by its name; each run is given a fresh copy.
             **public: What every party's role is given by name.
 
         Returns:
@@ -142,7 +119,15 @@ class Cluster:
         clock = asyncio.get_running_loop().time
         started = clock()
         outcomes = await self.play(
-            role, own=own, only=only, watch=watch, among=among, seconds=seconds, **public
+            role,
+            own=own,
+            only=only,
+            watch=watch,
+            among=among,
+            seconds=seconds,
+            trace=trace,
+            adversaries=adversaries,
+            **public,
         )
         return join_outcomes(outcomes, clock() - started)
 
@@ -155,6 +140,8 @@ class Cluster:
         watch: Iterable[str] = (),
         among: Iterable[str] | None = None,
         seconds: float | None = None,
+        trace: bool | Journal = False,
+        adversaries: Mapping[str, Adversary] | None = None,
         **public: Any,  # noqa: ANN401 (a role's own parameters)
     ) -> list[Outcome]:
         """Do as `run`, and return what came of it at each party, be it a result or an error.
@@ -165,11 +152,14 @@ class Cluster:
         if not self._started:
             raise ClusterError("the cluster is not running: use it in `async with`")
         taking_part = self._among(among)
-        only, watched = only or {}, frozenset(watch)
-        for name in (*only, *watched):
+        only, watched, adversaries = only or {}, frozenset(watch), adversaries or {}
+        for name in (*only, *watched, *adversaries):
             if name not in taking_part:
                 raise InputError("party", name, f"one of {', '.join(taking_part)}")
         session = self._streams.token("session", next(self._runs))
+        journal = trace if isinstance(trace, Journal) else Journal()
+        since = journal.start(asyncio.get_running_loop().time())
+        traces = {name: Trace(name, session.hex(), since) for name in taking_part if trace}
         # Resident data stay where the party lives; only a run's own inputs travel with the job.
         inputs = self._by_party(own)
         jobs = {
@@ -181,10 +171,21 @@ class Cluster:
                 public={**public, **only.get(name, {})},
                 watched=name in watched,
                 seconds=self._runtime.session_seconds if seconds is None else seconds,
+                trace=traces.get(name),
+                adversary=adversaries.get(name),
             )
             for name in taking_part
         }
-        return await self._runtime.play(jobs)
+        try:
+            outcomes = await self._runtime.play(jobs)
+            # A process fills a copy of its trace; elsewhere these are the ones of above.
+            traces |= {done.party: done.trace for done in outcomes if done.trace is not None}
+            failed = (done for done in outcomes if done.error is not None)
+            journal.marks += [mark_failure(done, since) for done in failed]
+        finally:
+            if journal is trace:
+                journal.add(traces.values())
+        return outcomes
 
     def _among(self, names: Iterable[str] | None) -> Parties:
         if names is None:
@@ -202,22 +203,3 @@ def _runtime(runtime: str | Runtime) -> Runtime:
     if runtime not in RUNTIMES:
         raise InputError("runtime", runtime, ", ".join(RUNTIMES))
     return RUNTIMES[runtime]()
-
-
-def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:
-    """Return the run that all outcomes make together.
-
-    Raises:
-        RunFailed: If one of them is an error.
-    """
-    errors = {outcome.party: outcome.error for outcome in outcomes if outcome.error is not None}
-    if errors:
-        failed = RunFailed(errors)
-        raise failed from failed.root
-    return Run(
-        results={outcome.party: outcome.result for outcome in outcomes},
-        cost=total_cost(outcome.meter for outcome in outcomes if outcome.meter is not None),
-        channels=join_transcripts(outcome.channels for outcome in outcomes),
-        views={outcome.party: outcome.view for outcome in outcomes if outcome.view is not None},
-        seconds=seconds,
-    )

@@ -68,7 +68,6 @@ class Node:
         self._ended: OrderedDict[bytes, None] = OrderedDict()
         self._early = EarlyFrames()
         self._lost: dict[str, PeerLost] = {}
-        self._pump: asyncio.Task[None] | None = None
         self._stopped = False
 
     @property
@@ -78,7 +77,7 @@ class Node:
 
     def start(self) -> None:
         """Begin to sort what arrives."""
-        self._pump = asyncio.create_task(self._receive_all(), name=f"node {self.name}")
+        self.endpoint.attach(self._take)
 
     def answer(self, opener: Opener) -> None:
         """Say what to do when a peer opens a session here.
@@ -90,7 +89,7 @@ class Node:
     async def close(self) -> None:
         """Say goodbye to all peers; sessions that are open here fail. Idempotent."""
         await self.endpoint.close()
-        await self._stop()
+        self._stop()
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -104,18 +103,15 @@ class Node:
     ) -> None:
         await self.close()
 
-    async def abort(self) -> None:
+    def abort(self) -> None:
         """Vanish at once, as if the process had been killed."""
         self.endpoint.abort()
-        await self._stop()
+        self._stop()
 
-    async def _stop(self) -> None:
+    def _stop(self) -> None:
         self._stopped = True
         for session in self._sessions.values():
             session.fail(EndpointClosed(f"{self.name} is shutting down"))
-        if self._pump is not None:
-            self._pump.cancel()
-            await asyncio.gather(self._pump, return_exceptions=True)
 
     async def run(
         self,
@@ -213,16 +209,11 @@ class Node:
         except TransportError:
             _log.debug("%s: %s is gone and needs no news", self.name, peer)
 
-    async def _receive_all(self) -> None:
-        while True:
-            try:
-                sender, frame = await self.endpoint.receive()
-            except PeerLost as lost:
-                self._lose(lost)
-            except EndpointClosed:
-                return
-            else:
-                self._dispatch(sender, frame)
+    def _take(self, peer: str, item: bytes | PeerLost) -> None:
+        if isinstance(item, PeerLost):
+            self._lose(item)
+        else:
+            self._dispatch(peer, item)
 
     def _lose(self, lost: PeerLost) -> None:
         self._lost[lost.peer] = lost

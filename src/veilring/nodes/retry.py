@@ -7,9 +7,10 @@ from typing import Any, Final, Generic, TypeVar
 
 from veilring.errors import PeerLost, RunFailed, SessionAborted
 from veilring.measure import Cost, total_cost
-from veilring.nodes.cluster import Cluster, Run, join_outcomes
+from veilring.nodes.cluster import Cluster
 from veilring.nodes.play import Outcome
 from veilring.nodes.ring import PARTIES_MIN
+from veilring.nodes.run import Run, join_outcomes
 
 __all__ = ("ATTEMPTS", "Retried", "lost_parties", "run_with_retries")
 

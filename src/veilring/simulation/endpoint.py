@@ -19,9 +19,9 @@ from veilring.randomness import Streams
 from veilring.simulation.clock import running_environment
 from veilring.simulation.conditions import Conditions
 from veilring.simulation.topology import Routes, Topology
-from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Endpoint
+from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Endpoint, Sink
 from veilring.transport.frames import GOODBYE, check_frame, frame_size
-from veilring.transport.inbox import Inbox
+from veilring.transport.inbox import Inbox, Item
 
 __all__ = ("SimulatedEndpoint", "SimulatedNetwork")
 
@@ -102,6 +102,8 @@ class SimulatedNetwork:
 
     def breaks(self, one: str, other: str) -> int:
         """Return how often the connection of two parties has broken."""
+        if not self._breaks:
+            return 0
         return self._breaks[frozenset({one, other})]
 
     def break_connection(self, noticed_by: str, other: str) -> None:
@@ -212,8 +214,7 @@ class SimulatedEndpoint(Endpoint):
         if breaks == self._network.breaks(sender, self.name):
             self.inbox.put((sender, frame))
         else:
-            self._window[sender] -= 1
-            self._network.endpoint(sender).unblock(self.name)
+            self._make_room(sender)
 
     def lose(self, loss: PeerLost) -> None:
         """Learn that a peer is gone, unless that is known."""
@@ -235,9 +236,23 @@ class SimulatedEndpoint(Endpoint):
     @override
     async def receive(self) -> tuple[str, bytes]:
         sender, frame = await self.inbox.get()
+        self._make_room(sender)
+        return sender, frame
+
+    @override
+    def attach(self, sink: Sink) -> None:
+        def hand_over(item: Item) -> None:
+            if isinstance(item, PeerLost):
+                sink(item.peer, item)
+            else:
+                self._make_room(item[0])
+                sink(*item)
+
+        self.inbox.attach(hand_over)
+
+    def _make_room(self, sender: str) -> None:
         self._window[sender] -= 1
         self._network.endpoint(sender).unblock(self.name)
-        return sender, frame
 
     def waits(self) -> Iterator[str]:
         """Say what this party waits for, if anything."""

@@ -1,8 +1,14 @@
 """What a transport gives a node: whole messages to and from peers whose identity is proven."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
-__all__ = ("QUEUED_FRAMES_MAX", "Endpoint")
+from veilring.errors import PeerLost
+
+__all__ = ("QUEUED_FRAMES_MAX", "Endpoint", "Sink")
+
+Sink = Callable[[str, bytes | PeerLost], None]
+"""Takes a frame and its sender, or a peer and its loss, at once and without an error."""
 
 # Frames that wait for a node that does not read. Then its peers' sends wait: with frames of 1 MiB
 # at most, a stalled node holds 256 MiB at the worst; in practice frames are a few hundred bytes.
@@ -67,6 +73,14 @@ class Endpoint(ABC):
         Raises:
             PeerLost: Once for each peer that is gone.
             EndpointClosed: If this endpoint was or is closed.
+        """
+
+    @abstractmethod
+    def attach(self, sink: Sink) -> None:
+        """Hand over what arrives by a call, in place of `receive`, from now on and for good.
+
+        What has arrived already is handed over first. A sink is called from the event loop, in the
+        order of arrival, and costs no task of its own.
         """
 
     @abstractmethod

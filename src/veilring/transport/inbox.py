@@ -7,7 +7,10 @@ from collections.abc import Callable
 from veilring.errors import EndpointClosed, PeerLost
 from veilring.transport.endpoint import QUEUED_FRAMES_MAX
 
-__all__ = ("Inbox",)
+__all__ = ("Inbox", "Item")
+
+Item = tuple[str, bytes] | PeerLost
+"""A sender and its frame, or the loss of a peer."""
 
 
 class Inbox:
@@ -23,8 +26,9 @@ class Inbox:
 
     def __init__(self, owner: str, on_room: Callable[[], None]) -> None:
         self._owner, self._on_room = owner, on_room
-        self._arrived: deque[tuple[str, bytes] | PeerLost] = deque()
+        self._arrived: deque[Item] = deque()
         self._waiting: asyncio.Future[None] | None = None
+        self._sink: Callable[[Item], None] | None = None
         self.closed = False
 
     @property
@@ -32,12 +36,29 @@ class Inbox:
         """Whether senders have to wait."""
         return len(self._arrived) >= QUEUED_FRAMES_MAX and not self.closed
 
-    def put(self, item: tuple[str, bytes] | PeerLost) -> None:
+    def put(self, item: Item) -> None:
         """Put a frame and its sender, or a loss, behind what has arrived so far."""
         if self.closed:
             return
+        if self._sink is not None:
+            self._sink(item)
+            return
         self._arrived.append(item)
         self._wake()
+
+    def attach(self, sink: Callable[[Item], None]) -> None:
+        """Hand over what is here and all that comes; nothing waits here any more."""
+        while self._arrived:
+            sink(self._arrived.popleft())
+        self._sink = sink
+        self._on_room()
+
+    def take_all(self) -> list[Item]:
+        """Take what is here, without waiting."""
+        taken = list(self._arrived)
+        self._arrived.clear()
+        self._on_room()
+        return taken
 
     @property
     def is_awaited(self) -> bool:

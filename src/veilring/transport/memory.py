@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing_extensions import override
 
 from veilring.errors import EndpointClosed, InputError, PeerLost
-from veilring.transport.endpoint import Endpoint
+from veilring.transport.endpoint import Endpoint, Sink
 from veilring.transport.frames import check_frame
 from veilring.transport.inbox import Inbox
 
@@ -52,6 +52,8 @@ class MemoryEndpoint(Endpoint):
         self._room.set()
         self._inbox = Inbox(name, on_room=self._room.set)
         self._gone: dict[str, bool] = {}
+        self._sink: Sink | None = None
+        self._handing_over = False
 
     @property
     @override
@@ -98,6 +100,23 @@ class MemoryEndpoint(Endpoint):
         self._inbox.put(item)
         if self.is_full:
             self._room.clear()
+        if self._sink is not None and not self._handing_over:
+            # Not at once: a sender must not run ahead of a receiver that has had no turn.
+            self._handing_over = True
+            asyncio.get_running_loop().call_soon(self._hand_over, self._sink)
+
+    def _hand_over(self, sink: Sink) -> None:
+        self._handing_over = False
+        for item in self._inbox.take_all():
+            if isinstance(item, PeerLost):
+                sink(item.peer, item)
+            else:
+                sink(*item)
+
+    @override
+    def attach(self, sink: Sink) -> None:
+        self._sink = sink
+        self._hand_over(sink)
 
     @override
     async def receive(self) -> tuple[str, bytes]:

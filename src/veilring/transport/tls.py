@@ -12,10 +12,11 @@ from typing_extensions import override
 
 from veilring.errors import HandshakeError, InputError, PeerLost
 from veilring.transport.connection import GOODBYE_SECONDS
-from veilring.transport.endpoint import Endpoint
+from veilring.transport.endpoint import Endpoint, Sink
 from veilring.transport.frames import check_frame
 from veilring.transport.handshake import HANDSHAKE_SECONDS, Refusal
 from veilring.transport.identity import Identity
+from veilring.transport.inbox import Item
 from veilring.transport.links import Links
 from veilring.transport.roster import Roster
 from veilring.transport.sides import Incoming, Outgoing, greeted
@@ -143,6 +144,17 @@ class TlsEndpoint(Endpoint):
         except PeerLost as loss:
             self._links.told(loss.peer)
             raise
+
+    @override
+    def attach(self, sink: Sink) -> None:
+        def hand_over(item: Item) -> None:
+            if isinstance(item, PeerLost):
+                self._links.told(item.peer)
+                sink(item.peer, item)
+            else:
+                sink(*item)
+
+        self._links.inbox.attach(hand_over)
 
     @override
     async def close(self) -> None:

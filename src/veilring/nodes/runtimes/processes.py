@@ -99,7 +99,7 @@ class _Worker:
     async def play(self, number: int, job: Job) -> Outcome:
         """Have the process play a job; if it dies first, that is the outcome's error."""
         if self.is_gone or self._control is None:
-            return Outcome(self.name, error=PeerLost(self.name))
+            return self._lost()
         packed = pack_job(job)
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
@@ -107,9 +107,13 @@ class _Worker:
             await self._control.send((number, packed))
             return await future
         except ConnectionError:
-            return Outcome(self.name, error=PeerLost(self.name))
+            return self._lost()
         finally:
             self._waiting.pop(number, None)
+
+    def _lost(self) -> Outcome:
+        now = asyncio.get_running_loop().time()
+        return Outcome(self.name, error=PeerLost(self.name), ended=now)
 
     async def _collect(self, control: Control) -> None:
         try:
@@ -121,7 +125,7 @@ class _Worker:
             self.is_gone = True
             for future in self._waiting.values():
                 if not future.done():
-                    future.set_result(Outcome(self.name, error=PeerLost(self.name)))
+                    future.set_result(self._lost())
 
     async def _log_output(self, output: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=output)

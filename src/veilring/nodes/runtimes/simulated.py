@@ -1,9 +1,9 @@
 """Parties on the simulated clock, and the faults that strike them there."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -38,7 +38,6 @@ class Simulated(TasksRuntime):
         self._conditions = Conditions()
         self._streams = Streams(0)
         self._network: SimulatedNetwork | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self._forgetful: set[str] = set()
         self.crashed: set[str] = set()
         """The parties that are not there now."""
@@ -99,7 +98,7 @@ class Simulated(TasksRuntime):
         if party in self.crashed or party not in self._nodes:
             return False
         self.crashed.add(party)
-        self._spawn(self._nodes[party].abort())
+        self._nodes[party].abort()
         return True
 
     def _restart(self, party: str, *, forgetful: bool = False) -> bool:
@@ -145,17 +144,11 @@ class Simulated(TasksRuntime):
                 self._conditions.met.add(cause)
         return job if job.seconds is None else replace(job, seconds=job.seconds * skew)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     @override
     async def stop(self) -> None:
         if self._network is not None:
             self._network.shut_down()  # n parties need not hear n goodbyes each
             self._network = None
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         await super().stop()
 
 

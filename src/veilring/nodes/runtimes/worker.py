@@ -11,6 +11,7 @@ from veilring.errors import ClusterError
 from veilring.nodes.node import Node
 from veilring.nodes.play import Job, Outcome, play
 from veilring.nodes.runtimes.control import Control, unpack_job
+from veilring.nodes.runtimes.loops import party_loop
 from veilring.randomness import Streams
 from veilring.transport.identity import read_identity
 from veilring.transport.roster import Roster
@@ -53,7 +54,8 @@ def work(pipe: socket.socket, listener: socket.socket, output: socket.socket) ->
     for stream in (1, 2):
         os.dup2(output.fileno(), stream)
     output.close()
-    asyncio.run(_work(pipe, listener))
+    with asyncio.Runner(loop_factory=party_loop()) as runner:
+        runner.run(_work(pipe, listener))
 
 
 async def _work(pipe: socket.socket, listener: socket.socket) -> None:

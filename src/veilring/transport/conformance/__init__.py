@@ -10,7 +10,7 @@ simulated clock passes them too.
 
 import asyncio
 
-from veilring.transport.conformance import cancellation, ends, frames, order, pressure
+from veilring.transport.conformance import cancellation, ends, frames, handover, order, pressure
 from veilring.transport.conformance.registry import CHECKS, Check, Endpoints, Maker
 
 __all__ = ("CHECKS", "CHECK_SECONDS", "Check", "Endpoints", "Maker", "check_transport", "run_check")
@@ -19,7 +19,7 @@ __all__ = ("CHECKS", "CHECK_SECONDS", "Check", "Endpoints", "Maker", "check_tran
 CHECK_SECONDS = 60.0
 
 # Importing a module enters its checks in the table.
-_ = (frames, order, pressure, cancellation, ends)
+_ = (frames, order, pressure, cancellation, ends, handover)
 
 
 async def check_transport(maker: Maker) -> tuple[str, ...]:

@@ -1,0 +1,174 @@
+"""Which messages passed when, and what happened to parties meanwhile; never what messages said."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from veilring.measure.events import Event, Tap
+from veilring.transport.frames import frame_size
+
+__all__ = ("Journal", "Mark", "Passed", "Trace", "TracedMessage", "join_traces")
+
+
+class Passed(NamedTuple):
+    """A message at one end of its channel."""
+
+    seconds: float
+    """When the party's role sent it, or took it out of the channel."""
+    sent: bool
+    peer: str
+    round: int
+    """The round that the party was in."""
+    kind: str
+    bytes: int
+    """Of its frame, prefix included."""
+    number: int
+    """Its place among all that passed the channel in this direction, from 0."""
+
+
+class TracedMessage(NamedTuple):
+    """A message from end to end. Seconds count from the start of the journal."""
+
+    sender: str
+    receiver: str
+    sent_seconds: float | None
+    """`None` if what the sender recorded is lost: its process died."""
+    received_seconds: float | None
+    """`None` if the receiver's role never took it out of the channel, or its record is lost."""
+    round: int
+    """The round that its sender was in; the receiver's, if what the sender recorded is lost."""
+    kind: str
+    bytes: int
+    """Of its frame, prefix included."""
+    number: int
+    """Its place among all that passed this way between the two in this session, from 0."""
+    session: str
+    """The public name of the run that it belongs to, in hexadecimal digits."""
+
+    @property
+    def seconds(self) -> float:
+        """When it was first seen at either end."""
+        return min(s for s in (self.sent_seconds, self.received_seconds) if s is not None)
+
+
+class Mark(NamedTuple):
+    """Something that happened to a party.
+
+    Text before a colon says of what kind it is, as in `lost: its process died`. A mark of the kind
+    `coalition` tells that the party is an adversary's from then on.
+    """
+
+    seconds: float
+    party: str
+    what: str
+
+    @property
+    def kind(self) -> str:
+        """What stands before the first colon, or all of it."""
+        return self.what.partition(":")[0]
+
+
+@dataclass(slots=True)
+class Trace:
+    """What passed one party's channels in one session; picklable.
+
+    Args:
+        party: Whose channels.
+        session: The public name of the session, in hexadecimal digits.
+        since: The instant, in seconds on the party's clock, that times count from.
+
+    Attributes:
+        passed: All messages, in order.
+    """
+
+    party: str
+    session: str
+    since: float
+    passed: list[Passed] = field(default_factory=list)
+
+    def tap(self, clock: Callable[[], float]) -> Tap:
+        """Return what records the messages of a session, by a clock that gives seconds."""
+        numbers: Counter[tuple[bool, str]] = Counter()
+        record, since = self.passed.append, self.since
+
+        def tap(event: Event) -> None:
+            sent, peer, kind = event.sent, event.peer, event.message.kind
+            number, size = numbers[sent, peer], frame_size(event.frame)
+            numbers[sent, peer] = number + 1
+            record(Passed(clock() - since, sent, peer, event.round, kind, size, number))
+
+        return tap
+
+
+@dataclass(slots=True)
+class Journal:
+    """What happened while something ran: once, or several times one after another or side by side.
+
+    It is filled also when a run fails.
+
+    Attributes:
+        messages: All messages, those of a run in order of time.
+        marks: What happened to parties. Whoever knows of something may add to them.
+        origin: The instant that times count from, in seconds on the clock of the runs; by default
+            the start of the first of them.
+    """
+
+    messages: list[TracedMessage] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    origin: float | None = None
+
+    def start(self, now: float) -> float:
+        """Return the instant that times count from: now, if nothing was run before."""
+        if self.origin is None:
+            self.origin = now
+        return self.origin
+
+    def add(self, traces: Iterable[Trace]) -> None:
+        """Add the messages of one run, as its parties recorded them."""
+        self.messages += join_traces(traces)
+
+
+class _Place(NamedTuple):
+    """What both ends of a channel agree on, of a message that reached the other end unchanged."""
+
+    session: str
+    sender: str
+    receiver: str
+    number: int
+    kind: str
+    bytes: int
+
+
+def join_traces(traces: Iterable[Trace]) -> list[TracedMessage]:
+    """Join what all parties recorded into one table of messages, in order of time.
+
+    The message that one end sent is the one that the other end received if number, kind and size
+    agree. Of one that somebody between the ends changed or dropped there may be two rows: the first
+    was never received, the other has no known sending.
+    """
+    sendings: dict[_Place, Passed] = {}
+    arrivals: dict[_Place, Passed] = {}
+    for trace in traces:
+        for passed in trace.passed:
+            ends = (trace.party, passed.peer) if passed.sent else (passed.peer, trace.party)
+            place = _Place(trace.session, *ends, passed.number, passed.kind, passed.bytes)
+            (sendings if passed.sent else arrivals)[place] = passed
+    places = sendings | arrivals
+    joined = (_joined(place, sendings.get(place), arrivals.get(place)) for place in places)
+    return sorted(joined, key=lambda m: (m.seconds, m.session, m.sender, m.receiver, m.number))
+
+
+def _joined(place: _Place, sending: Passed | None, arrival: Passed | None) -> TracedMessage:
+    first, *_ = (end for end in (sending, arrival) if end is not None)
+    return TracedMessage(
+        sender=place.sender,
+        receiver=place.receiver,
+        sent_seconds=None if sending is None else sending.seconds,
+        received_seconds=None if arrival is None else arrival.seconds,
+        round=first.round,
+        kind=place.kind,
+        bytes=place.bytes,
+        number=place.number,
+        session=place.session,
+    )

@@ -1,0 +1,102 @@
+"""What came of a run, joined from what came of it at each party."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from veilring.errors import EndpointClosed, PeerLost, RunFailed, VeilringError
+from veilring.measure import (
+    Cost,
+    Mark,
+    Trace,
+    TracedMessage,
+    View,
+    join_traces,
+    join_transcripts,
+    total_cost,
+    transcript_hash,
+)
+from veilring.nodes.play import Outcome
+
+__all__ = ("Run", "join_outcomes", "mark_failure")
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Run(Generic[R]):
+    """What came of one run of a protocol.
+
+    Attributes:
+        results: What each party's role returned.
+        cost: Messages, bytes and rounds.
+        channels: SHA-256 of what passed each channel, by (sender, receiver).
+        views: All that each watched party saw.
+        seconds: From the first party's start to the last one's end, on the cluster's clock.
+        traces: What each party recorded, if the run was traced.
+    """
+
+    results: dict[str, R]
+    cost: Cost
+    channels: dict[tuple[str, str], str]
+    views: dict[str, View]
+    seconds: float
+    traces: tuple[Trace, ...] = ()
+
+    @property
+    def trace(self) -> tuple[TracedMessage, ...]:
+        """Which messages passed when, in order of time, if the run was traced."""
+        return tuple(join_traces(self.traces))
+
+    @property
+    def transcript(self) -> str:
+        """One hash over all channels: equal transcripts mean equal runs."""
+        return transcript_hash(self.channels)
+
+    @property
+    def result(self) -> R:
+        """The first party's result: where all parties learn the same, the result."""
+        return next(iter(self.results.values()))
+
+
+def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:
+    """Return the run that all outcomes make together.
+
+    Raises:
+        RunFailed: If one of them is an error.
+    """
+    errors = {outcome.party: outcome.error for outcome in outcomes if outcome.error is not None}
+    if errors:
+        failed = RunFailed(errors)
+        raise failed from failed.root
+    return Run(
+        results={outcome.party: outcome.result for outcome in outcomes},
+        cost=total_cost(outcome.meter for outcome in outcomes if outcome.meter is not None),
+        channels=join_transcripts(outcome.channels for outcome in outcomes),
+        views={outcome.party: outcome.view for outcome in outcomes if outcome.view is not None},
+        seconds=seconds,
+        traces=tuple(outcome.trace for outcome in outcomes if outcome.trace is not None),
+    )
+
+
+def mark_failure(outcome: Outcome, since: float) -> Mark:
+    """Return what ended a role, and when.
+
+    Of an error that is not veilring's own it gives the name alone: its text may hold a secret.
+
+    Args:
+        outcome: An error's.
+        since: The instant that the mark's time counts from, on the clock of the event loop.
+    """
+    match outcome.error:
+        case PeerLost(peer=outcome.party):
+            what = "lost: its process died"
+        case EndpointClosed():
+            what = "lost: it crashed or was shut down"
+        case VeilringError() as error:
+            what = f"stopped: {error}"
+        case error:
+            what = f"failed: {type(error).__name__}"
+    now = asyncio.get_running_loop().time() if outcome.ended is None else outcome.ended
+    return Mark(now - since, outcome.party, what)
