@@ -12,10 +12,13 @@ from typing_extensions import override
 
 from veilring.cli.ask import ask
 from veilring.cli.deploy import deploy
+from veilring.cli.explore import explore
 from veilring.cli.keys import app as keys
+from veilring.cli.report import report
 from veilring.cli.run import run
 from veilring.cli.scenarios import scenarios
 from veilring.cli.serve import serve
+from veilring.cli.sweep import sweep
 from veilring.errors import InputError, VeilringError
 
 __all__ = ("EXIT_INPUT", "EXIT_RUN", "app")
@@ -73,6 +76,9 @@ def _options(
 
 
 app.command()(run)
+app.command()(report)
+app.command()(sweep)
+app.command()(explore)
 app.command()(scenarios)
 app.command()(serve)
 app.command()(ask)

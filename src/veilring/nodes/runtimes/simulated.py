@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from veilring.errors import ClusterError, PeerLost
+from veilring.errors import ClusterError, EndpointClosed, PeerLost
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.play import Job, Outcome
@@ -131,7 +131,8 @@ class Simulated(TasksRuntime):
 
     @override
     async def play(self, jobs: Mapping[str, Job]) -> list[Outcome]:
-        return await super().play({name: self._struck_job(name, job) for name, job in jobs.items()})
+        struck = {name: self._struck_job(name, job) for name, job in jobs.items()}
+        return [_as_seen_from_outside(outcome) for outcome in await super().play(struck)]
 
     def _struck_job(self, name: str, job: Job) -> Job:
         if name in self._forgetful and not job.given:
@@ -150,6 +151,13 @@ class Simulated(TasksRuntime):
             self._network.shut_down()  # n parties need not hear n goodbyes each
             self._network = None
         await super().stop()
+
+
+def _as_seen_from_outside(outcome: Outcome) -> Outcome:
+    """Say of a party that crashed that it was lost, as the launcher of its process would."""
+    if isinstance(outcome.error, EndpointClosed):
+        return replace(outcome, error=PeerLost(outcome.party))
+    return outcome
 
 
 async def _without_data(party: Party) -> None:

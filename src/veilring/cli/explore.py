@@ -1,0 +1,98 @@
+"""`veilring explore`: many worlds with faults, and whether anything went wrong in them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from veilring.scenarios.exploring import Campaign
+
+__all__ = ("explore",)
+
+
+def explore(
+    scenario: Annotated[
+        str, typer.Argument(help="A built-in scenario, such as faults, or a path to a .toml file.")
+    ] = "faults",
+    *,
+    seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 200,
+    first: Annotated[int, typer.Option(help="The first of them.", min=0)] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Replay this seed only.", min=0, show_default=False)
+    ] = None,
+    failures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Replay the seeds in this file first, and add those that fail.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="How many processes share the work.", min=1)] = 1,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Set a key of the scenario."),
+    ] = None,
+) -> None:
+    """Run protocols under faults, one seed after the other, and look for wrong results and hangs.
+
+    Each seed is a world on the simulated clock: random links, and a schedule of stalls, delays,
+    partitions, resets, half-open connections, crashes, restarts, pauses and skewed clocks. In it
+    private kNN and secure sums run again and again. Checked: no party ever has a wrong result, each
+    failure is a named error, all ends soon after the faults have stopped, and no task is left.
+
+    It fails if anything was wrong, and if a class of fault had no effect in any seed.
+
+    For example:
+
+        veilring explore --seeds 20000 --workers 2
+
+        veilring explore --seed 1234
+    """
+    from veilring.cli.output import show_progress
+    from veilring.randomness import Streams
+    from veilring.scenarios import load_scenario
+    from veilring.scenarios.exploring import Subject
+    from veilring.scenarios.exploring import explore as run
+    from veilring.scenarios.exploring.campaign import known_failures, remember_failures
+    from veilring.scenarios.prepare import prepare
+
+    # The world's seed decides what happens in it; who holds which rows is the same in all of them.
+    subject = Subject(prepare(load_scenario(scenario, overrides or ()), Streams(0)))
+    known = known_failures(failures) if failures is not None else []
+    chosen = [seed] if seed is not None else [*known, *range(first, first + seeds)]
+    distinct = list(dict.fromkeys(chosen))
+    with show_progress(quiet=False) as progress:
+        tell = None
+        if progress is not None:
+            tell = lambda c: progress("Exploring", c.seeds, len(distinct))  # noqa: E731 (a thunk)
+        campaign = run(subject, distinct, workers=workers, progress=tell)
+    if failures is not None:
+        remember_failures(failures, campaign.failures)
+    _show(campaign)
+    if campaign.failures:
+        worst, wrong = next(iter(campaign.failures.items()))
+        typer.echo(f"\nseed {worst} went wrong:", err=True)
+        for sentence in wrong:
+            typer.echo(f"  {sentence}", err=True)
+        settings = "".join(f" --set {setting!r}" for setting in overrides or ())
+        typer.echo(f"replay it: veilring explore {scenario} --seed {worst}{settings}", err=True)
+        raise typer.Exit(1)
+    if seed is None and campaign.missing:
+        missing = ", ".join(campaign.missing)
+        typer.echo(f"\nno fault of these classes had an effect: {missing}", err=True)
+        raise typer.Exit(1)
+
+
+def _show(campaign: "Campaign") -> None:
+    from veilring.simulation.faults import FAULT_CLASSES
+
+    runs = campaign.succeeded + campaign.failed
+    typer.echo(
+        f"{campaign.seeds:,} seeds, {runs:,} runs: {campaign.succeeded:,} with a result, "
+        f"{campaign.failed:,} ended in named errors, {len(campaign.failures):,} seeds went wrong"
+    )
+    typer.echo("faults that had an effect:")
+    for kind in FAULT_CLASSES:
+        typer.echo(f"  {kind:10} {campaign.struck[kind]:>9,}")

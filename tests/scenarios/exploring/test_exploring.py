@@ -1,0 +1,214 @@
+"""Exploring faults: it finds what is broken, and nothing where nothing is."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.roles import chat, pass_on
+from tests.scenarios.exploring import broken
+from typer.testing import CliRunner
+
+from veilring import simulation
+from veilring.cli.app import app
+from veilring.errors import ClusterError, PeerLost, RunFailed, ScenarioError
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.retry import run_with_retries
+from veilring.nodes.runtimes import Simulated
+from veilring.randomness import Streams
+from veilring.scenarios import load_scenario
+from veilring.scenarios.exploring import Subject, explore, explore_seed
+from veilring.scenarios.exploring.campaign import known_failures, remember_failures
+from veilring.scenarios.prepare import prepare
+from veilring.simulation import Constant, LinkModel, Topology
+from veilring.simulation.faults import FAULT_CLASSES, Fault, conditions_of, draw_faults
+
+SEEDS = 200
+"""Within so many seeds each mistake has to be found."""
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    """Prepare the built-in scenario."""
+    return Subject(prepare(load_scenario("faults"), Streams(0)))
+
+
+def test_honest_protocols_survive_and_every_fault_strikes(subject: Subject) -> None:
+    """No seed goes wrong, runs both succeed and fail, and no class of fault is idle."""
+    campaign = explore(subject, range(SEEDS))
+    assert campaign.failures == {}
+    assert campaign.missing == ()
+    assert campaign.seeds == SEEDS
+    assert min(campaign.succeeded, campaign.failed) > SEEDS
+
+
+@pytest.mark.parametrize(
+    "mistake", [broken.leaves_the_mask_in, broken.ignores_losses, broken.counts_duplicates]
+)
+def test_a_broken_sum_is_caught(subject: Subject, mistake: object) -> None:
+    """A mask left in, a lost message ignored and a duplicate counted twice are each found."""
+    deliberately = Subject(subject.prepared, secure_sum=mistake)  # type: ignore[arg-type]  # wrong on purpose
+    for seed in range(SEEDS):
+        wrong = explore_seed(seed, deliberately).wrong
+        if any("has the sum" in sentence for sentence in wrong):
+            return
+    pytest.fail(f"not caught within {SEEDS} seeds")
+
+
+def test_a_seed_is_always_the_same_world(subject: Subject) -> None:
+    """A failing seed can be replayed: it does the same again."""
+    for seed in range(5):
+        assert explore_seed(seed, subject) == explore_seed(seed, subject)
+
+
+def test_the_workers_do_not_change_what_is_found(subject: Subject) -> None:
+    """One process and two find the same."""
+    assert explore(subject, range(60)) == explore(subject, range(60), workers=2)
+
+
+def test_a_schedule_keeps_to_its_time_and_its_parties() -> None:
+    """All faults lie within the schedule, and at most one party is lost for good."""
+    parties = [f"p{n}" for n in range(5)]
+    kinds = set()
+    for seed in range(300):
+        faults = draw_faults(parties, 20.0, Streams(seed).generator("faults"))
+        kinds |= {fault.kind for fault in faults}
+        assert sum(fault.kind == "crash" for fault in faults) <= 1
+        for fault in faults:
+            assert 0.0 <= fault.start <= fault.end <= 20.0
+            assert set(fault.parties) <= set(parties)
+            assert len(set(fault.parties)) == len(fault.parties)
+    assert kinds == set(FAULT_CLASSES)
+
+
+def test_a_partition_of_halves_cuts_both_ways_and_only_between_them() -> None:
+    """Links within a side go on; those between the sides stall until it heals."""
+    fault = Fault("halves", 1.0, 5.0, ("a", "b"))
+    conditions = conditions_of([fault], "abcd", Streams(0).generator())
+    cut = {(s, t) for s in "ab" for t in "cd"} | {(s, t) for s in "cd" for t in "ab"}
+    assert set(conditions.links) == cut
+    between = conditions.of("a", "c")
+    assert between is not None
+    assert [between.resume(t) for t in (0.5, 1.0, 4.9, 5.0)] == [0.5, 5.0, 5.0, 5.0]
+    assert conditions.met == {0}
+
+
+def _under(*faults: Fault, parties: int = 4) -> Cluster:
+    """Make a cluster whose messages take a tenth of a second."""
+    topology = Topology(LinkModel(latency=Constant(0.1)))
+    runtime = Simulated(topology, faults)
+    return Cluster(parties, runtime=runtime, own=list("abcd")[:parties], seed=1)
+
+
+def test_a_run_is_repeated_without_the_party_that_died() -> None:
+    """The retry has the others only, and what the failed attempt sent is counted."""
+    crash = Fault("crash", 1.05, 20.0, ("party-2",))  # its messages are under way
+
+    async def main() -> None:
+        async with _under(crash) as cluster:
+            await asyncio.sleep(1.0)
+            retried = await run_with_retries(cluster, pass_on, seconds=5.0)
+        assert retried.without == ("party-2",)
+        assert retried.run.results == {"party-0": "d", "party-1": "a", "party-3": "b"}
+        (wasted,) = retried.wasted
+        assert wasted.by_kind["test.word"].messages >= 1
+
+    simulation.run(main())
+
+
+def test_a_retry_gives_up_when_too_few_are_left() -> None:
+    """Three parties cannot go on as two."""
+
+    async def main() -> None:
+        async with _under(Fault("crash", 0.0, 9.0, ("party-0",)), parties=3) as cluster:
+            await asyncio.sleep(1.0)
+            with pytest.raises(RunFailed):
+                await run_with_retries(cluster, pass_on, seconds=5.0)
+
+    simulation.run(main())
+
+
+@pytest.mark.parametrize("kind", ["reset", "half-open"])
+def test_a_broken_connection_ends_a_run_and_mends(kind: str) -> None:
+    """Both ends learn of it, by the keepalive at the latest, and later runs succeed."""
+    fault = Fault(kind, 1.0, 8.0, ("party-0", "party-1"))  # type: ignore[arg-type]  # a parameter
+
+    async def main() -> None:
+        async with _under(fault) as cluster:
+            with pytest.raises(RunFailed) as caught:
+                await cluster.run(_chat_with_own, seconds=60.0)
+            lost = {
+                name: error.peer
+                for name, error in caught.value.errors.items()
+                if isinstance(error, PeerLost)
+            }
+            assert lost["party-0"] == "party-1"
+            await asyncio.sleep(10.0)
+            assert (await cluster.run(pass_on, seconds=5.0)).result == "d"
+
+    simulation.run(main())
+
+
+async def _chat_with_own(party: object, _own: str) -> None:
+    await chat(party, rounds=10**9)  # type: ignore[arg-type]  # a party
+
+
+@pytest.mark.parametrize(("kind", "remembers"), [("restart", True), ("amnesia", False)])
+def test_a_restarted_party_takes_part_again_if_it_has_its_data(
+    kind: str, *, remembers: bool
+) -> None:
+    """With its data it is as before; without, each run that needs them ends in its name."""
+    fault = Fault(kind, 1.0, 3.0, ("party-1",))  # type: ignore[arg-type]  # a parameter
+
+    async def main() -> None:
+        async with _under(fault) as cluster:
+            await asyncio.sleep(5.0)
+            if remembers:
+                assert (await cluster.run(pass_on, seconds=5.0)).result == "d"
+            else:
+                with pytest.raises(RunFailed) as caught:
+                    await cluster.run(pass_on, seconds=5.0)
+                assert isinstance(caught.value.errors["party-1"], ClusterError)
+                assert "without its data" in str(caught.value.root)
+
+    simulation.run(main())
+
+
+def test_a_skewed_clock_changes_how_long_a_party_waits() -> None:
+    """Its limit comes later or sooner than it should."""
+    fault = Fault("skew", 0.0, 9.0, ("party-0",), strength=3.0)
+
+    async def main() -> dict[str, str]:
+        async with _under(fault) as cluster:
+            with pytest.raises(RunFailed) as caught:
+                await cluster.run(_wait_for_nobody, seconds=2.0)
+        return {name: str(error) for name, error in caught.value.errors.items()}
+
+    errors = simulation.run(main())
+    assert "not finished after 2 s" in errors["party-1"]
+    assert "party-0" in errors
+
+
+async def _wait_for_nobody(_party: object, _own: str) -> None:
+    await asyncio.Event().wait()
+
+
+def test_failing_seeds_are_kept_and_replayed_first(tmp_path: Path) -> None:
+    """A seed that failed once stands in the file, once; a line that is no seed is refused."""
+    path = tmp_path / "seeds.txt"
+    assert known_failures(path) == []
+    remember_failures(path, [7, 3])
+    remember_failures(path, [3, 9])
+    assert known_failures(path) == [3, 7, 9]
+    path.write_text("5  # once a hang\n\nx\n")
+    with pytest.raises(ScenarioError, match="line 3 is x"):
+        known_failures(path)
+
+
+def test_the_command_fails_if_a_class_of_fault_is_idle() -> None:
+    """Too few seeds do not count as an exploration; a replay of one does."""
+    few = CliRunner().invoke(app, ["explore", "--seeds", "1"])
+    assert few.exit_code == 1
+    assert "had an effect" in few.output
+    one = CliRunner().invoke(app, ["explore", "--seed", "1"])
+    assert one.exit_code == 0, one.output
+    assert "1 seeds" in one.output
