@@ -4,11 +4,19 @@ import math
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.algorithm.multisets import difference, overlap, size
+from veilring.protocols.ring.algorithm import multisets
+from veilring.protocols.ring.algorithm.multisets import (
+    copy_numbers,
+    difference,
+    multiplicities,
+    overlap,
+    size,
+)
 
 Bags = list[tuple[list[int], list[int]]]
 BAGS: st.SearchStrategy[Bags] = st.lists(
@@ -31,3 +39,23 @@ def test_difference_and_overlap_are_those_of_multisets(bags: Bags, width: int) -
     assert (difference(A, B) == rows(expected, 6)).all()
     assert overlap(A, B).tolist() == [(Counter(a) & Counter(b)).total() for a, b in bags]
     assert size(A).tolist() == [len(a) for a, _ in bags]
+
+
+@pytest.mark.parametrize("compared", [0, 48])
+@given(bags=BAGS)
+def test_each_number_is_counted_in_the_other_multiset(compared: int, bags: Bags) -> None:
+    """Whether pairs are compared or searched for, each number has its copies in B counted."""
+    A, B = rows([a for a, _ in bags], 6), rows([b for _, b in bags], 5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(multisets, "COMPARED_WIDTH_MAX", compared)
+        counts = multiplicities(A, B)
+    expected = [[Counter(b)[v] for v in a] for a, b in zip(A.tolist(), B.tolist(), strict=True)]
+    assert counts.tolist() == expected
+
+
+@given(bags=BAGS)
+def test_copies_are_numbered_from_zero(bags: Bags) -> None:
+    """A number's copy number is how many equal ones stand before it in its row."""
+    A = rows([a for a, _ in bags], 6)
+    expected = [[row[:place].count(v) for place, v in enumerate(row)] for row in A.tolist()]
+    assert copy_numbers(A).tolist() == expected

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from veilring.protocols.ring.algorithm import TopKParameters, final_result
 from veilring.protocols.ring.algorithm.checks import require
-from veilring.protocols.ring.algorithm.multisets import difference, overlap, size
+from veilring.protocols.ring.algorithm.multisets import copy_numbers, multiplicities
 from veilring.protocols.ring.leakage.estimates import Estimate
 from veilring.protocols.ring.leakage.transcripts import chunks, transcript
 
@@ -148,12 +148,17 @@ def _watch_hop(
     was n - 1 hops ago, wherever the two sit.
     """
     parties = values.shape[1]
-    own = values[:, hop % parties]
-    received, passed = vectors[hop], vectors[hop + 1]
-    known = vectors[max(0, hop + 2 - parties)]
-    exposed = overlap(difference(passed, received), own) > 0
-    fresh = difference(passed, known)
-    return exposed.astype(np.int64), size(fresh), overlap(fresh, own), overlap(fresh, result)
+    passed = vectors[hop + 1]
+    copy = copy_numbers(passed)
+    own = multiplicities(passed, values[:, hop % parties])
+    public = multiplicities(passed, result)
+    # Of the copies of a number, those beyond the ones seen before are new; counted from 0.
+    added = copy - multiplicities(passed, vectors[hop])
+    fresh = copy - multiplicities(passed, vectors[max(0, hop + 2 - parties)])
+    exposed = ((added >= 0) & (added < own)).any(axis=1)
+    claimed = fresh >= 0
+    counts = (claimed, claimed & (fresh < own), claimed & (fresh < public))
+    return exposed.astype(np.int64), *(np.count_nonzero(count, axis=1) for count in counts)
 
 
 def _summary(hops: NDArray[np.float64], trials: float) -> NDArray[np.float64]:

@@ -12,14 +12,19 @@ __all__ = ("chunks", "transcript", "uniform_values")
 
 # A transcript of this many entries takes 64 MiB; more trials are run one chunk after another.
 CHUNK_ENTRIES = 2**23
+# Calls cost little beside the work on so many trials, and a hop's vectors still fit a core's cache.
+CHUNK_TRIALS = 2**13
 
 
 def transcript(
     values: NDArray[np.float64], parameters: TopKParameters, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return the start vector and then what each hop passed on, shape (hops + 1, T, k)."""
+    """Return the start vector and then what each hop passed on, shape (hops + 1, T, k).
+
+    The runs are side by side in memory, which is how multisets are compared fastest.
+    """
     trials, parties, k = values.shape
-    vectors = np.empty((parties * parameters.rounds + 1, trials, k))
+    vectors = np.empty((parties * parameters.rounds + 1, k, trials)).transpose(0, 2, 1)
     vectors[0] = start_vector(parameters, trials)
 
     def observe(
@@ -35,9 +40,10 @@ def transcript(
 
 
 def chunks(values: NDArray[np.float64], parameters: TopKParameters) -> Iterator[slice]:
-    """Yield slices of trials whose transcripts each fit in `CHUNK_ENTRIES`."""
+    """Yield slices of at most `CHUNK_TRIALS` trials whose transcripts fit in `CHUNK_ENTRIES`."""
     trials, parties, k = values.shape
-    step = max(1, CHUNK_ENTRIES // (parties * parameters.rounds * k))
+    fitting = CHUNK_ENTRIES // (parties * parameters.rounds * k)
+    step = max(1, min(fitting, CHUNK_TRIALS))
     return (slice(first, first + step) for first in range(0, trials, step))
 
 
