@@ -15,10 +15,12 @@ from veilring.cli.deploy import deploy
 from veilring.cli.explore import explore
 from veilring.cli.keys import app as keys
 from veilring.cli.report import report
+from veilring.cli.report import report
 from veilring.cli.run import run
 from veilring.cli.scenarios import scenarios
 from veilring.cli.serve import serve
 from veilring.cli.sweep import sweep
+from veilring.cli.trace import trace
 from veilring.errors import InputError, VeilringError
 
 __all__ = ("EXIT_INPUT", "EXIT_RUN", "app")
@@ -76,6 +78,8 @@ def _options(
 
 
 app.command()(run)
+app.command()(report)
+app.command()(trace)
 app.command()(report)
 app.command()(sweep)
 app.command()(explore)

@@ -1,27 +1,16 @@
-"""Progress and a report for people, and files for programs."""
+"""Progress and a report for people."""
 
-import json
-import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import metadata
-from pathlib import Path
-from typing import Final
 
-import tomli_w
 from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from veilring.errors import InputError
 from veilring.scenarios.report import Estimate, Report
 from veilring.scenarios.runner import Progress
 
-__all__ = ("open_folder", "show_progress", "show_report", "write_report")
-
-_REPORT: Final = "report.json"
-# What decides the numbers of a run, and so what is needed to repeat it.
-_VERSIONS_OF: Final = ("veilring", "numpy", "scipy", "networkx", "randomgen", "scikit-learn")
+__all__ = ("show_progress", "show_report")
 
 
 @contextmanager
@@ -36,36 +25,6 @@ def show_progress(*, quiet: bool) -> Iterator[Progress | None]:
         yield lambda doing, done, total: bar.update(
             task, description=doing, completed=done, total=total
         )
-
-
-def open_folder(folder: Path) -> Path:
-    """Return the folder, made if need be, before anything is run.
-
-    Raises:
-        InputError: If it cannot be made or already holds a report.
-    """
-    allowed = "a folder that can be made, without a report in it"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError("--out", folder, f"{allowed} ({error})") from error
-    if (folder / _REPORT).exists():
-        raise InputError("--out", f"{folder}, which holds a {_REPORT}", allowed)
-    return folder
-
-
-def write_report(report: Report, folder: Path) -> None:
-    """Write the report, the scenario as it was run, and the versions that ran it."""
-    tables = report.scenario.model_dump(mode="json", exclude_none=True)
-    versions = {name: metadata.version(name) for name in _VERSIONS_OF}
-    versions |= {"python": platform.python_version(), "platform": platform.platform()}
-    texts = {
-        "scenario.toml": tomli_w.dumps(tables),
-        "versions.json": json.dumps(versions, indent=2),
-        _REPORT: json.dumps(report.as_json(), indent=2),
-    }
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
 
 
 def show_report(report: Report) -> None:

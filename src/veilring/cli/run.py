@@ -3,9 +3,15 @@
 import json
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from veilring.errors import InputError, VeilringError
+
+if TYPE_CHECKING:
+    from veilring.scenarios import Report, Scenario
+    from veilring.scenarios.runner import Progress
 
 __all__ = ("run",)
 
@@ -49,7 +55,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Write report.json, scenario.toml and versions.json to this folder.",
+            help="Write the report, the scenario, versions and a trace of messages to this folder.",
             show_default=False,
         ),
     ] = None,
@@ -72,7 +78,7 @@ def run(
 
         veilring run digits --set protocol.rounds=2 --seed 7 --json
 
-        veilring run mine.toml --out runs/first
+        veilring run mine.toml --out runs/first && veilring report runs/first
     """
     from veilring.scenarios import load_scenario
 
@@ -90,17 +96,33 @@ def run(
     if verbose:
         _log_to_stderr()
     from veilring.cli import output
-    from veilring.scenarios.runner import run_scenario
 
-    folder = None if out is None else output.open_folder(out)
     with output.show_progress(quiet=as_json) as progress:
-        report = run_scenario(loaded, progress=progress)
-    if folder is not None:
-        output.write_report(report, folder)
+        report = _run_into(out, loaded, progress)
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:
         output.show_report(report)
+
+
+def _run_into(out: Path | None, scenario: "Scenario", progress: "Progress | None") -> "Report":
+    """Run a scenario; a folder, if one is asked for, is written also if the run fails."""
+    from veilring.measure import Journal
+    from veilring.scenarios.reporting import open_folder, write_failure, write_report
+    from veilring.scenarios.runner import run_scenario
+
+    if out is None:
+        return run_scenario(scenario, progress=progress)
+    folder, journal = open_folder(out), Journal()
+    try:
+        report = run_scenario(scenario, progress=progress, journal=journal)
+    except InputError:
+        raise  # nothing was run
+    except VeilringError as error:
+        write_failure(error, scenario, journal, folder)
+        raise
+    write_report(report, journal, folder)
+    return report
 
 
 def _log_to_stderr() -> None:

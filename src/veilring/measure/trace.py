@@ -55,8 +55,8 @@ class TracedMessage(NamedTuple):
 class Mark(NamedTuple):
     """Something that happened to a party.
 
-    Text before a colon says of what kind it is, as in `lost: its process died`. A mark of the kind
-    `coalition` tells that the party is an adversary's from then on.
+    Text before a colon says of what kind it is, as in `lost: it crashed`. Marks of the kinds
+    `adversary` and `coalition` tell that the party is in an adversary's hands.
     """
 
     seconds: float
@@ -124,9 +124,24 @@ class Journal:
             self.origin = now
         return self.origin
 
-    def add(self, traces: Iterable[Trace]) -> None:
-        """Add the messages of one run, as its parties recorded them."""
+    def note(self, states: Iterable[Mark]) -> None:
+        """Add marks of what lasts, each unless it was noted of its party before."""
+        known = {(mark.party, mark.what) for mark in self.marks}
+        self.marks += [mark for mark in states if (mark.party, mark.what) not in known]
+
+    def add(self, traces: Iterable[Trace], faults: Iterable[Mark] = ()) -> None:
+        """Add what happened in one run.
+
+        Args:
+            traces: What its parties recorded.
+            faults: What has struck them so far, in seconds on the clock of the runs. Those that
+                have been added before are not added again.
+        """
         self.messages += join_traces(traces)
+        for fault in faults:
+            mark = fault._replace(seconds=fault.seconds - (self.origin or 0.0))
+            if mark not in self.marks:
+                self.marks.append(mark)
 
 
 class _Place(NamedTuple):

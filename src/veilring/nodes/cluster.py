@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from veilring.errors import ClusterError, InputError
-from veilring.measure import Journal, Trace
+from veilring.measure import Journal, Mark, Trace
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.party import Parties
 from veilring.nodes.play import Job, Outcome
@@ -158,7 +158,12 @@ class Cluster:
                 raise InputError("party", name, f"one of {', '.join(taking_part)}")
         session = self._streams.token("session", next(self._runs))
         journal = trace if isinstance(trace, Journal) else Journal()
-        since = journal.start(asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        since = journal.start(now)
+        journal.note(
+            Mark(now - since, name, f"adversary: {type(who).__name__}")
+            for name, who in adversaries.items()
+        )
         traces = {name: Trace(name, session.hex(), since) for name in taking_part if trace}
         # Resident data stay where the party lives; only a run's own inputs travel with the job.
         inputs = self._by_party(own)
@@ -184,7 +189,7 @@ class Cluster:
             journal.marks += [mark_failure(done, since) for done in failed]
         finally:
             if journal is trace:
-                journal.add(traces.values())
+                journal.add(traces.values(), self._runtime.marks)
         return outcomes
 
     def _among(self, names: Iterable[str] | None) -> Parties:

@@ -19,7 +19,7 @@ from veilring.measure import (
 )
 from veilring.nodes.play import Outcome
 
-__all__ = ("Run", "join_outcomes", "mark_failure")
+__all__ = ("Run", "join_outcomes", "mark_failure", "say_failure")
 
 R = TypeVar("R")
 
@@ -83,20 +83,29 @@ def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:
 def mark_failure(outcome: Outcome, since: float) -> Mark:
     """Return what ended a role, and when.
 
-    Of an error that is not veilring's own it gives the name alone: its text may hold a secret.
-
     Args:
         outcome: An error's.
         since: The instant that the mark's time counts from, on the clock of the event loop.
     """
     match outcome.error:
         case PeerLost(peer=outcome.party):
-            what = "lost: its process died"
+            what = "lost: it crashed"
         case EndpointClosed():
-            what = "lost: it crashed or was shut down"
+            what = "lost: it was shut down"
         case VeilringError() as error:
             what = f"stopped: {error}"
         case error:
             what = f"failed: {type(error).__name__}"
     now = asyncio.get_running_loop().time() if outcome.ended is None else outcome.ended
     return Mark(now - since, outcome.party, what)
+
+
+def say_failure(error: BaseException) -> str:
+    """Say what went wrong; of an error that is not veilring's own, only its name.
+
+    Its text is for whoever holds the party's data, not for what is written down: it may hold some.
+    """
+    if isinstance(error, RunFailed):
+        party = next(name for name, met in error.errors.items() if met is error.root)
+        return f"{party}: {say_failure(error.root)}"
+    return str(error) if isinstance(error, VeilringError) else type(error).__name__

@@ -1,8 +1,10 @@
 """What came of a scenario: how well it classified, what it cost, and what it leaked."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from veilring.measure import Cost
 from veilring.protocols.ring import Forecast
@@ -136,3 +138,13 @@ class Report:
             for name, value in fields.items()
         }
         return {**plain, "scenario": self.scenario.name, "settings": tables}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> "Report":
+        """Return the report that `as_json` made this of.
+
+        Raises:
+            ValueError: If it is not one; pydantic says where.
+        """
+        fields = {name: plain[name] for name in cls.__dataclass_fields__ if name in plain}
+        return TypeAdapter(cls).validate_python({**fields, "scenario": plain.get("settings")})

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring import simulation
+from veilring.measure import Journal
 from veilring.nodes.cluster import Cluster, Run
 from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
 from veilring.nodes.runtimes import Runtime, Simulated
@@ -33,6 +34,15 @@ _SEED_BITS: Final = 32
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and of how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """Who is told how far the run is, by which clock it is timed, and where it is recorded."""
+
+    tell: Progress
+    clock: Callable[[], float]
+    journal: Journal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,7 @@ def run_scenario(
     seed: int | None = None,
     progress: Progress | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    journal: Journal | None = None,
 ) -> Report:
     """Run a scenario from data to report. No event loop may run in this thread.
 
@@ -71,6 +82,8 @@ def run_scenario(
         seed: In place of `run.seed`.
         progress: Told how far the run is.
         clock: Gives wall seconds.
+        journal: Where to record which messages pass when, and what happens to parties; also if the
+            run fails.
 
     Raises:
         ScenarioError: If the data or the protocol cannot be as the scenario says.
@@ -83,7 +96,7 @@ def run_scenario(
     known_seed = secrets.randbits(_SEED_BITS) if own_seed is None else own_seed
     streams = Streams(known_seed)
     prepared = prepare(scenario, streams)
-    labelled = _label(scenario, prepared, streams, tell, clock)
+    labelled = _label(scenario, prepared, streams, _Watch(tell, clock, journal))
     leakage = _leakage(scenario, prepared, streams, tell)
     return _report(scenario, prepared, labelled, leakage, known_seed)
 
@@ -101,22 +114,16 @@ def _tell_nobody(doing: str, done: int, total: int) -> None:
     """Take the place of a progress that nobody asked for."""
 
 
-def _label(
-    scenario: Scenario,
-    prepared: Prepared,
-    streams: Streams,
-    tell: Progress,
-    clock: Callable[[], float],
-) -> _Labelled:
+def _label(scenario: Scenario, prepared: Prepared, streams: Streams, watch: _Watch) -> _Labelled:
     topology = make_topology(scenario.network, prepared.parties)  # refused on any runtime
     if scenario.network.runtime != "simulated":
         runtime: str | Runtime = scenario.network.runtime
-        return asyncio.run(_label_on(runtime, scenario, prepared, None, tell=tell, clock=clock))
+        return asyncio.run(_label_on(runtime, scenario, prepared, None, watch))
     ring = None
     if _origin(scenario) == "dealt from the seed":
         ring = deal_ring(prepared.parties, streams.generator("ring"))
     runtime = Simulated(topology)
-    return simulation.run(_label_on(runtime, scenario, prepared, ring, tell=tell, clock=clock))
+    return simulation.run(_label_on(runtime, scenario, prepared, ring, watch))
 
 
 def _origin(scenario: Scenario) -> RingOrigin:
@@ -131,10 +138,9 @@ async def _label_on(
     scenario: Scenario,
     prepared: Prepared,
     ring: Ring | None,
-    *,
-    tell: Progress,
-    clock: Callable[[], float],
+    watch: _Watch,
 ) -> _Labelled:
+    tell, clock = watch.tell, watch.clock
     asker, queries, done = prepared.parties[0], len(prepared.held_out), 0
     runs = []
     tell("Starting the parties", 0, 1)
@@ -151,6 +157,7 @@ async def _label_on(
                 asker=asker,
                 parameters=prepared.parameters,
                 ring=ring,
+                trace=watch.journal or False,
             )
             runs.append(run)
             done += len(batch)

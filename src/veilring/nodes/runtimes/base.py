@@ -1,9 +1,10 @@
 """What a cluster asks of the place where its parties live."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from veilring.measure import Mark
 from veilring.nodes.node import SESSION_SECONDS
 from veilring.nodes.party import Parties
 from veilring.nodes.play import Job, Outcome
@@ -17,6 +18,11 @@ class Runtime(ABC):
 
     session_seconds: ClassVar[float | None] = SESSION_SECONDS
     """The limit on a run unless it says otherwise."""
+
+    @property
+    def marks(self) -> Sequence[Mark]:
+        """The faults that have struck so far, in seconds on the clock of the event loop."""
+        return ()
 
     @abstractmethod
     async def start(

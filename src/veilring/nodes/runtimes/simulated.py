@@ -8,6 +8,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from veilring.errors import ClusterError, EndpointClosed, PeerLost
+from veilring.measure import Mark
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.play import Job, Outcome
@@ -35,6 +36,7 @@ class Simulated(TasksRuntime):
         super().__init__()
         self._topology = topology
         self._faults = tuple(faults)
+        self._started = 0.0
         self._conditions = Conditions()
         self._streams = Streams(0)
         self._network: SimulatedNetwork | None = None
@@ -48,6 +50,15 @@ class Simulated(TasksRuntime):
         met = self._conditions.met
         return tuple(fault for cause, fault in enumerate(self._faults) if cause in met)
 
+    @property
+    @override
+    def marks(self) -> tuple[Mark, ...]:
+        return tuple(
+            Mark(self._started + fault.start, party, f"fault: {fault.kind}")
+            for fault in self.struck
+            for party in fault.parties
+        )
+
     @override
     async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:
         loop = asyncio.get_running_loop()
@@ -55,7 +66,7 @@ class Simulated(TasksRuntime):
             advice = "veilring.simulation.run"
             raise ClusterError(f"runtime=simulated needs the simulated clock: {advice}")
         loop.describe_waits(self._waits)
-        self._streams = streams
+        self._streams, self._started = streams, loop.time()
         self._conditions = conditions_of(self._faults, parties, streams.generator("jitter"))
         self._network = network = SimulatedNetwork(
             parties, streams, topology=self._topology, conditions=self._conditions

@@ -1,0 +1,193 @@
+"""The folder that a run leaves behind: written here, and read back here.
+
+========================  ==========================================================
+file                      what is in it
+========================  ==========================================================
+`scenario.toml`           the scenario as it was run
+`versions.json`           what ran it
+`report.json`             what came of it, if it did not fail
+`error.json`              what ended it, if it failed
+`trace.parquet`           which messages passed when: the fields of `TracedMessage`
+`events.json`             what happened to parties: a list of marks
+========================  ==========================================================
+"""
+
+import json
+import platform
+import tomllib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import tomli_w
+from pydantic import TypeAdapter
+
+from veilring.errors import InputError, RunFailed, VeilringError
+from veilring.measure import Journal, Mark, TracedMessage
+from veilring.nodes.run import say_failure
+from veilring.scenarios.load import make_scenario
+from veilring.scenarios.report import Report
+from veilring.scenarios.schema import Scenario
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ("Failure", "RunFolder", "open_folder", "read_folder", "write_failure", "write_report")
+
+_REPORT: Final = "report.json"
+_ERROR: Final = "error.json"
+_SCENARIO: Final = "scenario.toml"
+_VERSIONS: Final = "versions.json"
+_TRACE: Final = "trace.parquet"
+_EVENTS: Final = "events.json"
+# What decides the numbers of a run, and so what is needed to repeat it.
+_VERSIONS_OF: Final = ("veilring", "numpy", "scipy", "networkx", "randomgen", "scikit-learn")
+
+T = TypeVar("T")
+
+
+class Failure(NamedTuple):
+    """What ended a run that failed."""
+
+    error: str
+    """The name of the error."""
+    message: str
+    parties: dict[str, str]
+    """What each party that failed met, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """All that a folder says of a run.
+
+    Attributes:
+        name: Of the folder.
+        scenario: As it was run.
+        versions: Of what ran it.
+        report: What came of it, unless it failed.
+        failure: What ended it, if it failed.
+        messages: Which messages passed when, in order of time.
+        marks: What happened to parties, in order of time.
+    """
+
+    name: str
+    scenario: Scenario
+    versions: dict[str, str]
+    report: Report | None
+    failure: Failure | None
+    messages: tuple[TracedMessage, ...]
+    marks: tuple[Mark, ...]
+
+
+def open_folder(folder: Path) -> Path:
+    """Return the folder, made if need be, before anything is run.
+
+    Raises:
+        InputError: If it cannot be made or already holds a run.
+    """
+    allowed = "a folder that can be made, without a run in it"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("--out", folder, f"{allowed} ({error})") from error
+    for held in (_REPORT, _ERROR):
+        if (folder / held).exists():
+            raise InputError("--out", f"{folder}, which holds {held}", allowed)
+    return folder
+
+
+def write_report(report: Report, journal: Journal, folder: Path) -> None:
+    """Write all that there is to say of a run that succeeded."""
+    _write_circumstances(report.scenario, journal, folder)
+    _write_json(folder / _REPORT, report.as_json())
+
+
+def write_failure(error: VeilringError, scenario: Scenario, journal: Journal, folder: Path) -> None:
+    """Write what is known of a run that failed, as far as it came."""
+    _write_circumstances(scenario, journal, folder)
+    errors = error.errors if isinstance(error, RunFailed) else {}
+    parties = {party: say_failure(met) for party, met in errors.items()}
+    failure = Failure(type(error).__name__, say_failure(error), parties)
+    _write_json(folder / _ERROR, failure._asdict())
+
+
+def _write_circumstances(scenario: Scenario, journal: Journal, folder: Path) -> None:
+    versions = {name: metadata.version(name) for name in _VERSIONS_OF}
+    versions |= {"python": platform.python_version(), "platform": platform.platform()}
+    tables = scenario.model_dump(mode="json", exclude_none=True)
+    (folder / _SCENARIO).write_text(tomli_w.dumps(tables), encoding="utf-8")
+    _write_json(folder / _VERSIONS, versions)
+    _write_json(folder / _EVENTS, [mark._asdict() for mark in sorted(journal.marks)])
+    _frame(journal.messages).write_parquet(folder / _TRACE)
+
+
+def _write_json(path: Path, plain: object) -> None:
+    path.write_text(json.dumps(plain, indent=2), encoding="utf-8")
+
+
+def _frame(messages: Iterable[TracedMessage]) -> "pl.DataFrame":
+    import polars as pl  # noqa: PLC0415  (0.3 s, and a run without a folder does not need it)
+
+    columns = {
+        "sender": pl.String,
+        "receiver": pl.String,
+        "sent_seconds": pl.Float64,
+        "received_seconds": pl.Float64,
+        "round": pl.Int64,
+        "kind": pl.String,
+        "bytes": pl.Int64,
+        "number": pl.Int64,
+        "session": pl.String,
+    }
+    return pl.DataFrame(list(messages), schema=columns, orient="row")
+
+
+def read_folder(folder: Path) -> RunFolder:
+    """Read what `write_report` or `write_failure` wrote.
+
+    Raises:
+        InputError: If a file is missing or is not what they write.
+    """
+    outcomes = [folder / name for name in (_REPORT, _ERROR) if (folder / name).exists()]
+    if len(outcomes) != 1:
+        found = "both" if outcomes else "neither"
+        allowed = f"a folder that `veilring run --out` wrote, with {_REPORT} or {_ERROR}"
+        raise InputError("DIR", f"{folder}, which holds {found}", allowed)
+    failed = outcomes[0].name == _ERROR
+    return RunFolder(
+        name=folder.resolve().name,
+        scenario=_read(folder / _SCENARIO, make_scenario, tomllib.loads),
+        versions=_read(folder / _VERSIONS, _checked(dict[str, str])),
+        report=None if failed else _read(outcomes[0], Report.from_json),
+        failure=_read(outcomes[0], _checked(Failure)) if failed else None,
+        messages=_read_trace(folder / _TRACE),
+        marks=_read(folder / _EVENTS, _checked(tuple[Mark, ...])),
+    )
+
+
+def _checked(of: type[T]) -> Callable[[Any], T]:
+    return TypeAdapter(of).validate_python
+
+
+def _read(path: Path, make: Callable[[Any], T], parse: Callable[[str], object] = json.loads) -> T:
+    """Read a text that `parse` understands and `make` accepts."""
+    try:
+        return make(parse(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:  # those of JSON, TOML and pydantic are values' errors
+        raise InputError("DIR", path, f"what `veilring run --out` wrote ({error})") from error
+
+
+def _read_trace(path: Path) -> tuple[TracedMessage, ...]:
+    import polars as pl  # noqa: PLC0415  (as above)
+
+    allowed = "the table of messages that `veilring run --out` wrote"
+    try:
+        frame = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError("DIR", path, f"{allowed} ({error})") from error
+    seen = pl.any_horizontal(pl.col("^(sent|received)_seconds$").is_not_null())
+    if frame.schema != _frame(()).schema or not frame.select(seen.all()).item():
+        raise InputError("DIR", path, allowed)
+    return tuple(TracedMessage(*row) for row in frame.iter_rows())

@@ -1,0 +1,201 @@
+"""The space-time diagram: parties are lines, time runs along them, messages run between them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from veilring.measure import SETUP_ROUND, Mark, TracedMessage
+from veilring.scenarios.reporting.words import in_bytes, in_seconds, ticks
+
+__all__ = (
+    "DRAWN_MAX",
+    "Arrow",
+    "Diagram",
+    "Key",
+    "Lane",
+    "Sign",
+    "Tick",
+    "draw",
+    "lane_order",
+    "sample",
+)
+
+# More lines than this hide each other, and make a page of more than a megabyte.
+DRAWN_MAX: Final = 2000
+
+_LEFT, _RIGHT = 15.0, 98.0  # percent: names of parties stand left of the lines
+_TOP: Final = 20  # pixels
+_LANE_PIXELS: Final = 26
+_LANES_PIXELS_MAX: Final = 960
+_TEXT_PIXELS: Final = 13
+_NAME_LETTERS_MAX: Final = 14
+_STUB: Final = 0.35  # of the way to the receiver: how far a line goes whose end is not known
+_CORRUPT: Final = ("adversary", "coalition")  # kinds of marks that show as a lane's colour
+_SHAPES: Final = {"lost": "lost", "failed": "lost", "stopped": "stopped"}
+_STYLES: Final = 12  # as many as the style sheet has: six colours, each solid and dashed
+
+
+class Lane(NamedTuple):
+    """The line of a party."""
+
+    party: str
+    name: str
+    """What is written beside it; nothing where lines are too dense."""
+    y: float
+    end: float
+    """Where it ends: where the party was lost."""
+    corrupt: bool
+
+
+class Arrow(NamedTuple):
+    """A message."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    style: int
+    end: str
+    """`received`, `lost` if it was never received, or `unseen` if nobody recorded its sending."""
+    title: str
+
+
+class Sign(NamedTuple):
+    """What happened to a party, and where in the diagram."""
+
+    x: float
+    y: float
+    shape: str
+    """`lost`, `stopped` or `other`."""
+    title: str
+
+
+class Key(NamedTuple):
+    """An entry of the legend: a kind of message."""
+
+    kind: str
+    style: int
+
+
+class Tick(NamedTuple):
+    """An instant on the axis."""
+
+    x: float
+    text: str
+
+
+class Diagram(NamedTuple):
+    """All that is to be drawn; across in percent, down in pixels."""
+
+    height: int
+    left: float
+    right: float
+    lanes: tuple[Lane, ...]
+    arrows: tuple[Arrow, ...]
+    signs: tuple[Sign, ...]
+    keys: tuple[Key, ...]
+    ticks: tuple[Tick, ...]
+    total: int
+    """How many messages there were; those that are drawn may be fewer."""
+
+
+def sample(messages: Sequence[TracedMessage], most: int = DRAWN_MAX) -> list[TracedMessage]:
+    """Return at most so many messages, taken evenly from all sessions and rounds."""
+    stride = -(-len(messages) // most)
+    in_rounds = sorted(messages, key=lambda message: (message.session, message.round))
+    return in_rounds[:: stride or 1]
+
+
+def draw(
+    messages: Sequence[TracedMessage], marks: Iterable[Mark], parties: Sequence[str]
+) -> Diagram:
+    """Draw messages and marks, a sample of them if there are many, on lanes in `lane_order`."""
+    marks = list(marks)
+    order = lane_order(messages, parties)
+    scale = _Scale(messages, marks, len(order))
+    rows = {party: scale.y(place) for place, party in enumerate(order)}
+    kinds = list(dict.fromkeys(message.kind for message in messages))
+    styles = {kind: place % _STYLES for place, kind in enumerate(kinds)}
+    known = [mark for mark in marks if mark.party in rows]
+    signed = (mark for mark in known if mark.kind not in _CORRUPT)
+    return Diagram(
+        height=round(scale.y(len(order))) + _TEXT_PIXELS,
+        left=_LEFT,
+        right=_RIGHT,
+        lanes=tuple(_lane(party, place, known, scale) for place, party in enumerate(order)),
+        arrows=tuple(_arrow(m, rows, styles[m.kind], scale) for m in sample(messages)),
+        signs=tuple(_sign(mark, rows[mark.party], scale) for mark in signed),
+        keys=tuple(Key(kind, styles[kind]) for kind in kinds),
+        ticks=tuple(Tick(scale.x(seconds), text) for seconds, text in ticks(scale.span)),
+        total=len(messages),
+    )
+
+
+def lane_order(messages: Iterable[TracedMessage], parties: Sequence[str]) -> list[str]:
+    """Return the parties, in the order in which they first sent a message of the protocol.
+
+    In a ring that is the order of the ring; parties that never did come last.
+    """
+    spoke = (m.sender for m in messages if m.round != SETUP_ROUND)
+    ends = (end for m in messages for end in (m.sender, m.receiver))
+    return list(dict.fromkeys((*spoke, *parties, *ends)))
+
+
+class _Scale:
+    """Where instants and lanes are."""
+
+    def __init__(
+        self, messages: Iterable[TracedMessage], marks: Iterable[Mark], lanes: int
+    ) -> None:
+        ends = [s for m in messages for s in (m.sent_seconds, m.received_seconds) if s is not None]
+        self.span = max([*ends, *(mark.seconds for mark in marks)], default=0.0)
+        self.pitch = min(_LANE_PIXELS, _LANES_PIXELS_MAX / max(1, lanes))
+
+    def x(self, seconds: float) -> float:
+        share = min(1.0, max(0.0, seconds / self.span)) if self.span else 0.0
+        return _LEFT + (_RIGHT - _LEFT) * share
+
+    def y(self, place: int) -> float:
+        return _TOP + self.pitch * place
+
+
+def _lane(party: str, place: int, marks: Iterable[Mark], scale: _Scale) -> Lane:
+    own = [mark for mark in marks if mark.party == party]
+    lost = [scale.x(mark.seconds) for mark in own if mark.kind == "lost"]
+    stride = -(-_TEXT_PIXELS // scale.pitch)
+    short = party if len(party) <= _NAME_LETTERS_MAX else f"{party[: _NAME_LETTERS_MAX - 1]}…"
+    return Lane(
+        party=party,
+        name="" if place % stride else short,
+        y=scale.y(place),
+        end=min(lost, default=_RIGHT),
+        corrupt=any(mark.kind in _CORRUPT for mark in own),
+    )
+
+
+def _arrow(message: TracedMessage, rows: dict[str, float], style: int, scale: _Scale) -> Arrow:
+    sent, received = message.sent_seconds, message.received_seconds
+    y1, y2 = rows[message.sender], rows[message.receiver]
+    x1 = scale.x(message.seconds if sent is None else sent)
+    x2 = scale.x(message.seconds if received is None else received)
+    end = "received"
+    if received is None:
+        end, y2 = "lost", y1 + _STUB * (y2 - y1)
+    elif sent is None:
+        end, y1 = "unseen", y2 + _STUB * (y1 - y2)
+    return Arrow(x1, y1, x2, y2, style, end, _title(message))
+
+
+def _title(message: TracedMessage) -> str:
+    sent, received = message.sent_seconds, message.received_seconds
+    sending = "sending not recorded" if sent is None else f"sent at {in_seconds(sent)}"
+    arrival = "not received" if received is None else f"received at {in_seconds(received)}"
+    when = "set-up" if message.round == SETUP_ROUND else f"round {message.round}"
+    ends = f"{message.sender} to {message.receiver}"
+    return f"{message.kind}, {when}: {ends}, {in_bytes(message.bytes)}, {sending}, {arrival}"
+
+
+def _sign(mark: Mark, y: float, scale: _Scale) -> Sign:
+    shape = {"lost": "lost", "stopped": "stopped", "failed": "lost"}.get(mark.kind, "other")
+    return Sign(
+        scale.x(mark.seconds), y, shape, f"{mark.party}, {in_seconds(mark.seconds)}: {mark.what}"
+    )
