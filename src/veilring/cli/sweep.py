@@ -1,0 +1,102 @@
+"""`veilring sweep`: run a scenario at all points of a grid."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+__all__ = ("sweep",)
+
+_EXIT_INTERRUPTED: Final = 130  # what shells give a program that Ctrl-C ended
+
+
+def sweep(  # noqa: PLR0913  (each option is an argument)
+    scenario: Annotated[
+        str,
+        typer.Argument(
+            help="A built-in scenario (see `veilring scenarios`) or a path to a .toml file.",
+            metavar="SCENARIO",
+            show_default=False,
+        ),
+    ],
+    *,
+    grid: Annotated[
+        list[str],
+        typer.Option(
+            metavar="TABLE.KEY=VALUES",
+            help="A key and its values: 1..6, 1..100:10 or a,b,c. May be given many times.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE.parquet",
+            help="Where the results go. Wall seconds go to FILE.timing.parquet.",
+            show_default=False,
+        ),
+    ],
+    trials: Annotated[int, typer.Option(help="Runs at each point, each with its own seed.")] = 1,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="TABLE.KEY=VALUE",
+            help="Set a key of the scenario at all points; may be given many times.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Of the sweep; else the scenario's, or else 0.", show_default=False),
+    ] = None,
+    runtime: Annotated[
+        str | None,
+        typer.Option(
+            help="memory or simulated; else memory, whatever the scenario says.",
+            show_default=False,
+        ),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="Where the runs are: local (processes), dask or ray.")
+    ] = "local",
+    workers: Annotated[
+        int | None, typer.Option(help="How many at a time; else one a core.", show_default=False)
+    ] = None,
+    dask_address: Annotated[
+        str | None,
+        typer.Option(help="A Dask scheduler, such as tcp://10.0.0.5:8786.", show_default=False),
+    ] = None,
+) -> None:
+    r"""Run a scenario at all points of a grid: one row of a Parquet file for each run.
+
+    Parties live in memory, or on the simulated clock with --runtime simulated. The same arguments
+    give the same file, to the byte, on any engine and any number of workers.
+
+    Interrupt it at any time: the same command goes on where it was.
+
+    For example:
+
+        veilring sweep wine --grid protocol.rounds=1..6 --trials 10 --out rounds.parquet
+
+        veilring sweep wine --grid parties.count=3,10,30 --grid protocol.sum=ring,shares \
+            --set run.leakage_trials=0 --runtime simulated --out sums.parquet
+
+        veilring sweep digits --grid protocol.k=1..15:2 --engine dask --out k.parquet
+    """
+    from veilring.cli.output import show_progress
+    from veilring.scenarios.sweep import Engine, Files, Plan, parse_grid, run_sweep
+
+    try:
+        with show_progress(quiet=False) as progress:
+            plan = Plan(scenario, parse_grid(grid), trials, overrides or (), runtime, seed)
+            where = Engine(engine, workers, dask_address)
+            done = run_sweep(plan, out, engine=where, progress=progress)
+    except KeyboardInterrupt:
+        journal = Files(out).journal
+        kept = f"what is finished is in {journal}" if journal.exists() else "no run is finished"
+        typer.echo(f"veilring: stopped; {kept}. The same command goes on from there.", err=True)
+        raise typer.Exit(_EXIT_INTERRUPTED) from None
+    earlier = f", {done.kept:,} of them from before" if done.kept else ""
+    typer.echo(f"{len(done.cells):,} runs{earlier}: {done.files.results}")
+    typer.echo(f"Their wall seconds: {done.files.timing}")

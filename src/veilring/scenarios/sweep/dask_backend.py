@@ -1,0 +1,114 @@
+"""joblib on Dask: a cluster that is there or one of this machine, and an end when workers die."""
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+import distributed
+from distributed import KilledWorker
+from joblib._dask import DaskDistributedBackend
+from typing_extensions import override
+
+from veilring.errors import ClusterError, InputError
+
+__all__ = ("DaskBackend", "connect", "local_cluster")
+
+# A scheduler on another continent answers in a second; one that is not there never does.
+CONNECT_SECONDS: Final = 10
+
+# Their constructors have no types.
+_Client: Any = distributed.Client
+_LocalCluster: Any = distributed.LocalCluster
+
+
+# It has no public name to import; joblib makes it for the string "dask". It is not typed.
+class DaskBackend(DaskDistributedBackend):  # type: ignore[misc]
+    """joblib's own backend waits for ever for a task whose workers all died; this one tells.
+
+    A task that raises comes back as a result. Only one that Dask gives up comes back as an error,
+    and of that joblib is not told.
+    """
+
+    @override
+    def submit(self, func: object, callback: Callable[[object], None] | None = None) -> Any:
+        def tell_of_errors(done: Future[Any]) -> None:
+            if callback is not None and done.exception() is not None:
+                callback(done)
+
+        future = super().submit(func, callback)
+        future.add_done_callback(tell_of_errors)
+        return future
+
+    @override
+    def retrieve_result_callback(self, out: Any) -> Any:
+        error = out.exception() if isinstance(out, Future) else None
+        if isinstance(error, KilledWorker):
+            text = f"Dask's workers died over one cell, {error.allowed_failures + 1} times"
+            raise ClusterError(f"{text}; was there enough memory?") from error
+        if error is not None:
+            raise error
+        return super().retrieve_result_callback(out)
+
+
+@contextmanager
+def connect(address: str | None, local_workers: int) -> Iterator[DaskBackend]:
+    """Give joblib's backend on a cluster, and leave the cluster when done.
+
+    Args:
+        address: Of its scheduler, such as `tcp://10.0.0.5:8786`. Without it a cluster is started
+            on this machine, reachable from here only, and stopped when done.
+        local_workers: How many processes that one has.
+
+    Raises:
+        InputError: If there is no scheduler at the address.
+    """
+    with ExitStack() as stack:
+        if address is None:
+            address = stack.enter_context(local_cluster(local_workers))
+        try:
+            found = _Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as error:
+            allowed = f"the address of a Dask scheduler that answers ({error})"
+            raise InputError("dask_address", address, allowed) from error
+        yield DaskBackend(client=stack.enter_context(found))
+
+
+@contextmanager
+def local_cluster(workers: int) -> Iterator[str]:
+    """Give the address of a cluster of so many processes that only this machine can reach.
+
+    It ignores Ctrl-C, and stops when this context is left.
+    """
+    with _deaf_to_interrupts():
+        cluster = _LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,  # a cell is computing, and Python computes in one
+            host="127.0.0.1",
+            # Dask serves its health over HTTP and cannot be told not to: here only, on any port.
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+            silence_logs=logging.CRITICAL,
+        )
+    with cluster:
+        yield cluster.scheduler_address
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C: whoever started them ends them.
+
+    A terminal sends it to all processes, and each worker would show the trace of its end.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may say so, and a program without a terminal needs it not
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,150 @@
+"""Engines: where the cells of a sweep are run. All of them are backends of joblib."""
+
+import logging
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final, TypeVar
+
+import joblib
+
+from veilring.errors import ClusterError, InputError
+
+__all__ = ("ENGINES", "Engine", "each_done")
+
+ENGINES: Final = ("local", "dask", "ray")
+# Ray's backend gives its results list by list, and so a sweep on Ray is kept list by list: long
+# enough that few workers wait for the slowest, short enough that little is lost.
+CELLS_PER_RAY_WORKER: Final = 8
+# A worker whose parent was killed finds out by having nothing to do. No cell waits for so long, and
+# a worker that ends too early is started again in a second or two.
+IDLE_SECONDS: Final = 10
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_Results = Generator[Any, None, None]
+_Parallel = Callable[..., _Results]  # gives the results of joblib's delayed calls
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Where cells are run.
+
+    Attributes:
+        name: `local` for processes of this machine, `dask` or `ray` for a cluster.
+        workers: How many cells at a time; by default as many as there are cores.
+        dask_address: Of a Dask scheduler that runs already, with workers of its own. Without it,
+            Dask runs on this machine.
+
+    Raises:
+        InputError: If there is no such engine.
+    """
+
+    name: str = "local"
+    workers: int | None = None
+    dask_address: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in ENGINES:
+            raise InputError("engine", self.name, ", ".join(ENGINES))
+        if self.workers is not None and self.workers < 1:
+            raise InputError("workers", self.workers, "a whole number of at least 1")
+        if self.dask_address is not None and self.name != "dask":
+            raise InputError("dask_address", self.dask_address, "nothing, unless engine is dask")
+        if self.dask_address is not None and self.workers is not None:
+            allowed = "nothing, where there is a dask_address: that cluster has workers of its own"
+            raise InputError("workers", self.workers, allowed)
+
+
+@contextmanager
+def each_done(
+    function: Callable[[_Item], _Result], items: Sequence[_Item], engine: Engine
+) -> Iterator[Iterator[_Result]]:
+    """Give the results of a function, each as soon as it is there; leaving ends what still runs.
+
+    Args:
+        function: At the top level of a module, where every process finds it.
+        items: What it is called with, each once.
+        engine: Where.
+
+    Raises:
+        InputError: If the engine is not installed, or is not where it is said to be.
+        ClusterError: If its workers died.
+    """
+    calls = [joblib.delayed(function)(item) for item in items]
+    with _START[engine.name](engine, len(items)) as parallel:
+        results = parallel(calls)
+        try:
+            yield results
+        except BrokenProcessPool as error:
+            raise ClusterError("a worker process died; was there enough memory?") from error
+        finally:
+            with warnings.catch_warnings():
+                # joblib warns of results that nobody took: who interrupts a sweep knows of them.
+                warnings.simplefilter("ignore", UserWarning)
+                results.close()
+
+
+@contextmanager
+def _local(engine: Engine, items: int) -> Iterator[_Parallel]:
+    workers = joblib.cpu_count() if engine.workers is None else engine.workers
+    yield _unordered(
+        backend="loky", n_jobs=max(1, min(workers, items)), idle_worker_timeout=IDLE_SECONDS
+    )
+
+
+@contextmanager
+def _dask(engine: Engine, items: int) -> Iterator[_Parallel]:
+    _require("distributed", engine.name)
+    # Imported here as it imports Dask, which is an extra.
+    from veilring.scenarios.sweep import dask_backend  # noqa: PLC0415
+
+    local_workers = min(engine.workers or joblib.cpu_count(), items)
+    with dask_backend.connect(engine.dask_address, local_workers) as backend:
+        yield _unordered(backend=backend, n_jobs=-1)
+
+
+@contextmanager
+def _ray(engine: Engine, items: int) -> Iterator[_Parallel]:
+    ray = _require("ray", engine.name)
+    import_module("ray.util.joblib").register_ray()
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        ray.init(logging_level=logging.ERROR)  # at RAY_ADDRESS, if there is one
+    try:
+        workers = min(engine.workers or int(ray.cluster_resources()["CPU"]), items)
+        with joblib.Parallel(backend="ray", n_jobs=workers, batch_size=1) as parallel:
+            yield lambda calls: _in_slices(parallel, calls, CELLS_PER_RAY_WORKER * workers)
+    finally:
+        if is_ours:
+            ray.shutdown()
+
+
+_START: Final[Mapping[str, Callable[[Engine, int], AbstractContextManager[_Parallel]]]] = {
+    "local": _local,
+    "dask": _dask,
+    "ray": _ray,
+}
+
+
+def _unordered(**backend: object) -> _Parallel:
+    # One call a batch: a result is there when its cell is finished, not when others are.
+    parallel: _Parallel = joblib.Parallel(batch_size=1, return_as="generator_unordered", **backend)
+    return parallel
+
+
+def _in_slices(parallel: Callable[..., list[Any]], calls: Sequence[Any], size: int) -> _Results:
+    for first in range(0, len(calls), size):
+        yield from parallel(calls[first : first + size])
+
+
+def _require(module: str, extra: str) -> Any:  # noqa: ANN401  (extras need not be there to check types)
+    try:
+        return import_module(module)
+    except ImportError as error:
+        found = f"{extra}, which is not installed ({error})"
+        allowed = f"local, or {extra} after: pip install 'veilring[{extra}]'"
+        raise InputError("engine", found, allowed) from error

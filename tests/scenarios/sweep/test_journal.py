@@ -1,0 +1,124 @@
+"""The journal: what survives, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from veilring.errors import InputError
+from veilring.scenarios.sweep.cells import Outcome
+from veilring.scenarios.sweep.journal import SYNC_SECONDS, open_journal
+
+SWEEP = {"scenario": "wine", "grid": {"protocol.k": [1, 2]}}
+FIRST, SECOND = (
+    Outcome(name, {"accuracy": 0.1 + 0.2, "label": "é\n"}, {"seconds": 1e-9})
+    for name in ("first", "second")
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where the journal is."""
+    return tmp_path / "out.parquet.journal"
+
+
+def _write(path: Path, *outcomes: Outcome) -> None:
+    with open_journal(path, SWEEP) as journal:
+        for outcome in outcomes:
+            journal.append(outcome)
+
+
+def test_gives_back_what_it_was_given(path: Path) -> None:
+    """Numbers to the last bit, in whichever of two calls they were appended."""
+    _write(path, FIRST)
+    _write(path, SECOND)
+    with open_journal(path, SWEEP) as journal:
+        assert journal.outcomes == {"first": FIRST, "second": SECOND}
+
+
+def test_a_line_is_in_the_file_before_the_next_cell(path: Path) -> None:
+    """Nothing waits in the process for the file to be closed."""
+    with open_journal(path, SWEEP) as journal:
+        journal.append(FIRST)
+        assert len(path.read_bytes().splitlines()) == 2
+
+
+def test_the_disk_is_waited_for_once_in_a_while(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for each line, but for each that comes `SYNC_SECONDS` after the last time."""
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    now = 0.0
+    with open_journal(path, SWEEP, clock=lambda: now) as journal:
+        synced.clear()
+        journal.append(FIRST)
+        now += SYNC_SECONDS / 2
+        journal.append(SECOND)
+        assert synced == []
+        now += SYNC_SECONDS / 2
+        journal.append(FIRST)
+        assert len(synced) == 1
+
+
+@pytest.mark.parametrize("lost", [1, 2, 20])
+def test_a_torn_last_line_is_cut_off(path: Path, lost: int) -> None:
+    """What was whole is there, and what is appended afterwards is whole."""
+    _write(path, FIRST, SECOND)
+    path.write_bytes(path.read_bytes()[:-lost])
+    with open_journal(path, SWEEP) as journal:
+        assert set(journal.outcomes) == {"first"}
+        journal.append(SECOND)
+    with open_journal(path, SWEEP) as journal:
+        assert journal.outcomes == {"first": FIRST, "second": SECOND}
+
+
+def test_another_sweeps_is_refused_and_left_as_it_is(path: Path) -> None:
+    """The error says which argument differs, and what to do."""
+    _write(path, FIRST)
+    before = path.read_bytes()
+    other = {**SWEEP, "grid": {"protocol.k": [1, 3]}}
+    with (
+        pytest.raises(InputError, match=r"grid is .*2.* and not .*3") as caught,
+        open_journal(path, other),
+    ):
+        pass
+    assert str(path) in caught.value.allowed
+    assert path.read_bytes() == before
+
+
+def test_one_without_a_cell_is_nobodys(path: Path) -> None:
+    """A sweep that died before its first cell does not stand in another's way."""
+    path.write_text(json.dumps(SWEEP) + "\n")
+    with open_journal(path, {"scenario": "digits"}) as journal:
+        journal.append(FIRST)
+    assert json.loads(path.read_text().splitlines()[0]) == {"scenario": "digits"}
+
+
+def test_one_that_stays_empty_is_removed(path: Path) -> None:
+    """Nothing was kept, so nothing is left lying about."""
+    with open_journal(path, SWEEP):
+        assert path.exists()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("line", [b"nonsense", b"[1]", b'{"cell": "first"}', b"\xff"])
+def test_a_damaged_line_is_told_and_nothing_is_lost(path: Path, line: bytes) -> None:
+    """Only the last line can be torn; one before it was damaged by somebody else."""
+    _write(path, FIRST, SECOND)
+    header, _, last = path.read_bytes().splitlines()
+    damaged = b"\n".join([header, line, last, b""])
+    path.write_bytes(damaged)
+    with pytest.raises(InputError, match="line 2"), open_journal(path, SWEEP):
+        pass
+    assert path.read_bytes() == damaged
+
+
+def test_two_sweeps_cannot_share_one(path: Path) -> None:
+    """The second is refused while the first writes, and the first goes on."""
+    with open_journal(path, SWEEP) as journal:
+        with pytest.raises(InputError, match="in use"), open_journal(path, SWEEP):
+            pass
+        journal.append(FIRST)
+    with open_journal(path, SWEEP) as journal:
+        assert set(journal.outcomes) == {"first"}
