@@ -7,36 +7,25 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from veilring.measure import View
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
-from veilring.nodes.ring import draw_ring
+from veilring.nodes.ring import Ring, draw_ring
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
 from veilring.protocols.ring.algorithm import exposure_probability, exposure_probability_split
-from veilring.protocols.ring.messages import SumPart, SumShare
+from veilring.protocols.ring.attacks import CoalitionView, sandwich
+from veilring.protocols.ring.messages import SumShare
 
 FALSE_ALARM = 1e-6
 
 
 async def drawn_sum(
     party: Party, own: NDArray[np.float64], *, method: SumMethod
-) -> tuple[int, str]:
-    """Draw a ring and sum along it; return the total and the starter."""
+) -> tuple[int, Ring]:
+    """Draw a ring and sum along it; return the total and the ring."""
     ring = await draw_ring(party)
     fixed = FixedPoint(0, len(ring))
     total = await secure_sum(party, own, ring=ring, fixed=fixed, method=method)
-    return int(total[0, 0]), ring.starter
-
-
-def taken_from(victim: str, coalition: dict[str, View], cycles: int) -> int | None:
-    """Return the victim's input if the coalition saw all that went into and came out of it."""
-    into = [s for v in coalition.values() for s in v.sent if s.sender == victim]
-    out = [s for v in coalition.values() for s in v.received if s.sender == victim]
-    received = [s.message.values for s in into if isinstance(s.message, SumPart)]
-    passed = [s.message.values for s in out if isinstance(s.message, SumPart)]
-    if len(received) < cycles or len(passed) < cycles:
-        return None
-    return sum(map(int, np.ravel(passed))) - sum(map(int, np.ravel(received)))
+    return int(total[0, 0]), ring
 
 
 @pytest.mark.parametrize(
@@ -59,12 +48,12 @@ async def test_exposure_is_as_derived(n: int, c: int, method: SumMethod, runs: i
     async with Cluster(n, own=own, seed=100 * n + c) as cluster:
         for _ in range(runs):
             run = await cluster.run(drawn_sum, method=method, watch=corrupt)
-            total, starter = run.result
+            total, ring = run.result
             assert total == 2**n - 1  # every party counted, and once
-            taken = taken_from(victim, run.views, method.cycles)
+            view = CoalitionView(ring, run.views)
+            taken = sandwich(view, victim, method=method, fixed=FixedPoint(0, n))
             if taken is not None:
-                # What comes back to the starter is its mask and the total, which is public.
-                assert (taken + total * (victim == starter)) % 2**64 == 1
+                assert taken.tolist() == [[1]]
                 found += 1
     expected = (
         exposure_probability(n, c)
@@ -96,9 +85,16 @@ async def test_no_coalition_short_of_all_others_learns_from_shares(n: int) -> No
             assert sum(known) % 2**64 != truth
 
 
-async def test_all_others_learn_the_input_of_the_last() -> None:
+@pytest.mark.parametrize(
+    "method", [SumMethod(), SumMethod("cycles", 2), SumMethod("shares")], ids=lambda m: m.name
+)
+async def test_all_others_learn_the_input_of_the_last(method: SumMethod) -> None:
     """No method hides a party from all others: the total gives it away."""
-    own = [np.array([[float(2**party)]]) for party in range(4)]
-    async with Cluster(4, own=own, seed=1) as cluster:
-        run = await cluster.run(drawn_sum, method=SumMethod("shares"))
-    assert run.result[0] - sum(2**party for party in range(1, 4)) == 1
+    own = [np.array([[float(2**party)]]) for party in range(5)]
+    async with Cluster(5, own=own, seed=1) as cluster:
+        run = await cluster.run(drawn_sum, method=method, watch=cluster.parties[1:])
+    inputs = dict(zip(cluster.parties[1:], own[1:], strict=True))
+    view = CoalitionView(run.result[1], run.views, inputs)
+    taken = sandwich(view, "party-0", method=method, fixed=FixedPoint(0, 5))
+    assert taken is not None
+    assert taken.tolist() == [[1]]

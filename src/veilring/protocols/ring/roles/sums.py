@@ -18,7 +18,7 @@ from veilring.nodes.ring import PARTIES_MIN, Ring
 from veilring.protocols.ring.algorithm import FixedPoint, mask, split, walecki_cycles
 from veilring.protocols.ring.messages import SumPart, SumPartial, SumShare, SumTotal
 
-__all__ = ("SumMethod", "secure_sum", "sum_rounds")
+__all__ = ("SumMethod", "secure_sum", "sum_cycles", "sum_rounds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ async def secure_sum(
     words = fixed.encode(own)
     if method.name == "shares":
         return fixed.decode(await _sum_by_shares(party, words, first_round))
-    cycles = _cycles(ring, method)
+    cycles = sum_cycles(ring, method)
     return fixed.decode(await _sum_along(party, words, cycles, first_round))
 
 
-def _cycles(ring: Ring, method: SumMethod) -> tuple[Ring, ...]:
+def sum_cycles(ring: Ring, method: SumMethod) -> tuple[Ring, ...]:
     """Return the cycles that the shares take, all with the same starter.
 
     Walecki's cycles are taken over positions of the random ring, so that each is a random cycle.

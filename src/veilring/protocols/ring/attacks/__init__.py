@@ -1,0 +1,58 @@
+"""What a semi-honest coalition gets from what it saw: attacks on PP-TopK and on secure sums.
+
+Each attack is a function of the coalition's joint view: of a real run, whose parties were watched,
+or of simulated ones. `leakage` estimates how much there is to be learned; this is how to learn it.
+
+`claim_new`
+    The simple attack on PP-TopK: what is new belongs to who passed it on.
+`sandwich_posterior`, `fit_cells`
+    The optimal one: how likely it is the victim's own, exactly for two colluders around it, by
+    simulation for others.
+`sandwich`, `recover_groups`
+    On secure sums: a party's input, and the sums of groups of honest parties.
+`recurring`, `find_owners`
+    Over repetitions of a query: which values are real, and whose they are.
+`attack_table`
+    How far they get.
+"""
+
+from veilring.protocols.ring.attacks.cells import CellPosterior, fit_cells
+from veilring.protocols.ring.attacks.intersection import Owners, find_owners, recurring
+from veilring.protocols.ring.attacks.posterior import (
+    UniformPrior,
+    decide_by,
+    sandwich_posterior,
+)
+from veilring.protocols.ring.attacks.sandwich import recover_groups, sandwich
+from veilring.protocols.ring.attacks.successor import Success, claim_new, judge, owned
+from veilring.protocols.ring.attacks.table import AttackRow, Setting, attack_table
+from veilring.protocols.ring.attacks.views import (
+    CoalitionView,
+    TopKView,
+    simulated_view,
+    topk_view,
+)
+
+__all__ = (
+    "AttackRow",
+    "CellPosterior",
+    "CoalitionView",
+    "Owners",
+    "Setting",
+    "Success",
+    "TopKView",
+    "UniformPrior",
+    "attack_table",
+    "claim_new",
+    "decide_by",
+    "find_owners",
+    "fit_cells",
+    "judge",
+    "owned",
+    "recover_groups",
+    "recurring",
+    "sandwich",
+    "sandwich_posterior",
+    "simulated_view",
+    "topk_view",
+)

@@ -1,0 +1,189 @@
+"""The optimal attack of any other coalition on PP-TopK, a successor alone first of all: simulated.
+
+A coalition that does not see what the victim received cannot integrate over what the parties
+between did. It simulates: runs of the very protocol with values from its prior, in which it looks
+at the new entries as it would in earnest. Each new entry has *features*, and the posterior of a
+*cell* of equal features is the fraction of its entries that were the victim's own.
+
+The estimator, exactly
+    Cells are nested in six levels, each of which adds features: (1) the round; (2) whether the
+    value is in the public result, or else below its greatest entry; (3) how many entries of the
+    vector are at least as great, and whether all of them are new, as noise always lies at the end;
+    (4) the logarithm of the odds of `plug_in_posterior`, in whole numbers; (5) the value against
+    the k-th smallest that is to be expected, on a scale of powers of two, and whether the next
+    vector of the victim has it still; (6) how many new entries the vector has. A cell with `right`
+    own ones of `total` entries has the posterior `(right + s q) / (total + s)`, where q is that of
+    the cell around it and s = `STRENGTH`; around the first level stands 1/2. So a cell that was
+    rarely met says what the one around it says.
+
+    It is the Bayes rule of an adversary who looks at these features only, up to the error of the
+    simulation. The simple attack is one of the rules over the same cells.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logit
+
+from veilring.errors import InputError
+from veilring.protocols.ring.algorithm import TopKParameters
+from veilring.protocols.ring.attacks.posterior import UniformPrior, plug_in_posterior
+from veilring.protocols.ring.attacks.successor import claim_new, owned
+from veilring.protocols.ring.attacks.views import TopKView, simulated_view
+from veilring.protocols.ring.leakage.transcripts import chunks, transcript
+
+__all__ = ("STRENGTH", "CellPosterior", "fit_cells")
+
+STRENGTH = 8.0
+"""How many entries of a cell count as much as the cell around it."""
+
+# Counts above this share a cell, as do powers of two beyond 2^3 either way.
+_COUNT_CAP = 7
+_POWER_CAP = 3
+
+_NO_CELL = np.full(1, -1, dtype=np.int64)
+
+_Codes = tuple[NDArray[np.int64], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellPosterior:
+    """What simulation tells of each cell; made by `fit_cells`.
+
+    Attributes:
+        prior: What the coalition believed.
+        levels: For each level the cells' codes, ascending, how many entries each met and how many
+            of them were the victim's own.
+    """
+
+    prior: UniformPrior
+    levels: tuple[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], ...]
+
+    def posterior(self, view: TopKView, victim: str) -> NDArray[np.float64]:
+        """Return the probability that each new entry is the victim's own.
+
+        Args:
+            view: Of a coalition at the positions that were simulated.
+            victim: The party at the position that was simulated.
+
+        Returns:
+            Shape (rounds, T, k), in the places of `claim_new`; 0 where that is `+inf`.
+
+        Raises:
+            InputError: If the session failed, so that there is no result.
+        """
+        claims = claim_new(view, victim)
+        new = np.isfinite(claims)
+        q = np.full(int(new.sum()), 0.5)
+        codes = _cells(view, victim, claims, self.prior)
+        for code, (known, total, right) in zip(codes, self.levels, strict=True):
+            at = np.searchsorted(known[:-1], code)
+            met = known[at] == code
+            q = (right[at] * met + STRENGTH * q) / (total[at] * met + STRENGTH)
+        posterior = np.zeros_like(claims)
+        posterior[new] = q
+        return posterior
+
+
+def fit_cells(  # noqa: PLR0917  (a ring, who is who in it, a prior and a budget)
+    parameters: TopKParameters,
+    parties: int,
+    victim: int,
+    coalition: Collection[int],
+    prior: UniformPrior,
+    trials: int,
+    rng: np.random.Generator,
+) -> CellPosterior:
+    """Simulate what a coalition sees of a victim.
+
+    Args:
+        parameters: Public.
+        parties: How many, n, at least 3.
+        victim: Its position, from 0, the starter.
+        coalition: The members' positions; one of them is the victim's successor, or it is not
+            worth while.
+        prior: What the coalition believes of all values but its own, which hardly matter.
+        trials: How many runs to simulate, at least 1.
+        rng: Source of the simulated values, coins and noise.
+
+    Raises:
+        InputError: If an argument is out of range.
+    """
+    order = [f"position {place}" for place in range(parties)]
+    if not {victim, *coalition} <= set(range(parties)):
+        raise InputError("coalition", sorted(coalition), f"positions from 0 to {parties - 1}")
+    members = [order[place] for place in coalition]
+    values = prior.draw(trials, parties, parameters.k, rng)
+    parts: list[_Codes] = []
+    truth: list[NDArray[np.bool_]] = []
+    for chunk in chunks(values, parameters):
+        vectors = transcript(values[chunk], parameters, rng)
+        view = simulated_view(vectors, parameters, order, members)
+        claims = claim_new(view, order[victim])
+        parts.append(_cells(view, order[victim], claims, prior))
+        truth.append(owned(claims, values[chunk, victim])[np.isfinite(claims)])
+    right = np.concatenate(truth)
+    codes = (np.concatenate(level) for level in zip(*parts, strict=True))
+    return CellPosterior(prior, tuple(_count(code, right) for code in codes))
+
+
+def _count(
+    codes: NDArray[np.int64], right: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    if not codes.size:  # the victim never put anything in: no cell was met
+        return _NO_CELL, np.zeros(1, np.int64), np.zeros(1, np.int64)
+    cells, which, total = np.unique(codes, return_inverse=True, return_counts=True)
+    own = np.bincount(which[right], minlength=len(cells))
+    return cells, total, np.asarray(own, dtype=np.int64)
+
+
+def _cells(view: TopKView, victim: str, claims: NDArray[np.float64], prior: UniformPrior) -> _Codes:
+    """Return the cell of each new entry, level by level, as numbers that nest."""
+    if view.result is None:
+        raise InputError("vectors", "without the result", "a view of a session that ended")
+    k, new, hops = view.parameters.k, np.isfinite(claims), view.hops_of(victim)
+    # Where the coalition does not see what the victim passed on, there is no claim to describe.
+    passed = np.stack([view.vectors.get(hop + 1, view.vectors[0]) for hop in hops])
+    after = np.concatenate([passed[1:], view.result[None]])
+    fate = np.where(_held(claims, view.result[None]), 0, 1 + (claims >= view.result[:, -1:]))
+    not_less = (passed[:, :, None, :] >= claims[..., None]).sum(axis=-1)
+    new_not_less = new.sum(axis=2)[:, :, None] - np.arange(k)
+    expected = prior.upper * k / (prior.rows_per_party * len(view.order))
+    with np.errstate(divide="ignore"):
+        power = _whole(np.log2(claims / expected))
+    plugged = np.nan_to_num(plug_in_posterior(view, victim, claims, prior))
+    odds = _whole(logit(plugged))
+    turn = np.broadcast_to(np.arange(len(hops))[:, None, None], claims.shape)
+    fresh = np.broadcast_to(new.sum(axis=2)[:, :, None], claims.shape)
+    features = (
+        ((turn, len(hops)),),
+        ((fate, 3),),
+        ((np.minimum(not_less, _COUNT_CAP), _COUNT_CAP + 1), (not_less == new_not_less, 2)),
+        ((odds, 2 * _POWER_CAP + 1),),
+        ((power, 2 * _POWER_CAP + 1), (_held(claims, after), 2)),
+        ((np.minimum(fresh, _COUNT_CAP), _COUNT_CAP + 1),),
+    )
+    return _nest(features, new)
+
+
+def _whole(x: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return numbers as 0 to 6: whole ones from -3 to 3, and what is beyond at its end."""
+    return np.asarray(np.clip(np.floor(x), -_POWER_CAP, _POWER_CAP) + _POWER_CAP, dtype=np.int64)
+
+
+def _nest(
+    features: Sequence[Sequence[tuple[NDArray[np.generic], int]]], new: NDArray[np.bool_]
+) -> _Codes:
+    code, codes = np.zeros(int(new.sum()), dtype=np.int64), []
+    for level in features:
+        for feature, choices in level:
+            code = code * choices + feature[new].astype(np.int64)
+        codes.append(code)
+    return tuple(codes)
+
+
+def _held(claims: NDArray[np.float64], vectors: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which claims of (rounds, T, k) are in the vectors of the same round and run."""
+    return np.asarray((claims[..., :, None] == vectors[..., None, :]).any(axis=-1))

@@ -1,0 +1,187 @@
+"""The exact posterior between two colluders: closed forms, calibration, and that it is the best."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import integrate
+
+from veilring.errors import InputError
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.ring import Ring
+from veilring.protocols.ring import TopKParameters, pp_topk
+from veilring.protocols.ring.attacks import (
+    CoalitionView,
+    TopKView,
+    UniformPrior,
+    claim_new,
+    decide_by,
+    judge,
+    owned,
+    sandwich_posterior,
+    simulated_view,
+    topk_view,
+)
+from veilring.protocols.ring.leakage.transcripts import transcript
+
+FALSE_ALARM = 1e-6
+ORDER = ["party-0", "party-1", "party-2", "party-3", "party-4"]
+ONE = TopKParameters(k=1, P0=0.7, d=0.5, rounds=1, delta=0.1, upper=1.0)
+
+# parameters, rows a party and the victim's place
+GRID = [
+    (ONE, 20, 2),
+    (replace(ONE, rounds=3, d=0.9), 3, 4),
+    (replace(ONE, k=3, P0=0.8, rounds=3, d=0.7), 10, 2),
+    (replace(ONE, k=3, P0=0.9, rounds=4, d=0.9, delta=0.02), 2, 1),
+    (replace(ONE, k=5, P0=1.0, rounds=4, delta=0.005), 100, 0),
+    (replace(ONE, k=5, P0=0.3, rounds=2), 100, 3),
+    (replace(ONE, k=2, P0=0.9, rounds=2, d=1.0, delta=3.0), 4, 0),
+]
+CASES = pytest.mark.parametrize(("parameters", "rows", "place"), GRID)
+
+
+def attacked(
+    parameters: TopKParameters, rows: int, place: int, trials: int = 3000
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return claims and posterior of simulated runs, (rounds, T, k), and the victim's values."""
+    rng = np.random.default_rng([parameters.k, rows, place])
+    prior = UniformPrior(rows)
+    values = prior.draw(trials, 5, parameters.k, rng)
+    pair = [ORDER[place - 1], ORDER[(place + 1) % 5]]
+    view = simulated_view(transcript(values, parameters, rng), parameters, ORDER, pair)
+    posterior = sandwich_posterior(view, ORDER[place], prior)
+    return claim_new(view, ORDER[place]), posterior, values[:, place]
+
+
+def deviation(variance: float, largest: float, false_alarm: float) -> float:
+    """Return what a sum of independent centred terms passes that rarely (Bernstein)."""
+    log = np.log(1 / false_alarm)
+    return float(largest * log / 3 + np.sqrt((largest * log / 3) ** 2 + 2 * variance * log))
+
+
+@CASES
+def test_the_posterior_is_calibrated(parameters: TopKParameters, rows: int, place: int) -> None:
+    """Of what has posterior q, the fraction q is real, whatever one selects by (false alarm 1e-6).
+
+    Given the view, only a run's last change is in doubt, so that the terms of a sum over runs are
+    independent, and their variances are q(1-q).
+    """
+    claims, posterior, own = attacked(parameters, rows, place)
+    new, right = np.isfinite(claims)[..., 0], owned(claims, own)[..., 0]
+    q = posterior[..., 0]
+    assert not right[q == 0].any()
+    assert right[q == 1].all()
+    assert (((q > 0) & (q < 1)).sum(axis=0) <= 1).all()
+    selections = [new, q > 0.5, (q > 0) & (q < 0.3), (q > 0.3) & (q < 0.7), claims[..., 0] < 0.05]
+    selections += [new & (np.arange(len(q)) == turn)[:, None] for turn in range(len(q))]
+    for chosen in selections:
+        surplus = float((right - q)[chosen].sum())
+        variance = float((q * (1 - q))[chosen].sum())
+        rare = FALSE_ALARM / (2 * len(selections) * len(GRID))
+        assert abs(surplus) <= deviation(variance, 1, rare)
+
+
+@CASES
+def test_no_simple_attack_beats_it(parameters: TopKParameters, rows: int, place: int) -> None:
+    """It decides no fewer entries right than claiming all, or none, on the same runs.
+
+    As promised by its posterior it never does, run by run; as counted, but for a deviation whose
+    false alarm is 1e-6. Where the two attacks differ is one change a run, of up to k entries.
+    """
+    claims, posterior, own = attacked(parameters, rows, place)
+    new, right = np.isfinite(claims), owned(claims, own)
+    decided = decide_by(posterior)
+    promised = np.where(decided, posterior, 1 - posterior)
+    for simple in (new, np.zeros_like(new)):
+        assert (promised >= np.where(simple, posterior, 1 - posterior))[new].all()
+        better = ((decided == right).astype(int) - (simple == right))[new].sum()
+        differ = new & (decided != simple)
+        variance = 4 * parameters.k * (posterior * (1 - posterior))[differ].sum()
+        rare = FALSE_ALARM / (2 * len(GRID))
+        assert better >= -deviation(variance, 2 * parameters.k, rare)
+    accuracy = judge(claims, own, decided).accuracy
+    assert accuracy >= judge(claims, own).accuracy
+
+
+@pytest.mark.parametrize("delta", [0.01, 0.1, 2.0])
+def test_one_value_and_one_round_are_as_integrated_by_hand(delta: float) -> None:
+    """With k = 1 the odds are a density over one integral, which SciPy confirms to 1e-9."""
+    parameters = replace(ONE, delta=delta)
+    received, passed = np.array([0.142, 0.3, 0.05, 0.9]), np.array([0.114, 0.21, 0.04, 0.1])
+    for number in range(4):
+        G, a = received[number], passed[number]
+        view = seen(parameters, G, a)
+        q = sandwich_posterior(view, "party-2", UniformPrior(20))[0, 0, 0]
+
+        def density(x: float, G: float = G, a: float = a) -> float:
+            width = max(delta, G - x)
+            return 20 * (1 - x) ** 19 / width if a <= x + width else 0.0
+
+        bends = [x for x in (G - delta, a - delta) if 0 < x < a] or None
+        noise, _ = integrate.quad(density, 0, min(a, G), points=bends, epsabs=1e-13)
+        real = 20 * (1 - a) ** 19
+        assert q == pytest.approx(0.3 * real / (0.3 * real + 0.7 * noise), rel=1e-9)
+
+
+def seen(parameters: TopKParameters, *path: float) -> TopKView:
+    """Return what both neighbours of party-2 see if it gets and passes on these single values."""
+    vectors = np.ones((6, 1, 1))
+    vectors[2:4, 0, 0] = path
+    vectors[4:] = path[-1]
+    return simulated_view(vectors, parameters, ORDER, ["party-1", "party-3"])
+
+
+def test_certainties() -> None:
+    """What exceeds the value that it displaced is noise, and without noise all is real."""
+    prior = UniformPrior(20)
+    assert sandwich_posterior(seen(ONE, 0.2, 0.25), "party-2", prior).item() == 0
+    assert sandwich_posterior(seen(ONE, 0.2, 0.2), "party-2", prior).item() == 0
+    honest, noisy = replace(ONE, P0=0.0), replace(ONE, P0=1.0)
+    assert sandwich_posterior(seen(honest, 0.2, 0.1), "party-2", prior).item() == 1
+    assert sandwich_posterior(seen(noisy, 0.2, 0.1), "party-2", prior).item() == 0
+    impossible = UniformPrior(20, upper=0.01)
+    assert np.isnan(sandwich_posterior(seen(honest, 0.2, 0.1), "party-2", impossible)).all()
+    assert not decide_by(np.array([np.nan])).any()
+
+
+def test_the_unit_of_the_values_does_not_matter() -> None:
+    """Values, bounds and delta of another unit give the same posterior."""
+    metres, prior = replace(ONE, delta=10.0, upper=100.0), UniformPrior(20, upper=100.0)
+    vectors = np.array([100, 100, 14.2, 11.4, 5, 5])[:, None, None]
+    view = simulated_view(vectors, metres, ORDER, ["party-1", "party-3"])
+    expected = sandwich_posterior(seen(ONE, 0.142, 0.114), "party-2", UniformPrior(20))
+    assert sandwich_posterior(view, "party-2", prior) == pytest.approx(expected, rel=1e-12)
+
+
+async def test_a_real_run_is_read_by_two_colluders() -> None:
+    """Of all that a party puts in in real runs, two colluders tell nearly all noise from values."""
+    parameters = replace(ONE, k=5, P0=1.0, rounds=4)
+    prior = UniformPrior(100)
+    values = prior.draw(400, 5, 5, np.random.default_rng(1))
+    async with Cluster(ORDER, own=list(values.swapaxes(0, 1)), seed=2) as cluster:
+        run = await cluster.run(
+            pp_topk, ring=Ring(ORDER), parameters=parameters, watch=["party-1", "party-3"]
+        )
+    view = topk_view(CoalitionView(Ring(ORDER), run.views), parameters)
+    claims = claim_new(view, "party-2")
+    posterior = sandwich_posterior(view, "party-2", prior)
+    simple, optimal = (
+        judge(claims, values[:, 2], decided) for decided in (None, decide_by(posterior))
+    )
+    assert simple.accuracy < 0.35
+    assert optimal.accuracy > 0.99
+    assert optimal.recall > 0.99 * simple.recall > 0.35
+    assert optimal.gain > 0 > simple.gain
+
+
+def test_what_was_not_seen_is_refused() -> None:
+    """A successor alone has not seen what the victim received; priors without rows are refused."""
+    view = simulated_view(np.ones((6, 1, 1)), ONE, ORDER, ["party-3"])
+    with pytest.raises(InputError, match="vectors is without number 2"):
+        sandwich_posterior(view, "party-2", UniformPrior(20))
+    with pytest.raises(InputError, match="rows_per_party is 0"):
+        UniformPrior(0)
+    with pytest.raises(InputError, match="upper is inf"):
+        UniformPrior(1, np.inf)

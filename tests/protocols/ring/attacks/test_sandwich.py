@@ -1,0 +1,167 @@
+"""The attack on secure sums, held against the truth of real runs."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+from veilring.measure import View
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.ring import Ring, deal_ring
+from veilring.protocols.ring import (
+    FixedPoint,
+    KNNParameters,
+    SumMethod,
+    private_knn,
+    secure_sum,
+)
+from veilring.protocols.ring.algorithm import (
+    distances,
+    leaked_groups,
+    local_votes,
+    walecki_cycles,
+)
+from veilring.protocols.ring.attacks import CoalitionView, recover_groups, sandwich
+from veilring.protocols.rows import Rows
+
+Inputs = dict[str, NDArray[np.float64]]
+
+
+async def watched_sum(
+    n: int, method: SumMethod, seed: int
+) -> tuple[Ring, dict[str, View], Inputs, FixedPoint]:
+    """Sum vectors of n parties along a random ring; return what everybody saw and put in."""
+    names = [f"party-{number}" for number in range(n)]
+    rng = np.random.default_rng(seed)
+    own = [np.round(rng.normal(size=(2, 3)), 3) for _ in names]
+    ring, fixed = deal_ring(names, rng), FixedPoint(20, n)
+    async with Cluster(names, own=own, seed=seed) as cluster:
+        run = await cluster.run(secure_sum, ring=ring, fixed=fixed, method=method, watch=names)
+    return ring, run.views, dict(zip(names, own, strict=True)), fixed
+
+
+def cycles_of(ring: Ring, method: SumMethod) -> list[list[str]]:
+    """Return the parties along each cycle."""
+    cycles = walecki_cycles(len(ring))[: method.cycles]
+    if method.cycles == 1:
+        cycles = (tuple(range(len(ring))),)
+    return [[ring.order[place] for place in cycle] for cycle in cycles]
+
+
+def neighbours(cycles: list[list[str]], victim: str) -> list[str]:
+    """Return those that the victim receives from or sends to."""
+    places = [(cycle, cycle.index(victim)) for cycle in cycles]
+    return [c[(p + step) % len(c)] for c, p in places for step in (-1, 1)]
+
+
+def methods(n: int) -> list[SumMethod]:
+    """Return the plain ring, two cycles and as many as there are."""
+    most = (n - 1) // 2
+    return [SumMethod(), *(SumMethod("cycles", s) for s in sorted({2, most}) if s > 1)]
+
+
+@pytest.mark.parametrize("n", range(5, 22))
+async def test_a_coalition_gets_nothing_until_it_covers_all_neighbours(n: int) -> None:
+    """Of 5 to 21 parties, one's input is recovered, to the bit, by its neighbours and by no less.
+
+    All 2s neighbours of a party in s cycles get its input exactly, the starter's as well. If one of
+    them is honest, nobody gets it, not even all others together.
+    """
+    for method in methods(n):
+        ring, views, own, fixed = await watched_sum(n, method, seed=n)
+        cycles = cycles_of(ring, method)
+        for victim in (ring.starter, ring.order[1], ring.order[-1], ring.order[n // 2]):
+            around = neighbours(cycles, victim)
+            assert len(set(around)) == 2 * method.cycles
+            view = CoalitionView(ring, {name: views[name] for name in around})
+            taken = sandwich(view, victim, method=method, fixed=fixed)
+            assert taken is not None
+            assert (taken == fixed.decode(fixed.encode(own[victim]))).all()
+            for missing in around:
+                rest = {name: views[name] for name in views if name not in {victim, missing}}
+                view = CoalitionView(ring, rest)
+                assert sandwich(view, victim, method=method, fixed=fixed) is None
+
+
+@pytest.mark.parametrize("n", [5, 8, 13])
+async def test_the_sums_of_honest_groups_are_recovered(n: int) -> None:
+    """For random coalitions of every size, each leaked group's sum is the truth, to the bit."""
+    rng = np.random.default_rng(n)
+    for method in methods(n):
+        ring, views, own, fixed = await watched_sum(n, method, seed=100 + n)
+        cycles = [[ring.position(party) for party in cycle] for cycle in cycles_of(ring, method)]
+        for c in range(1, n + 1):
+            places = set(rng.permutation(n)[:c].tolist())
+            members = {ring.order[place] for place in places}
+            view = CoalitionView(ring, {name: views[name] for name in members})
+            sums = recover_groups(view, method=method, fixed=fixed)
+            expected = {
+                frozenset(ring.order[place] for place in group)
+                for group in leaked_groups(cycles, places)
+            }
+            assert sums.keys() == expected
+            for group, found in sums.items():
+                truth = sum(fixed.encode(own[party]) for party in group)
+                assert (found == fixed.decode(np.asarray(truth))).all()
+
+
+async def test_shares_leak_the_sum_of_all_honest_parties_and_no_more() -> None:
+    """With shares to all, the honest parties are one group whatever the coalition."""
+    method = SumMethod("shares")
+    ring, views, own, fixed = await watched_sum(6, method, seed=7)
+    for c in range(1, 7):
+        members = ring.order[:c]
+        view = CoalitionView(
+            ring, {name: views[name] for name in members}, {name: own[name] for name in members}
+        )
+        sums = recover_groups(view, method=method, fixed=fixed)
+        honest = frozenset(ring.order[c:])
+        assert sums.keys() == ({honest} if honest else set())
+        for found in sums.values():
+            truth = sum(fixed.encode(own[party]) for party in honest)
+            assert (found == fixed.decode(np.asarray(truth))).all()
+
+
+async def test_the_votes_of_a_party_in_a_knn_are_recovered() -> None:
+    """Within PP-kNN the same attack gives the victim's votes for each query."""
+    names, rng = [f"party-{number}" for number in range(5)], np.random.default_rng(8)
+    own = [Rows(rng.random((12, 2)), rng.integers(0, 3, 12)) for _ in names]
+    queries, ring = rng.random((4, 2)), deal_ring(names, rng)
+    parameters = KNNParameters(features=2, classes=3, k=6)
+    victim = ring.order[2]
+    members = [ring.predecessor(victim), ring.successor(victim)]
+    async with Cluster(names, own=own, seed=9) as cluster:
+        run = await cluster.run(
+            private_knn,
+            only={"party-0": {"queries": queries}},
+            asker="party-0",
+            parameters=parameters,
+            ring=ring,
+            watch=members,
+        )
+    view = CoalitionView(ring, run.views)
+    taken = sandwich(view, victim, method=parameters.sum, fixed=FixedPoint(24, 5))
+    rows = own[names.index(victim)]
+    to_rows = distances(queries, rows.features)
+    votes = local_votes(
+        to_rows, rows.labels, run.result.nearest, classes=3, weights=parameters.weights
+    )
+    assert taken is not None
+    assert (taken == votes).all()
+    assert votes.any()
+
+
+async def test_what_cannot_be_attacked_is_refused() -> None:
+    """A member as victim, a view without a sum, or missing inputs are refused by name."""
+    shares = SumMethod("shares")
+    ring, views, _, fixed = await watched_sum(5, shares, seed=1)
+    view = CoalitionView(ring, {"party-1": views["party-1"]})
+    with pytest.raises(InputError, match="own is without party-1"):
+        recover_groups(view, method=shares, fixed=fixed)
+    with pytest.raises(InputError, match="views is without a total"):
+        recover_groups(view, method=SumMethod(), fixed=fixed)
+    with pytest.raises(InputError, match="victim is party-1"):
+        sandwich(view, "party-1", method=SumMethod(), fixed=fixed)
+    empty = CoalitionView(ring, {"party-1": View("party-1")}, {"party-1": np.zeros((2, 3))})
+    with pytest.raises(InputError, match="views is without all partial sums"):
+        recover_groups(empty, method=shares, fixed=fixed)

@@ -1,0 +1,72 @@
+"""What a coalition's joint view holds: of real runs, and of simulated ones."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from veilring.errors import InputError
+from veilring.measure import View
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.ring import Ring, deal_ring
+from veilring.protocols.ring import TopKParameters, pp_topk
+from veilring.protocols.ring.attacks import CoalitionView, simulated_view, topk_view
+from veilring.protocols.ring.leakage import uniform_values
+
+PARAMETERS = TopKParameters(k=3, P0=0.7, d=0.5, rounds=3, delta=0.1, upper=1.0)
+NAMES = [f"party-{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("members", [{"party-1"}, {"party-0", "party-3"}, set(NAMES)], ids=len)
+async def test_a_real_view_is_the_part_of_the_transcript_that_members_touch(
+    members: set[str],
+) -> None:
+    """Real and simulated coalitions hold the same numbers, and equal vectors under each."""
+    own = list(uniform_values(7, 5, 3, 10, np.random.default_rng(1)).swapaxes(0, 1))
+    ring = deal_ring(NAMES, np.random.default_rng(2))
+    async with Cluster(NAMES, own=own, seed=3) as cluster:
+        run = await cluster.run(pp_topk, ring=ring, parameters=PARAMETERS, watch=NAMES)
+    every = topk_view(CoalitionView(ring, run.views), PARAMETERS)
+    assert every.seen == tuple(range(16))
+    whole = np.stack([every.vectors[number] for number in every.seen])
+    real = topk_view(CoalitionView(ring, {name: run.views[name] for name in members}), PARAMETERS)
+    simulated = simulated_view(whole, PARAMETERS, ring.order, members)
+    assert real.members == simulated.members == members
+    assert real.seen == simulated.seen
+    assert real.runs == 7
+    for number in real.seen:
+        assert (real.vectors[number] == simulated.vectors[number]).all()
+    assert real.result is not None
+    assert (np.minimum(real.result, 1.0) == run.result).all()
+
+
+def test_a_member_touches_what_it_received_and_what_it_passed_on() -> None:
+    """By hand: position 2 of 5 in two rounds holds 2, 3, 7 and 8, beside start and result."""
+    parameters = replace(PARAMETERS, rounds=2)
+    vectors = np.zeros((11, 1, 3))
+    view = simulated_view(vectors, parameters, NAMES, ["party-2"])
+    assert view.seen == (0, 2, 3, 7, 8, 10)
+    assert view.hops_of("party-2") == (2, 7)
+    assert [view.last_before(hop) for hop in (0, 1, 2, 6, 9)] == [0, 0, 2, 3, 8]
+    failed = simulated_view(vectors, parameters, NAMES, ["party-2"], failed_after=7)
+    assert failed.seen == (0, 2, 3, 7)
+    assert failed.result is None
+
+
+def test_what_is_no_coalition_is_refused() -> None:
+    """No member, a stranger, or another's input are refused by name."""
+    ring = Ring(NAMES)
+    with pytest.raises(InputError, match="views is empty"):
+        CoalitionView(ring, {})
+    with pytest.raises(InputError, match="views is eve"):
+        CoalitionView(ring, {"eve": View("eve")})
+    with pytest.raises(InputError, match="own is party-2"):
+        CoalitionView(ring, {"party-1": View("party-1")}, {"party-2": np.zeros((1, 1))})
+    with pytest.raises(InputError, match="views is without a vector"):
+        topk_view(CoalitionView(ring, {"party-1": View("party-1")}), PARAMETERS)
+    with pytest.raises(InputError, match="vectors is 3 of them"):
+        simulated_view(np.zeros((3, 1, 3)), PARAMETERS, NAMES, NAMES)
+    with pytest.raises(InputError, match="members is eve"):
+        simulated_view(np.zeros((16, 1, 3)), PARAMETERS, NAMES, ["eve"])
+    with pytest.raises(InputError, match="party is eve"):
+        simulated_view(np.zeros((16, 1, 3)), PARAMETERS, NAMES, NAMES).hops_of("eve")
