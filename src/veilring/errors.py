@@ -32,6 +32,7 @@ __all__ = (
     "SessionAborted",
     "SessionTimeout",
     "SimulationError",
+    "SweepFailed",
     "Tampered",
     "TransportError",
     "VeilringError",

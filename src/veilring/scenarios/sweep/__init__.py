@@ -1,6 +1,6 @@
 """Sweeps: a scenario at all points of a grid, on many processes or machines, one row a run."""
 
-from veilring.scenarios.sweep.cells import Plan
+from veilring.scenarios.sweep.cells import Cell, Plan
 from veilring.scenarios.sweep.engine import ENGINES, Engine
 from veilring.scenarios.sweep.grid import CELLS_MAX, Grid, Point, Value, parse_grid
 from veilring.scenarios.sweep.run import Sweep, run_sweep
@@ -9,6 +9,7 @@ from veilring.scenarios.sweep.store import Files
 __all__ = (
     "CELLS_MAX",
     "ENGINES",
+    "Cell",
     "Engine",
     "Files",
     "Grid",
