@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import pytest
 
 if TYPE_CHECKING:  # a plugin is imported in every test run of its user: it has to be light
+    from veilring.nodes.adversary import Adversary
     from veilring.nodes.cluster import Run
 
 __all__ = ("ProtocolRunner", "assert_cost", "run_protocol")
@@ -38,6 +39,8 @@ class ProtocolRunner(Protocol):
         own: Sequence[object] | None = None,
         only: Mapping[str, Mapping[str, object]] | None = None,
         watch: Iterable[str] = (),
+        adversaries: "Mapping[str, Adversary] | None" = None,
+        seconds: float | None = None,
         seed: int | None = 0,
         **public: Any,  # noqa: ANN401 (a role's own parameters)
     ) -> "Run[R]":
@@ -68,6 +71,8 @@ def run_protocol(veilring_runtime: str) -> ProtocolRunner:
         own: Sequence[object] | None = None,
         only: Mapping[str, Mapping[str, object]] | None = None,
         watch: Iterable[str] = (),
+        adversaries: "Mapping[str, Adversary] | None" = None,
+        seconds: float | None = None,
         seed: int | None = 0,
         **public: Any,  # noqa: ANN401 (a role's own parameters)
     ) -> "Run[R]":
@@ -77,7 +82,14 @@ def run_protocol(veilring_runtime: str) -> ProtocolRunner:
         async def main() -> "Run[R]":
             cluster = Cluster(parties, runtime=veilring_runtime, own=own, seed=seed)
             async with cluster:
-                return await cluster.run(role, only=only, watch=watch, **public)
+                return await cluster.run(
+                    role,
+                    only=only,
+                    watch=watch,
+                    adversaries=adversaries,
+                    seconds=seconds,
+                    **public,
+                )
 
         return simulation.run(main()) if veilring_runtime == "simulated" else asyncio.run(main())
 

@@ -1,9 +1,8 @@
 """Rings: an order that no single party chose."""
 
-import asyncio
 import math
 from collections import Counter
-from typing import cast
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -12,8 +11,10 @@ from hypothesis import strategies as st
 from tests.roles import draw
 
 from veilring.errors import InputError, ProtocolViolation, RunFailed
+from veilring.nodes.adversaries import Drop
+from veilring.nodes.adversary import Adversary, Lines
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.party import Parties, Party, broadcast
+from veilring.nodes.party import Parties
 from veilring.nodes.ring import (
     COMMITTEE_SIZE,
     Ring,
@@ -66,18 +67,13 @@ def test_a_committee_is_picked_by_the_session() -> None:
     assert one == committee_for(parties, bytes([1]) * 16)
 
 
-class _Liar:
-    """A party that draws honestly but for what it says to one victim."""
+@dataclass
+class _LieToParty1(Adversary):
+    lie: Message
 
-    def __init__(self, honest: Party, victim: str, lie: Message) -> None:
-        self._honest, self._victim, self._lie = honest, victim, lie
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._honest, name)
-
-    async def send(self, to: str, message: Message) -> None:
-        lies = to == self._victim and message.kind == self._lie.kind
-        await self._honest.send(to, self._lie if lies else message)
+    async def sending(self, to: str, message: Message) -> Lines:
+        lies = to == "party-1" and message.kind == self.lie.kind
+        return [(to, self.lie if lies else message)]
 
 
 @pytest.mark.parametrize(
@@ -89,15 +85,9 @@ class _Liar:
 )
 async def test_a_party_that_lies_in_the_draw_is_found(lie: Message, reason: str) -> None:
     """Neither another nonce than the promised one nor two promises pass."""
-
-    async def lie_to_party_1(party: Party) -> tuple[str, ...]:
-        if party.me == "party-0":
-            return (await draw_ring(cast("Party", _Liar(party, "party-1", lie)))).order
-        return (await draw_ring(party)).order
-
     async with Cluster(4, seed=1) as cluster:
         with pytest.raises(RunFailed, match=reason) as caught:
-            await cluster.run(lie_to_party_1)
+            await cluster.run(draw_ring, adversaries={"party-0": _LieToParty1(lie)})
     found = caught.value.errors["party-1"]
     assert isinstance(found, ProtocolViolation)
     assert found.culprit == "party-0"
@@ -132,15 +122,8 @@ def test_a_dealt_ring_depends_on_its_generator_only() -> None:
 
 async def test_a_party_that_does_not_reveal_is_waited_for_and_named() -> None:
     """The last to reveal may refuse, which ends the session at its limit with its name."""
-
-    async def keep_silent(party: Party) -> None:
-        if party.me == "party-0":
-            await broadcast(party, RingCommit(commitment=bytes(32)))
-            await asyncio.sleep(0.3)
-        else:
-            await draw_ring(party)
-
     async with Cluster(3, seed=1) as cluster:
+        silent = {"party-0": Drop(only=(RingReveal,))}
         with pytest.raises(RunFailed) as caught:
-            await cluster.run(keep_silent, seconds=0.1)
+            await cluster.run(draw_ring, adversaries=silent, seconds=0.1)
     assert "waits for ring.reveal from party-0" in str(caught.value.errors["party-1"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
+from veilring.errors import RunFailed, Tampered
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.scenarios.leakage import estimate_leakage, trials_for
@@ -221,6 +222,29 @@ class TestReport:
             "Estimating what a hop leaks",
         ]
         assert told[2:5] == [("Labelling", done, 44) for done in (0, 20, 40)]
+
+
+class TestAdversaries:
+    """Malicious parties of a scenario."""
+
+    def test_one_that_takes_over_decides_every_label(self) -> None:
+        """The report has the scenario with its adversaries, and what they did to the labels."""
+        overrides = ["parties.count=5", 'adversaries.party-1={kind="take-over", by=5, entry=2}']
+        scenario = load_scenario("wine", [*overrides, "run.leakage_trials=0"])
+        report = run_scenario(scenario, runtime="memory", seed=1)
+        assert len(set(report.labels)) == 1
+        assert report.agreement < 0.5
+        settings = report.as_json()["settings"]["adversaries"]
+        assert settings == {"party-1": {"kind": "take-over", "by": 5, "entry": 2}}
+
+    @pytest.mark.parametrize("runtime", ["processes", "simulated"])
+    def test_one_that_is_found_ends_the_run_with_its_suspects(self, runtime: str) -> None:
+        """There is no report, and the error has the culprit among those that it names."""
+        overrides = ["parties.count=5", 'adversaries.party-1={kind="replayer"}']
+        with pytest.raises(RunFailed) as caught:
+            run_scenario(load_scenario("wine", overrides), runtime=runtime, seed=1)
+        assert isinstance(caught.value.root, Tampered)
+        assert "party-1" in caught.value.root.suspects
 
 
 class TestLeakage:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from numpy.random import Generator
 from typing_extensions import override
 
-from veilring.errors import InputError
+from veilring.errors import InputError, VeilringError
 from veilring.measure.events import SETUP_ROUND
 from veilring.nodes.party import Parties, Party
 from veilring.transport.messages import Message
@@ -29,6 +29,8 @@ Lines: TypeAlias = Iterable[tuple[str, Message]]
 
 class Adversary:
     """Controls one party; this one leaves it honest, and a subclass changes what it overrides.
+
+    Whoever it is, it complains of nobody: checks that its role makes have no effect.
 
     ::
 
@@ -118,6 +120,10 @@ class Corrupted(Party):
         if not isinstance(instead, message_type):
             raise InputError("received", instead.kind, f"{message_type.kind}, which is due")
         return instead
+
+    @override
+    def accuse(self, error: VeilringError) -> None:
+        """Let it pass: it may well be the party's own lie that has come back to it."""
 
 
 def corrupt(role: Callable[..., Awaitable[R]], adversary: Adversary) -> Callable[..., Awaitable[R]]:

@@ -6,7 +6,7 @@ from typing import Protocol, Self, TypeVar
 from numpy.random import Generator
 from typing_extensions import override
 
-from veilring.errors import InputError
+from veilring.errors import InputError, VeilringError
 from veilring.transport.messages import Message
 
 __all__ = ("Parties", "Party", "Role", "broadcast")
@@ -89,6 +89,13 @@ class Party(Protocol):
 
         Raises:
             ProtocolViolation: If it is of another type.
+        """
+
+    def accuse(self, error: VeilringError) -> None:
+        """End the session because of what peers have sent, which this party finds impossible.
+
+        Raises:
+            VeilringError: The error. Only a party in an adversary's hands lets it pass.
         """
 
 

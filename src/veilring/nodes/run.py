@@ -31,7 +31,8 @@ class Run(Generic[R]):
     Attributes:
         results: What each party's role returned.
         cost: Messages, bytes and rounds.
-        channels: SHA-256 of what passed each channel, by (sender, receiver).
+        channels: SHA-256 of what passed each channel, by (sender, receiver), as its honest ends
+            have it.
         views: All that each watched party saw.
         seconds: From the first party's start to the last one's end, on the cluster's clock.
         traces: What each party recorded, if the run was traced.

@@ -138,6 +138,10 @@ class Session(Party):
         self._tap(Event(False, self._me, sender, self._round, message, frame))
         return message
 
+    @override
+    def accuse(self, error: VeilringError) -> None:
+        raise self.fail(error)
+
     def _tap(self, event: Event) -> None:
         for tap in self._taps:
             tap(event)

@@ -1,14 +1,14 @@
 """The links of a scenario, for the simulated clock."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import networkx as nx
 
 from veilring.errors import ScenarioError
-from veilring.scenarios.mistakes import as_scenario_errors, require_key, unknown_key
+from veilring.scenarios.kinds import make_kind
+from veilring.scenarios.mistakes import as_scenario_errors, require_key
 from veilring.scenarios.schema import NetworkSection
 from veilring.simulation import (
     Constant,
@@ -50,33 +50,14 @@ def make_topology(network: NetworkSection, parties: Sequence[str]) -> Topology:
     """
     limit = network.bandwidth_bytes_per_second
     model = LinkModel(
-        _law("network.latency", network.latency),
-        _law("network.jitter", network.jitter),
+        make_kind("network.latency", "law", network.latency, _LAWS),
+        make_kind("network.jitter", "law", network.jitter, _LAWS),
         *(() if limit is None else (limit,)),
     )
     with as_scenario_errors({"graph": "network.graph"}, "network.graph"):
         topology = Topology(model, _graph(network.graph, parties))
         topology.check_connects(parties)
     return topology
-
-
-def _law(key: str, table: Mapping[str, Any]) -> Law:
-    given = dict(table)
-    name = given.pop("law", "missing")
-    require_key(name in _LAWS, f"{key}.law", name, ", ".join(_LAWS))
-    law = _LAWS[name]
-    known = {field.name for field in fields(law)}  # type: ignore[arg-type]  # each is a dataclass
-    for parameter, value in given.items():
-        if parameter not in known:
-            raise unknown_key(f"{key}.{parameter}", value, sorted(known))
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        require_key(is_number, f"{key}.{parameter}", value, "a number of seconds, or a ratio")
-    try:
-        with as_scenario_errors({}, key):
-            return law(**given)
-    except TypeError:
-        needs = f"a {name} law with {', '.join(sorted(known))}"
-        raise ScenarioError(key, dict(table), needs) from None
 
 
 def _graph(kind: str, parties: Sequence[str]) -> "nx.Graph[str] | None":

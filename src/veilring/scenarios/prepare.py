@@ -1,5 +1,6 @@
 """From a scenario to what its parties are given; all of it is checked before any party starts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,9 +9,12 @@ from numpy.typing import NDArray
 
 from veilring.data import Table, load_table, partition, scale_to_unit, split
 from veilring.errors import InputError, ScenarioError
+from veilring.nodes.adversary import Adversary
 from veilring.protocols.ring import KNNParameters, SumMethod, pooled_knn, rounds_for
+from veilring.protocols.ring.adversaries import ADVERSARIES
 from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
+from veilring.scenarios.kinds import make_kind
 from veilring.scenarios.mistakes import as_scenario_errors, require_key
 from veilring.scenarios.schema import PartitionSection, ProtocolSection, Scenario
 from veilring.transport.identity import check_name
@@ -37,6 +41,7 @@ class Prepared:
         parameters: The protocol's, public.
         reference: What the same classifier answers when all rows are in one place, shape
             (held-out rows,).
+        adversaries: Who controls a party, by its name.
     """
 
     parties: tuple[str, ...]
@@ -45,6 +50,7 @@ class Prepared:
     held_out: Table
     parameters: KNNParameters
     reference: NDArray[np.int64]
+    adversaries: Mapping[str, Adversary]
 
     def batches(self, limit: int) -> list[NDArray[np.float64]]:
         """Return the queries in batches of at most `limit` and of what fits a message."""
@@ -81,10 +87,19 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
         features, classes = len(table.feature_names), len(table.class_names)
         parameters = knn_parameters(scenario.protocol, features, classes)
         parameters.sum.check(len(parties))
+    adversaries = _adversaries(scenario)
     rows = _deal(scenario.partition, train, len(parties), streams)
-    return Prepared(
-        parties, rows, train, held_out, parameters, _reference(train, held_out, parameters)
-    )
+    reference = _reference(train, held_out, parameters)
+    return Prepared(parties, rows, train, held_out, parameters, reference, adversaries)
+
+
+def _adversaries(scenario: Scenario) -> dict[str, Adversary]:
+    parties, made = scenario.parties.all, {}
+    for party, table in scenario.adversaries.items():
+        key = f"adversaries.{party}"
+        require_key(party in parties, key, table, f"one of the parties {', '.join(parties)}")
+        made[party] = make_kind(key, "kind", table, ADVERSARIES)
+    return made
 
 
 def _reference(train: Table, held_out: Table, parameters: KNNParameters) -> NDArray[np.int64]:

@@ -157,6 +157,7 @@ async def _label_on(
                 asker=asker,
                 parameters=prepared.parameters,
                 ring=ring,
+                adversaries=prepared.adversaries,
                 trace=watch.journal or False,
             )
             runs.append(run)

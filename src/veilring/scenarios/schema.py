@@ -187,6 +187,8 @@ class Scenario(Section):
         protocol: What they run.
         network: Where they live.
         run: How it is repeated.
+        adversaries: Which parties are malicious, and how: see
+            `veilring.protocols.ring.adversaries`.
     """
 
     name: str = Field("scenario", description="a name")
@@ -197,3 +199,6 @@ class Scenario(Section):
     protocol: ProtocolSection = ProtocolSection()
     network: NetworkSection = NetworkSection()
     run: RunSection = RunSection()
+    adversaries: dict[str, dict[str, Any]] = Field(
+        {}, description='a table for each malicious party, such as { kind = "inflate-topk" }'
+    )

@@ -1,13 +1,12 @@
-"""Parties that lie to the ring: roles that processes import by name."""
+"""Parties that say to the ring what no honest party says; processes import them by name."""
 
 from collections.abc import Callable
-from typing import cast
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.nodes.party import Party, broadcast
-from veilring.protocols.ring import KNNParameters, pp_topk, private_knn, secure_sum
+from veilring.nodes.adversary import Adversary, Lines
 from veilring.protocols.ring.messages import (
     Queries,
     SumPart,
@@ -17,26 +16,11 @@ from veilring.protocols.ring.messages import (
     TopKResult,
     TopKVector,
 )
-from veilring.protocols.rows import Rows
 from veilring.transport.messages import Message
 
+__all__ = ("LIES_IN_SUM", "LIES_IN_TOPK", "LieInSum", "LieInTopK", "ask_nonsense")
+
 Lie = Callable[[Message], Message]
-
-__all__ = ("LIES_IN_SUM", "LIES_IN_TOPK", "cheat_at_knn", "cheat_at_sum", "cheat_at_topk")
-
-
-class _Liar:
-    """An honest party but for what it does to its own messages."""
-
-    def __init__(self, honest: Party, alter: Lie) -> None:
-        self._honest, self._alter = honest, alter
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._honest, name)
-
-    async def send(self, to: str, message: Message) -> None:
-        """Send something else."""
-        await self._honest.send(to, self._alter(message))
 
 
 def _change(values: NDArray[np.float64], column: int, to: float) -> NDArray[np.float64]:
@@ -47,7 +31,7 @@ def _change(values: NDArray[np.float64], column: int, to: float) -> NDArray[np.f
 
 def _vector(
     alter: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-) -> Callable[[Message], Message]:
+) -> Lie:
     def lie(message: Message) -> Message:
         if isinstance(message, TopKVector):
             return TopKVector(round=message.round, values=alter(message.values))
@@ -108,27 +92,28 @@ LIES_IN_SUM: dict[str, Lie] = {
 """By name, what a liar makes of each message that it sends in a secure sum."""
 
 
-async def cheat_at_topk(
-    party: Party, own: NDArray[np.float64], *, liar: str, lie: str, **public: object
-) -> object:
-    """Play PP-TopK, with one liar."""
-    return await pp_topk(_perhaps(party, liar, LIES_IN_TOPK[lie]), own, **public)  # type: ignore[arg-type]  # passed on
+@dataclass
+class LieInTopK(Adversary):
+    """Tells the lie of this name; only the name has to travel to a process."""
+
+    name: str
+
+    async def sending(self, to: str, message: Message) -> Lines:
+        """Say something else."""
+        return [(to, LIES_IN_TOPK[self.name](message))]
 
 
-async def cheat_at_sum(
-    party: Party, own: NDArray[np.float64], *, liar: str, lie: str, **public: object
-) -> object:
-    """Play a secure sum, with one liar."""
-    return await secure_sum(_perhaps(party, liar, LIES_IN_SUM[lie]), own, **public)  # type: ignore[arg-type]  # passed on
+@dataclass
+class LieInSum(Adversary):
+    """The same in a secure sum."""
+
+    name: str
+
+    async def sending(self, to: str, message: Message) -> Lines:
+        """Say something else."""
+        return [(to, LIES_IN_SUM[self.name](message))]
 
 
-async def cheat_at_knn(party: Party, own: Rows, *, liar: str, parameters: KNNParameters) -> object:
-    """Play PP-kNN, with an asker that asks nonsense."""
-    if party.me == liar:
-        await broadcast(party, Queries(features=np.full((1, 2), 7.0)))
-        await party.receive(TopKVector, sender=party.peers[0])
-    return await private_knn(party, own, asker=liar, parameters=parameters)
-
-
-def _perhaps(party: Party, liar: str, alter: Lie) -> Party:
-    return cast("Party", _Liar(party, alter)) if party.me == liar else party
+def ask_nonsense(_message: Message) -> Message:
+    """Ask for what is outside the unit cube."""
+    return Queries(features=np.full((1, 2), 7.0))

@@ -6,12 +6,13 @@ from numpy.typing import NDArray
 from tests.protocols.ring.cheats import (
     LIES_IN_SUM,
     LIES_IN_TOPK,
-    cheat_at_knn,
-    cheat_at_sum,
-    cheat_at_topk,
+    LieInSum,
+    LieInTopK,
+    ask_nonsense,
 )
 
 from veilring.errors import InputError, ProtocolViolation, RunFailed
+from veilring.nodes.adversaries import Alter
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import (
@@ -26,6 +27,7 @@ from veilring.protocols.ring import (
     rounds_for,
     secure_sum,
 )
+from veilring.protocols.ring.messages import Queries
 from veilring.protocols.rows import Rows
 from veilring.testing import ProtocolRunner
 
@@ -117,10 +119,9 @@ def test_votes_at_an_exact_match_decide_alone() -> None:
 def test_a_lie_in_topk_names_the_liar(run_protocol: ProtocolRunner, lie: str) -> None:
     """Each vector that no honest party sends ends the run with its sender's name."""
     own = [np.full((2, 3), 0.1 * n) for n in range(1, 6)]
+    liars = {"party-4": LieInTopK(lie)}
     with pytest.raises(RunFailed) as caught:
-        run_protocol(
-            cheat_at_topk, NAMES, own=own, liar="party-4", lie=lie, ring=RING, parameters=TOPK
-        )
+        run_protocol(pp_topk, NAMES, own=own, adversaries=liars, ring=RING, parameters=TOPK)
     assert _culprits(caught.value) == {"party-4"}
 
 
@@ -132,11 +133,10 @@ def test_a_lie_in_a_sum_names_the_liar(
     """Each part that no honest party sends ends the run with its sender's name."""
     with pytest.raises(RunFailed) as caught:
         run_protocol(
-            cheat_at_sum,
+            secure_sum,
             NAMES,
             own=[np.ones((2, 3)) for _ in NAMES],
-            liar="party-4",
-            lie=lie,
+            adversaries={"party-4": LieInSum(lie)},
             ring=RING,
             fixed=FixedPoint(24, 5),
             method=method,
@@ -148,10 +148,12 @@ def test_queries_that_cannot_be_answered_name_the_asker(run_protocol: ProtocolRu
     """A party that hands out queries outside the unit cube has broken the protocol."""
     with pytest.raises(RunFailed) as caught:
         run_protocol(
-            cheat_at_knn,
+            private_knn,
             NAMES,
             own=[Rows(np.zeros((1, 2)), np.zeros(1, dtype=int)) for _ in NAMES],
-            liar="party-0",
+            adversaries={"party-0": Alter(ask_nonsense, only=(Queries,))},
+            only={"party-0": {"queries": np.zeros((1, 2))}},
+            asker="party-0",
             parameters=KNNParameters(features=2, classes=2),
         )
     assert _culprits(caught.value) == {"party-0"}

@@ -2,9 +2,11 @@
 
 `topk` is one party's step of PP-TopK, `exactness` how many rounds it needs, `trials` the whole
 ring many times over; `sums` is the secure sum, `votes` the classifier on top of both.
+`consistency` is what honest parties cannot have sent.
 """
 
 from veilring.protocols.ring.algorithm.checks import SMALLEST_RING
+from veilring.protocols.ring.algorithm.consistency import could_be_totals, could_become
 from veilring.protocols.ring.algorithm.exactness import exactness_bound, rounds_for
 from veilring.protocols.ring.algorithm.sums import (
     FixedPoint,
@@ -43,6 +45,8 @@ __all__ = (
     "HopObserver",
     "TopKParameters",
     "Weights",
+    "could_be_totals",
+    "could_become",
     "decide",
     "distances",
     "exactness_bound",

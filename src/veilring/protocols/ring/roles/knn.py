@@ -24,6 +24,7 @@ from veilring.protocols.ring.algorithm import (
     smallest_distances,
 )
 from veilring.protocols.ring.messages import Queries
+from veilring.protocols.ring.roles.checks import check_totals
 from veilring.protocols.ring.roles.sums import SumMethod, secure_sum
 from veilring.protocols.ring.roles.topk import pp_topk
 from veilring.protocols.rows import Rows, in_unit_cube
@@ -158,6 +159,7 @@ async def private_knn(
     Raises:
         InputError: If own rows or queries do not fit; nothing was sent then.
         ProtocolViolation: If a peer sent what no honest party sends.
+        Tampered: If no honest parties, whatever their rows, could have this outcome together.
     """
     parameters.check_rows(rows)
     parameters.sum.check(len(party.parties))
@@ -169,13 +171,22 @@ async def private_knn(
     votes = local_votes(
         to_rows, rows.labels, nearest, classes=parameters.classes, weights=parameters.weights
     )
+    fixed = FixedPoint(SCALE_BITS, len(ring))
     totals = await secure_sum(
         party,
         votes,
         ring=ring,
-        fixed=FixedPoint(SCALE_BITS, len(ring)),
+        fixed=fixed,
         method=parameters.sum,
         first_round=_first_sum_round(len(ring), parameters),
+    )
+    check_totals(
+        party,
+        totals,
+        fixed.decode(fixed.encode(votes)),
+        nearest,
+        weights=parameters.weights,
+        upper=parameters.topk.upper,
     )
     return KNNAnswer(decide(totals), totals, nearest, ring.starter)
 

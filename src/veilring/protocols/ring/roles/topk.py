@@ -9,13 +9,13 @@ from veilring.nodes.ring import Ring
 from veilring.protocols.ring.algorithm import (
     TopKParameters,
     final_result,
-    highest_entry,
     own_smallest,
     require_in_range,
     start_vector,
     topk_step,
 )
 from veilring.protocols.ring.messages import TopKResult, TopKVector
+from veilring.protocols.ring.roles.checks import check_history, check_result, check_values
 
 __all__ = ("pp_topk",)
 
@@ -46,6 +46,7 @@ async def pp_topk(
     Raises:
         InputError: If a value is out of bounds; nothing was sent then.
         ProtocolViolation: If the predecessor or the starter sent what no honest party sends.
+        Tampered: If entries are gone that this party had passed on and no honest party displaces.
     """
     require_in_range(own, parameters, "own")
     V = own_smallest(own, parameters.k)
@@ -55,18 +56,22 @@ async def pp_topk(
     for number in range(1, parameters.rounds + 1):
         hop = (number - 1) * n + position
         if hop > 0:
-            G = await _receive_vector(party, ring, parameters, hop, len(V))
+            before, G = G, await _receive_vector(party, ring, parameters, hop, len(V))
+            if number > 1:
+                check_history(party, ring, parameters, before, G)
         G, inserted = topk_step(G, V, inserted, number, parameters, party.rng)
         party.round(first_round + hop)
         await party.send(ring.successor(party.me), TopKVector(round=number, values=G))
     last = n * parameters.rounds
     if position == 0:
-        G = await _receive_vector(party, ring, parameters, last, len(V))
+        before, G = G, await _receive_vector(party, ring, parameters, last, len(V))
+        check_history(party, ring, parameters, before, G)
         party.round(first_round + last)
         await broadcast(party, TopKResult(values=G))
     else:
-        G = (await party.receive(TopKResult, sender=ring.starter)).values
-        _check_values(G, ring.starter, parameters, last, len(V))
+        before, G = G, (await party.receive(TopKResult, sender=ring.starter)).values
+        check_values(G, ring.starter, parameters, last, len(V))
+        check_result(party, ring, parameters, before, G)
     return final_result(G, parameters)
 
 
@@ -79,18 +84,5 @@ async def _receive_vector(
     due = (hop - 1) // len(ring) + 1
     if message.round != due:
         raise ProtocolViolation(sender, f"sent round {message.round} where {due} was due")
-    _check_values(message.values, sender, parameters, hop, runs)
+    check_values(message.values, sender, parameters, hop, runs)
     return message.values
-
-
-def _check_values(
-    values: NDArray[np.float64], sender: str, parameters: TopKParameters, hops: int, runs: int
-) -> None:
-    expected = runs, parameters.k
-    if values.shape != expected:
-        raise ProtocolViolation(sender, f"sent a vector of {values.shape}, not {expected}")
-    highest = highest_entry(parameters, hops)
-    if not np.all((values >= parameters.lower) & (values <= highest)):
-        raise ProtocolViolation(sender, "sent a vector outside the public bounds")
-    if not np.all(values[:, :-1] <= values[:, 1:]):
-        raise ProtocolViolation(sender, "sent a vector that is not ascending")

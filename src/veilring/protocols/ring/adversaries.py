@@ -1,0 +1,218 @@
+"""Malicious parties of the ring: what they do to PP-TopK, to the secure sum and to PP-kNN.
+
+What each of them gains, and which of them is found by what, is measured in the documentation.
+Where only the vector or only the sum is run, those that touch the other are honest.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.errors import InputError
+from veilring.nodes.adversaries import Silent
+from veilring.nodes.adversary import Adversary, Lines
+from veilring.protocols.ring.messages import (
+    SumPart,
+    SumPartial,
+    SumTotal,
+    TopKResult,
+    TopKVector,
+)
+from veilring.protocols.ring.roles.knn import SCALE_BITS
+from veilring.protocols.rows import Rows
+from veilring.transport.messages import Message
+
+__all__ = (
+    "ADVERSARIES",
+    "DeflateTopK",
+    "Equivocate",
+    "InflateTopK",
+    "InputSubstitution",
+    "Replayer",
+    "TakeOver",
+    "WrongSum",
+)
+
+_WORD: Final = 2**64
+
+
+@dataclass
+class InputSubstitution(Adversary):
+    """Claims in PP-kNN that all its rows are of one class, which is a lie about its input only.
+
+    Attributes:
+        label: The class, from 0. Honest parties refuse nothing, so it has to be one that exists.
+    """
+
+    label: int = 0
+
+    def __post_init__(self) -> None:
+        _require(self.label >= 0, "label", self.label, "a class from 0")
+
+    @override
+    def own(self, own: Any) -> Any:
+        return Rows(own.features, np.full_like(own.labels, self.label))
+
+
+@dataclass
+class InflateTopK(Adversary):
+    """Forgets the nearest: puts the last entry of the vector in the place of its first ones.
+
+    Attributes:
+        entries: How many entries it takes out, at least 1; all but the last if there are fewer.
+        first_round: In which of PP-TopK's rounds it begins, from 1.
+    """
+
+    entries: int = 1
+    first_round: int = 1
+
+    def __post_init__(self) -> None:
+        _require(self.entries >= 1, "entries", self.entries, "an integer of at least 1")
+        _require(self.first_round >= 1, "first_round", self.first_round, "an integer of at least 1")
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if not isinstance(message, TopKVector) or message.round < self.first_round:
+            return [(to, message)]
+        values = message.values
+        last = np.repeat(values[:, -1:], values.shape[1], axis=1)
+        kept = np.concatenate([values[:, self.entries :], last[:, : self.entries]], axis=1)
+        return [(to, TopKVector(round=message.round, values=kept))]
+
+
+@dataclass
+class DeflateTopK(Adversary):
+    """Puts in what nobody has: passes on a vector with all its entries made smaller.
+
+    Attributes:
+        factor: By which they are multiplied, from 0 to 1.
+    """
+
+    factor: float = 0.5
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.factor <= 1, "factor", self.factor, "a number from 0 to 1")
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, TopKVector):
+            message = TopKVector(round=message.round, values=message.values * self.factor)
+        return [(to, message)]
+
+
+@dataclass
+class Replayer(Adversary):
+    """Sends its first vector again in every later round: what came after it is forgotten."""
+
+    _first: NDArray[np.float64] | None = field(default=None, init=False)
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, TopKVector):
+            self._first = message.values if self._first is None else self._first
+            message = TopKVector(round=message.round, values=self._first)
+        return [(to, message)]
+
+
+@dataclass
+class WrongSum(Adversary):
+    """Adds something to each total on its way, as if that were its own input.
+
+    Attributes:
+        by: What it adds, in units of the sum; it may be negative, or a fraction.
+        entry: To which entry of each run, from 0; in PP-kNN it is the class.
+        scale_bits: Of the sum's fixed point; by default PP-kNN's.
+    """
+
+    by: float = 1.0
+    entry: int = 0
+    scale_bits: int = SCALE_BITS
+
+    def __post_init__(self) -> None:
+        _require(np.isfinite(self.by), "by", self.by, "a number")
+        _require(self.entry >= 0, "entry", self.entry, "an integer from 0")
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, SumPart) and message.cycle == 1:
+            return [(to, SumPart(cycle=1, values=self._added(message.values)))]
+        if isinstance(message, SumPartial):
+            return [(to, SumPartial(values=self._added(message.values)))]
+        return [(to, message)]
+
+    def _added(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        added = values.copy()
+        added[:, self.entry : self.entry + 1] += np.uint64(
+            round(self.by * 2**self.scale_bits) % _WORD
+        )
+        return added
+
+
+@dataclass
+class TakeOver(WrongSum):
+    """Decides alone: shrinks the radius to nothing, so that nobody votes, and casts all votes.
+
+    Attributes:
+        by: How many votes it casts; k of them pass for honest ones.
+        entry: For which class.
+    """
+
+    by: float = 100.0
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, TopKVector):
+            return [(to, TopKVector(round=message.round, values=np.zeros_like(message.values)))]
+        return await super().sending(to, message)
+
+
+@dataclass
+class Equivocate(Adversary):
+    """Publishes one thing to a victim and another to everybody else.
+
+    A starter does it to the result, of which the victim hears that it is nothing but zeros, and to
+    the total; and each party to its partial sum of shares.
+
+    Attributes:
+        victim: Who is told the wrong thing.
+        by: What is added to each entry of a sum.
+        scale_bits: Of the sum's fixed point; by default PP-kNN's.
+    """
+
+    victim: str
+    by: float = 1.0
+    scale_bits: int = SCALE_BITS
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if to == self.victim and isinstance(message, TopKResult):
+            message = TopKResult(values=np.zeros_like(message.values))
+        elif to == self.victim and isinstance(message, SumTotal | SumPartial):
+            words = np.uint64(round(self.by * 2**self.scale_bits) % _WORD)
+            message = type(message)(values=message.values + words)
+        return [(to, message)]
+
+
+ADVERSARIES: Final[Mapping[str, type[Adversary]]] = MappingProxyType(
+    {
+        "deflate-topk": DeflateTopK,
+        "equivocate": Equivocate,
+        "inflate-topk": InflateTopK,
+        "replayer": Replayer,
+        "silent": Silent,
+        "substitute-input": InputSubstitution,
+        "take-over": TakeOver,
+        "wrong-sum": WrongSum,
+    }
+)
+"""The ready ones by the names that scenarios use."""
+
+
+def _require(fulfilled: bool, field_name: str, value: object, allowed: str) -> None:  # noqa: FBT001  (reads as an assertion)
+    if not fulfilled:
+        raise InputError(field_name, value, allowed)

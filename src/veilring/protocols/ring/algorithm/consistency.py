@@ -1,0 +1,121 @@
+"""What honest hops cannot do to a vector, and honest parties not to vote totals.
+
+PP-TopK is made for semi-honest parties. A malicious one can put in what it likes, and nothing here
+finds that. But who takes out what others have put in can be found out, because entries leave the
+vector from its top only.
+
+What one honest hop does (Algorithm 2), for sorted `G` and an `x` of which a copy is displaced
+    The displaced entries are the last m, so `x >= G[k-m+1]`. If the party inserts, the new last
+    entry is `G'[k] <= G[k-m+1] <= x`. If it answers with noise, all that is drawn is at most
+    `max(G'[k] + delta, G[k-m+1]) <= x + delta`. And a hop that displaces other entries, or none,
+    lifts the last entry by at most `delta`, for the same reason.
+
+What h honest hops do
+    If the vector holds fewer copies of `x` after them than before, some hop displaced one. Right
+    after it the last entry was at most `x + delta`, and at most h hops lifted it, so that it is at
+    most `x + h * delta` now. **An entry that is more than `h * delta` below the last one must still
+    be there**, whoever put it in. Without noise (`P0 = 0`) nothing is lifted, and each entry below
+    the last one must be there.
+
+    This implies that no entry rises by more than `h * delta`: if entry j did, the j entries up to
+    its old value would all still have to be there, and the new entry j could be no greater than it.
+
+    A party's own values, once inserted, are a special case. They need *not* all be there while they
+    are below the last entry: noise that displaced one may lie above it.
+
+No entry that honest parties send is below the k-th smallest value of the union (padded with
+`upper`), since all noise is at or above `G'[k]`. So at least k rows are within an honest result
+that is below `upper`, exact or not, and as many vote.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.protocols.ring.algorithm.checks import require
+from veilring.protocols.ring.algorithm.multisets import difference
+from veilring.protocols.ring.algorithm.topk import TopKParameters
+from veilring.protocols.ring.algorithm.votes import Weights
+
+__all__ = ("could_be_totals", "could_become")
+
+# Twice the relative error of one rounded addition.
+_EPSILON: Final = float(np.finfo(np.float64).eps)
+# The hops' own additions err by at most h * _EPSILON / 2 of the largest number in them, and the
+# five operations that compute the bound by less than 5 * _EPSILON / 2.
+_OPERATIONS: Final = 5
+
+
+def could_become(
+    before: NDArray[np.float64],
+    after: NDArray[np.float64],
+    hops: int,
+    parameters: TopKParameters,
+) -> NDArray[np.bool_]:
+    """Return in which runs honest hops could have made one vector of another, shape (T,).
+
+    Never false for honest hops, whatever the values, the noise and the rounding. True says little:
+    whatever an honest party might have put in passes.
+
+    Args:
+        before: A vector, shape (T, k), rows ascending and finite.
+        after: The vector that it is said to have become, the same.
+        hops: How many parties passed it on in between, 0 or more.
+        parameters: The public parameters.
+
+    Raises:
+        InputError: If `hops` is negative.
+    """
+    require(hops >= 0, "hops", hops, "an integer of at least 0")
+    if hops == 0:
+        return np.asarray((before == after).all(axis=1))
+    possible = np.ones(len(before), dtype=np.bool_)
+    # Where even the smallest entry may be gone there is nothing to look for: nearly everywhere.
+    doubtful = np.flatnonzero(after[:, -1] > _reach(before[:, 0], hops, parameters))
+    if doubtful.size:
+        gone = difference(before[doubtful], after[doubtful])[:, 0]
+        possible[doubtful] = after[doubtful, -1] <= _reach(gone, hops, parameters)
+    return possible
+
+
+def _reach(
+    displaced: NDArray[np.float64], hops: int, parameters: TopKParameters
+) -> NDArray[np.float64]:
+    """Return the greatest last entry that a vector can have some hops after it lost an entry.
+
+    The hops add `delta` one by one and round each time; that the bound is one product is made up
+    for by the greatest error that they and it can make.
+    """
+    if parameters.P0 == 0:
+        return displaced
+    drift = hops * parameters.delta
+    with np.errstate(over="ignore"):  # a bound beyond all floats is one that nothing exceeds
+        error = (hops + _OPERATIONS) * _EPSILON * (np.abs(displaced) + drift)
+        return np.asarray(displaced + drift + error)
+
+
+def could_be_totals(
+    totals: NDArray[np.float64],
+    own: NDArray[np.float64],
+    result: NDArray[np.float64],
+    weights: Weights,
+    upper: float,
+) -> NDArray[np.bool_]:
+    """Return for which queries honest parties could have these vote totals, shape (Q,).
+
+    Votes are never negative, so no total is below one's own votes. Uniform votes are whole numbers,
+    and at least k rows vote if the result is below `upper`.
+
+    Args:
+        totals: Shape (Q, classes).
+        own: The votes of one party as the secure sum rounds them, the same shape.
+        result: The public result of PP-TopK, shape (Q, k), rows ascending.
+        weights: How a row's vote counts.
+        upper: The public bound of all values.
+    """
+    possible = (totals >= own).all(axis=1)
+    if weights == "uniform":
+        enough = totals.sum(axis=1) >= np.where(result[:, -1] < upper, result.shape[1], 0)
+        possible &= (totals == np.rint(totals)).all(axis=1) & enough
+    return np.asarray(possible)

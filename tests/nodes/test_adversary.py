@@ -1,0 +1,207 @@
+"""Adversaries: a party that plays its role with another's lines, on every runtime."""
+
+from dataclasses import dataclass
+
+import pytest
+from tests.roles import Word, pass_on
+from typing_extensions import override
+
+from veilring import simulation
+from veilring.errors import Deadlock, InputError, ProtocolViolation, RunFailed, SessionTimeout
+from veilring.nodes.adversaries import (
+    Alter,
+    Delay,
+    Drop,
+    Forger,
+    Reorder,
+    Repeat,
+    Replay,
+    Silent,
+    Substitute,
+)
+from veilring.nodes.adversary import Adversary, Lines
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
+from veilring.nodes.ring import RingReveal, draw_ring
+from veilring.testing import ProtocolRunner, assert_cost
+from veilring.transport.messages import Message
+
+NAMES = ["ada", "bob", "cy"]
+
+
+class Gossip(Adversary):
+    """Tells everybody what one should hear: an adversary in three lines."""
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        """Say it to all."""
+        return [(peer, message) for peer in self.party.peers]
+
+
+class Deaf(Adversary):
+    """Hears what it likes."""
+
+    @override
+    async def received(self, sender: str, message: Message) -> Message:
+        """Hear nothing of it."""
+        return Word(text=f"{sender} said nothing")
+
+
+@dataclass
+class Counting(Adversary):
+    """Numbers its lines, which it remembers in an attribute."""
+
+    lines: int = 0
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        """Say how many lines there were."""
+        self.lines += 1
+        return [(to, Word(text=str(self.lines)))]
+
+
+def shout(message: Message) -> Message:
+    """Say it louder."""
+    return Word(text=message.text.upper()) if isinstance(message, Word) else message
+
+
+async def say_two(party: Party) -> list[str]:
+    """Send two words to the next party and return the two that come."""
+    here, n = party.parties.position(party.me), len(party.parties)
+    before = party.parties[here - 1]
+    for number in (1, 2):
+        party.round(number)
+        await party.send(party.parties[(here + 1) % n], Word(text=f"{party.me} {number}"))
+    return [(await party.receive(Word, sender=before)).text for _ in range(2)]
+
+
+def test_by_default_it_is_honest(run_protocol: ProtocolRunner) -> None:
+    """Result, cost and transcript are those of a run without it."""
+    honest = run_protocol(pass_on, NAMES, own=NAMES)
+    run = run_protocol(pass_on, NAMES, own=NAMES, adversaries={"bob": Adversary()})
+    assert run.results == honest.results
+    assert run.cost == honest.cost
+    assert run.transcript == honest.transcript
+
+
+def test_it_chooses_its_input(run_protocol: ProtocolRunner) -> None:
+    """The role is given what the adversary likes, in place of resident data too."""
+    run = run_protocol(pass_on, NAMES, own=NAMES, adversaries={"bob": Substitute("eve")})
+    assert run.results == {"ada": "cy", "bob": "ada", "cy": "eve"}
+
+
+def test_it_says_something_else(run_protocol: ProtocolRunner) -> None:
+    """The receiver hears the altered line, and what is measured is what was said."""
+    run = run_protocol(pass_on, NAMES, own=NAMES, watch=["bob"], adversaries={"bob": Alter(shout)})
+    assert run.results["cy"] == "BOB"
+    assert [seen.message for seen in run.views["bob"].sent] == [Word(text="BOB")]
+
+
+def test_it_hears_something_else(run_protocol: ProtocolRunner) -> None:
+    """Only its own role is told otherwise, and it has to be a message of the type that is due."""
+    run = run_protocol(pass_on, NAMES, adversaries={"bob": Deaf()})
+    assert run.results == {"ada": "cy", "bob": "ada said nothing", "cy": "bob"}
+    with pytest.raises(RunFailed, match=r"received is test\.word; allowed: ring\.commit"):
+        run_protocol(draw_ring, NAMES, adversaries={"bob": Deaf()})
+
+
+def test_each_run_starts_with_a_fresh_copy() -> None:
+    """What it remembers of one run does not reach the next, nor the caller's own."""
+    counting = Counting()
+
+    async def main() -> list[str]:
+        async with Cluster(NAMES, seed=0, runtime="simulated") as cluster:
+            runs = [await cluster.run(say_two, adversaries={"bob": counting}) for _ in range(2)]
+        return [*runs[0].results["cy"], *runs[1].results["cy"]]
+
+    assert simulation.run(main()) == ["1", "2", "1", "2"]
+    assert counting.lines == 0
+
+
+def test_lines_that_are_not_due_name_who_says_them(run_protocol: ProtocolRunner) -> None:
+    """Gossip, repetition and a line in another's place are held against their sender."""
+    for adversary in (Gossip(), Repeat(), Forger("ada")):
+        with pytest.raises(RunFailed) as caught:
+            run_protocol(draw_ring, NAMES, adversaries={"bob": adversary})
+        assert _named(caught.value, "bob") == {"bob"}
+
+
+def _named(failed: RunFailed, adversary: str) -> set[str]:
+    errors = (error for name, error in failed.errors.items() if name != adversary)
+    return {error.culprit for error in errors if isinstance(error, ProtocolViolation)}
+
+
+@pytest.mark.parametrize(
+    "adversary",
+    [Drop(only=(RingReveal,)), Drop((RingReveal,), first=1), Silent(0)],
+    ids=["drop", "drop the first", "silent"],
+)
+async def test_who_does_not_speak_is_waited_for_and_named(adversary: Adversary) -> None:
+    """The session ends at its limit, and the error says who was due with what."""
+    async with Cluster(NAMES, seed=1) as cluster:
+        with pytest.raises(RunFailed) as caught:
+            await cluster.run(draw_ring, seconds=0.2, adversaries={"ada": adversary})
+    waits = [error for name, error in caught.value.errors.items() if name != "ada"]
+    assert any("from ada" in str(e) for e in waits if isinstance(e, SessionTimeout))
+
+
+def test_a_silent_party_has_spoken_before() -> None:
+    """It keeps quiet from its round on, and not before."""
+
+    async def main(limit: float | None) -> None:
+        async with Cluster(NAMES, runtime="simulated") as cluster:
+            await cluster.run(say_two, adversaries={"bob": Silent(2)}, seconds=limit)
+
+    with pytest.raises(Deadlock, match=r"cy waits for test\.word from bob"):
+        simulation.run(main(None))
+    with pytest.raises(RunFailed, match=r"cy waits for test\.word from bob") as caught:
+        simulation.run(main(1.0))
+    assert isinstance(caught.value.root, SessionTimeout)
+
+
+def test_what_is_dropped_first_is_made_up_for_by_nothing(run_protocol: ProtocolRunner) -> None:
+    """Other messages than those that it drops are sent, and cost what they cost."""
+    run = run_protocol(pass_on, NAMES, adversaries={"bob": Drop((RingReveal,))})
+    assert_cost(run, messages=3, rounds=1)
+
+
+def test_a_delay_takes_time_and_nothing_else() -> None:
+    """Each message waits on the simulated clock, and a limit that it passes ends the run."""
+
+    async def main(limit: float) -> float:
+        async with Cluster(NAMES, runtime="simulated") as cluster:
+            late = {"bob": Delay(3.0, only=(Word,))}
+            run = await cluster.run(say_two, adversaries=late, seconds=limit)
+            assert run.results["cy"] == ["bob 1", "bob 2"]
+            return run.seconds
+
+    assert simulation.run(main(60.0)) == 6.0
+    with pytest.raises(RunFailed, match="not finished after 5 s"):
+        simulation.run(main(5.0))
+    with pytest.raises(InputError, match="seconds is -1"):
+        Delay(-1)
+
+
+def test_it_speaks_in_another_order(run_protocol: ProtocolRunner) -> None:
+    """The second of two lines comes first."""
+    run = run_protocol(say_two, NAMES, adversaries={"bob": Reorder()})
+    assert run.results["cy"] == ["bob 2", "bob 1"]
+    assert run.results["ada"] == ["cy 1", "cy 2"]
+
+
+def test_it_says_what_it_said_in_another_session(run_protocol: ProtocolRunner) -> None:
+    """Old lines come in their order, and a nonce of another session fits no commitment."""
+    before = run_protocol(say_two, NAMES, watch=["ada"]).views["ada"]
+    run = run_protocol(say_two, NAMES, adversaries={"bob": Replay(before.sent[:1])})
+    assert run.results["cy"] == ["ada 1", "bob 2"]
+    old = run_protocol(draw_ring, NAMES, watch=["bob"], seed=1).views["bob"]
+    with pytest.raises(RunFailed) as caught:
+        run_protocol(draw_ring, NAMES, adversaries={"bob": Replay(old.sent)}, seed=2)
+    assert _named(caught.value, "bob") == {"bob"}
+
+
+async def test_an_adversary_is_somebody_in_the_cluster() -> None:
+    """A name that no party has is refused."""
+    async with Cluster(NAMES) as cluster:
+        with pytest.raises(InputError, match="party is dan"):
+            await cluster.run(pass_on, adversaries={"dan": Adversary()})
