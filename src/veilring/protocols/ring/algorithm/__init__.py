@@ -1,11 +1,13 @@
 """The mathematics of the ring family: pure vectorised functions, no I/O, no asyncio.
 
 `topk` is one party's step of PP-TopK, `exactness` how many rounds it needs, `trials` the whole
-ring many times over; `sums` is the secure sum, `votes` the classifier on top of both.
+ring many times over; `sums` is the secure sum, `votes` the classifier on top of both, and
+`classify` is all of it for many queries at once.
 `consistency` is what honest parties cannot have sent.
 """
 
 from veilring.protocols.ring.algorithm.checks import SMALLEST_RING
+from veilring.protocols.ring.algorithm.classify import Classified, ring_knn
 from veilring.protocols.ring.algorithm.consistency import could_be_totals, could_become
 from veilring.protocols.ring.algorithm.exactness import exactness_bound, rounds_for
 from veilring.protocols.ring.algorithm.sums import (
@@ -41,6 +43,7 @@ from veilring.protocols.ring.algorithm.votes import (
 __all__ = (
     "MOST_WEIGHT",
     "SMALLEST_RING",
+    "Classified",
     "FixedPoint",
     "HopObserver",
     "TopKParameters",
@@ -61,6 +64,7 @@ __all__ = (
     "own_smallest",
     "pooled_knn",
     "require_in_range",
+    "ring_knn",
     "rounds_for",
     "run_ring",
     "smallest_distances",

@@ -118,7 +118,7 @@ def fit_cells(  # noqa: PLR0917  (a ring, who is who in it, a prior and a budget
     values = prior.draw(trials, parties, parameters.k, rng)
     parts: list[_Codes] = []
     truth: list[NDArray[np.bool_]] = []
-    for chunk in chunks(values, parameters):
+    for chunk in chunks(len(values), values.shape[1] * parameters.rounds * parameters.k):
         vectors = transcript(values[chunk], parameters, rng)
         view = simulated_view(vectors, parameters, order, members)
         claims = claim_new(view, order[victim])

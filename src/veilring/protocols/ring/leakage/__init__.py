@@ -27,7 +27,13 @@ Where no claim is ever made, nothing is given away: `claim` and `LoP` are 0.
 
 from veilring.protocols.ring.leakage.coalitions import CoalitionExposure, exposure_to_coalition
 from veilring.protocols.ring.leakage.estimates import Estimate, proportion_interval
-from veilring.protocols.ring.leakage.hops import Breakdown, HopLeakage, estimate_hop_leakage
+from veilring.protocols.ring.leakage.hops import (
+    Breakdown,
+    HopLeakage,
+    estimate_hop_leakage,
+    hop_leakage_of,
+    sample_hop_leakage,
+)
 from veilring.protocols.ring.leakage.transcripts import uniform_values
 
 __all__ = (
@@ -37,6 +43,8 @@ __all__ = (
     "HopLeakage",
     "estimate_hop_leakage",
     "exposure_to_coalition",
+    "hop_leakage_of",
     "proportion_interval",
+    "sample_hop_leakage",
     "uniform_values",
 )

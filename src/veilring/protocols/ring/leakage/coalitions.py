@@ -56,11 +56,11 @@ def exposure_to_coalition(
     Raises:
         InputError: If a position is not in the ring, or as `run_ring` does.
     """
-    trials, parties = values.shape[:2]
+    trials, parties, k = values.shape
     known = set(coalition) <= set(range(parties))
     require(known, "coalition", sorted(coalition), f"positions from 0 to {parties - 1}")
     counts = np.zeros((2, parties))
-    for chunk in chunks(values, parameters):
+    for chunk in chunks(trials, parties * parameters.rounds * k):
         part = values[chunk]
         seen = np.zeros((2, parties, len(part)), dtype=np.bool_)
         vectors = transcript(part, parameters, rng)

@@ -1,21 +1,28 @@
 """What the successor of a party learns on a hop of PP-TopK."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.algorithm import TopKParameters, final_result
+from veilring.protocols.ring.algorithm import TopKParameters
 from veilring.protocols.ring.algorithm.checks import require
-from veilring.protocols.ring.algorithm.multisets import copy_numbers, multiplicities
 from veilring.protocols.ring.leakage.estimates import Estimate
+from veilring.protocols.ring.leakage.tally import HopTally
 from veilring.protocols.ring.leakage.transcripts import chunks, transcript
 
-__all__ = ("Breakdown", "HopLeakage", "estimate_hop_leakage")
+__all__ = (
+    "Breakdown",
+    "Draw",
+    "HopLeakage",
+    "estimate_hop_leakage",
+    "hop_leakage_of",
+    "sample_hop_leakage",
+)
 
-# Standard errors come from leaving out one group of trials at a time. With 32 groups they are
-# themselves good to about an eighth, and the sums of all groups stay small for 1,000 parties.
-GROUPS = 32
+Draw = Callable[[slice], NDArray[np.float64]]
+"""Gives the values of the trials of a slice, shape (trials of the slice, n, k)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,15 +63,6 @@ class HopLeakage:
     by_position: Breakdown
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Tally:
-    """Sums over the trials of each group: `hops` (groups, 4, rounds, n), `parties` (groups, n)."""
-
-    hops: NDArray[np.float64]
-    parties: NDArray[np.float64]
-    trials: NDArray[np.float64]
-
-
 def estimate_hop_leakage(
     values: NDArray[np.float64], parameters: TopKParameters, rng: np.random.Generator
 ) -> HopLeakage:
@@ -83,9 +81,57 @@ def estimate_hop_leakage(
     Raises:
         InputError: If there are fewer than 2 trials, or as `run_ring` does.
     """
-    given = f"of {len(values)} trials"
-    require(len(values) > 1, "values", given, "at least 2 trials, or there is no standard error")
-    tally = _tally(values, parameters, rng)
+    trials, parties, _ = values.shape
+    return sample_hop_leakage(lambda chunk: values[chunk], (trials, parties), parameters, rng)
+
+
+def sample_hop_leakage(
+    draw: Draw, shape: tuple[int, int], parameters: TopKParameters, rng: np.random.Generator
+) -> HopLeakage:
+    """Estimate as `estimate_hop_leakage` does, on values that are drawn when they are needed.
+
+    Memory stays bounded whatever the number of trials.
+
+    Args:
+        draw: Called for one slice of trials after another, in order.
+        shape: The number of trials T, at least 2, and that of the parties n, at least 3.
+        parameters: The public parameters.
+        rng: Source of the parties' coins and noise.
+
+    Raises:
+        InputError: As `estimate_hop_leakage` does.
+    """
+    trials, parties = shape
+    tally = HopTally.empty(trials, parties, parameters.rounds)
+    for chunk in chunks(trials, parties * parameters.rounds * parameters.k):
+        values = draw(chunk)
+        tally.add(chunk, transcript(values, parameters, rng), values, parameters)
+    return _estimates(tally)
+
+
+def hop_leakage_of(
+    vectors: NDArray[np.float64], values: NDArray[np.float64], parameters: TopKParameters
+) -> HopLeakage:
+    """Return what the hops leaked in runs that took place, such as those of networked parties.
+
+    Args:
+        vectors: The start vector and what each hop passed on, shape (n * rounds + 1, T, k), T >= 2.
+        values: Each party's own k smallest in each run, shape (T, n, k), in the order of the ring
+            and padded with `+inf`.
+        parameters: The public parameters of the runs.
+
+    Raises:
+        InputError: If there are fewer than 2 runs, or the shapes do not fit each other.
+    """
+    runs, parties, k = values.shape
+    fitting = (parties * parameters.rounds + 1, runs, k)
+    require(vectors.shape == fitting, "vectors", f"of shape {vectors.shape}", f"shape {fitting}")
+    tally = HopTally.empty(runs, parties, parameters.rounds)
+    tally.add(slice(0, runs), vectors, values, parameters)
+    return _estimates(tally)
+
+
+def _estimates(tally: HopTally) -> HopLeakage:
     hops, trials = tally.hops.sum(axis=0), tally.trials.sum()
     summary = _summary(hops, trials)
     groups = zip(tally.hops, tally.trials, strict=True)
@@ -97,7 +143,7 @@ def estimate_hop_leakage(
     )
     rounds, parties = hops.shape[1:]
     return HopLeakage(
-        trials=len(values),
+        trials=len(tally.group_of),
         exposure=exposure,
         claim=claim,
         lop=lop,
@@ -107,58 +153,6 @@ def estimate_hop_leakage(
         by_round=_breakdown(hops.sum(axis=2), trials * parties, parties),
         by_position=_breakdown(hops.sum(axis=1), trials * rounds, parties),
     )
-
-
-def _tally(
-    values: NDArray[np.float64], parameters: TopKParameters, rng: np.random.Generator
-) -> _Tally:
-    trials, parties, _ = values.shape
-    groups = min(GROUPS, trials)
-    group_of = np.arange(trials) * groups // trials
-    tally = _Tally(
-        hops=np.zeros((groups, 4, parameters.rounds, parties)),
-        parties=np.zeros((groups, parties)),
-        trials=np.bincount(group_of).astype(np.float64),
-    )
-    for chunk in chunks(values, parameters):
-        part, group = values[chunk], group_of[chunk]
-        exposed = np.zeros((parties, len(part)), dtype=np.bool_)
-        vectors = transcript(part, parameters, rng)
-        result = final_result(vectors[-1], parameters)
-        for hop in range(parameters.rounds * parties):
-            turn, position = divmod(hop, parties)
-            counts = _watch_hop(vectors, hop, part, result)
-            exposed[position] |= counts[0] > 0
-            for kind, count in enumerate(counts):
-                tally.hops[:, kind, turn, position] += np.bincount(group, count, groups)
-        for position in range(parties):
-            tally.parties[:, position] += np.bincount(group, exposed[position], groups)
-    return tally
-
-
-def _watch_hop(
-    vectors: NDArray[np.float64],
-    hop: int,
-    values: NDArray[np.float64],
-    result: NDArray[np.float64],
-) -> tuple[NDArray[np.int64], ...]:
-    """Return a trial's counts on one hop: exposed (0 or 1), claims, right ones, public ones.
-
-    `vectors[h]` is received on hop h and `vectors[h + 1]` passed on. The successor's own last hop
-    was n - 1 hops ago, wherever the two sit.
-    """
-    parties = values.shape[1]
-    passed = vectors[hop + 1]
-    copy = copy_numbers(passed)
-    own = multiplicities(passed, values[:, hop % parties])
-    public = multiplicities(passed, result)
-    # Of the copies of a number, those beyond the ones seen before are new; counted from 0.
-    added = copy - multiplicities(passed, vectors[hop])
-    fresh = copy - multiplicities(passed, vectors[max(0, hop + 2 - parties)])
-    exposed = ((added >= 0) & (added < own)).any(axis=1)
-    claimed = fresh >= 0
-    counts = (claimed, claimed & (fresh < own), claimed & (fresh < public))
-    return exposed.astype(np.int64), *(np.count_nonzero(count, axis=1) for count in counts)
 
 
 def _summary(hops: NDArray[np.float64], trials: float) -> NDArray[np.float64]:

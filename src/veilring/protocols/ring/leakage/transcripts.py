@@ -39,12 +39,15 @@ def transcript(
     return vectors
 
 
-def chunks(values: NDArray[np.float64], parameters: TopKParameters) -> Iterator[slice]:
-    """Yield slices of at most `CHUNK_TRIALS` trials whose transcripts fit in `CHUNK_ENTRIES`."""
-    trials, parties, k = values.shape
-    fitting = CHUNK_ENTRIES // (parties * parameters.rounds * k)
-    step = max(1, min(fitting, CHUNK_TRIALS))
-    return (slice(first, first + step) for first in range(0, trials, step))
+def chunks(trials: int, entries: int) -> Iterator[slice]:
+    """Yield slices of at most `CHUNK_TRIALS` trials whose transcripts fit in `CHUNK_ENTRIES`.
+
+    Args:
+        trials: How many in all.
+        entries: Of the transcript of one trial.
+    """
+    step = max(1, min(CHUNK_ENTRIES // entries, CHUNK_TRIALS))
+    return (slice(first, min(first + step, trials)) for first in range(0, trials, step))
 
 
 def uniform_values(  # noqa: PLR0917  (a shape and a law)

@@ -1,0 +1,118 @@
+"""PP-kNN without a network: it answers as the networked parties do."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from veilring.errors import InputError
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.ring import Ring
+from veilring.protocols.ring import FixedPoint, KNNParameters, Weights, pooled_knn, private_knn
+from veilring.protocols.ring.algorithm import classify, distances, ring_knn
+from veilring.protocols.ring.algorithm.classify import Classified
+from veilring.protocols.ring.roles.knn import SCALE_BITS
+from veilring.protocols.rows import Rows
+
+FALSE_ALARM = 1e-6
+PARTIES = ("a", "b", "c")
+
+
+def _rows(seed: int, count: int = 60) -> list[Rows]:
+    """Return random rows of three parties, one of which has fewer than k = 5."""
+    rng = np.random.default_rng(seed)
+    features, labels = rng.random((count, 2)), rng.integers(0, 3, count)
+    cuts = ((0, 4), (4, 25), (25, count))
+    return [Rows(features[low:high], labels[low:high]) for low, high in cuts]
+
+
+def _locally(
+    rows: list[Rows], queries: NDArray[np.float64], parameters: KNNParameters, seed: int = 0
+) -> Classified:
+    """Answer queries without a network."""
+    return ring_knn(
+        [distances(queries, party.features) for party in rows],
+        [party.labels for party in rows],
+        parameters.topk,
+        np.random.default_rng(seed),
+        fixed=FixedPoint(SCALE_BITS, len(rows)),
+        classes=parameters.classes,
+        weights=parameters.weights,
+    )
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+async def test_without_noise_it_is_the_networked_answer_to_the_bit(weights: Weights) -> None:
+    """With P0 = 0 labels, vote totals and nearest distances are those of networked parties."""
+    rows, queries = _rows(1), np.random.default_rng(2).random((40, 2))
+    parameters = KNNParameters(features=2, classes=3, P0=0.0, rounds=1, weights=weights)
+    async with Cluster(PARTIES, own=rows, seed=3) as cluster:
+        run = await cluster.run(
+            private_knn, only={"a": {"queries": queries}}, asker="a", parameters=parameters
+        )
+    found = _locally(rows, queries, parameters)
+    np.testing.assert_array_equal(found.labels, run.result.labels)
+    np.testing.assert_array_equal(found.votes, run.result.votes)
+    np.testing.assert_array_equal(found.nearest, run.result.nearest)
+
+
+async def test_with_noise_it_follows_the_law_of_networked_parties() -> None:
+    """Over all orders of the ring the radius and the label have one law (false alarm 1e-6).
+
+    Networked parties answer one query 400 times in each of the six orders of three parties.
+    """
+    rows, query = _rows(14), np.full((400, 2), 0.5)
+    parameters = KNNParameters(features=2, classes=3, P0=1.0, rounds=1, delta=0.05)
+    radii, labels = [], []
+    async with Cluster(PARTIES, own=rows, seed=5) as cluster:
+        for order in permutations(PARTIES):
+            run = await cluster.run(
+                private_knn,
+                only={"a": {"queries": query}},
+                asker="a",
+                parameters=parameters,
+                ring=Ring(order),
+            )
+            radii.append(run.result.nearest[:, -1])
+            labels.append(run.result.labels)
+    found = _locally(rows, query.repeat(6, axis=0), parameters, seed=6)
+    same_radius = stats.ks_2samp(np.concatenate(radii), found.nearest[:, -1]).pvalue
+    assert same_radius > FALSE_ALARM / 2
+    counts = [np.bincount(each, minlength=3) for each in (np.concatenate(labels), found.labels)]
+    met = np.sum(counts, axis=0) > 0
+    assert met.sum() > 1  # else the label would say nothing
+    assert stats.chi2_contingency(np.array(counts)[:, met]).pvalue > FALSE_ALARM / 2
+
+
+def test_enough_rounds_give_the_pooled_labels() -> None:
+    """With an error of PP-TopK below 1e-20 the labels are those of the non-private classifier."""
+    rows, queries = _rows(7), np.random.default_rng(8).random((50, 2))
+    parameters = KNNParameters(features=2, classes=3, k=3, rounds=12, weights="distance")
+    features = np.concatenate([party.features for party in rows])
+    labels = np.concatenate([party.labels for party in rows])
+    pooled = pooled_knn(queries, features, labels, 3, 3, "distance")
+    np.testing.assert_array_equal(_locally(rows, queries, parameters).labels, pooled)
+
+
+def test_chunks_of_queries_do_not_change_exact_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A memory limit of a few queries a chunk gives the same answers without noise."""
+    rows, queries = _rows(9), np.random.default_rng(10).random((20, 2))
+    parameters = KNNParameters(features=2, classes=3, P0=0.0, rounds=1)
+    whole = _locally(rows, queries, parameters)
+    monkeypatch.setattr(classify, "CHUNK_ENTRIES", 50)
+    np.testing.assert_array_equal(_locally(rows, queries, parameters).votes, whole.votes)
+
+
+def test_parties_that_do_not_fit_each_other_are_refused() -> None:
+    """Distances to other queries, or labels of other parties, are refused by name."""
+    parameters = KNNParameters(features=2, classes=2)
+    fixed, rng = FixedPoint(SCALE_BITS, 3), np.random.default_rng(0)
+    labels = [np.zeros(1, dtype=np.int64)] * 3
+    uneven = [np.ones((2, 1)), np.ones((3, 1)), np.ones((2, 1))]
+    with pytest.raises(InputError, match=r"to_rows is for \[2, 3\] queries"):
+        ring_knn(uneven, labels, parameters.topk, rng, fixed=fixed, classes=2)
+    even = [np.ones((2, 1))] * 3
+    with pytest.raises(InputError, match="labels is of 2 parties"):
+        ring_knn(even, labels[:2], parameters.topk, rng, fixed=fixed, classes=2)
