@@ -16,10 +16,12 @@ from veilring.protocols.ring.algorithm import true_topk
 from veilring.protocols.ring.attacks import (
     CoalitionView,
     TopKView,
+    UniformPrior,
     find_owners,
     recurring,
     simulated_view,
     topk_view,
+    tracing_success,
 )
 from veilring.protocols.ring.leakage import uniform_values
 from veilring.protocols.ring.leakage.transcripts import transcript
@@ -120,23 +122,41 @@ def test_the_posterior_keeps_its_promise(
 
 def test_success_grows_with_repetitions_and_colluders() -> None:
     """More sessions find more owners, and two colluders more than one; noise slows it down."""
-    shares = {}
-    for name, parameters, members in (
-        ("exact", replace(EXACT, k=3), ORDER[:1]),
-        ("noisy", NOISY, ORDER[:1]),
-        ("pair", NOISY, ORDER[:2]),
+    prior, shares = UniformPrior(20), {}
+    for name, parameters, coalition in (
+        ("exact", replace(EXACT, k=3), 1),
+        ("noisy", NOISY, 1),
+        ("pair", NOISY, 2),
     ):
-        for times in (1, 4, 16):
-            rng = np.random.default_rng(times)
-            found = [success(ask(parameters, 5, times, rng, tuple(members))) for _ in range(60)]
-            right, of, _ = np.sum(found, axis=0)
-            shares[name, times] = right / of
-    for name in ("exact", "noisy", "pair"):
-        assert shares[name, 1] < shares[name, 4] < shares[name, 16]
-    assert shares["noisy", 4] < shares["exact", 4]
-    assert shares["noisy", 4] < shares["pair", 4]
-    assert shares["exact", 16] > 0.95
-    assert shares["noisy", 1] > 1 / 5  # better than to guess among five
+        shares[name] = tracing_success(
+            6,
+            parameters,
+            prior,
+            coalition=coalition,
+            sessions=16,
+            batches=60,
+            rng=np.random.default_rng(1),
+        )
+        assert shares[name][0] < shares[name][3] < shares[name][15]
+    assert shares["noisy"][3] < shares["exact"][3]
+    assert shares["noisy"][3] < shares["pair"][3]
+    assert shares["exact"][15] > 0.95
+    assert shares["noisy"][0] > 1 / 5  # better than to guess among five
+
+
+@pytest.mark.parametrize("coalition", [0, 6])
+def test_a_coalition_of_nobody_or_everybody_is_refused(coalition: int) -> None:
+    """There must be somebody who attacks, and somebody to be attacked."""
+    with pytest.raises(InputError, match=f"coalition is {coalition}"):
+        tracing_success(
+            6,
+            EXACT,
+            UniformPrior(20),
+            coalition=coalition,
+            sessions=1,
+            batches=1,
+            rng=np.random.default_rng(1),
+        )
 
 
 def test_a_retry_leaks_as_much_as_the_session_that_failed_had_come() -> None:

@@ -12,7 +12,7 @@ or of simulated ones. `leakage` estimates how much there is to be learned; this 
     On secure sums: a party's input, and the sums of groups of honest parties.
 `recurring`, `find_owners`
     Over repetitions of a query: which values are real, and whose they are.
-`attack_table`
+`attack_table`, `tracing_success`
     How far they get.
 """
 
@@ -23,6 +23,7 @@ from veilring.protocols.ring.attacks.posterior import (
     decide_by,
     sandwich_posterior,
 )
+from veilring.protocols.ring.attacks.repetitions import tracing_success
 from veilring.protocols.ring.attacks.sandwich import recover_groups, sandwich
 from veilring.protocols.ring.attacks.successor import Success, claim_new, judge, owned
 from veilring.protocols.ring.attacks.table import AttackRow, Setting, attack_table
@@ -55,4 +56,5 @@ __all__ = (
     "sandwich_posterior",
     "simulated_view",
     "topk_view",
+    "tracing_success",
 )

@@ -1,0 +1,95 @@
+"""How far a semi-honest coalition gets: attacks on PP-TopK, and over repetitions of a query."""
+
+import numpy as np
+
+from veilring.protocols.ring import TopKParameters
+from veilring.protocols.ring.attacks import Setting, UniformPrior, attack_table, tracing_success
+
+__all__ = ("over_repetitions", "retries", "settings", "single_sessions")
+
+ROWS = 100
+
+
+def parameters(k: int, P0: float, d: float, rounds: int) -> TopKParameters:
+    """Return parameters for values between 0 and 1."""
+    return TopKParameters(k=k, P0=P0, d=d, rounds=rounds, delta=0.1, upper=1.0)
+
+
+def settings() -> list[Setting]:
+    """Return the grid: one thing is changed at a time; victims start, or sit halfway round."""
+    grid = [
+        (8, 4, parameters(5, 1.0, 0.5, 1)),
+        (8, 4, parameters(5, 1.0, 0.5, 2)),
+        (8, 4, parameters(5, 1.0, 0.5, 4)),
+        (8, 0, parameters(5, 1.0, 0.5, 4)),
+        (8, 4, parameters(5, 1.0, 0.9, 4)),
+        (8, 4, parameters(5, 0.5, 0.5, 4)),
+        (8, 0, parameters(5, 0.5, 0.5, 4)),
+        (8, 4, parameters(1, 1.0, 0.5, 4)),
+        (8, 4, parameters(20, 1.0, 0.5, 4)),
+        (3, 1, parameters(5, 1.0, 0.5, 4)),
+        (30, 15, parameters(5, 1.0, 0.5, 4)),
+    ]
+    return [Setting(n, victim, public, UniformPrior(ROWS)) for n, victim, public in grid]
+
+
+def single_sessions() -> None:
+    """Print what the simple and the optimal attack decide right, and what they gain."""
+    print(" n  victim  k   P0    d  r  coalition         new   accuracy          gain")
+    print(f"{'':46}a run  simple  optimal   simple  optimal")
+    rows = attack_table(settings(), trials=500, simulated=2000, rng=np.random.default_rng(1))
+    for row in rows:
+        setting, public = row.setting, row.setting.parameters
+        print(
+            f"{setting.parties:2}  {setting.victim:6} {public.k:2}  {public.P0:.1f}  {public.d:.1f}"
+            f"  {public.rounds}  {row.coalition:15} {row.simple.new:6.1f}"
+            f"  {row.simple.accuracy:6.3f}  {row.optimal.accuracy:7.3f}"
+            f"  {row.simple.gain:z7.2f}  {row.optimal.gain:z7.2f}"
+        )
+
+
+def over_repetitions() -> None:
+    """Print how often the owner of a value is found, by the number of sessions."""
+    print("coalition  P0   sessions: 1      2      4      8     16")
+    for coalition, P0 in ((1, 0.0), (1, 0.5), (1, 1.0), (2, 1.0), (3, 1.0)):
+        found = tracing_success(
+            8,
+            parameters(5, P0, 0.5, 4),
+            UniformPrior(ROWS),
+            coalition=coalition,
+            sessions=16,
+            batches=50,
+            rng=np.random.default_rng(1),
+        )
+        shares = "".join(f"{found[number - 1]:7.3f}" for number in (1, 2, 4, 8, 16))
+        print(f"{coalition:9}  {P0:.1f}       {shares}")
+
+
+def retries() -> None:
+    """Print how often the owner is found after a session that failed and its retry."""
+    print("the first failed after round  owner found")
+    for done in (1, 2, 3, 4):
+        found = tracing_success(
+            8,
+            parameters(5, 1.0, 0.5, 4),
+            UniformPrior(ROWS),
+            coalition=2,
+            sessions=2,
+            batches=150,
+            rng=np.random.default_rng(1),
+            failed_after=8 * done,
+        )
+        print(f"{done:28}  {found[1]:11.3f}")
+
+
+def main() -> None:
+    """Print all three."""
+    single_sessions()
+    print()
+    over_repetitions()
+    print()
+    retries()
+
+
+if __name__ == "__main__":
+    main()
