@@ -3,13 +3,14 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
-
-import polars as pl
+from typing import TYPE_CHECKING, Final
 
 from veilring.errors import InputError
 from veilring.scenarios.sweep.cells import Cell, Outcome, Row
 from veilring.scenarios.sweep.grid import Value
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = ("Files", "open_files", "write_results")
 
@@ -69,6 +70,8 @@ def write_results(files: Files, cells: Sequence[Cell], outcomes: Mapping[str, Ou
 
 
 def _write(path: Path, rows: Sequence[Row]) -> None:
+    import polars as pl  # noqa: PLC0415  (0.3 s, and workers write no table)
+
     names = dict.fromkeys(name for row in rows for name in row)
     frame = pl.DataFrame([_column(name, [row.get(name) for row in rows]) for name in names])
     draft = path.with_name(f".{path.name}.draft")
@@ -80,7 +83,9 @@ def _write(path: Path, rows: Sequence[Row]) -> None:
     draft.replace(path)
 
 
-def _column(name: str, values: Sequence[Value | None]) -> pl.Series:
+def _column(name: str, values: Sequence[Value | None]) -> "pl.Series":
+    import polars as pl  # noqa: PLC0415  (as above)
+
     kinds = {type(value) for value in values if value is not None}
     if kinds == {bool}:
         return pl.Series(name, values, dtype=pl.Boolean)
