@@ -152,7 +152,7 @@ class Simulated(TasksRuntime):
         now = asyncio.get_running_loop().time()
         for cause, fault in enumerate(self._faults):
             if fault.kind == "skew" and name in fault.parties and fault.start <= now < fault.end:
-                skew *= fault.strength
+                skew = fault.strength  # a clock has one speed: that of the latest fault
                 self._conditions.met.add(cause)
         return job if job.seconds is None else replace(job, seconds=job.seconds * skew)
 
