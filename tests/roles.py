@@ -1,5 +1,8 @@
 """Small roles that the tests play; processes import this module, so that it imports little."""
 
+import os
+import signal
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,7 +10,18 @@ from veilring.nodes.party import Party
 from veilring.nodes.ring import draw_ring
 from veilring.transport.messages import Message
 
-__all__ = ("Word", "chat", "draw", "fail", "pass_array", "pass_on", "say", "unreturnable")
+__all__ = (
+    "Word",
+    "chat",
+    "die",
+    "draw",
+    "fail",
+    "fail_late",
+    "pass_array",
+    "pass_on",
+    "say",
+    "unreturnable",
+)
 
 
 class Word(Message, kind="test.word"):
@@ -36,6 +50,14 @@ async def fail(party: Party, *, who: str) -> None:
     await pass_on(party)
 
 
+async def fail_late(party: Party, *, who: str, rounds: int) -> None:
+    """Pass words on; then one party fails, and the others wait for it."""
+    await chat(party, rounds=rounds)
+    if party.me == who:
+        raise ValueError(f"{who} had a bad day")
+    await chat(party, rounds=1)
+
+
 async def unreturnable(party: Party) -> object:
     """Return what cannot leave a process."""
     await pass_on(party)
@@ -54,6 +76,14 @@ async def chat(party: Party, *, rounds: int) -> None:
     for _ in range(rounds):
         await party.send(party.parties[(here + 1) % n], Word(text="still here"))
         await party.receive(Word, sender=party.parties[here - 1])
+
+
+async def die(party: Party, *, who: str, rounds: int) -> None:
+    """Pass words on; then one party's process dies without a word, and the others wait for it."""
+    await chat(party, rounds=rounds)
+    if party.me == who:
+        os.kill(os.getpid(), signal.SIGKILL)
+    await chat(party, rounds=1)
 
 
 async def say(party: Party, *, text: str) -> None:

@@ -8,6 +8,8 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from veilring.scenarios.report import Estimate, Report
+from veilring.scenarios.reporting.summary import accuracies, leaks
+from veilring.scenarios.reporting.words import percent
 from veilring.scenarios.runner import Progress
 
 __all__ = ("show_progress", "show_report")
@@ -47,21 +49,7 @@ _Line = tuple[str, str, str]
 
 
 def _accuracy(report: Report) -> list[_Line]:
-    k = report.scenario.protocol.k
-    return [
-        ("accuracy", _percent(report.accuracy), f"of {report.queries:,} held-out rows"),
-        (
-            "pooled kNN",
-            _percent(report.reference_accuracy),
-            f"k = {k}, not private: all {report.rows:,} rows in one place",
-        ),
-        (
-            "majority class",
-            _percent(report.majority_accuracy),
-            "the same answer to every query",
-        ),
-        ("agreement", _percent(report.agreement), "of labels are those of the pooled kNN"),
-    ]
+    return [(label, percent(share), meaning) for label, share, meaning in accuracies(report)]
 
 
 def _cost(report: Report) -> list[_Line]:
@@ -91,31 +79,9 @@ def _cost(report: Report) -> list[_Line]:
 
 
 def _leakage(report: Report) -> list[_Line]:
-    leakage = report.leakage
-    if leakage is None:
+    if report.leakage is None:
         return []
-    return [
-        (
-            "exposure",
-            _with_error(leakage.exposure),
-            "of messages carry a distance that their sender has just added",
-        ),
-        (
-            "claim",
-            _with_error(leakage.claim),
-            "of what is new to a receiver is its sender's own: right, if it claims so",
-        ),
-        (
-            "loss of privacy",
-            _with_error(leakage.lop),
-            "of such claims are right that a guess from the result would not have been",
-        ),
-        (
-            "  at its peak",
-            _with_error(leakage.lop_peak),
-            "for the place in the ring where that is most",
-        ),
-    ]
+    return [(label, _with_error(found), meaning) for label, found, meaning in leaks(report.leakage)]
 
 
 def _closing(report: Report) -> str:
@@ -126,10 +92,6 @@ def _closing(report: Report) -> str:
         f"Transcript {report.transcript}\n"
         f"The parties' randomness was cryptographic. The same split and partition: {again}."
     )
-
-
-def _percent(share: float) -> str:
-    return f"{share:.1%}"
 
 
 def _with_error(estimate: Estimate) -> str:

@@ -1,6 +1,6 @@
 """What came of a scenario: how well it classified, what it cost, and what it leaked."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -140,11 +140,12 @@ class Report:
         return {**plain, "scenario": self.scenario.name, "settings": tables}
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> "Report":
+    def from_json(cls, plain: object) -> "Report":
         """Return the report that `as_json` made this of.
 
         Raises:
             ValueError: If it is not one; pydantic says where.
         """
-        fields = {name: plain[name] for name in cls.__dataclass_fields__ if name in plain}
-        return TypeAdapter(cls).validate_python({**fields, "scenario": plain.get("settings")})
+        tables = TypeAdapter(dict[str, Any]).validate_python(plain)
+        fields = {name: tables[name] for name in cls.__dataclass_fields__ if name in tables}
+        return TypeAdapter(cls).validate_python({**fields, "scenario": tables.get("settings")})

@@ -130,7 +130,7 @@ def whisker_chart(estimates: Iterable[tuple[str, Estimate]]) -> Chart:
     named = list(estimates)
     intervals = [interval(estimate) for _, estimate in named]
     start = min(0.0, *(floor(10 * low) / 10 for low, _ in intervals))
-    end = min(1.0, max(ceil(10 * high) / 10 for _, high in intervals))
+    end = min(1.0, max(start + 0.1, *(ceil(10 * high) / 10 for _, high in intervals)))
     whiskers = []
     for place, ((label, estimate), ends) in enumerate(zip(named, intervals, strict=True)):
         low, at, high = (

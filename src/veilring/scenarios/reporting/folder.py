@@ -120,7 +120,8 @@ def _write_circumstances(scenario: Scenario, journal: Journal, folder: Path) -> 
     (folder / _SCENARIO).write_text(tomli_w.dumps(tables), encoding="utf-8")
     _write_json(folder / _VERSIONS, versions)
     _write_json(folder / _EVENTS, [mark._asdict() for mark in sorted(journal.marks)])
-    _frame(journal.messages).write_parquet(folder / _TRACE)
+    in_time = sorted(journal.messages, key=lambda message: message.seconds)
+    _frame(in_time).write_parquet(folder / _TRACE)
 
 
 def _write_json(path: Path, plain: object) -> None:

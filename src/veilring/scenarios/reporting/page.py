@@ -6,7 +6,7 @@ from typing import Any, Final
 import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from veilring.scenarios.report import Estimate, Report
+from veilring.scenarios.report import Leakage, Report
 from veilring.scenarios.reporting import spacetime, tables
 from veilring.scenarios.reporting.charts import (
     bar_chart,
@@ -16,19 +16,11 @@ from veilring.scenarios.reporting.charts import (
     whisker_chart,
 )
 from veilring.scenarios.reporting.folder import RunFolder
+from veilring.scenarios.reporting.summary import accuracies, leaks
 from veilring.scenarios.reporting.words import in_bytes, in_seconds, percent
 
-__all__ = ("LEAKAGE", "render")
+__all__ = ("render",)
 
-LEAKAGE: Final = {
-    "exposure": "of messages carry a distance that their sender has just added",
-    "claim": "of what is new to a receiver is its sender's own: right, if it claims so",
-    "lop": "of such claims are right that a guess from the result would not have been",
-    "lop_peak": "the same for the place in the ring where that is most",
-}
-"""What is estimated of a hop, by the name that it has in the report, and what it is."""
-
-_NAMES: Final = {"lop": "loss of privacy", "lop_peak": "loss of privacy at its peak"}
 _FILTERS: Final[Mapping[str, Callable[..., str]]] = {
     "count": "{:,}".format,
     "in_bytes": in_bytes,
@@ -56,7 +48,7 @@ def render(run: RunFolder) -> str:
         parties=parties,
         settings=tomli_w.dumps(run.scenario.model_dump(mode="json", exclude_none=True)),
         accuracy=run.report and _accuracy(run.report),
-        leakage=run.report and run.report.leakage and _leakage(run.report),
+        leakage=run.report and run.report.leakage and _leakage(run.report.leakage),
         total=tables.total(messages),
         sessions=len({message.session for message in messages}),
         by_party=_with_chart(tables.by_party(messages, parties), bar_chart),
@@ -71,24 +63,13 @@ def _with_chart(amounts: list[tables.Amount], chart: Callable[..., Any]) -> dict
 
 
 def _accuracy(report: Report) -> dict[str, Any]:
-    rows = (
-        ("private", report.accuracy, f"of {report.queries:,} held-out rows"),
-        (
-            "pooled kNN",
-            report.reference_accuracy,
-            f"k = {report.scenario.protocol.k}, not private: all {report.rows:,} rows in one place",
-        ),
-        ("majority class", report.majority_accuracy, "the same answer to every query"),
-        ("agreement", report.agreement, "of labels are those of the pooled kNN"),
-    )
+    rows = accuracies(report)
     return {"rows": rows, "chart": share_chart((label, share) for label, share, _ in rows)}
 
 
-def _leakage(report: Report) -> dict[str, Any]:
-    estimates: dict[str, Estimate] = {name: getattr(report.leakage, name) for name in LEAKAGE}
-    named = [(_NAMES.get(name, name), estimate) for name, estimate in estimates.items()]
-    rows = [
-        (label, estimate, interval(estimate), meaning)
-        for (label, estimate), meaning in zip(named, LEAKAGE.values(), strict=True)
-    ]
-    return {"rows": rows, "chart": whisker_chart(named)}
+def _leakage(leakage: Leakage) -> dict[str, Any]:
+    rows = leaks(leakage)
+    return {
+        "rows": [(label, found, interval(found), meaning) for label, found, meaning in rows],
+        "chart": whisker_chart((label, found) for label, found, _ in rows),
+    }

@@ -27,7 +27,7 @@ _TOP: Final = 20  # pixels
 _LANE_PIXELS: Final = 26
 _LANES_PIXELS_MAX: Final = 960
 _TEXT_PIXELS: Final = 13
-_NAME_LETTERS_MAX: Final = 14
+_NAME_LETTERS_MAX: Final = 12
 _STUB: Final = 0.35  # of the way to the receiver: how far a line goes whose end is not known
 _CORRUPT: Final = ("adversary", "coalition")  # kinds of marks that show as a lane's colour
 _SHAPES: Final = {"lost": "lost", "failed": "lost", "stopped": "stopped"}
@@ -57,6 +57,7 @@ class Arrow(NamedTuple):
     end: str
     """`received`, `lost` if it was never received, or `unseen` if nobody recorded its sending."""
     title: str
+    message: TracedMessage
 
 
 class Sign(NamedTuple):
@@ -182,7 +183,7 @@ def _arrow(message: TracedMessage, rows: dict[str, float], style: int, scale: _S
         end, y2 = "lost", y1 + _STUB * (y2 - y1)
     elif sent is None:
         end, y1 = "unseen", y2 + _STUB * (y1 - y2)
-    return Arrow(x1, y1, x2, y2, style, end, _title(message))
+    return Arrow(x1, y1, x2, y2, style, end, _title(message), message)
 
 
 def _title(message: TracedMessage) -> str:

@@ -1,0 +1,48 @@
+"""A run that fails, and what its journal knows of it."""
+
+import asyncio
+
+from veilring.errors import RunFailed
+from veilring.measure import Journal
+from veilring.nodes import Cluster, Party
+from veilring.transport.messages import Message
+
+__all__ = ("PARTIES", "Word", "main", "say")
+
+PARTIES = ("ada", "bob", "cy")
+
+
+class Word(Message, kind="example.word"):
+    """Something to say."""
+
+    text: str
+
+
+async def say(party: Party) -> None:
+    """Say something to the next party; then one of them fails, and the others wait for it."""
+    here = PARTIES.index(party.me)
+    party.round(1)
+    await party.send(PARTIES[(here + 1) % len(PARTIES)], Word(text="hello"))
+    await party.receive(Word, sender=PARTIES[here - 1])
+    if party.me == "cy":
+        raise ValueError
+    await party.receive(Word, sender=PARTIES[here - 1])
+
+
+async def main() -> Journal:
+    """Run it, and return what is known of it."""
+    journal = Journal()
+    async with Cluster(PARTIES) as cluster:
+        try:
+            await cluster.run(say, trace=journal)
+        except RunFailed as error:
+            print("failed:", ", ".join(error.errors))
+    return journal
+
+
+if __name__ == "__main__":
+    journal = asyncio.run(main())
+    for message in journal.messages:
+        print(message.sender, "to", message.receiver, message.kind, message.bytes, "bytes")
+    for mark in journal.marks:
+        print(mark.party, mark.what)

@@ -1,0 +1,258 @@
+"""Traces: which message passed when, and nothing of what it said."""
+
+import asyncio
+import math
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.roles import Word, chat, die, fail_late, pass_on
+
+from veilring import simulation
+from veilring.errors import Deadlock, RunFailed
+from veilring.measure import (
+    Event,
+    Journal,
+    Mark,
+    Passed,
+    Trace,
+    TracedMessage,
+    join_traces,
+)
+from veilring.nodes.adversary import Adversary
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
+from veilring.nodes.runtimes import Simulated
+from veilring.simulation import Constant, LinkModel, Topology
+from veilring.simulation.faults import Fault
+from veilring.testing import ProtocolRunner
+from veilring.transport.frames import frame_size
+from veilring.transport.messages import encode
+
+NAMES = ("ada", "bob", "cy")
+LATENCY_SECONDS = 0.25
+WORDS = "what only ada knows"
+
+
+def _traces(messages: list[TracedMessage]) -> list[Trace]:
+    """Return what the parties of one session would have recorded of these messages."""
+    traces = {name: Trace(name, "5e55", 0.0) for name in NAMES}
+    for message in messages:
+        what = (message.round, message.kind, message.bytes, message.number)
+        ends = (message.sender, message.receiver)
+        if message.sent_seconds is not None:
+            traces[ends[0]].passed.append(Passed(message.sent_seconds, True, ends[1], *what))
+        if message.received_seconds is not None:
+            traces[ends[1]].passed.append(Passed(message.received_seconds, False, ends[0], *what))
+    return list(traces.values())
+
+
+@st.composite
+def _conversations(draw: st.DrawFn) -> list[TracedMessage]:
+    """Draw messages on all channels, some of which are known at one end only."""
+    channels = [(a, b) for a in NAMES for b in NAMES if a != b]
+    counts: dict[tuple[str, str], int] = {}
+    messages = []
+    for sender, receiver in draw(st.lists(st.sampled_from(channels), max_size=20)):
+        number = counts.get((sender, receiver), 0)
+        counts[sender, receiver] = number + 1
+        instants = st.floats(0, 100) | st.none()
+        sent, received = draw(
+            st.tuples(instants, instants).filter(lambda ends: ends != (None, None))
+        )
+        kind, size = draw(st.sampled_from(["a", "b"])), draw(st.integers(1, 99))
+        round_number = draw(st.integers(0, 5))
+        messages.append(
+            TracedMessage(
+                sender, receiver, sent, received, round_number, kind, size, number, "5e55"
+            )
+        )
+    return messages
+
+
+class TestJoining:
+    """From what each end recorded to one table."""
+
+    @given(_conversations())
+    def test_what_both_ends_saw_is_one_message(self, messages: list[TracedMessage]) -> None:
+        """Whatever was said, and whichever end's record is lost, each message is one row."""
+        joined = join_traces(_traces(messages))
+        assert sorted(joined, key=repr) == sorted(messages, key=repr)
+        assert [m.seconds for m in joined] == sorted(m.seconds for m in joined)
+
+    def test_what_was_changed_on_its_way_is_two(self) -> None:
+        """A message that arrives with another size was never received, and one without sender."""
+        ada, bob = Trace("ada", "5e55", 0.0), Trace("bob", "5e55", 0.0)
+        ada.passed.append(Passed(1.0, True, "bob", 1, "word", 10, 0))
+        bob.passed.append(Passed(2.0, False, "ada", 1, "word", 11, 0))
+        assert join_traces([ada, bob]) == [
+            TracedMessage("ada", "bob", 1.0, None, 1, "word", 10, 0, "5e55"),
+            TracedMessage("ada", "bob", None, 2.0, 1, "word", 11, 0, "5e55"),
+        ]
+
+    def test_sessions_do_not_mix(self) -> None:
+        """The first message of one session is not that of another, though they look alike."""
+        traces = [Trace("ada", session, 0.0) for session in ("01", "02")]
+        for trace in traces:
+            trace.passed.append(Passed(1.0, True, "bob", 1, "word", 10, 0))
+        assert [message.session for message in join_traces(traces)] == ["01", "02"]
+
+
+class TestTap:
+    """What one party records."""
+
+    def test_counts_each_direction_of_each_channel_by_the_clock_it_is_given(self) -> None:
+        """Numbers start at 0 in each, and times count from the given instant."""
+        instants = iter((10.5, 11.0, 12.0, 13.0))
+        trace = Trace("ada", "5e55", since=10.0)
+        tap = trace.tap(lambda: next(instants))
+        frame = encode(bytes(16), Word(text=WORDS))
+        for sent, peer in ((True, "bob"), (True, "cy"), (False, "bob"), (True, "bob")):
+            tap(Event(sent, "ada", peer, 3, Word(text=WORDS), frame))
+        size = frame_size(frame)
+        assert trace.passed == [
+            Passed(0.5, True, "bob", 3, "test.word", size, 0),
+            Passed(1.0, True, "cy", 3, "test.word", size, 0),
+            Passed(2.0, False, "bob", 3, "test.word", size, 0),
+            Passed(3.0, True, "bob", 3, "test.word", size, 1),
+        ]
+        packed = pickle.dumps(trace)
+        assert pickle.loads(packed) == trace  # noqa: S301 (from ourselves)
+        assert WORDS.encode() not in packed
+
+
+class TestRuns:
+    """Traced runs of clusters."""
+
+    def test_are_alike_wherever_parties_live(self, run_protocol: ProtocolRunner) -> None:
+        """Each message is there once, with both its times, and they add up to the cost."""
+        run = run_protocol(pass_on, NAMES, trace=True)
+        assert {(m.sender, m.receiver) for m in run.trace} == {
+            ("ada", "bob"),
+            ("bob", "cy"),
+            ("cy", "ada"),
+        }
+        assert sum(message.bytes for message in run.trace) == run.cost.bytes
+        for message in run.trace:
+            assert (message.round, message.kind, message.number) == (1, "test.word", 0)
+            assert message.sent_seconds is not None
+            assert message.received_seconds is not None
+            assert 0 <= message.sent_seconds <= message.received_seconds <= run.seconds
+
+    def test_have_no_trace_unless_it_is_asked_for(self, run_protocol: ProtocolRunner) -> None:
+        """Nothing is recorded."""
+        assert run_protocol(pass_on, NAMES).trace == ()
+
+    def test_hold_no_word_of_what_was_said(self, run_protocol: ProtocolRunner) -> None:
+        """What a message says is nowhere in a trace, though it crossed the wire."""
+        run = run_protocol(pass_on, NAMES, own=[WORDS, "b", "c"], trace=True)
+        assert run.results["bob"] == WORDS
+        assert WORDS not in repr(run.trace)
+        assert WORDS not in repr(run.traces)
+
+    def test_a_failed_run_leaves_its_messages_and_who_failed(
+        self, run_protocol: ProtocolRunner
+    ) -> None:
+        """The journal has what was sent, and each party's end, but no text of an alien error."""
+        journal = Journal()
+        with pytest.raises(RunFailed, match="a bad day"):
+            run_protocol(fail_late, NAMES, who="bob", rounds=3, trace=journal)
+        # Before its third word arrived, all others had passed on their first.
+        firsts = {(m.sender, m.receiver) for m in journal.messages if m.number == 0}
+        assert firsts == {("ada", "bob"), ("bob", "cy"), ("cy", "ada")}
+        told = {mark.party: mark.what for mark in journal.marks}
+        assert told["bob"] == "failed: ValueError"
+        assert told["cy"].startswith("stopped: ")
+        assert "bad day" not in repr(journal)
+
+
+async def test_a_dead_process_is_marked_and_what_it_sent_is_known_from_others() -> None:
+    """Of a party that was killed there is no record: its messages have a time of arrival only."""
+    journal = Journal()
+    async with Cluster(NAMES, runtime="processes") as cluster:
+        with pytest.raises(RunFailed):
+            await cluster.run(die, who="bob", rounds=9, trace=journal)
+    dead = [mark for mark in journal.marks if mark.kind == "lost"]
+    assert [(mark.party, mark.what) for mark in dead] == [("bob", "lost: it crashed")]
+    to_cy = [m for m in journal.messages if (m.sender, m.receiver) == ("bob", "cy")]
+    assert [m.number for m in to_cy[:5]] == [0, 1, 2, 3, 4]
+    assert all(m.sent_seconds is None and m.received_seconds is not None for m in to_cy)
+    to_bob = [m for m in journal.messages if m.receiver == "bob"]
+    assert len(to_bob) >= 5
+    assert all(m.sent_seconds is not None and m.received_seconds is None for m in to_bob)
+
+
+async def test_runs_of_one_journal_share_its_clock() -> None:
+    """Times of a second run go on where those of the first ended."""
+    journal = Journal()
+    async with Cluster(NAMES) as cluster:
+        runs = [await cluster.run(chat, rounds=3, trace=journal) for _ in range(2)]
+    sessions = list(dict.fromkeys(message.session for message in journal.messages))
+    assert len(sessions) == 2
+    first, second = ([m for m in journal.messages if m.session == s] for s in sessions)
+    assert max(m.seconds for m in first) < min(m.seconds for m in second)
+    assert first == list(runs[0].trace)
+
+
+def test_the_times_are_those_of_the_simulated_clock() -> None:
+    """A message that takes a quarter of a second is received exactly that much later."""
+    runtime = Simulated(Topology(LinkModel(Constant(LATENCY_SECONDS))))
+
+    async def main() -> tuple[TracedMessage, ...]:
+        async with Cluster(NAMES, runtime=runtime) as cluster:
+            await asyncio.sleep(7)
+            return (await cluster.run(chat, rounds=4, trace=True)).trace
+
+    times = {(m.number, m.sent_seconds, m.received_seconds) for m in simulation.run(main())}
+    assert times == {(n, n * LATENCY_SECONDS, (n + 1) * LATENCY_SECONDS) for n in range(4)}
+
+
+def test_a_deadlock_leaves_what_was_said_before() -> None:
+    """A run that is never over still shows which messages passed."""
+
+    async def say_and_wait(party: Party) -> None:
+        await pass_on(party)
+        await party.receive(Word, sender=party.peers[0])
+
+    journal = Journal()
+
+    async def main() -> None:
+        async with Cluster(NAMES, runtime="simulated") as cluster:
+            await cluster.run(say_and_wait, trace=journal)
+
+    with pytest.raises(Deadlock):
+        simulation.run(main())
+    assert len(journal.messages) == 3
+
+
+def test_a_fault_is_marked_when_it_struck() -> None:
+    """Times of faults count from the start of the journal, and each is marked once."""
+    crash = Fault("crash", 3.0, math.inf, ("bob",))
+    never = Fault("crash", 99.0, math.inf, ("cy",))
+    topology = Topology(LinkModel(Constant(LATENCY_SECONDS)))
+    journal = Journal()
+
+    async def main() -> None:
+        runtime = Simulated(topology, faults=[crash, never])
+        async with Cluster(NAMES, runtime=runtime) as cluster:
+            await asyncio.sleep(1)
+            for _ in range(2):
+                with pytest.raises(RunFailed):
+                    await cluster.run(chat, rounds=1000, trace=journal)
+
+    simulation.run(main())
+    assert [mark for mark in journal.marks if mark.kind == "fault"] == [
+        Mark(2.0, "bob", "fault: crash")
+    ]
+    lost = [mark for mark in journal.marks if (mark.party, mark.kind) == ("bob", "lost")]
+    assert lost[0] == Mark(2.0, "bob", "lost: it crashed")
+
+
+async def test_an_adversary_is_marked_once_for_all_runs() -> None:
+    """Who is in whose hands is known from the start."""
+    journal = Journal()
+    async with Cluster(NAMES) as cluster:
+        for _ in range(2):
+            await cluster.run(pass_on, adversaries={"cy": Adversary()}, trace=journal)
+    assert journal.marks == [Mark(0.0, "cy", "adversary: Adversary")]

@@ -1,0 +1,68 @@
+"""The folders of two runs of twelve parties: one went well, and in one a party crashed."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from veilring import simulation
+from veilring.errors import RunFailed
+from veilring.measure import Journal, Mark
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.runtimes import Simulated
+from veilring.protocols.ring import private_knn
+from veilring.randomness import Streams
+from veilring.scenarios import load_scenario, run_scenario
+from veilring.scenarios.network import make_topology
+from veilring.scenarios.prepare import prepare
+from veilring.scenarios.reporting import open_folder, write_failure, write_report
+from veilring.simulation.faults import Fault
+
+SEED = 3
+CRASH_SECONDS = 1.1  # while PP-TopK's vector goes round: a run takes 2.4 s
+SETTINGS = (
+    "parties.count=12",
+    "network.runtime=simulated",
+    f"run.seed={SEED}",
+    "run.leakage_trials=100",
+)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run that went well."""
+    folder, journal = open_folder(tmp_path_factory.mktemp("runs") / "finished"), Journal()
+    report = run_scenario(load_scenario("wine", SETTINGS), journal=journal)
+    write_report(report, journal, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run in which `party-9` crashed; `party-3` and `party-7` conspired."""
+    folder = open_folder(tmp_path_factory.mktemp("runs") / "crashed")
+    scenario = load_scenario("wine", SETTINGS)
+    prepared = prepare(scenario, Streams(SEED))
+    (batch,) = prepared.batches(scenario.protocol.batch)
+    spies = ("party-3", "party-7")
+    journal = Journal(marks=[Mark(0.0, spy, f"coalition: {' and '.join(spies)}") for spy in spies])
+    crash = Fault("crash", CRASH_SECONDS, math.inf, ("party-9",))
+
+    async def main() -> None:
+        links = make_topology(scenario.network, prepared.parties)
+        runtime = Simulated(links, faults=[crash])
+        async with Cluster(
+            prepared.parties, runtime=runtime, own=prepared.rows, seed=SEED
+        ) as cluster:
+            await cluster.run(
+                private_knn,
+                only={"party-0": {"queries": batch}},
+                asker="party-0",
+                parameters=prepared.parameters,
+                trace=journal,
+            )
+
+    with pytest.raises(RunFailed) as failed:
+        simulation.run(main())
+    write_failure(failed.value, scenario, journal, folder)
+    return folder

@@ -1,0 +1,87 @@
+"""A page as the tests read it, with Python's own parser."""
+
+from collections.abc import Sequence
+from html.parser import HTMLParser
+
+from typing_extensions import override
+
+__all__ = ("Page",)
+
+_VOID = ("meta", "link", "br", "img", "input", "hr")
+# A slash at its end closes one of these, and the page always writes it.
+_CLOSED = ("rect", "line", "circle", "path")
+
+
+class Page(HTMLParser):
+    """What is on a page, and whether its tags are in order.
+
+    Attributes:
+        tags: All elements that are opened, by name.
+        ids: Their ids, in order.
+        attributes: All their attributes.
+        described: The ids of pictures that have the title and description that they name.
+        tables: The cells of each table that has an id, row by row.
+        text: All that can be read.
+        headings: Levels of headings, in order.
+    """
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self.headings: list[int] = []
+        self.text = ""
+        self._labels: list[Sequence[str]] = []
+        self._open: list[str] = []
+        self._table: list[list[str]] | None = None
+        self.feed(html)
+        self.close()
+        assert self._open == [], self._open
+
+    @property
+    def described(self) -> list[str]:
+        """The first words of the ids of those pictures whose labels are all there."""
+        return [
+            labels[0].removesuffix("-title") for labels in self._labels if {*labels} <= {*self.ids}
+        ]
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.tags.append(tag)
+        self.attributes.extend(given.items())
+        if "id" in given:
+            self.ids.append(given["id"])
+        if given.get("role") == "img":
+            self._labels.append(given["aria-labelledby"].split())
+        if tag in {"h1", "h2", "h3"}:
+            self.headings.append(int(tag[1]))
+        if tag == "table":
+            self._table = self.tables.setdefault(given.get("id", ""), [])
+        if self._table is not None and tag == "tr":
+            self._table.append([])
+        if self._table is not None and tag in {"td", "th"}:
+            self._table[-1].append("")
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    @override
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in _CLOSED, tag
+        self.handle_starttag(tag, attrs)
+        self._open.pop()
+
+    @override
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag, tag
+        if tag == "table":
+            self._table = None
+
+    @override
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] != "style":
+            self.text += data
+        if self._table is not None and self._table and self._table[-1]:
+            self._table[-1][-1] += data.strip()

@@ -1,0 +1,114 @@
+"""The folder of a run: what was written is what is read."""
+
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from veilring.errors import Deadlock, InputError, RunFailed, VeilringError
+from veilring.measure import Journal
+from veilring.scenarios import load_scenario, run_scenario
+from veilring.scenarios.reporting import Failure, open_folder, read_folder, write_failure
+
+
+def test_reading_gives_what_was_written(finished: Path) -> None:
+    """Report and trace survive to the last bit: a second run of the same seed is equal to them."""
+    run, journal = read_folder(finished), Journal()
+    report = run_scenario(run.scenario, journal=journal)
+    assert run.report is not None
+    assert run.report.as_json() == report.as_json() | {
+        name: getattr(run.report, name) for name in ("seconds", "start_seconds")
+    }
+    assert run.messages == tuple(journal.messages)
+    assert (run.name, run.failure, run.marks) == ("finished", None, ())
+
+
+def test_the_trace_adds_up_to_the_cost(finished: Path) -> None:
+    """Each message of the run is one row; anybody can read the table with polars."""
+    cost = json.loads((finished / "report.json").read_text())["cost"]
+    frame = pl.read_parquet(finished / "trace.parquet")
+    protocol = frame.filter(pl.col("round") > 0)
+    setup = frame.filter(pl.col("round") == 0)
+    assert (len(protocol), protocol["bytes"].sum()) == (cost["messages"], cost["bytes"])
+    assert (len(setup), setup["bytes"].sum()) == (cost["setup_messages"], cost["setup_bytes"])
+    assert frame["received_seconds"].null_count() == frame["sent_seconds"].null_count() == 0
+
+
+def test_a_failed_run_is_named_with_its_parties(crashed: Path) -> None:
+    """What ended it, what each party met, and what was traced until then are all there."""
+    run = read_folder(crashed)
+    assert run.report is None
+    assert run.failure is not None
+    assert run.failure.error == "RunFailed"
+    assert "party-9 was lost" in run.failure.message
+    assert set(run.failure.parties) == set(run.scenario.parties.all)
+    assert {mark.party for mark in run.marks if mark.kind == "lost"} == {"party-9"}
+    assert {mark.party for mark in run.marks if mark.kind == "coalition"} == {"party-3", "party-7"}
+    assert run.marks == tuple(sorted(run.marks))
+    assert any(message.received_seconds is None for message in run.messages)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (Deadlock(("a waits for b",)), "every actor waits and nothing is under way: a waits for b"),
+        (RunFailed({"a": ValueError("row 7 is (1, 2)")}), "a: ValueError"),
+    ],
+)
+def test_a_failure_says_nothing_that_may_be_data(
+    error: VeilringError, message: str, tmp_path: Path
+) -> None:
+    """Of veilring's own errors there is the text, of a role's own only the name."""
+    write_failure(error, load_scenario("wine"), Journal(), tmp_path)
+    parties = {"a": "ValueError"} if isinstance(error, RunFailed) else {}
+    assert read_folder(tmp_path).failure == Failure(type(error).__name__, message, parties)
+    assert read_folder(tmp_path).messages == ()
+
+
+def test_a_folder_that_holds_a_run_is_not_written_again(finished: Path, crashed: Path) -> None:
+    """Neither a report nor an error is ever replaced."""
+    for folder in (finished, crashed):
+        with pytest.raises(InputError, match=r"--out is .* which holds"):
+            open_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("report.json", b"{}"),
+        ("report.json", b"[]"),
+        ("report.json", b"not json"),
+        ("versions.json", b'{"numpy": 2}'),
+        ("events.json", b'[{"seconds": "soon"}]'),
+        ("scenario.toml", b"[data"),
+        ("scenario.toml", b"\xff"),
+        ("trace.parquet", b"PAR1"),
+    ],
+)
+def test_a_file_that_is_not_ours_is_refused(
+    name: str, content: bytes, finished: Path, tmp_path: Path
+) -> None:
+    """The error names the file, whatever is in it."""
+    folder = Path(shutil.copytree(finished, tmp_path / "copy"))
+    (folder / name).write_bytes(content)
+    with pytest.raises(InputError, match=name):
+        read_folder(folder)
+    (folder / name).unlink()
+    with pytest.raises(InputError, match=name):
+        read_folder(folder)
+
+
+def test_a_table_of_something_else_is_refused(finished: Path, tmp_path: Path) -> None:
+    """So is one with a message that nobody ever saw."""
+    folder = Path(shutil.copytree(finished, tmp_path / "copy"))
+    frame = pl.read_parquet(folder / "trace.parquet")
+    never = pl.lit(None, pl.Float64)
+    for wrong in (
+        frame.drop("kind"),
+        frame.with_columns(sent_seconds=never, received_seconds=never),
+    ):
+        wrong.write_parquet(folder / "trace.parquet")
+        with pytest.raises(InputError, match=r"trace\.parquet"):
+            read_folder(folder)

@@ -1,0 +1,157 @@
+"""The page of a report: what is on it, and that it needs nothing from anywhere."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.scenarios.reporting.pages import Page
+
+from veilring.measure import Mark
+from veilring.scenarios.reporting import RunFolder, read_folder
+from veilring.scenarios.reporting.page import render
+from veilring.scenarios.reporting.spacetime import DRAWN_MAX
+
+COST_CHARTS = ["party-chart", "kind-chart", "round-chart"]
+CHARTS = ["accuracy-chart", *COST_CHARTS, "leakage-chart", "spacetime"]
+REPEATS = 6  # of a run of some 400 messages: more than are drawn
+TRICK = "<script>alert('&')</script>"
+
+
+@pytest.fixture
+def run(finished: Path) -> RunFolder:
+    """Return a run that went well."""
+    return read_folder(finished)
+
+
+class TestSelfContained:
+    """One file, and nothing else."""
+
+    def test_nothing_is_fetched_from_anywhere(self, finished: Path, crashed: Path) -> None:
+        """No element loads anything, no style does, and no address stands in any attribute."""
+        for folder in (finished, crashed):
+            html = render(read_folder(folder))
+            page = Page(html)
+            loading = {"script", "img", "iframe", "object", "embed", "image", "use", "base", "form"}
+            assert not loading & set(page.tags)
+            references = {v for name, v in page.attributes if name in {"src", "href", "xlink:href"}}
+            assert references == {"data:,"}  # no icon is asked for
+            addresses = {value for _, value in page.attributes if "//" in value}
+            assert addresses == {"http://www.w3.org/2000/svg"}  # a name and no place
+            assert not re.search(r"url\(|@import|@font-face", html)
+
+    def test_equal_folders_give_equal_pages(self, run: RunFolder) -> None:
+        """Nothing depends on when or where the page is made."""
+        assert render(run) == render(run)
+
+    def test_what_others_wrote_is_text(self, run: RunFolder) -> None:
+        """Names, settings and marks cannot add anything to the page but letters."""
+        scenario = run.scenario.model_copy(update={"name": TRICK, "description": TRICK})
+        tricked = replace(
+            run,
+            scenario=scenario,
+            versions={TRICK: TRICK},
+            marks=(Mark(0.0, "party-1", TRICK),),
+            messages=tuple(message._replace(kind=TRICK) for message in run.messages),
+        )
+        page = Page(render(tricked))
+        assert "script" not in page.tags
+        assert page.text.count(TRICK) > 5
+
+
+class TestContents:
+    """What a reader finds."""
+
+    def test_all_charts_are_there_and_described(self, run: RunFolder) -> None:
+        """Each picture has a title and a description; ids are unique; headings skip no level."""
+        page = Page(render(run))
+        assert page.described == CHARTS
+        assert len(set(page.ids)) == len(page.ids)
+        assert page.headings[0] == 1
+        steps = zip(page.headings, page.headings[1:], strict=False)
+        assert all(following <= level + 1 for level, following in steps)
+
+    def test_numbers_are_those_of_the_report(self, run: RunFolder) -> None:
+        """Accuracy, measured and forecast cost, and leakage are what `report.json` says."""
+        page, report = Page(render(run)), run.report
+        assert report is not None
+        assert report.leakage is not None
+        shares = [row[1] for row in page.tables["accuracy-table"]]
+        assert shares == [
+            f"{share:.1%}"
+            for share in (
+                report.accuracy,
+                report.reference_accuracy,
+                report.majority_accuracy,
+                report.agreement,
+            )
+        ]
+        cost = {row[0]: row[1:] for row in page.tables["cost-table"][1:]}
+        assert cost == {
+            name.replace("setup_", "set-up "): [
+                f"{getattr(of, name):,}" for of in (report.cost, report.forecast)
+            ]
+            for name in ("rounds", "messages", "bytes", "setup_messages", "setup_bytes")
+        }
+        leaked = {row[0]: row[1:3] for row in page.tables["leakage-table"][1:]}
+        exposure = report.leakage.exposure
+        low, high = (exposure.value + side * 1.96 * exposure.standard_error for side in (-1, 1))
+        assert leaked["exposure"] == [f"{exposure.value:.2%}", f"{low:.2%} to {high:.2%}"]
+        assert report.transcript in page.text
+        assert str(report.seed) in page.text
+
+    @pytest.mark.parametrize("chart", COST_CHARTS)
+    def test_the_numbers_beside_a_chart_add_up(self, chart: str, run: RunFolder) -> None:
+        """By party, by kind and by round it is the report's cost; rounds leave out the set-up."""
+        assert run.report is not None
+        page, cost = Page(render(run)), run.report.cost
+        rows = page.tables[chart.replace("chart", "table")][1:]
+        sums = [sum(int(row[column].replace(",", "")) for row in rows) for column in range(1, 5)]
+        setup = [0, 0] if chart == "round-chart" else [cost.setup_messages, cost.setup_bytes]
+        assert sums == [cost.messages, cost.bytes, *setup]
+
+    def test_settings_and_versions_are_there(self, run: RunFolder) -> None:
+        """All that is needed to repeat the run."""
+        page = Page(render(run))
+        assert [row[0] for row in page.tables["versions"]] == list(run.versions)
+        assert "count = 12" in page.text
+        assert "seed = 3" in page.text
+
+    def test_a_failed_run_says_so_first(self, crashed: Path) -> None:
+        """The error stands above all; there is a diagram, and no accuracy or leakage."""
+        run = read_folder(crashed)
+        page = Page(render(run))
+        assert page.described == [*COST_CHARTS, "spacetime"]
+        assert page.text.index("The run failed.") < page.text.index("What was run")
+        assert "party-9 was lost" in page.text
+        for words in ("party lost", "party stopped", "never received", "in an adversary's hands"):
+            assert words in page.text
+        happened = page.tables["marks-table"][1:]
+        assert len(happened) == len(run.marks)
+        assert ["1.100 s", "party-9", "lost: it crashed"] in happened
+
+    def test_many_messages_are_sampled_and_that_is_said(self, run: RunFolder) -> None:
+        """What is drawn and what there is are both named; the sums are still of all."""
+        several = tuple(
+            message._replace(session=f"{number:02}")
+            for number in range(REPEATS)
+            for message in run.messages
+        )
+        page = Page(render(replace(run, messages=several)))
+        drawn = re.search(r"Drawn are ([\d,]+) of ([\d,]+) messages", page.text)
+        assert drawn is not None
+        assert drawn[2] == f"{REPEATS * len(run.messages):,}"
+        assert int(drawn[1].replace(",", "")) <= DRAWN_MAX
+        arrows = [
+            value for name, value in page.attributes if (name, value[:5]) == ("class", "arrow")
+        ]
+        assert len(arrows) < DRAWN_MAX + 20  # the legend has some
+        assert len(page.tables["spacetime-table"][1:]) == int(drawn[1].replace(",", ""))
+        assert "sampled" not in Page(render(run)).ids
+
+    def test_a_run_without_messages_has_a_page(self, crashed: Path) -> None:
+        """What failed before anybody spoke is reported all the same."""
+        page = Page(render(replace(read_folder(crashed), messages=(), marks=())))
+        assert page.described == []
+        assert "No messages were recorded." in page.text
+        assert "No fault and no adversary was marked." in page.text

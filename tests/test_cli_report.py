@@ -1,0 +1,145 @@
+"""The command line on what a run leaves behind: `run --out`, `report` and `trace`."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.nodes.node import Node
+
+QUICK = ("--set", "parties.count=3", "--set", "run.leakage_trials=20", "--seed", "1")
+
+
+def _invoke(*arguments: str | Path) -> tuple[int, str, str]:
+    """Run a command; return its exit code, standard output and standard error."""
+    environment = {"COLUMNS": "100", "VEILRING_DEBUG": ""}
+    result = CliRunner().invoke(app, list(map(str, arguments)), env=environment)
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a quick run."""
+    folder = tmp_path_factory.mktemp("runs") / "wine"
+    assert _invoke("run", "wine", "--runtime", "memory", *QUICK, "--out", folder)[0] == 0
+    return folder
+
+
+@pytest.fixture
+def failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a run that failed because nothing ever arrived."""
+    with monkeypatch.context() as broken:
+        broken.setattr(Node, "_dispatch", lambda *_: None)
+        code, out, err = _invoke(
+            "run", "wine", "--runtime", "simulated", *QUICK, "--out", tmp_path / "failed"
+        )
+    assert (code, out) == (1, "")
+    assert "waits for" in err
+    return tmp_path / "failed"
+
+
+class TestRun:
+    """`veilring run --out`."""
+
+    def test_writes_which_message_passed_when(self, folder: Path) -> None:
+        """As many rows as messages, and no event where nothing happened."""
+        cost = json.loads((folder / "report.json").read_text())["cost"]
+        messages = pl.read_parquet(folder / "trace.parquet")
+        assert len(messages) == cost["messages"] + cost["setup_messages"]
+        assert messages["sent_seconds"].is_sorted()
+        assert json.loads((folder / "events.json").read_text()) == []
+
+    def test_real_processes_are_traced_too(self, tmp_path: Path) -> None:
+        """On a real clock, by several processes: nothing arrives before it is sent."""
+        assert _invoke("run", "wine", *QUICK, "--out", tmp_path)[0] == 0
+        messages = pl.read_parquet(tmp_path / "trace.parquet")
+        assert messages["received_seconds"].null_count() == 0
+        assert (messages["received_seconds"] >= messages["sent_seconds"]).all()
+
+    def test_a_failed_run_leaves_its_error_and_its_messages(self, failed: Path) -> None:
+        """There is no report, but all that is known; and it is not written over."""
+        files = {path.name for path in failed.iterdir()}
+        assert files == {
+            "error.json",
+            "events.json",
+            "scenario.toml",
+            "trace.parquet",
+            "versions.json",
+        }
+        error = json.loads((failed / "error.json").read_text())
+        assert error["error"] == "Deadlock"
+        assert "party-1 waits for" in error["message"]
+        messages = pl.read_parquet(failed / "trace.parquet")
+        assert len(messages) > 0
+        assert messages["received_seconds"].null_count() == len(messages)
+        code, _, err = _invoke("run", "wine", *QUICK, "--out", failed)
+        assert (code, "error.json" in err) == (2, True)
+
+    def test_wrong_input_leaves_nothing(self, tmp_path: Path) -> None:
+        """What was never run has not failed: the folder can be used again."""
+        wrong = ("--set", "data.source=missing.csv")
+        code, _, _ = _invoke("run", "wine", *QUICK, *wrong, "--out", tmp_path)
+        assert code == 2
+        assert not any(tmp_path.iterdir())
+
+
+class TestReport:
+    """`veilring report`."""
+
+    def test_writes_a_page_beside_the_run(self, folder: Path) -> None:
+        """It says where; a second time it says the same again."""
+        for _ in range(2):
+            code, out, err = _invoke("report", folder)
+            assert (code, err) == (0, "")
+            assert "report.html" in out
+        page = (folder / "report.html").read_text(encoding="utf-8")
+        assert page.startswith("<!DOCTYPE html>")
+        assert json.loads((folder / "report.json").read_text())["transcript"] in page
+
+    def test_writes_a_page_elsewhere(self, folder: Path, tmp_path: Path) -> None:
+        """As `--out` says."""
+        assert _invoke("report", folder, "--out", tmp_path / "page.html")[0] == 0
+        assert "<h1>wine: 3 parties, memory</h1>" in (tmp_path / "page.html").read_text()
+
+    def test_of_a_failed_run_names_the_error(self, failed: Path) -> None:
+        """The page is there, and says so."""
+        assert _invoke("report", failed)[0] == 0
+        assert "Deadlock" in (failed / "report.html").read_text(encoding="utf-8")
+
+    def test_needs_the_folder_of_a_run(self, folder: Path, tmp_path: Path) -> None:
+        """Anything else, or a page that cannot be written, is wrong input."""
+        for arguments in ((tmp_path,), (tmp_path / "none",), (folder, "--out", tmp_path)):
+            code, out, err = _invoke("report", *arguments)
+            assert (code, out) == (2, "")
+            assert str(tmp_path) in err
+
+
+class TestTrace:
+    """`veilring trace`."""
+
+    def test_shows_sums_and_the_first_messages(self, folder: Path) -> None:
+        """Tables by party and kind, then as many lines as were asked for."""
+        code, out, err = _invoke("trace", folder, "--limit", "7")
+        assert (code, err) == (0, "")
+        for word in ("party-2", "ring.topk.vector", "set-up bytes"):
+            assert word in out
+        assert sum("●" in line for line in out.splitlines()) == 7
+        assert "The first 7 of " in out
+
+    def test_shows_all_if_there_are_no_more(self, folder: Path) -> None:
+        """Then nothing is said of a limit."""
+        _, out, _ = _invoke("trace", folder, "--limit", "9999")
+        assert "The first" not in out
+        report = json.loads((folder / "report.json").read_text())
+        drawn = sum("●" in line for line in out.splitlines())
+        assert drawn == report["cost"]["messages"] + report["cost"]["setup_messages"]
+
+    def test_of_a_failed_run_names_the_error(self, failed: Path) -> None:
+        """Above all else."""
+        code, out, _ = _invoke("trace", failed)
+        assert code == 0
+        assert out.startswith("The run failed. Deadlock: ")
+        assert "never received" in out
