@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import joblib
 
 from veilring.errors import ClusterError, InputError
+from veilring.scenarios.sweep.local_backend import LocalBackend
 
 __all__ = ("ENGINES", "Engine", "each_done")
 
@@ -91,9 +92,8 @@ def each_done(
 @contextmanager
 def _local(engine: Engine, items: int) -> Iterator[_Parallel]:
     workers = joblib.cpu_count() if engine.workers is None else engine.workers
-    yield _unordered(
-        backend="loky", n_jobs=max(1, min(workers, items)), idle_worker_timeout=IDLE_SECONDS
-    )
+    processes = max(1, min(workers, items))
+    yield _unordered(backend=LocalBackend(), n_jobs=processes, idle_worker_timeout=IDLE_SECONDS)
 
 
 @contextmanager
