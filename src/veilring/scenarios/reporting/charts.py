@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from veilring.scenarios.report import Estimate
 from veilring.scenarios.reporting.tables import Amount
-from veilring.scenarios.reporting.words import in_bytes, percent
+from veilring.scenarios.reporting.words import in_bytes, percent, shortened
 
 __all__ = (
     "INTERVAL_ERRORS",
@@ -30,6 +30,8 @@ INTERVAL_ERRORS: Final = 1.96
 """How many standard errors a normal estimate's 95% interval reaches to either side."""
 
 _ROW: Final = 40  # pixels of a bar and of the line of text above it
+# On a phone a number of bytes stands on the same line; the table has the name in full.
+_LABEL_LETTERS_MAX: Final = 28
 _COLUMNS_HEIGHT: Final = 160
 _COLUMN_SHARE: Final = 0.8  # of the distance between two columns; the rest is between them
 
@@ -92,7 +94,8 @@ def bar_chart(amounts: Sequence[Amount]) -> Chart:
         own, setup = (100 * t.bytes / most for t in (amount.protocol, amount.setup))
         parts = (Part(0.0, own, "protocol"), Part(own, setup, "setup"))
         text = in_bytes(amount.bytes)
-        bars.append(Bar(place * _ROW, amount.label, text, tuple(p for p in parts if p.width)))
+        label = shortened(amount.label, _LABEL_LETTERS_MAX)
+        bars.append(Bar(place * _ROW, label, text, tuple(p for p in parts if p.width)))
     return Chart(len(bars) * _ROW, bars)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from veilring.measure import SETUP_ROUND, Mark, TracedMessage
-from veilring.scenarios.reporting.words import in_bytes, in_seconds, ticks
+from veilring.scenarios.reporting.words import in_bytes, in_seconds, shortened, ticks
 
 __all__ = (
     "DRAWN_MAX",
@@ -163,10 +163,9 @@ def _lane(party: str, place: int, marks: Iterable[Mark], scale: _Scale) -> Lane:
     own = [mark for mark in marks if mark.party == party]
     lost = [scale.x(mark.seconds) for mark in own if mark.kind == "lost"]
     stride = -(-_TEXT_PIXELS // scale.pitch)
-    short = party if len(party) <= _NAME_LETTERS_MAX else f"{party[: _NAME_LETTERS_MAX - 1]}…"
     return Lane(
         party=party,
-        name="" if place % stride else short,
+        name="" if place % stride else shortened(party, _NAME_LETTERS_MAX),
         y=scale.y(place),
         end=min(lost, default=_RIGHT),
         corrupt=any(mark.kind in _CORRUPT for mark in own),

@@ -3,7 +3,7 @@
 from math import floor, log10
 from typing import Final
 
-__all__ = ("in_bytes", "in_seconds", "percent", "ticks")
+__all__ = ("in_bytes", "in_seconds", "percent", "shortened", "ticks")
 
 _SECOND: Final = 1.0
 _MILLISECOND: Final = 1e-3
@@ -26,6 +26,11 @@ def in_seconds(seconds: float) -> str:
     return (
         f"{1000 * seconds:,.3f} ms" if abs(seconds) >= _MILLISECOND else f"{1e6 * seconds:.0f} µs"
     )
+
+
+def shortened(name: str, letters: int) -> str:
+    """Write a name in at most so many letters."""
+    return name if len(name) <= letters else f"{name[: letters - 1]}…"
 
 
 def ticks(span: float, count: int = 5) -> list[tuple[float, str]]:
