@@ -14,8 +14,9 @@ from veilring.cli.ask import ask
 from veilring.cli.deploy import deploy
 from veilring.cli.explore import explore
 from veilring.cli.keys import app as keys
+from veilring.cli.leakage import leakage
 from veilring.cli.report import report
-from veilring.cli.report import report
+from veilring.cli.reproduce import reproduce
 from veilring.cli.run import run
 from veilring.cli.scenarios import scenarios
 from veilring.cli.serve import serve
@@ -80,9 +81,10 @@ def _options(
 app.command()(run)
 app.command()(report)
 app.command()(trace)
-app.command()(report)
 app.command()(sweep)
 app.command()(explore)
+app.command()(reproduce)
+app.command()(leakage)
 app.command()(scenarios)
 app.command()(serve)
 app.command()(ask)

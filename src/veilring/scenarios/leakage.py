@@ -9,11 +9,11 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.algorithm import distances, smallest_distances
+from veilring.protocols.ring.algorithm import TopKParameters, distances, smallest_distances
 from veilring.protocols.ring.leakage import HopLeakage, estimate_hop_leakage
 from veilring.scenarios.prepare import Prepared
 
-__all__ = ("TRIALS_MIN", "estimate_leakage", "trials_for")
+__all__ = ("TRIALS_MIN", "estimate_leakage", "leakage_among", "trials_for")
 
 TRIALS_MIN: Final = 2  # with one there is no standard error
 # Entries of all vectors of all trials: what one core works through in a second or two. A ring of
@@ -39,11 +39,24 @@ def estimate_leakage(prepared: Prepared, trials: int, rng: Generator) -> HopLeak
         trials: At least `TRIALS_MIN`.
         rng: Source of the queries, the orders, and the parties' coins and noise.
     """
-    own = _own_smallest(prepared)
+    return leakage_among(_own_smallest(prepared), prepared.parameters.topk, trials, rng)
+
+
+def leakage_among(
+    own: NDArray[np.float64], parameters: TopKParameters, trials: int, rng: Generator
+) -> HopLeakage:
+    """Estimate what a hop leaks among parties with these distances, as `estimate_leakage` does.
+
+    Args:
+        own: Each party's k smallest distances to each query, shape (queries, parties, k).
+        parameters: Of PP-TopK.
+        trials: At least `TRIALS_MIN`.
+        rng: Source of the queries, the orders, and the parties' coins and noise.
+    """
     queries, parties, _ = own.shape
     drawn = rng.integers(queries, size=trials)
     orders = rng.permuted(np.tile(np.arange(parties), (trials, 1)), axis=1)
-    return estimate_hop_leakage(own[drawn[:, None], orders], prepared.parameters.topk, rng)
+    return estimate_hop_leakage(own[drawn[:, None], orders], parameters, rng)
 
 
 def _own_smallest(prepared: Prepared) -> NDArray[np.float64]:

@@ -1,0 +1,60 @@
+"""`veilring reproduce`: measure the figures of the papers again."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ("reproduce",)
+
+
+def reproduce(
+    figures: Annotated[
+        list[str],
+        typer.Argument(
+            help="Such as ring/figure-2. An unknown name lists all.",
+            metavar="FIGURE...",
+            show_default=False,
+        ),
+    ],
+    *,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH_OR_NAME",
+            help="A built-in data set, a .csv, or openml:NAME; may be given many times. Else wine.",
+            show_default=False,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="10 splits at few points, not 100 at many.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 0,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the numbers and the plots go.")
+    ] = Path("figures"),
+) -> None:
+    """Measure figures of the papers again, plot them, and say whether their claims hold.
+
+    A claim is tested on every data set by itself, with intervals over random splits. That one does
+    not hold is a result and no error.
+
+    For example:
+
+        veilring reproduce ring/figure-2 --quick
+
+        veilring reproduce ring/figure-3 ring/figure-4 --data wine --data my.csv --out plots
+    """
+    from veilring.cli.output import show_progress
+    from veilring.scenarios.figures import find_figure
+    from veilring.scenarios.figures import reproduce as run
+
+    for name in figures:
+        find_figure(name)  # all are refused before the first one is measured
+    for name in figures:
+        with show_progress(quiet=False) as progress:
+            done = run(name, data or ["wine"], out, quick=quick, seed=seed, progress=progress)
+        typer.echo(f"{done.figure.name}: {done.figure.title}")
+        for verdict in done.verdicts:
+            typer.echo(f"  {verdict}")
+        typer.echo(f"  {', '.join(str(file) for file in done.files)}")

@@ -1,0 +1,163 @@
+"""Claims of a paper as statistical tests: whether one holds is computed from the splits.
+
+A claim is a quantity of which a number (or several, such as one at each point of a curve) is taken
+from each split, and a bound that its mean must be above or below, at every point. The means get
+two-sided Student intervals that hold all together with 95 % confidence (Bonferroni). A claim
+`holds` if all intervals lie beyond the bound, `does not hold` if one lies wholly on the other side,
+and is `not settled` else.
+
+Splits of one table share most of their rows. So the intervals are about the mean over the splits of
+*this* table, which is what the papers' figures show, and not about tables of the same kind.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+
+if TYPE_CHECKING:
+    from veilring.scenarios.figures.model import Measured
+
+__all__ = (
+    "CONFIDENCE",
+    "Claim",
+    "Evidence",
+    "Interval",
+    "Outcome",
+    "Verdict",
+    "intervals",
+    "judge",
+)
+
+CONFIDENCE: Final = 0.95
+_SPLITS_MIN: Final = 2
+
+Outcome = Literal["holds", "does not hold", "is not settled"]
+
+
+class Evidence(NamedTuple):
+    """What speaks for a claim or against it.
+
+    Attributes:
+        labels: What each column is about.
+        values: Shape (splits, columns).
+    """
+
+    labels: tuple[str, ...]
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a paper says of a figure, and how that is tested.
+
+    Attributes:
+        says: The paper's sentence, in short.
+        quantity: What is taken from each split, in words.
+        side: Where the mean must lie, at every point.
+        bound: Of what.
+        take: Takes it.
+    """
+
+    says: str
+    quantity: str
+    side: Literal["above", "below"]
+    bound: float
+    take: "Callable[[Measured], Evidence]"
+
+
+class Interval(NamedTuple):
+    """A mean over splits, and where it is with the stated confidence."""
+
+    label: str
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a claim holds on a data set.
+
+    Attributes:
+        claim: The claim.
+        data: The data set.
+        splits: How many there were.
+        intervals: One for each column of the evidence.
+    """
+
+    claim: Claim
+    data: str
+    splits: int
+    intervals: tuple[Interval, ...]
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the claim holds."""
+        margins = [self._margins(each) for each in self.intervals]
+        if all(least > 0 for least, _ in margins):
+            return "holds"
+        return "does not hold" if any(most <= 0 for _, most in margins) else "is not settled"
+
+    @property
+    def weakest(self) -> Interval:
+        """The interval whose mean speaks least for the claim."""
+        return min(self.intervals, key=lambda each: self._sign * each.mean)
+
+    @property
+    def met(self) -> int:
+        """How many intervals lie beyond the bound."""
+        return sum(self._margins(each)[0] > 0 for each in self.intervals)
+
+    @property
+    def _sign(self) -> int:
+        return 1 if self.claim.side == "above" else -1
+
+    def _margins(self, each: Interval) -> tuple[float, float]:
+        """Return by how much an interval is on the right side, at its worse and better end."""
+        ends = [self._sign * (end - self.claim.bound) for end in (each.low, each.high)]
+        return min(ends), max(ends)
+
+    def __str__(self) -> str:
+        claim, weakest = self.claim, self.weakest
+        where = f" at {weakest.label}" if len(self.intervals) > 1 else ""
+        least = "least" if claim.side == "above" else "most"
+        extreme = f"{least} " if len(self.intervals) > 1 else ""
+        counted = f", {self.met} of {len(self.intervals)} points" if len(self.intervals) > 1 else ""
+        return (
+            f"{self.data}: {self.outcome}: {claim.says}. Tested: {claim.quantity} {claim.side} "
+            f"{claim.bound:g}{counted}; {extreme}{weakest.mean:.3f} "
+            f"[{weakest.low:.3f}, {weakest.high:.3f}]{where}, {self.splits} splits."
+        )
+
+
+def judge(claim: Claim, measured: "Measured") -> Verdict:
+    """Return whether a claim holds on a data set of which at least two splits were measured."""
+    evidence = claim.take(measured)
+    return Verdict(claim, measured.data, measured.splits, tuple(intervals(evidence)))
+
+
+def intervals(evidence: Evidence, *, simultaneous: bool = True) -> list[Interval]:
+    """Return the mean of each column with its Student interval.
+
+    Args:
+        evidence: Of at least two splits.
+        simultaneous: Whether all intervals hold together with `CONFIDENCE`, or each by itself.
+
+    Raises:
+        InputError: If there is one split only.
+    """
+    from scipy import stats  # noqa: PLC0415  (0.8 s, and naming a figure needs none)
+
+    splits, columns = evidence.values.shape
+    if splits < _SPLITS_MIN:
+        raise InputError("splits", splits, "at least 2, or there is no standard error")
+    beyond = (1 - CONFIDENCE) / (2 * (columns if simultaneous else 1))
+    means = evidence.values.mean(axis=0)
+    reach = stats.t.isf(beyond, splits - 1) * evidence.values.std(axis=0, ddof=1) / splits**0.5
+    columns_of = zip(evidence.labels, means, reach, strict=True)
+    return [Interval(label, float(m), float(m - r), float(m + r)) for label, m, r in columns_of]

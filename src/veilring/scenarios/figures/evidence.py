@@ -1,0 +1,100 @@
+"""Quantities that claims are about, each taken from the curves of a figure, split by split."""
+
+from bisect import bisect_right
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.scenarios.figures.claims import Evidence
+from veilring.scenarios.figures.model import Key, Measured
+
+__all__ = ("Take", "at_last", "first_points", "growth", "lead_over_last", "relative", "slopes")
+
+Take = Callable[[Measured], Evidence]
+
+
+def relative(measure: str, series: str, reference: str, x: str) -> Take:
+    """Take the ratio of one curve's mean to another's, at each point.
+
+    The values of a split are linearised about the ratio of the means, `R + (a - R b) / mean(b)`:
+    their mean is that ratio, and their spread gives its standard error by the delta method.
+
+    Args:
+        measure: Of both curves.
+        series: The curve.
+        reference: What it is compared with.
+        x: What the points are called.
+    """
+
+    def take(measured: Measured) -> Evidence:
+        one, other = (measured.curves[Key(measure, name)] for name in (series, reference))
+        mean = other.mean(axis=0)
+        ratio = one.mean(axis=0) / mean
+        return Evidence(_points(measured, x), ratio + (one - ratio * other) / mean)
+
+    return take
+
+
+def slopes(measure: str) -> Take:
+    """Take the least-squares slope of each curve of a measure over x."""
+
+    def take(measured: Measured) -> Evidence:
+        curves = measured.of(measure)
+        x = np.asarray(measured.x) - np.mean(measured.x)
+        return Evidence(tuple(curves), _columns([curve @ x / (x @ x) for curve in curves.values()]))
+
+    return take
+
+
+def at_last(measure: str) -> Take:
+    """Take each curve of a measure at the last point."""
+
+    def take(measured: Measured) -> Evidence:
+        curves = measured.of(measure)
+        return Evidence(tuple(curves), _columns([curve[:, -1] for curve in curves.values()]))
+
+    return take
+
+
+def lead_over_last(measure: str, *series: str, at: float) -> Take:
+    """Take by how much some curves are higher at the last point up to `at` than at the last one."""
+
+    def take(measured: Measured) -> Evidence:
+        place = max(0, bisect_right(measured.x, at) - 1)
+        curves = [measured.curves[Key(measure, name)] for name in series]
+        return Evidence(series, _columns([curve[:, place] - curve[:, -1] for curve in curves]))
+
+    return take
+
+
+def growth(measure: str) -> Take:
+    """Take by how much each curve of a measure is higher at the last point than at the first."""
+
+    def take(measured: Measured) -> Evidence:
+        curves = measured.of(measure)
+        ends = [curve[:, -1] - curve[:, 0] for curve in curves.values()]
+        return Evidence(tuple(curves), _columns(ends))
+
+    return take
+
+
+def first_points(measure: str, x: str, *, up_to: float) -> Take:
+    """Take each curve of a measure at each of its points up to `up_to`."""
+
+    def take(measured: Measured) -> Evidence:
+        places = [place for place, at in enumerate(measured.x) if at <= up_to]
+        points = _points(measured, x)
+        curves = measured.of(measure)
+        labels = tuple(f"{name}, {points[place]}" for name in curves for place in places)
+        return Evidence(labels, np.hstack([curve[:, places] for curve in curves.values()]))
+
+    return take
+
+
+def _points(measured: Measured, x: str) -> tuple[str, ...]:
+    return tuple(f"{x} = {at:g}" for at in measured.x)
+
+
+def _columns(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return np.column_stack(columns)

@@ -1,0 +1,86 @@
+"""What a figure is, and what is measured for it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.data import Table
+from veilring.scenarios.figures.claims import Claim
+
+__all__ = ("Axis", "Figure", "Grid", "Key", "Measured", "Observe")
+
+
+class Key(NamedTuple):
+    """One curve of a figure."""
+
+    measure: str
+    series: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """All curves of a figure on one data set.
+
+    Attributes:
+        data: The data set.
+        x: Where they were measured, ascending, shape (points,).
+        curves: What was measured in each split, shape (splits, points).
+    """
+
+    data: str
+    x: tuple[float, ...]
+    curves: Mapping[Key, NDArray[np.float64]]
+
+    @property
+    def splits(self) -> int:
+        """How many splits were measured."""
+        return len(next(iter(self.curves.values())))
+
+    def of(self, measure: str) -> dict[str, NDArray[np.float64]]:
+        """Return the curves of one measure by their series."""
+        return {key.series: curve for key, curve in self.curves.items() if key.measure == measure}
+
+
+Grid = Callable[[Table, bool], tuple[float, ...]]
+"""Gives the points at which a table is measured: many, or few if the second argument is true."""
+Observe = Callable[[Table, Sequence[float], Generator], Mapping[Key, Sequence[float]]]
+"""Measures all curves at all points for one random split; all randomness is the generator's."""
+
+
+class Axis(NamedTuple):
+    """An axis of a plot."""
+
+    label: str
+    is_log: bool = False
+    low: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of a paper, as an experiment that can be repeated on any table.
+
+    Attributes:
+        name: `family/figure-n`.
+        title: What it shows.
+        source: Where it is in which paper.
+        setting: All that is fixed, in words; what the paper leaves open is marked as chosen.
+        x: The axis across.
+        measures: The axis up, for each measure.
+        grid: Where to measure.
+        observe: How to measure. It takes tables whose features are scaled into [0, 1].
+        claims: What the paper says of it.
+    """
+
+    name: str
+    title: str
+    source: str
+    setting: str
+    x: Axis
+    measures: Mapping[str, Axis]
+    grid: Grid
+    observe: Observe
+    claims: tuple[Claim, ...]

@@ -1,0 +1,168 @@
+"""Drawing a figure: a row of panels for each measure, a column for each data set."""
+
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from veilring.scenarios.figures.claims import CONFIDENCE, Evidence, intervals
+from veilring.scenarios.figures.model import Figure, Measured
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
+
+__all__ = ("FORMATS", "draw")
+
+FORMATS: Final = ("png", "svg")
+
+_WIDTH: Final = 3.9  # of a panel, in inches
+_HEIGHT: Final = 2.9
+_FOOT: Final = 0.95  # for the legend and what is fixed, below all panels
+_HEAD: Final = 0.45
+_PAD: Final = 0.08
+_DOTS_AN_INCH: Final = 160
+_TICKS_MAX: Final = 8
+
+
+class _Style(NamedTuple):
+    color: str
+    marker: str
+    line: str
+
+
+# Okabe and Ito's palette, which people with any colour vision can tell apart; markers and dashes
+# say the same in print without colour.
+_STYLES: Final = (
+    _Style("#0072B2", "o", "-"),
+    _Style("#D55E00", "s", "--"),
+    _Style("#009E73", "^", "-."),
+    _Style("#CC79A7", "D", ":"),
+    _Style("#E69F00", "v", "-"),
+    _Style("#56B4E9", "P", "--"),
+)
+
+_SETTINGS: "Final[dict[RcKeyType, Any]]" = {
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "svg.hashsalt": "veilring",  # equal figures give equal files
+    "svg.fonttype": "none",  # text stays text: it can be searched and read aloud
+}
+
+
+def draw(figure: Figure, measured: Sequence[Measured], paths: Sequence[Path]) -> None:
+    """Draw the means over splits with their pointwise 95 % intervals.
+
+    Args:
+        figure: Which.
+        measured: Each data set, from left to right; at least one.
+        paths: Where to; the suffix is one of `FORMATS`.
+    """
+    rows, columns = len(figure.measures), len(measured)
+    width, height = max(2, columns) * _WIDTH, rows * _HEIGHT + _HEAD + _FOOT
+    with mpl.rc_context(_SETTINGS):
+        inside = (0.0, _FOOT / height, 1.0, 1.0 - _FOOT / height)
+        layout = ConstrainedLayoutEngine(rect=inside, h_pad=_PAD, w_pad=_PAD)
+        canvas = Canvas(figsize=(width, height), layout=layout)
+        FigureCanvasAgg(canvas)
+        panels = canvas.subplots(rows, columns, squeeze=False)
+        for row, measure in zip(panels, figure.measures, strict=True):
+            for panel, each in zip(row, measured, strict=True):
+                _draw_panel(panel, figure, each, measure)
+            row[0].set_ylabel(figure.measures[measure].label)
+        for panel, each in zip(panels[0], measured, strict=True):
+            panel.set_title(each.data)
+        for panel in panels[-1]:
+            panel.set_xlabel(figure.x.label)
+        canvas.suptitle(figure.title, fontweight="bold")
+        _write_foot(canvas, figure, panels[0][0], measured[0].splits)
+        for path in paths:
+            canvas.savefig(path, dpi=_DOTS_AN_INCH, metadata=_metadata(path))
+
+
+def _draw_panel(panel: Axes, figure: Figure, measured: Measured, measure: str) -> None:
+    labels = tuple(map(str, measured.x))
+    curves = measured.of(measure)
+    for (series, curve), style in zip(curves.items(), cycle(_STYLES), strict=False):
+        each = intervals(Evidence(labels, curve), simultaneous=False)
+        panel.fill_between(
+            measured.x,
+            [point.low for point in each],
+            [point.high for point in each],
+            color=style.color,
+            alpha=0.18,
+            linewidth=0,
+        )
+        panel.plot(
+            measured.x,
+            [point.mean for point in each],
+            color=style.color,
+            marker=style.marker,
+            linestyle=style.line,
+            markersize=4.5,
+            linewidth=1.6,
+            label=series,
+        )
+    if figure.measures[measure].low is not None:
+        panel.set_ylim(bottom=figure.measures[measure].low)
+    _mark_x(panel, figure, measured.x)
+
+
+def _mark_x(panel: Axes, figure: Figure, x: Sequence[float]) -> None:
+    """On a log axis put ticks at points that were measured, as far as there is room."""
+    if not figure.x.is_log:
+        panel.xaxis.set_major_locator(
+            MaxNLocator(
+                nbins=_TICKS_MAX,
+                steps=[1, 2, 5, 10],
+                integer=all(float(at).is_integer() for at in x),
+            )
+        )
+        return
+    panel.set_xscale("log")
+    step = -(-len(x) // _TICKS_MAX)
+    panel.xaxis.set_major_locator(FixedLocator(sorted({*x[:-1:step], x[-1]})))
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda at, _place: f"{at:g}"))
+
+
+def _write_foot(canvas: Canvas, figure: Figure, panel: Axes, splits: int) -> None:
+    handles, labels = panel.get_legend_handles_labels()
+    height = canvas.get_figheight()
+    canvas.legend(
+        handles,
+        labels,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 0.58 / height),
+        ncols=len(labels),
+        frameon=False,
+    )
+    foot = (
+        f"{figure.setting}.\nMeans over {splits} random splits with pointwise "
+        f"{CONFIDENCE:.0%} intervals.\n{figure.source}."
+    )
+    canvas.text(
+        0.5,
+        0.08 / height,
+        foot,
+        ha="center",
+        va="bottom",
+        fontsize=7.5,
+        color="#444444",
+        linespacing=1.35,
+    )
+
+
+def _metadata(path: Path) -> dict[str, str | None]:
+    return {"Date": None} if path.suffix == ".svg" else {}

@@ -1,0 +1,211 @@
+"""Figures 2 to 6 as a table: how each is measured, and what the paper claims of it.
+
+Given in the paper: the figures' axes, P0 = 1, d = 0.5 and one round in figure 2, two rounds in
+figure 6, and 100 random splits of three quarters to one. Chosen here, beside what `dealt` says: the
+values of k, n, r and d on the axes; d = 0.5 in figures 3 and 5; k = 5, 10 and 20 in figures 3 and
+4; two rounds in figures 4 and 5, as in figure 6; and the bounds that make "close", "as accurate"
+and "a large range" testable.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from veilring.data import Table
+from veilring.protocols.ring import KNNParameters
+from veilring.scenarios.figures.claims import Claim
+from veilring.scenarios.figures.evidence import (
+    at_last,
+    first_points,
+    growth,
+    lead_over_last,
+    relative,
+    slopes,
+)
+from veilring.scenarios.figures.model import Axis, Figure, Grid
+from veilring.scenarios.figures.ring.accuracy import (
+    ACCURACY,
+    GAP,
+    ORDINARY,
+    PRIVATE,
+    accuracy_over_k,
+    gap_over,
+)
+from veilring.scenarios.figures.ring.dealt import DELTA, PARTIES, parameters_for, rows_dealt
+from veilring.scenarios.figures.ring.leakage import ESTIMATORS, leakage_over_k
+
+__all__ = ("FIGURES",)
+
+_D: Final = 0.5
+_ROUNDS: Final = 2
+_SMALL_KS: Final = (1, 2, 3, 5, 7, 10, 15, 20)
+_ALL_KS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+_LEAKAGE_KS: Final = (1, 2, 5, 10, 20, 50, 100)
+_GAP_KS: Final = (5, 10, 20)
+_RING_SIZES: Final = (3, 10, 30, 100)
+_CLOSE: Final = 0.95  # of the ordinary accuracy
+_AS_ACCURATE: Final = 0.01  # one query in a hundred
+_USUAL_K: Final = 10
+_LARGE_RANGE: Final = 20  # from 1: a factor of twenty
+_CHOSEN: Final = f"chosen: n = {PARTIES}, delta = {DELTA}, weights 1/distance"
+_NAMES: Final = {"exposure": "exposure", "claim": "claim", "lop": "loss of privacy (LoP)"}
+
+
+def _source(number: int, section: str) -> str:
+    paper = "Mining multiple private databases using a kNN classifier"
+    return f'Xiong, Chitti and Liu, "{paper}", SAC 2007, Figure {number} (Section {section})'
+
+
+def _fixed(values: Sequence[float]) -> Grid:
+    """Return a grid of these points, or of the first, every third and the last."""
+
+    def grid(_table: Table, quick: bool) -> tuple[float, ...]:  # noqa: FBT001  (of every grid)
+        return tuple(_coarser(values) if quick else values)
+
+    return grid
+
+
+def _up_to_rows(values: Sequence[int], *, with_all: bool) -> Grid:
+    """Return a grid of those k that a split has rows for, and of all rows if that is wanted."""
+
+    def grid(table: Table, quick: bool) -> tuple[float, ...]:  # noqa: FBT001  (of every grid)
+        rows = rows_dealt(table)
+        fitting = [k for k in values if k < rows]
+        points = [*fitting, rows] if with_all or not fitting else fitting
+        return tuple(_coarser(points) if quick else points)
+
+    return grid
+
+
+def _coarser(points: Sequence[float]) -> list[float]:
+    return sorted({*points[::3], points[-1]})
+
+
+def _with_rounds(table: Table, k: int, rounds: float) -> KNNParameters:
+    return parameters_for(table, k, _D, int(rounds))
+
+
+def _with_d(table: Table, k: int, d: float) -> KNNParameters:
+    return parameters_for(table, k, d, _ROUNDS)
+
+
+def _below_one_half(estimator: str) -> Claim:
+    return Claim(
+        says="the probability of revealing a value is below one half over a large range of k",
+        quantity=f"{_NAMES[estimator]} at every n and every k up to {_LARGE_RANGE}",
+        side="below",
+        bound=0.5,
+        take=first_points(estimator, "k", up_to=_LARGE_RANGE),
+    )
+
+
+def _grows(estimator: str) -> Claim:
+    return Claim(
+        says="with very large k a party is more likely to reveal its values",
+        quantity=f"{_NAMES[estimator]} at the largest k less that at k = 1, at every n,",
+        side="above",
+        bound=0.0,
+        take=growth(estimator),
+    )
+
+
+FIGURES: Final = (
+    Figure(
+        name="ring/figure-2",
+        title="Accuracy of PP-kNN with one round, and of the ordinary classifier",
+        source=_source(2, "6.2"),
+        setting=f"P0 = 1, d = {_D}, 1 round; {_CHOSEN}",
+        x=Axis("k, neighbours that vote"),
+        measures={ACCURACY: Axis("accuracy, share of held-out rows")},
+        grid=_up_to_rows(_SMALL_KS, with_all=False),
+        observe=accuracy_over_k(_D, rounds=1),
+        claims=(
+            Claim(
+                says="with one round PP-kNN is about as accurate as the ordinary classifier",
+                quantity="accuracy relative to the ordinary classifier's, at every k,",
+                side="above",
+                bound=_CLOSE,
+                take=relative(ACCURACY, PRIVATE, ORDINARY, "k"),
+            ),
+        ),
+    ),
+    Figure(
+        name="ring/figure-3",
+        title="Gap in accuracy against the number of rounds",
+        source=_source(3, "6.3"),
+        setting=f"P0 = 1, d = {_D}; {_CHOSEN}",
+        x=Axis("r, rounds of PP-TopK"),
+        measures={GAP: Axis("|accuracy - ordinary accuracy|", low=0.0)},
+        grid=_fixed(range(1, 9)),
+        observe=gap_over(_with_rounds, _GAP_KS),
+        claims=(
+            Claim(
+                says="the gap in accuracy falls with the number of rounds",
+                quantity="slope of the gap a round, at every k,",
+                side="below",
+                bound=0.0,
+                take=slopes(GAP),
+            ),
+            Claim(
+                says="many rounds make PP-kNN as accurate as the ordinary classifier",
+                quantity="gap with the most rounds, at every k,",
+                side="below",
+                bound=_AS_ACCURATE,
+                take=at_last(GAP),
+            ),
+        ),
+    ),
+    Figure(
+        name="ring/figure-4",
+        title="Gap in accuracy against the randomisation factor d",
+        source=_source(4, "6.4"),
+        setting=f"P0 = 1, {_ROUNDS} rounds (chosen); {_CHOSEN}",
+        x=Axis("d, factor of the noise probability a round"),
+        measures={GAP: Axis("|accuracy - ordinary accuracy|", low=0.0)},
+        grid=_fixed([number / 10 for number in range(1, 11)]),
+        observe=gap_over(_with_d, _GAP_KS),
+        claims=(
+            Claim(
+                says="the gap in accuracy rises with d",
+                quantity="slope of the gap over d, at every k,",
+                side="above",
+                bound=0.0,
+                take=slopes(GAP),
+            ),
+        ),
+    ),
+    Figure(
+        name="ring/figure-5",
+        title="Accuracy against k, up to all rows",
+        source=_source(5, "6.5"),
+        setting=f"P0 = 1, d = {_D}, {_ROUNDS} rounds (chosen); {_CHOSEN}",
+        x=Axis("k, neighbours that vote", is_log=True),
+        measures={ACCURACY: Axis("accuracy, share of held-out rows")},
+        grid=_up_to_rows(_ALL_KS, with_all=True),
+        observe=accuracy_over_k(_D, _ROUNDS),
+        claims=(
+            Claim(
+                says="accuracy falls when k is very large",
+                quantity=f"accuracy at k = {_USUAL_K} less that at k = all rows, of both,",
+                side="above",
+                bound=0.0,
+                take=lead_over_last(ACCURACY, PRIVATE, ORDINARY, at=_USUAL_K),
+            ),
+        ),
+    ),
+    Figure(
+        name="ring/figure-6",
+        title="What a party reveals to its successor",
+        source=_source(6, "6.6"),
+        setting=f"P0 = 1, d = {_D}, {_ROUNDS} rounds; chosen: delta = {DELTA}",
+        x=Axis("k, values sought", is_log=True),
+        measures={
+            "exposure": Axis("exposure, probability a message", low=0.0),
+            "claim": Axis("claim, share that is right", low=0.0),
+            "lop": Axis("LoP, probability a claim"),
+        },
+        grid=_up_to_rows(_LEAKAGE_KS, with_all=False),
+        observe=leakage_over_k(_D, _ROUNDS, _RING_SIZES),
+        claims=(*map(_below_one_half, ESTIMATORS), *map(_grows, ESTIMATORS)),
+    ),
+)
+"""In the order of the paper."""

@@ -1,0 +1,247 @@
+"""What PP-TopK leaks over a grid of parties and k, with what is known in closed form beside it.
+
+Values are independent and uniform on [0, 1], each party has equally many, and the runs are those
+that `veilring.protocols.ring.leakage` estimates from; nothing is networked.
+"""
+
+import csv
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from veilring.errors import InputError
+from veilring.protocols.ring import TopKParameters, exactness_bound
+from veilring.protocols.ring.algorithm import SMALLEST_RING
+from veilring.protocols.ring.leakage import HopLeakage, sample_hop_leakage, uniform_values
+from veilring.randomness import Streams
+from veilring.scenarios.report import Estimate
+from veilring.scenarios.runner import Progress
+
+__all__ = (
+    "SUBJECTS",
+    "GridPoint",
+    "LeakageGrid",
+    "exposure_at_most",
+    "exposure_without_noise",
+    "leakage_grid",
+    "write_grid",
+)
+
+SUBJECTS: Final = ("ring/pp-topk",)
+"""The protocols that have such a table."""
+
+_TRIALS_MIN: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LeakageGrid:
+    """What is to be estimated.
+
+    Attributes:
+        parties: The numbers of parties, each at least 3.
+        ks: The values of k, each at least 1.
+        rounds: Of PP-TopK.
+        P0: Of PP-TopK.
+        d: Of PP-TopK.
+        delta: Of PP-TopK, for values from 0 to 1.
+        rows: How many values each party has.
+        trials: Independent runs at each point, at least 2.
+
+    Raises:
+        InputError: If a value is not allowed, before anything is estimated.
+    """
+
+    parties: Sequence[int]
+    ks: Sequence[int]
+    rounds: int = 2
+    P0: float = 1.0
+    d: float = 0.5
+    delta: float = 0.1
+    rows: int = 100
+    trials: int = 100_000
+
+    def __post_init__(self) -> None:
+        """Refuse what is outside the documented ranges."""
+        for n in self.parties:
+            if n < SMALLEST_RING:
+                raise InputError("parties", n, f"at least {SMALLEST_RING}")
+        for k in self.ks:
+            self.parameters(k)
+        if self.rows < 1:
+            raise InputError("rows", self.rows, "at least 1")
+        if self.trials < _TRIALS_MIN:
+            raise InputError("trials", self.trials, f"at least {_TRIALS_MIN}")
+
+    def parameters(self, k: int) -> TopKParameters:
+        """Return the parameters of PP-TopK at a point."""
+        return TopKParameters(k, self.P0, self.d, self.rounds, self.delta, 1.0)
+
+    @property
+    def party_steps(self) -> int:
+        """How many steps of a party all runs take together."""
+        return len(self.ks) * sum(self.parties) * self.rounds * self.trials
+
+
+@dataclass(frozen=True, slots=True)
+class GridPoint:
+    """What was found at one point; `veilring.protocols.ring.leakage` defines the estimators.
+
+    Attributes:
+        parties: n.
+        k: The values sought.
+        exposure: Of a message.
+        exposure_at_most: A bound in closed form on the exposure of a message.
+        exposure_exact: Its closed form, where one is known: without noise, and where no real
+            value can ever be passed on.
+        claim: Of a claim.
+        lop: The mean over parties.
+        lop_peak: The greatest over parties.
+        result_exact_at_least: The paper's bound on the probability that the result is exact.
+        party_steps: How many steps of a party the estimates rest on.
+        seconds: How long they took a core, the drawing of values included.
+    """
+
+    parties: int
+    k: int
+    exposure: Estimate
+    exposure_at_most: float
+    exposure_exact: float | None
+    claim: Estimate
+    lop: Estimate
+    lop_peak: Estimate
+    result_exact_at_least: float
+    party_steps: int
+    seconds: float
+
+    @property
+    def party_steps_a_second(self) -> float:
+        """How fast it went."""
+        return self.party_steps / self.seconds
+
+    def as_row(self) -> dict[str, Any]:
+        """Return one flat row; an estimate becomes two columns, the second its standard error."""
+        row: dict[str, Any] = {}
+        for name, value in asdict(self).items():
+            if isinstance(value, dict):
+                row[name], row[f"{name}_error"] = value["value"], value["standard_error"]
+            else:
+                row[name] = value
+        return {**row, "party_steps_a_second": self.party_steps_a_second}
+
+
+def leakage_grid(
+    grid: LeakageGrid,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+    clock: Callable[[], float] = time.process_time,
+) -> Iterator[GridPoint]:
+    """Estimate at each point of the grid, all k for one number of parties after the other.
+
+    A point's estimates depend on the seed and the point only, not on the rest of the grid.
+
+    Args:
+        grid: What is to be estimated.
+        seed: Of values, coins and noise.
+        progress: Told how many party-steps are done.
+        clock: Gives the seconds that are counted; by default those of this process on a core.
+    """
+    done = 0
+    for n in grid.parties:
+        for k in grid.ks:
+            began = clock()
+            found = _estimate(grid, n, k, Streams(seed), _teller(progress, grid, n, k, done))
+            steps = n * grid.rounds * grid.trials
+            done += steps
+            yield _point(grid, n, k, found, steps, clock() - began)
+
+
+def exposure_at_most(P0: float, d: float, rounds: int) -> float:
+    """Return a bound on the exposure of a message, averaged over all messages of a run.
+
+    A party inserts at most once, and not at all if each of its coins says noise:
+    `(1 - P0**r * d**(r(r-1)/2)) / r`, with r = `rounds`.
+    """
+    always_noise = math.pow(P0, rounds) * math.pow(d, rounds * (rounds - 1) / 2)
+    return (1.0 - always_noise) / rounds
+
+
+def exposure_without_noise(parties: int, rows: int, k: int, rounds: int) -> float:
+    """Return the exposure of a message if P0 = 0, exactly, averaged over all messages of a run.
+
+    The party at position p (from 1) inserts in round 1 if any of the k smallest of the first p
+    parties' values is its own. With N = `rows` values each, without ties, it has none of them with
+    the hypergeometric probability `C((p-1)N, k) / C(pN, k)`; and it has one if p N <= k. For k = 1
+    the sum over p is the harmonic number of n.
+    """
+    none = (
+        math.comb((p - 1) * rows, min(k, p * rows)) / math.comb(p * rows, min(k, p * rows))
+        for p in range(1, parties + 1)
+    )
+    return (parties - math.fsum(none)) / (parties * rounds)
+
+
+def write_grid(points: Sequence[GridPoint], path: Path) -> None:
+    """Write a CSV file with one row for each point; an estimate has its standard error beside it.
+
+    Raises:
+        InputError: If the file is there already, or cannot be written.
+    """
+    try:
+        with path.open("x", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(points[0].as_row()))
+            writer.writeheader()
+            writer.writerows(point.as_row() for point in points)
+    except OSError as error:
+        allowed = f"a file that is not there yet and can be written ({error.strerror})"
+        raise InputError("out", path, allowed) from error
+
+
+def _teller(
+    progress: Progress | None, grid: LeakageGrid, n: int, k: int, done: int
+) -> Callable[[int], None]:
+    """Return what tells of the trials that are about to be run at a point."""
+
+    def tell(trials: int) -> None:
+        if progress is not None:
+            steps = done + trials * n * grid.rounds
+            progress(f"{n} parties, k = {k}", steps, grid.party_steps)
+
+    return tell
+
+
+def _estimate(
+    grid: LeakageGrid, n: int, k: int, streams: Streams, tell: Callable[[int], None]
+) -> HopLeakage:
+    rows, coins = (streams.generator("leakage", kind, n, k) for kind in ("rows", "coins"))
+
+    def draw(chunk: slice) -> Any:  # noqa: ANN401  (an array, as `Draw` says)
+        tell(chunk.start)
+        return uniform_values(chunk.stop - chunk.start, n, k, grid.rows, rows)
+
+    return sample_hop_leakage(draw, (grid.trials, n), grid.parameters(k), coins)
+
+
+def _point(  # noqa: PLR0917  (a point, and what was found there)
+    grid: LeakageGrid, n: int, k: int, found: HopLeakage, steps: int, seconds: float
+) -> GridPoint:
+    names = ("exposure", "claim", "lop", "lop_peak")
+    estimates = {name: getattr(found, name) for name in names}
+    at_most, exact = exposure_at_most(grid.P0, grid.d, grid.rounds), None
+    if grid.P0 == 0:
+        exact = exposure_without_noise(n, grid.rows, k, grid.rounds)
+    elif at_most == 0:
+        exact = 0.0
+    return GridPoint(
+        parties=n,
+        k=k,
+        **{name: Estimate(e.value, e.standard_error) for name, e in estimates.items()},
+        exposure_at_most=at_most,
+        exposure_exact=exact,
+        result_exact_at_least=exactness_bound(k, grid.P0, grid.d, grid.rounds),
+        party_steps=steps,
+        seconds=seconds,
+    )

@@ -1,0 +1,177 @@
+"""The leakage of PP-TopK over a grid, against closed forms and enumeration."""
+
+import csv
+import json
+import math
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.errors import InputError
+from veilring.protocols.ring.leakage import sample_hop_leakage, transcripts, uniform_values
+from veilring.scenarios.leakage_grid import (
+    GridPoint,
+    LeakageGrid,
+    exposure_at_most,
+    exposure_without_noise,
+    leakage_grid,
+    write_grid,
+)
+
+FALSE_ALARM = 1e-6
+
+
+@pytest.mark.parametrize(("n", "rows", "k"), [(3, 2, 1), (3, 2, 2), (4, 1, 3), (3, 3, 5)])
+def test_exposure_without_noise_is_enumerated(n: int, rows: int, k: int) -> None:
+    """Over all ways to deal the ranks of the first p parties, the p-th has one of the k least."""
+    exposed = 0.0
+    for p in range(1, n + 1):
+        hands = list(combinations(range(p * rows), rows))
+        exposed += sum(min(hand) < k for hand in hands) / len(hands)
+    assert exposure_without_noise(n, rows, k, rounds=1) == pytest.approx(exposed / n, rel=1e-14)
+
+
+def test_for_the_least_value_it_is_the_harmonic_number() -> None:
+    """With k = 1 the p-th party inserts if it holds the record: 1/p."""
+    harmonic = math.fsum(1 / p for p in range(1, 31))
+    assert exposure_without_noise(30, 100, 1, 2) == pytest.approx(harmonic / 60, rel=1e-13)
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_estimates_meet_the_closed_forms(k: int) -> None:
+    """Without noise the estimate is the closed form, and with it below the bound (alarm 1e-6)."""
+    honest = LeakageGrid([3, 8], [k], rounds=1, P0=0.0, rows=5, trials=20_000)
+    noisy = LeakageGrid([3, 8], [k], rounds=3, P0=0.9, rows=5, trials=20_000)
+    furthest = stats.t.isf(FALSE_ALARM / 4, 31)
+    for point in leakage_grid(honest, seed=1):
+        assert point.exposure_exact is not None
+        off = abs(point.exposure.value - point.exposure_exact)
+        assert off < furthest * point.exposure.standard_error
+    for point in leakage_grid(noisy, seed=1):
+        assert point.exposure_exact is None
+        above = point.exposure.value - point.exposure_at_most
+        assert above < furthest * point.exposure.standard_error
+        assert point.exposure_at_most == exposure_at_most(0.9, 0.5, 3) < 1 / 3
+
+
+def test_where_no_value_can_be_passed_on_nothing_is_exposed() -> None:
+    """All noise in one round: the closed form is 0, and so is the estimate."""
+    (point,) = leakage_grid(LeakageGrid([5], [2], rounds=1, trials=500))
+    assert point.exposure_exact == point.exposure.value == 0.0
+
+
+def test_a_point_does_not_depend_on_the_rest_of_the_grid() -> None:
+    """Equal seeds give equal estimates, alone or among others."""
+    grid = LeakageGrid([3, 5], [1, 2], trials=200)
+    alone = LeakageGrid([5], [2], trials=200)
+    assert list(leakage_grid(grid, seed=3, clock=lambda: 0.0))[-1] == next(
+        leakage_grid(alone, seed=3, clock=lambda: 0.0)
+    )
+
+
+def test_values_drawn_chunk_by_chunk_are_estimated_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every trial is drawn once and in order, whatever fits in memory."""
+    values = uniform_values(100, 3, 2, 5, np.random.default_rng(1))
+    parameters = LeakageGrid([3], [2], rounds=1, P0=0.0).parameters(2)
+    slices: list[slice] = []
+
+    def draw(chunk: slice) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        slices.append(chunk)
+        return values[chunk]
+
+    found = []
+    for most in (1000, 30):
+        monkeypatch.setattr(transcripts, "CHUNK_TRIALS", most)
+        found.append(sample_hop_leakage(draw, (100, 3), parameters, np.random.default_rng(2)))
+    assert slices[1:] == [slice(0, 30), slice(30, 60), slice(60, 90), slice(90, 100)]
+    assert found[0].exposure == found[1].exposure
+    assert found[0].lop == found[1].lop
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"parties": [3, 2]}, "parties is 2"),
+        ({"ks": [0]}, "k is 0"),
+        ({"P0": 2.0}, "P0 is 2"),
+        ({"rows": 0}, "rows is 0"),
+        ({"trials": 1}, "trials is 1"),
+    ],
+)
+def test_a_grid_that_cannot_be_is_refused(arguments: dict[str, object], message: str) -> None:
+    """Before anything is estimated, by name."""
+    good: dict[str, object] = {"parties": [3], "ks": [1]}
+    with pytest.raises(InputError, match=message):
+        LeakageGrid(**(good | arguments))  # type: ignore[arg-type]  # each case is a mistake
+
+
+def _points() -> list[GridPoint]:
+    ticks = iter((0.0, 2.0))
+    return list(leakage_grid(LeakageGrid([4], [2], trials=50), clock=lambda: next(ticks)))
+
+
+def test_speed_is_party_steps_a_second() -> None:
+    """A step is one party in one round of one trial, and time is the given clock's."""
+    (point,) = _points()
+    assert point.party_steps == 4 * 2 * 50
+    assert point.party_steps_a_second == 200.0
+
+
+def test_a_file_has_each_estimate_with_its_error(tmp_path: Path) -> None:
+    """One row for each point; an existing file stays as it is."""
+    path = tmp_path / "grid.csv"
+    write_grid(_points(), path)
+    with path.open(encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    (point,) = _points()
+    assert float(row["exposure"]) == point.exposure.value
+    assert float(row["exposure_error"]) == point.exposure.standard_error
+    with pytest.raises(InputError, match="not there yet"):
+        write_grid(_points(), path)
+
+
+def _invoke(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["leakage", *arguments], env={"COLUMNS": "80"})
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_command_prints_a_table_with_its_speed(tmp_path: Path) -> None:
+    """All points are there, with what is known in closed form, in 80 columns; and in the file."""
+    path = tmp_path / "grid.csv"
+    small = ("--parties", "3,5", "--k", "1..5:2", "--trials", "100", "--out", str(path))
+    code, out, err = _invoke("ring/pp-topk", *small)
+    assert (code, err) == (0, "")
+    assert out.count("<= 0.2500") == 6
+    assert "4,800 party-steps in " in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 7
+    assert _invoke("ring/pp-topk", *small)[0] == 2  # the file is there
+
+
+def test_json_is_the_whole_output() -> None:
+    """A program reads the same points."""
+    code, out, _ = _invoke("ring/pp-topk", "--parties", "3", "--trials", "100", "--json")
+    (point,) = json.loads(out)
+    assert code == 0
+    assert (point["parties"], point["k"], point["party_steps"]) == (3, 5, 600)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("ring/pp-tokp",), "ring/pp-topk"),
+        (("ring/pp-topk", "--parties", "2"), "parties is 2"),
+        (("ring/pp-topk", "--k", "1.5"), "k is 1.5"),
+        (("ring/pp-topk", "--k", "5..1"), "k is 5..1"),
+    ],
+)
+def test_wrong_input_exits_with_two(arguments: tuple[str, ...], named: str) -> None:
+    """What is wrong and what is allowed is on standard error."""
+    code, out, err = _invoke(*arguments)
+    assert (code, out) == (2, "")
+    assert named in err
