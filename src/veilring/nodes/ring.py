@@ -136,19 +136,20 @@ async def draw_ring(party: Party) -> Ring:
     for member in committee:
         if member != party.me:
             reveal = await party.receive(RingReveal, sender=member)
-            _check_reveal(party.session, member, reveal, commitments[member], heard)
+            _check_reveal(party, member, reveal, commitments[member], heard)
             nonces[member] = reveal.nonce
     lot = _hash(party.session, *(nonces[member] for member in committee))
     return deal_ring(party.parties, Generator(PCG64DXSM(SeedSequence(int.from_bytes(lot, "big")))))
 
 
 def _check_reveal(
-    session: bytes, member: str, reveal: RingReveal, commitment: bytes, heard: bytes
+    party: Party, member: str, reveal: RingReveal, commitment: bytes, heard: bytes
 ) -> None:
-    if _commit(session, member, reveal.nonce) != commitment:
-        raise ProtocolViolation(member, "revealed a nonce that it had not committed to")
+    if _commit(party.session, member, reveal.nonce) != commitment:
+        broken = "revealed a nonce that it had not committed to"
+        party.accuse(ProtocolViolation(member, broken))
     if reveal.heard != heard:
-        raise ProtocolViolation(member, "heard other commitments than we did")
+        party.accuse(ProtocolViolation(member, "heard other commitments than we did"))
 
 
 def _commit(session: bytes, member: str, nonce: bytes) -> bytes:
