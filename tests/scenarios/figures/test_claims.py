@@ -15,7 +15,7 @@ from veilring.scenarios.figures.evidence import (
     relative,
     slopes,
 )
-from veilring.scenarios.figures.model import Key, Measured
+from veilring.scenarios.figures.measured import Key, Measured
 
 X = (1.0, 2.0, 4.0)
 

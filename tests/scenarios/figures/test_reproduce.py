@@ -19,7 +19,8 @@ from veilring.randomness import Streams
 from veilring.scenarios.figures import FIGURES, Figure, find_figure, measure, reproduce
 from veilring.scenarios.figures.claims import Claim
 from veilring.scenarios.figures.evidence import at_last
-from veilring.scenarios.figures.model import Axis, Key
+from veilring.scenarios.figures.measured import Key
+from veilring.scenarios.figures.model import Axis
 from veilring.scenarios.figures.ring import dealt
 from veilring.scenarios.figures.ring.accuracy import ACCURACY, ORDINARY, PRIVATE
 from veilring.scenarios.figures.ring.leakage import ESTIMATORS

@@ -7,7 +7,8 @@ brings a package with its figures: `ring` has those of PP-kNN.
 
 from veilring.scenarios.figures.claims import Claim, Verdict, judge
 from veilring.scenarios.figures.measure import measure
-from veilring.scenarios.figures.model import Figure, Measured
+from veilring.scenarios.figures.measured import Measured
+from veilring.scenarios.figures.model import Figure
 from veilring.scenarios.figures.registry import FIGURES, find_figure
 from veilring.scenarios.figures.reproduce import Reproduction, reproduce
 

@@ -12,15 +12,13 @@ Splits of one table share most of their rows. So the intervals are about the mea
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-
-if TYPE_CHECKING:
-    from veilring.scenarios.figures.model import Measured
+from veilring.scenarios.figures.measured import Measured
 
 __all__ = (
     "CONFIDENCE",

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.scenarios.figures.claims import Evidence
-from veilring.scenarios.figures.model import Key, Measured
+from veilring.scenarios.figures.measured import Key, Measured
 
 __all__ = ("Take", "at_last", "first_points", "growth", "lead_over_last", "relative", "slopes")
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from veilring.data import Table, scale_to_unit
 from veilring.randomness import Streams
-from veilring.scenarios.figures.model import Figure, Key, Measured
+from veilring.scenarios.figures.measured import Key, Measured
+from veilring.scenarios.figures.model import Figure
 
 __all__ = ("measure",)
 

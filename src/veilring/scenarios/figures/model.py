@@ -1,48 +1,16 @@
-"""What a figure is, and what is measured for it."""
+"""What a figure is."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from veilring.data import Table
 from veilring.scenarios.figures.claims import Claim
+from veilring.scenarios.figures.measured import Key
 
-__all__ = ("Axis", "Figure", "Grid", "Key", "Measured", "Observe")
-
-
-class Key(NamedTuple):
-    """One curve of a figure."""
-
-    measure: str
-    series: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Measured:
-    """All curves of a figure on one data set.
-
-    Attributes:
-        data: The data set.
-        x: Where they were measured, ascending, shape (points,).
-        curves: What was measured in each split, shape (splits, points).
-    """
-
-    data: str
-    x: tuple[float, ...]
-    curves: Mapping[Key, NDArray[np.float64]]
-
-    @property
-    def splits(self) -> int:
-        """How many splits were measured."""
-        return len(next(iter(self.curves.values())))
-
-    def of(self, measure: str) -> dict[str, NDArray[np.float64]]:
-        """Return the curves of one measure by their series."""
-        return {key.series: curve for key, curve in self.curves.items() if key.measure == measure}
+__all__ = ("Axis", "Figure", "Grid", "Observe")
 
 
 Grid = Callable[[Table, bool], tuple[float, ...]]

@@ -13,7 +13,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from veilring.scenarios.figures.claims import CONFIDENCE, Evidence, intervals
-from veilring.scenarios.figures.model import Figure, Measured
+from veilring.scenarios.figures.measured import Measured
+from veilring.scenarios.figures.model import Figure
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType

@@ -13,7 +13,8 @@ from veilring.errors import InputError
 from veilring.randomness import Streams
 from veilring.scenarios.figures.claims import Verdict, judge
 from veilring.scenarios.figures.measure import measure
-from veilring.scenarios.figures.model import Figure, Measured
+from veilring.scenarios.figures.measured import Measured
+from veilring.scenarios.figures.model import Figure
 from veilring.scenarios.figures.registry import find_figure
 from veilring.scenarios.runner import Progress
 

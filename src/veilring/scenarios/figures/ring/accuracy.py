@@ -11,7 +11,8 @@ from veilring.data import Table
 from veilring.protocols.ring import FixedPoint, KNNParameters, pooled_knn
 from veilring.protocols.ring.algorithm import ring_knn
 from veilring.protocols.ring.roles.knn import SCALE_BITS
-from veilring.scenarios.figures.model import Key, Observe
+from veilring.scenarios.figures.measured import Key
+from veilring.scenarios.figures.model import Observe
 from veilring.scenarios.figures.ring.dealt import Dealt, deal, parameters_for
 
 __all__ = ("ACCURACY", "GAP", "MAJORITY", "ORDINARY", "PRIVATE", "accuracy_over_k", "gap_over")

@@ -8,7 +8,8 @@ from numpy.random import Generator
 
 from veilring.data import Table
 from veilring.protocols.ring.algorithm import smallest_distances
-from veilring.scenarios.figures.model import Key, Observe
+from veilring.scenarios.figures.measured import Key
+from veilring.scenarios.figures.model import Observe
 from veilring.scenarios.figures.ring.dealt import deal, parameters_for
 from veilring.scenarios.leakage import leakage_among
 
