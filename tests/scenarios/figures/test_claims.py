@@ -9,6 +9,7 @@ from veilring.errors import InputError
 from veilring.scenarios.figures.claims import Claim, Evidence, Verdict, intervals, judge
 from veilring.scenarios.figures.evidence import (
     at_last,
+    best_over_last,
     first_points,
     growth,
     lead_over_last,
@@ -133,3 +134,17 @@ def test_points_are_taken_where_they_are_said_to_be() -> None:
     first = first_points("y", "k", up_to=2)(curves)
     assert first.labels == ("a, k = 1", "a, k = 2", "b, k = 1", "b, k = 2")
     assert first.values.tolist() == [[1.0, 2.0, 0.0, 0.0], [1.0, 3.0, 0.0, 0.0]]
+
+
+def test_the_best_point_is_chosen_on_other_splits() -> None:
+    """Even splits are measured where odd ones are best, and odd ones where even ones are."""
+    even, odd = [5.0, 1.0, 0.5], [2.0, 7.0, 0.25]
+    taken = best_over_last("y", "a")(_measured(a=np.array([even, odd, even])))
+    assert taken.values.tolist() == [[0.5], [1.75], [0.5]]
+
+
+def test_a_flat_curve_has_no_best_point() -> None:
+    """Without a peak the best point of the other splits is no better than any (alarm 1e-6)."""
+    curve = np.random.default_rng(4).normal(0.5, 0.1, (2000, 30))
+    taken = best_over_last("y", "a")(Measured("table", X * 10, {Key("y", "a"): curve}))
+    assert stats.ttest_1samp(taken.values[:, 0], 0.0).pvalue > 1e-6

@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 from veilring.scenarios.figures.claims import Evidence
 from veilring.scenarios.figures.measured import Key, Measured
 
-__all__ = ("Take", "at_last", "first_points", "growth", "lead_over_last", "relative", "slopes")
+__all__ = (
+    "Take",
+    "at_last",
+    "best_over_last",
+    "first_points",
+    "growth",
+    "lead_over_last",
+    "relative",
+    "slopes",
+)
 
 Take = Callable[[Measured], Evidence]
 
@@ -66,6 +75,27 @@ def lead_over_last(measure: str, *series: str, at: float) -> Take:
         return Evidence(series, _columns([curve[:, place] - curve[:, -1] for curve in curves]))
 
     return take
+
+
+def best_over_last(measure: str, *series: str) -> Take:
+    """Take by how much some curves are higher at their best point than at the last one.
+
+    Which point is best for a split is chosen by the mean of those splits that have numbers of the
+    other parity, so that no split is measured where it was chosen to be high.
+    """
+
+    def take(measured: Measured) -> Evidence:
+        curves = [measured.curves[Key(measure, name)] for name in series]
+        return Evidence(series, _columns([_best(curve) - curve[:, -1] for curve in curves]))
+
+    return take
+
+
+def _best(curve: NDArray[np.float64]) -> NDArray[np.float64]:
+    best = np.empty(len(curve))
+    for parity in (0, 1):
+        best[parity::2] = curve[parity::2, curve[1 - parity :: 2].mean(axis=0).argmax()]
+    return best
 
 
 def growth(measure: str) -> Take:

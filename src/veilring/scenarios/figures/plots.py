@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import cycle
+from math import log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -132,10 +133,19 @@ def _mark_x(panel: Axes, figure: Figure, x: Sequence[float]) -> None:
         )
         return
     panel.set_xscale("log")
-    step = -(-len(x) // _TICKS_MAX)
-    panel.xaxis.set_major_locator(FixedLocator(sorted({*x[:-1:step], x[-1]})))
+    panel.xaxis.set_major_locator(FixedLocator(_apart(x)))
     panel.xaxis.set_minor_locator(NullLocator())
     panel.xaxis.set_major_formatter(FuncFormatter(lambda at, _place: f"{at:g}"))
+
+
+def _apart(x: Sequence[float]) -> list[float]:
+    """Return the points that are far enough apart on a log axis to be labelled, the last first."""
+    step = log(x[-1] / x[0]) / _TICKS_MAX
+    kept = [x[-1]]
+    for at in reversed(x[:-1]):
+        if log(kept[-1] / at) >= step:
+            kept.append(at)
+    return kept
 
 
 def _write_foot(canvas: Canvas, figure: Figure, panel: Axes, splits: int) -> None:
