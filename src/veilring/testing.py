@@ -77,7 +77,7 @@ def run_protocol(veilring_runtime: str) -> ProtocolRunner:
         **public: Any,  # noqa: ANN401 (a role's own parameters)
     ) -> "Run[R]":
         from veilring import simulation  # noqa: PLC0415 (light until it is used)
-        from veilring.nodes.cluster import Cluster  # noqa: PLC0415
+        from veilring.nodes.cluster import Cluster  # noqa: PLC0415  (as above)
 
         async def main() -> "Run[R]":
             cluster = Cluster(parties, runtime=veilring_runtime, own=own, seed=seed)
