@@ -1,0 +1,6 @@
+"""Local differential privacy: many clients, one untrusted aggregator.
+
+Source: Yilmaz, Al-Rubaie and Chang, "Locally differentially private naive Bayes classification",
+2019. Each client sends one perturbed report; the aggregator estimates frequencies and means, and
+learns a naive Bayes classifier.
+"""

@@ -1,0 +1,1 @@
+"""The mathematics of the LDP family: pure vectorised functions and frozen descriptions."""

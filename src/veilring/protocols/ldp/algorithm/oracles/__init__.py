@@ -1,0 +1,1 @@
+"""Frequency oracles: estimates of how many clients hold each value of a domain."""
