@@ -1,7 +1,7 @@
 """Running again without the parties that died."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -29,11 +29,14 @@ class Retried(Generic[R]):
         without: The parties that it did without.
         wasted: What each failed attempt cost. Its messages were seen, too: every vector in it shows
             its receiver one more hop, with fresh noise over the same values.
+        failed: What came of each failed attempt at each party, in the same order. Its views tell
+            what a coalition saw of it; its results are not to be used.
     """
 
     run: Run[R]
     without: tuple[str, ...]
     wasted: tuple[Cost, ...]
+    failed: tuple[tuple[Outcome, ...], ...] = ()
 
 
 async def run_with_retries(
@@ -41,6 +44,8 @@ async def run_with_retries(
     role: Callable[..., Awaitable[R]],
     *,
     attempts: int = ATTEMPTS,
+    among: Iterable[str] | None = None,
+    for_those: Callable[[tuple[str, ...]], Mapping[str, Any]] | None = None,
     **options: Any,  # noqa: ANN401 (those of `Cluster.run`)
 ) -> Retried[R]:
     """Run a protocol, and again without the parties that died, each time in a new session.
@@ -52,29 +57,36 @@ async def run_with_retries(
         cluster: Where to run; its resident data are used.
         role: As for `Cluster.run`.
         attempts: How many runs at most, at least 1.
-        **options: As for `Cluster.run`, but for `own` and `among`.
+        among: The parties that take part in the first attempt; all unless given.
+        for_those: Called before each attempt with those that take part in it; returns more options,
+            such as who is asked, which may depend on who is left.
+        **options: As for `Cluster.run`, but for `own`.
 
     Raises:
         RunFailed: If the last attempt failed, nobody was found dead, or fewer than three are left.
     """
-    alive = tuple(cluster.parties)
+    chosen = frozenset(cluster.parties if among is None else among)
+    alive = tuple(name for name in cluster.parties if name in chosen)
     wasted: list[Cost] = []
+    failed: list[tuple[Outcome, ...]] = []
     clock = asyncio.get_running_loop().time
     while True:
         started = clock()
-        outcomes = await cluster.play(role, among=alive, **options)
+        more = {} if for_those is None else for_those(alive)
+        outcomes = await cluster.play(role, among=alive, **options, **more)
         try:
             run = join_outcomes(outcomes, clock() - started)
         except RunFailed:
             lost = lost_parties(outcomes)
             left = tuple(name for name in alive if name not in lost)
             wasted.append(total_cost(o.meter for o in outcomes if o.meter is not None))
+            failed.append(tuple(outcomes))
             if not lost or len(left) < PARTIES_MIN or len(wasted) >= attempts:
                 raise
             alive = left
         else:
             gone = tuple(name for name in cluster.parties if name not in alive)
-            return Retried(run, gone, tuple(wasted))
+            return Retried(run, gone, tuple(wasted), tuple(failed))
 
 
 def lost_parties(outcomes: Sequence[Outcome]) -> frozenset[str]:

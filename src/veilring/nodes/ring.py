@@ -7,7 +7,7 @@ dislikes what it sees: that ends the session and names it.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 from numpy.random import PCG64DXSM, Generator, SeedSequence
@@ -27,6 +27,7 @@ __all__ = (
     "deal_ring",
     "draw_ring",
     "draw_ring_messages",
+    "ring_of",
 )
 
 PARTIES_MIN: Final = 3  # with two, each learns the other's input from the sum
@@ -138,8 +139,19 @@ async def draw_ring(party: Party) -> Ring:
             reveal = await party.receive(RingReveal, sender=member)
             _check_reveal(party, member, reveal, commitments[member], heard)
             nonces[member] = reveal.nonce
-    lot = _hash(party.session, *(nonces[member] for member in committee))
-    return deal_ring(party.parties, Generator(PCG64DXSM(SeedSequence(int.from_bytes(lot, "big")))))
+    return ring_of(party.parties, party.session, nonces)
+
+
+def ring_of(parties: Parties, session: bytes, nonces: Mapping[str, bytes]) -> Ring:
+    """Return the ring that nonces draw: all that received them know it.
+
+    Args:
+        parties: Who takes part.
+        session: Its public name.
+        nonces: What each member of the committee revealed, by its name; others do not count.
+    """
+    lot = _hash(session, *(nonces[member] for member in committee_for(parties, session)))
+    return deal_ring(parties, Generator(PCG64DXSM(SeedSequence(int.from_bytes(lot, "big")))))
 
 
 def _check_reveal(
