@@ -1,0 +1,89 @@
+"""`DirectEncoding`: the client says its value, or another one (k-ary randomised response).
+
+Source: Wang et al., USENIX Security 2017, Section 4.1; Kairouz, Oh and Viswanath, NeurIPS 2014.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.privacy.coins import bernoulli
+from veilring.privacy.dyadic import Dyadic
+from veilring.privacy.loss import exp_floor, log_ceil
+from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
+from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle, chunks
+from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
+
+__all__ = ("DirectEncoding",)
+
+_WORK_BYTES = 32  # a value, another one, a coin and the answer
+
+
+@dataclass(frozen=True)
+class DirectEncoding(PureOracle):
+    """The client's value with probability `p`, else one of the others, each with `q`.
+
+    A report is the number of a value, in as few bytes as hold all numbers, little-endian. The best
+    oracle for small domains: better than `OptimisedUnary` if `domain < 3 e^epsilon + 2`.
+    """
+
+    name: ClassVar[str] = "de"
+
+    @cached_property
+    def _keep(self) -> Dyadic:
+        weight = exp_floor(self.epsilon)
+        return Dyadic.floor(weight / (weight + self.domain - 1), BITS)
+
+    @property
+    @override
+    def p(self) -> Fraction:
+        return self._keep.fraction
+
+    @property
+    @override
+    def q(self) -> Fraction:
+        return (1 - self.p) / (self.domain - 1)
+
+    @property
+    @override
+    def _loss(self) -> float:
+        return log_ceil(self.p / self.q)
+
+    @property
+    @override
+    def law(self) -> Mapping[str, int]:
+        return {"bits": BITS, "p": self._keep.numerator}
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return width_of(self.domain)
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        own = self._require_values(values)
+        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
+        for chunk in chunks(len(own), _WORK_BYTES):
+            said = rng.integers(self.domain - 1, size=len(own[chunk]), dtype=np.uint32)
+            said += said >= own[chunk]
+            keep = bernoulli(self._keep, len(said), rng)
+            reports[chunk] = encoded(np.where(keep, own[chunk], said), self.report_bytes)
+        return reports
+
+    @override
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        return decoded(reports) < self.domain
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        sums = np.zeros(self.domain, dtype=np.int64)
+        for chunk in chunks(len(reports), _WORK_BYTES):
+            sums += np.bincount(decoded(reports[chunk]), minlength=self.domain)
+        return sums

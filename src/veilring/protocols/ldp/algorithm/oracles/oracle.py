@@ -1,0 +1,242 @@
+"""`FrequencyOracle`: what the oracles have in common, and how counts become frequencies.
+
+A frequency oracle lets a collector estimate which share of the clients holds each value of a
+public domain, while each client's own value stays hidden. Values are numbered from 0.
+
+Source of the pure protocols: Wang, Blocki, Li and Jha, "Locally differentially private protocols
+for frequency estimation", USENIX Security 2017, Section 3.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from statistics import NormalDist
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.randomiser import (
+    CONFIDENCE,
+    Estimate,
+    LocalRandomiser,
+    Reports,
+    Sums,
+)
+
+__all__ = (
+    "BITS",
+    "LARGEST_DOMAIN",
+    "LARGEST_EPSILON",
+    "FrequencyOracle",
+    "PureOracle",
+    "chunks",
+    "require_sums",
+    "z_score",
+)
+
+# Of a client's coins: at epsilon 20 the rarest still has a numerator of two digits.
+BITS: Final = 32
+
+# Beyond this nothing is hidden, and e^epsilon soon has no room in 64 bits.
+LARGEST_EPSILON: Final = 20.0
+# A value has its number in at most three bytes, and the sums of a survey fit in memory.
+LARGEST_DOMAIN: Final = 1 << 20
+# What a step works on at once: it stays in the second level of a usual processor's cache.
+CHUNK_BYTES: Final = 1 << 18
+
+
+@dataclass(frozen=True)
+class FrequencyOracle(LocalRandomiser):
+    """A randomiser whose estimate is the share of the clients that hold each value.
+
+    Attributes:
+        domain: How many values there are, `d` of the papers; at least 2.
+        epsilon: The most that a report may spend; above 0.
+
+    Raises:
+        InputError: If a field is outside its range.
+    """
+
+    domain: int
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is outside the documented ranges."""
+        if not 2 <= self.domain <= LARGEST_DOMAIN:  # noqa: PLR2004  (one value would hide itself)
+            raise InputError("domain", self.domain, f"an integer from 2 to {LARGEST_DOMAIN}")
+        if not 0 < self.epsilon <= LARGEST_EPSILON:
+            raise InputError("epsilon", self.epsilon, f"a number in (0, {LARGEST_EPSILON:g}]")
+
+    @property
+    @override
+    def cells(self) -> int:
+        """One sum a value."""
+        return self.domain
+
+    @property
+    @override
+    def public(self) -> Mapping[str, int | str]:
+        """The exact numbers that define it."""
+        return {"oracle": self.name, "domain": self.domain, **self.law}
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        """The loss of the exact probabilities; they are rounded so that it is not above epsilon."""
+        # The loss is rounded up to a float, perhaps past the epsilon that the exact one respects.
+        return min(self.epsilon, self._loss)
+
+    @property
+    @abstractmethod
+    def _loss(self) -> float:
+        """The privacy loss of the exact probabilities, rounded up."""
+
+    @property
+    @abstractmethod
+    def law(self) -> Mapping[str, int]:
+        """The integers that its probabilities are made of."""
+
+    @abstractmethod
+    def variance(self, frequency: float = 0.0) -> float:
+        """Return the variance of an estimate times the number of clients, over the draws alone.
+
+        Args:
+            frequency: The share of the clients that hold the value; 0 gives `V` of the papers.
+        """
+
+    @override
+    def accept(self, reports: Reports) -> NDArray[np.bool_]:
+        """Return which reports are such as `perturb` can give; of a wrong width, none is."""
+        if reports.dtype != np.uint8 or reports.ndim != 2:  # noqa: PLR2004  (clients by bytes)
+            given = f"{reports.dtype} of shape {reports.shape}"
+            raise InputError("reports", given, f"uint8 of shape (clients, {self.report_bytes})")
+        if reports.shape[1] != self.report_bytes:
+            return np.zeros(len(reports), dtype=np.bool_)
+        return self._fits(reports)
+
+    @abstractmethod
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        """Return which reports of the right width `perturb` can give."""
+
+    def _require_values(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        if values.ndim != 1 or values.dtype.kind not in "iu":
+            given = f"{values.dtype} of shape {values.shape}"
+            raise InputError("values", given, "integers of shape (clients,)")
+        if values.size and not 0 <= values.min() <= values.max() < self.domain:
+            allowed = f"integers from 0 to {self.domain - 1}"
+            raise InputError("values", "out of range in some place", allowed)
+        return values.astype(np.int64, copy=False)
+
+
+class PureOracle(FrequencyOracle):
+    """An oracle whose report supports each value, or does not.
+
+    A report supports the client's own value with probability `p` and each other value with
+    probability `q < p`. The sums are the numbers of reports that support each value.
+    """
+
+    @override
+    def __post_init__(self) -> None:
+        """Refuse also an epsilon so small that the exact probabilities tell nothing."""
+        super().__post_init__()
+        if self.p <= self.q:
+            raise InputError("epsilon", self.epsilon, f"more, for coins of {BITS} bits to show it")
+
+    @property
+    @abstractmethod
+    def p(self) -> Fraction:
+        """The exact probability that a report supports the client's value."""
+
+    @property
+    @abstractmethod
+    def q(self) -> Fraction:
+        """The exact probability that a report supports any one other value."""
+
+    @cached_property
+    def _gap(self) -> float:
+        return float(self.p - self.q)
+
+    @override
+    def variance(self, frequency: float = 0.0) -> float:
+        """Return `q(1-q)/(p-q)^2 + f(1-p-q)/(p-q)`, exactly that of the counts' binomial laws."""
+        idle = float(self.q * (1 - self.q)) / self._gap**2
+        return idle + frequency * float(1 - self.p - self.q) / self._gap
+
+    @override
+    def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
+        """Return `(c/m - q) / (p - q)` for each value, with its score interval.
+
+        The interval holds all frequencies `f` for which the count is within `z` standard
+        deviations of its mean, both taken at `f` (Wilson 1927). It holds its confidence at the
+        ends of the domain too, where the usual normal interval is too narrow. Neither the
+        estimates nor the intervals are cut to [0, 1]; `consistency` does that to the estimates.
+
+        Args:
+            sums: How many reports support each value, shape (domain,).
+            clients: How many reports there are, at least 1.
+            confidence: Of each interval by itself, in (0, 1).
+
+        Raises:
+            InputError: If there are no clients, or the sums are not of this oracle.
+        """
+        require_sums(sums, self.cells, clients, low=0, high=clients)
+        share = sums / clients
+        values = (share - float(self.q)) / self._gap
+        clipped = np.clip(values, 0.0, 1.0)
+        spread = z_score(confidence) ** 2 / clients
+        slope = float(1 - self.p - self.q)
+        above = share - float(self.q)
+        centre = above + spread * slope / 2
+        inside = spread * (float(self.q * (1 - self.q)) + above * slope) + (spread * slope / 2) ** 2
+        reach = np.sqrt(np.maximum(inside, 0.0))
+        return Estimate(
+            values=values,
+            variance=self.variance() / clients
+            + clipped * (self.variance(1.0) - self.variance()) / clients,
+            low=(centre - reach) / self._gap,
+            high=(centre + reach) / self._gap,
+            clients=clients,
+        )
+
+
+def require_sums(sums: Sums, cells: int, clients: int, *, low: int, high: int) -> None:
+    """Refuse sums that no `clients` reports have.
+
+    Raises:
+        InputError: If there are no clients, the shape is wrong, or a sum is outside [low, high].
+    """
+    if clients < 1:
+        raise InputError("clients", clients, "an integer of at least 1")
+    if sums.shape != (cells,) or sums.dtype != np.int64:
+        given = f"{sums.dtype} of shape {sums.shape}"
+        raise InputError("sums", given, f"int64 of shape ({cells},)")
+    if sums.min() < low or sums.max() > high:
+        raise InputError("sums", "out of range in some place", f"integers from {low} to {high}")
+
+
+def z_score(confidence: float) -> float:
+    """Return how many standard deviations an interval reaches to each side.
+
+    Raises:
+        InputError: If the confidence is not in (0, 1).
+    """
+    if not 0 < confidence < 1:
+        raise InputError("confidence", confidence, "a number in (0, 1)")
+    return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def chunks(clients: int, bytes_each: int) -> Iterator[slice]:
+    """Yield slices of the clients' axis that together cover it, each of a bounded size.
+
+    Args:
+        clients: How many there are.
+        bytes_each: How much the work on one client holds in memory.
+    """
+    step = max(1, CHUNK_BYTES // bytes_each)
+    for start in range(0, clients, step):
+        yield slice(start, min(start + step, clients))
