@@ -1,0 +1,1 @@
+"""The mathematics of the tree walk: pure vectorised functions and frozen descriptions."""

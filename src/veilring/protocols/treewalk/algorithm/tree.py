@@ -1,0 +1,174 @@
+"""The server's tree: a balanced k-d tree in arrays, with every point in a leaf (Algorithm 10).
+
+All levels are full: a leaf that the recursion reaches one level early is repeated below, so that
+each walk from the root takes the same number of steps and its length says nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+
+__all__ = ("DIMENSIONS_MAX", "POINTS_MAX", "Splits", "Tree", "build_tree")
+
+# Beyond, every half-space at the few levels that a tree has is nearly all of the data.
+DIMENSIONS_MAX: Final = 16
+# Positions are 32-bit numbers, and nodes are numbered up to four times the points.
+POINTS_MAX: Final = 1 << 29
+
+Splits = Literal["least-right", "midpoint"]
+"""What stands for a node: the least coordinate of its right half, as in the paper, or the middle
+between that and the greatest of its left half."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tree:
+    """A tree over N points. Node 1 is the root, and the children of node i are 2i and 2i + 1.
+
+    Attributes:
+        points: In the order of the leaves, shape (N, dimensions).
+        order: Which of the points that were given each of them is, shape (N,).
+        splits: What each inner node compares with, at its level's dimension, shape (2**depth,).
+        pivots: The position of the point that stands for each node: the least of the right half of
+            an inner node, a leaf's own point; shape (2**(depth + 1),).
+        starts: The position of the first point below each node, shape (2**(depth + 1),).
+        ends: One past the last.
+        depth: L = ⌈log2 N⌉, the steps from the root to any leaf.
+    """
+
+    points: NDArray[np.float64]
+    order: NDArray[np.int64]
+    splits: NDArray[np.float64]
+    pivots: NDArray[np.int32]
+    starts: NDArray[np.int32]
+    ends: NDArray[np.int32]
+    depth: int
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def dimensions(self) -> int:
+        """How many coordinates a point has."""
+        return int(self.points.shape[1])
+
+    def dimension_at(self, level: int) -> int:
+        """Return the discriminator of a level: the coordinate that its nodes compare."""
+        return level % self.dimensions
+
+
+def build_tree(points: NDArray[np.float64], splits: Splits | None = None) -> Tree:
+    """Return the balanced tree of some points, in O(dimensions · N log N).
+
+    Points with equal coordinates are taken in the order in which they were given, so that the tree
+    is the same again.
+
+    Args:
+        points: Shape (N, dimensions), finite.
+        splits: What nodes compare with; by default the midpoint in one dimension, where it leads
+            to the nearest point and not merely to the next lower one, and `least-right` in more.
+
+    Raises:
+        InputError: If there is no point, there are more than `POINTS_MAX`, they have no coordinate
+            or more than `DIMENSIONS_MAX`, or one is not finite.
+    """
+    _check(points)
+    dimensions = points.shape[1]
+    splits = splits or ("midpoint" if dimensions == 1 else "least-right")
+    depth = (len(points) - 1).bit_length()
+    by = [np.argsort(column, kind="stable") for column in points.T]
+    starts, ends = np.zeros(1, dtype=np.int64), np.full(1, len(points))
+    nodes = [(starts, ends)]
+    values, chosen = [np.zeros(1)], []
+    for level in range(depth):
+        column, order = points[:, level % dimensions], by[level % dimensions]
+        middles = starts + (ends - starts) // 2
+        chosen.append(order[middles])
+        values.append(_values(column, order, starts, middles, splits))
+        _partition(by, order, starts, middles, level % dimensions)
+        starts, ends = _children(starts, middles, ends)
+        nodes.append((starts, ends))
+    leaves = by[0]
+    positions = np.empty(len(points), dtype=np.int32)
+    positions[leaves] = np.arange(len(points), dtype=np.int32)
+    chosen.append(leaves[starts])
+    return Tree(
+        points=np.ascontiguousarray(points[leaves]),
+        order=leaves,
+        splits=np.concatenate(values),
+        pivots=_from_one(positions[each] for each in chosen),
+        starts=_from_one(first for first, _ in nodes),
+        ends=_from_one(last for _, last in nodes),
+        depth=depth,
+    )
+
+
+def _check(points: NDArray[np.float64]) -> None:
+    if points.ndim != 2 or not 1 <= points.shape[1] <= DIMENSIONS_MAX:  # noqa: PLR2004 (a table has two axes)
+        allowed = f"points of 1 to {DIMENSIONS_MAX} coordinates, shape (N, dimensions)"
+        raise InputError("points", f"of shape {points.shape}", allowed)
+    if not 1 <= len(points) <= POINTS_MAX:
+        raise InputError("points", f"{len(points)} points", f"1 to {POINTS_MAX}")
+    if not np.isfinite(points).all():
+        raise InputError("points", "not all finite", "finite coordinates")
+
+
+def _values(
+    column: NDArray[np.float64],
+    order: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    middles: NDArray[np.int64],
+    splits: Splits,
+) -> NDArray[np.float64]:
+    least_right = column[order[middles]]
+    if splits == "least-right":
+        return least_right
+    greatest_left = column[order[np.maximum(middles - 1, starts)]]
+    between = greatest_left + (least_right - greatest_left) / 2
+    # Between two neighbouring floats there is no third, and the lower one belongs to the left.
+    return np.where(between > greatest_left, between, least_right)
+
+
+def _partition(
+    by: list[NDArray[np.int64]],
+    order: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    middles: NDArray[np.int64],
+    dimension: int,
+) -> None:
+    """Bring the left half of each node before its right half, in each coordinate's order."""
+    node = np.zeros(len(order), dtype=np.int64)
+    node[starts[1:]] = 1
+    node = np.cumsum(node)
+    goes_left = np.empty(len(order), dtype=np.bool_)
+    goes_left[order] = np.arange(len(order)) < middles[node]
+    for other, sorted_points in enumerate(by):
+        if other == dimension:
+            continue
+        left = goes_left[sorted_points]
+        before: NDArray[np.int64] = np.cumsum(left) - left
+        lefts: NDArray[np.int64] = before - before[starts][node]
+        rights = np.arange(len(order)) - starts[node] - lefts
+        place = np.where(left, starts[node] + lefts, middles[node] + rights)
+        moved = np.empty_like(sorted_points)
+        moved[place] = sorted_points
+        by[other] = moved
+
+
+def _children(
+    starts: NDArray[np.int64], middles: NDArray[np.int64], ends: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the bounds of all children, in order; a leaf is both its own children."""
+    is_leaf = middles == starts
+    firsts = np.stack([starts, middles], axis=1)
+    lasts = np.stack([np.where(is_leaf, ends, middles), ends], axis=1)
+    return firsts.ravel(), lasts.ravel()
+
+
+def _from_one(levels: Iterable[NDArray[np.integer]]) -> NDArray[np.int32]:
+    """Join the levels of a tree into one array in which the root has the number 1."""
+    return np.concatenate([np.zeros(1, dtype=np.int32), *levels]).astype(np.int32)

@@ -1,0 +1,147 @@
+"""Private walks: what they find, what they cost, and what they really spend."""
+
+from itertools import product
+from math import exp, log
+
+import numpy as np
+import pytest
+from numpy.random import Generator
+from scipy.spatial import cKDTree
+from scipy.stats import chi2
+
+from veilring.errors import InputError
+from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance, Utility
+from veilring.protocols.treewalk.algorithm.tree import Tree, build_tree
+from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant, walk
+from veilring.protocols.treewalk.leakage import log_likelihood
+from veilring.randomness import Streams
+
+SQUARE = 2**0.5
+VARIANTS = [BASIC, Variant("parallel", 1), Variant("early", 2), Variant("greedy")]
+UTILITIES: list[Utility] = [
+    Comparison(0.7),
+    Comparison(3.0),
+    Comparison(1.0, paper=True),
+    Distance(0.7, SQUARE, SQUARE),
+    Distance(3.0, SQUARE, SQUARE),
+]
+
+
+@pytest.fixture
+def rng() -> Generator:
+    """Return the draws of one test, the same again."""
+    return Streams(11).generator("walks")
+
+
+def _tree(points: int, rng: Generator, dimensions: int = 2) -> Tree:
+    return build_tree(rng.random((points, dimensions)))
+
+
+@pytest.mark.parametrize("points", [2, 16, 61, 64])
+def test_compositions_have_their_closed_forms(points: int) -> None:
+    """A walk takes L, (L - s) 2^s, L - s and L (L + 1) / 2 steps for the four kinds of variant."""
+    depth = (points - 1).bit_length()
+    assert BASIC.compositions(depth) == depth
+    assert Variant("parallel", 1).compositions(depth) == (depth - 1) * 2
+    assert Variant("early", 1).compositions(depth) == depth - 1
+    assert Variant("greedy").compositions(depth) == depth * (depth + 1) // 2
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.kind)
+def test_shapes_depend_on_nothing_private(variant: Variant, rng: Generator) -> None:
+    """Bits and leaves that were found have the sizes of the closed forms for every query."""
+    tree = _tree(61, rng)
+    walks = walk(tree, rng.random((50, 2)), Comparison(1.0), variant, rng)
+    assert walks.bits.shape == (50, variant.compositions(tree.depth))
+    assert walks.found.shape == (50, variant.found(tree.depth))
+
+
+def test_without_noise_one_dimension_is_exact(rng: Generator) -> None:
+    """A walk that hardly ever slips finds the nearest of 1,000 points on a line for all queries."""
+    tree = _tree(1000, rng, dimensions=1)
+    queries = rng.random((500, 1))
+    found = walk(tree, queries, Comparison(80.0), BASIC, rng).found[:, 0]
+    np.testing.assert_array_equal(found, cKDTree(tree.points).query(queries)[1])
+
+
+def test_exact_hits_are_found(rng: Generator) -> None:
+    """A query that is one of the points leads to that point, since equality goes right."""
+    tree = _tree(64, rng)
+    found = walk(tree, tree.points, Comparison(80.0), BASIC, rng).found[:, 0]
+    np.testing.assert_array_equal(found, np.arange(64))
+
+
+@pytest.mark.parametrize("utility", UTILITIES, ids=repr)
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.kind)
+@pytest.mark.parametrize("points", [5, 16])
+def test_no_transcript_tells_two_queries_further_apart_than_claimed(
+    utility: Utility, variant: Variant, points: int, rng: Generator
+) -> None:
+    """For all transcripts and pairs of queries the loss is at most c times that of a step."""
+    tree = _tree(points, rng)
+    corners = np.array(list(product((0.0, 1.0), repeat=2)))
+    queries = np.vstack([rng.random((20, 2)), corners, tree.points])
+    steps = variant.compositions(tree.depth)
+    bits = np.array(list(product((False, True), repeat=steps)))
+    likelihood = log_likelihood(tree, utility, variant, bits, queries)
+    np.testing.assert_allclose(np.exp(likelihood).sum(axis=0), 1.0, rtol=1e-9)
+    loss = (likelihood.max(axis=1) - likelihood.min(axis=1)).max()
+    assert loss <= steps * utility.step_loss * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 0.01, 0.1, 1.0, 5.0, 20.0])
+def test_a_step_is_randomised_response_at_half_of_epsilon(epsilon: float) -> None:
+    """A comparison spends epsilon / 2 and never more, and epsilon as the paper's plots have it."""
+    assert Comparison(epsilon).step_loss == pytest.approx(epsilon / 2, rel=1e-6)
+    assert Comparison(epsilon).step_loss <= epsilon / 2 * (1 + 1e-12)
+    assert Comparison(epsilon, paper=True).step_loss == pytest.approx(epsilon, rel=1e-6)
+
+
+def test_distances_hide_near_queries_from_each_other(rng: Generator) -> None:
+    """With a radius r for the sensitivity a step loses at most epsilon s / r at distance s."""
+    tree, radius = _tree(16, rng), 0.05
+    queries = rng.random((40, 2))
+    bits = np.array(list(product((False, True), repeat=4)))
+    likelihood = log_likelihood(tree, Distance(1.0, radius), BASIC, bits, queries)
+    loss = np.abs(likelihood[:, :, None] - likelihood[:, None, :]).max(axis=0)
+    apart = np.sqrt(np.square(queries[:, None] - queries[None]).sum(axis=2))
+    assert (loss <= 4 * apart / radius * (1 + 1e-6) + 1e-9).all()
+
+
+@pytest.mark.parametrize("utility", [Comparison(1.0), Distance(2.0, SQUARE, SQUARE)], ids=repr)
+def test_walks_follow_the_law_of_the_likelihood(utility: Utility, rng: Generator) -> None:
+    """100,000 walks of one query pass a chi-square test against the exact law of their transcripts.
+
+    A test that is true fails with probability 1e-6; the seed is fixed.
+    """
+    tree, runs = _tree(8, rng), 100_000
+    query = rng.random((1, 2))
+    walks = walk(tree, np.repeat(query, runs, axis=0), utility, BASIC, rng)
+    counts = np.bincount(walks.bits @ np.array([4, 2, 1]), minlength=8)
+    bits = np.array(list(product((False, True), repeat=3)))
+    expected = runs * np.exp(log_likelihood(tree, utility, BASIC, bits, query))[:, 0]
+    statistic = (np.square(counts - expected) / expected).sum()
+    assert statistic < chi2.isf(1e-6, df=7)
+
+
+def test_the_worked_step() -> None:
+    """At epsilon 2 a comparison slips with probability 1 / (1 + e)."""
+    slip = int(
+        Comparison(2.0)
+        .judge(_tree(2, np.random.default_rng(0)), 0, np.ones(1, np.int64), np.zeros((1, 2)))
+        .slip
+    )
+    assert slip / 2**64 == pytest.approx(1 / (1 + exp(1)), rel=1e-12)
+    assert log((2**64 - slip) / slip) <= 1.0
+
+
+def test_bad_parameters_are_named() -> None:
+    """A parameter that is not allowed is refused with its name."""
+    with pytest.raises(InputError, match="epsilon is 0"):
+        Comparison(0.0)
+    with pytest.raises(InputError, match="sensitivity is -1"):
+        Distance(1.0, -1.0)
+    with pytest.raises(InputError, match="splits is 3"):
+        Variant("basic", 3)
+    with pytest.raises(InputError, match="splits is 9"):
+        Variant("early", 9).check(depth=4)
