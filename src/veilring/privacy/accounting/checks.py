@@ -1,0 +1,41 @@
+"""What every way of counting refuses at its edge."""
+
+import math
+
+from veilring.privacy.checks import require
+
+__all__ = (
+    "require_count",
+    "require_delta",
+    "require_epsilon",
+    "require_loss",
+    "require_noise",
+)
+
+
+def require_loss(field: str, value: float) -> None:
+    """Refuse what is no measure of privacy loss: negative, or no number. Infinity is one."""
+    require(value >= 0, field, value, "a number of at least 0")
+
+
+def require_epsilon(epsilon: float) -> None:
+    """Refuse an epsilon below 0, infinite, or no number."""
+    require(0 <= epsilon < math.inf, "epsilon", epsilon, "a finite number of at least 0")
+
+
+def require_delta(delta: float, *, zero: bool = False) -> None:
+    """Refuse a delta outside (0, 1), or [0, 1) where a pure guarantee makes sense of 0."""
+    allowed = "a number in [0, 1)" if zero else "a number in (0, 1)"
+    require(0 < delta < 1 or (zero and delta == 0), "delta", delta, allowed)
+
+
+def require_count(count: int) -> None:
+    """Refuse to repeat something fewer than 0 times."""
+    require(count >= 0, "count", count, "a whole number of at least 0")
+
+
+def require_noise(sigma: float, sensitivity: float) -> None:
+    """Refuse a standard deviation or a sensitivity that is not finite and above 0."""
+    allowed = "a finite number above 0"
+    require(0 < sigma < math.inf, "sigma", sigma, allowed)
+    require(0 < sensitivity < math.inf, "sensitivity", sensitivity, allowed)

@@ -1,0 +1,231 @@
+"""Conversions to (epsilon, delta), against Google's dp-accounting, closed forms and enumeration."""
+
+import math
+from collections.abc import Callable
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting import rdp
+from dp_accounting.pld import privacy_loss_distribution as pld
+from scipy.stats import binom
+
+from veilring.errors import InputError
+from veilring.privacy.accounting import (
+    ORDERS,
+    ZCDP,
+    Accountant,
+    BoundedRange,
+    GaussianDP,
+    Guarantee,
+    PureDP,
+    RenyiDP,
+    individual_budget,
+    least_noise,
+)
+
+DELTAS = (1e-3, 1e-5, 1e-10)
+EPSILONS = (0.1, 0.5, 1.0, 4.0)
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("sigma", [0.2, 1.0, 3.7, 100.0])
+def test_gaussian_epsilon_is_that_of_dp_accounting(sigma: float, delta: float) -> None:
+    """The exact epsilon of one Gaussian release agrees to 1e-5, and with its noise again."""
+    epsilon = GaussianDP.of_gaussian(sigma).epsilon(delta)
+    assert epsilon == pytest.approx(dp_accounting.get_epsilon_gaussian(sigma, delta), rel=1e-5)
+    if epsilon > 0:
+        assert GaussianDP.calibrate(epsilon, delta).sigma() == pytest.approx(sigma, rel=1e-5)
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_gaussian_noise_is_that_of_dp_accounting(epsilon: float, delta: float) -> None:
+    """The least noise for (epsilon, delta) agrees to 1e-5, and is on the safe side of it."""
+    found = GaussianDP.calibrate(epsilon, delta)
+    expected = dp_accounting.get_sigma_gaussian(epsilon, delta)
+    assert found.sigma() == pytest.approx(expected, rel=1e-5)
+    assert found.delta(epsilon) <= delta < GaussianDP(found.mu * (1 + 1e-9)).delta(epsilon)
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("sigma", [0.5, 2.0, 30.0])
+def test_renyi_epsilon_and_delta_are_those_of_dp_accounting(sigma: float, delta: float) -> None:
+    """At the same orders the conversion agrees to 1e-5; zCDP's is that of a very fine grid."""
+    ours = RenyiDP.of_gaussian(sigma)
+    expected, _ = rdp.rdp_privacy_accountant.compute_epsilon(ORDERS, ours.divergences, delta)
+    assert ours.epsilon(delta) == pytest.approx(expected, rel=1e-5)
+    exact = ZCDP.of_gaussian(sigma)
+    fine = 1 + np.geomspace(1e-2, 1e4, 20_000)
+    expected, _ = rdp.rdp_privacy_accountant.compute_epsilon(fine, fine * exact.rho, delta)
+    assert exact.epsilon(delta) == pytest.approx(expected, rel=1e-5)
+    expected, _ = rdp.rdp_privacy_accountant.compute_delta(fine, fine * exact.rho, 1.0)
+    assert exact.delta(1.0) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.1, 0.7, 1.0])
+@pytest.mark.parametrize("sigma", [0.8, 2.0, 10.0])
+def test_a_subsampled_gaussian_is_that_of_dp_accounting(sigma: float, rate: float) -> None:
+    """A thousand Poisson-subsampled steps agree to 1e-5."""
+    step = RenyiDP.subsampled_gaussian(sigma, rate)
+    accountant = rdp.RdpAccountant(step.orders)
+    event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(sigma))
+    accountant.compose(event, 1000)
+    assert step.repeat(1000).epsilon(1e-5) == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-5)
+
+
+@pytest.mark.parametrize("bound", [1e-3, 0.5, 3.0, 30.0])
+def test_pure_dp_as_renyi_is_randomised_response(bound: float) -> None:
+    """Its divergences are those of the mechanism that attains them all, coin by coin."""
+    orders = (1.5, 2.0, 8.0)
+    heads, tails = 1 / (1 + math.exp(-bound)), 1 / (1 + math.exp(bound))
+    yes, no = np.array([heads, tails]), np.array([tails, heads])
+    expected = [math.log(np.sum(yes**a * no ** (1 - a))) / (a - 1) for a in orders]
+    assert RenyiDP.of_pure(bound, orders).divergences == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("delta", [0.0, *DELTAS])
+@pytest.mark.parametrize("bound", [0.01, 1.0, 50.0])
+def test_pure_dp_converts_like_randomised_response(bound: float, delta: float) -> None:
+    """Delta is the hockey-stick divergence of its two answers, and calibration inverts it."""
+    heads, tails = 1 / (1 + math.exp(-bound)), 1 / (1 + math.exp(bound))
+    for epsilon in (0.0, bound / 2, bound):
+        worst = max(0.0, heads - math.exp(epsilon) * tails)
+        assert PureDP(bound).delta(epsilon) == pytest.approx(worst, abs=1e-12)
+    epsilon = PureDP(bound).epsilon(delta)
+    assert PureDP(bound).delta(epsilon) == pytest.approx(delta, rel=1e-9, abs=math.ulp(bound))
+    if epsilon > 0:
+        assert PureDP.calibrate(epsilon, delta).bound == pytest.approx(bound, rel=1e-9)
+
+
+def test_composed_pure_dp_is_no_less_than_its_privacy_loss_distribution() -> None:
+    """As zCDP, a hundred releases cost at least what dp-accounting's exact composition finds."""
+    heads = 1 / (1 + math.exp(-0.1))
+    exact = pld.from_two_probability_mass_functions(
+        {0: math.log(heads), 1: math.log(1 - heads)}, {0: math.log(1 - heads), 1: math.log(heads)}
+    ).self_compose(100)
+    found = PureDP(0.1).zcdp().repeat(100).epsilon(1e-5)
+    assert exact.get_epsilon_for_delta(1e-5) <= found < PureDP(0.1).repeat(100).epsilon()
+
+
+@pytest.mark.parametrize(
+    ("accountant", "budgets"),
+    [
+        ("rdp", (0.008506, 0.030557, 0.064198, 0.108256)),
+        ("gdp", (0.010112, 0.035926, 0.074967, 0.125777)),
+    ],
+)
+def test_individual_budgets_are_those_of_the_literature(
+    accountant: Accountant, budgets: tuple[float, ...]
+) -> None:
+    """At delta = 1e-5 and epsilon = 0.5, 1, 1.5 and 2, to the last digit printed."""
+    found = [round(individual_budget(e, 1e-5, accountant), 6) for e in (0.5, 1.0, 1.5, 2.0)]
+    assert found == list(budgets)
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_zcdp_is_calibrated_from_the_safe_side(epsilon: float, delta: float) -> None:
+    """The budget gives epsilon and no more; a little more budget gives more."""
+    rho = ZCDP.calibrate(epsilon, delta).rho
+    assert ZCDP(rho).epsilon(delta) <= epsilon < ZCDP(rho * (1 + 1e-9)).epsilon(delta)
+    assert ZCDP(rho).delta(epsilon) == pytest.approx(delta, rel=1e-5)
+    assert ZCDP(rho).epsilon(delta) < ZCDP(rho).epsilon_2016(delta)
+
+
+def test_bounded_range_is_that_of_its_theorem() -> None:
+    """For 17 steps of 1 at delta = 1e-6, Theorem 3 gives 12.93; converting zCDP gives less."""
+    steps = BoundedRange.step(1.0).repeat(17)
+    assert steps.epsilon_2020(1e-6) == pytest.approx(12.93, abs=0.005)
+    assert steps.epsilon(1e-6) == steps.zcdp().epsilon(1e-6) < steps.epsilon_2020(1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 5, 40])
+@pytest.mark.parametrize("epsilon", [1e-5, 0.1, 1.0, 5.0])
+def test_bounded_range_is_not_exceeded(epsilon: float, count: int) -> None:
+    """Every worst pair of two-valued bounded-range distributions, composed, keeps its delta."""
+    for bound in ("least", "theorem"):
+        steps = BoundedRange.step(epsilon).repeat(count)
+        total = steps.epsilon(1e-4) if bound == "least" else steps.epsilon_2020(1e-4)
+        for share in np.linspace(0.01, 0.99, 25):
+            assert _two_valued_delta(epsilon, share * epsilon, count, total) <= 1e-4
+
+
+def _two_valued_delta(width: float, top: float, count: int, epsilon: float) -> float:
+    """Return the exact delta of `count` steps whose loss is `top` or `top - width`."""
+    seldom = -math.expm1(top - width) / (math.exp(top) - math.exp(top - width))
+    often = seldom * math.exp(top)
+    hits = np.arange(count + 1)
+    loss = hits * top + (count - hits) * (top - width)
+    return float(np.sum(binom.pmf(hits, count, often) * np.maximum(0, -np.expm1(epsilon - loss))))
+
+
+def test_bounded_range_is_calibrated_from_the_safe_side() -> None:
+    """A hundred steps at the calibrated epsilon cost the target, to the last float."""
+    each = BoundedRange.calibrate(2.0, 1e-6, 100)
+    found = BoundedRange.step(each).repeat(100).epsilon(1e-6)
+    assert 2.0 * (1 - 1e-9) < found <= 2.0
+
+
+def test_least_noise_meets_its_target() -> None:
+    """Noise for a subsampled composition reaches epsilon, and a little less noise does not."""
+
+    def training(sigma: float) -> RenyiDP:
+        return RenyiDP.subsampled_gaussian(sigma, 0.01, orders=(2.0, 8.0, 16.0, 32.0)).repeat(500)
+
+    sigma = least_noise(training, 1.0, 1e-5)
+    assert training(sigma).epsilon(1e-5) <= 1.0 < training(sigma * (1 - 1e-9)).epsilon(1e-5)
+
+
+def test_composition_adds_up() -> None:
+    """Each kind composes as its papers say."""
+    assert PureDP(0.1).compose(PureDP(0.2)).bound == pytest.approx(0.3)
+    assert ZCDP(0.1).compose(ZCDP(0.2), ZCDP(0.3)).rho == pytest.approx(0.6)
+    assert GaussianDP(3.0).compose(GaussianDP(4.0)).mu == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [PureDP(0.3), ZCDP(0.3), GaussianDP(0.3), RenyiDP.of_gaussian(3.0), BoundedRange.step(0.3)],
+    ids=lambda one: type(one).__name__,
+)
+def test_repeating_is_composing_with_itself(one: Guarantee) -> None:
+    """Three times is the composition of three, and no times costs nothing."""
+    assert one.repeat(3).epsilon(1e-5) == pytest.approx(one.compose(one, one).epsilon(1e-5))
+    assert one.repeat(0).epsilon(1e-5) == 0
+
+
+def test_noise_and_guarantee_are_inverse() -> None:
+    """The noise of a guarantee gives that guarantee."""
+    assert ZCDP.of_gaussian(ZCDP(0.02).sigma(3.0), 3.0).rho == pytest.approx(0.02)
+    assert GaussianDP.of_gaussian(GaussianDP(0.2).sigma(3.0), 3.0).mu == pytest.approx(0.2)
+    assert GaussianDP.of_gaussian(2.0).zcdp() == ZCDP.of_gaussian(2.0)
+    assert PureDP(0.5).scale(2.0) == 4.0
+
+
+@pytest.mark.parametrize(
+    ("field", "call"),
+    [
+        ("bound", lambda: PureDP(-0.1)),
+        ("rho", lambda: ZCDP(math.nan)),
+        ("mu", lambda: GaussianDP(-1)),
+        ("delta", lambda: ZCDP(1.0).epsilon(0.0)),
+        ("delta", lambda: GaussianDP(1.0).epsilon(1.0)),
+        ("epsilon", lambda: individual_budget(-1.0, 1e-5)),
+        ("sigma", lambda: GaussianDP.of_gaussian(0.0)),
+        ("sensitivity", lambda: ZCDP(1.0).sigma(math.inf)),
+        ("orders", lambda: RenyiDP((1.0,), (0.0,))),
+        ("divergences", lambda: RenyiDP((2.0, 3.0), (0.0,))),
+        ("divergences", lambda: RenyiDP((2.0,), (math.nan,))),
+        ("orders", lambda: RenyiDP.subsampled_gaussian(1.0, 0.1, orders=(1.5,))),
+        ("orders", lambda: RenyiDP.of_gaussian(1.0).compose(RenyiDP((2.0,), (0.0,)))),
+        ("steps", lambda: BoundedRange.calibrate(1.0, 1e-5, 0)),
+        ("count", lambda: PureDP(1.0).repeat(-1)),
+        ("target", lambda: least_noise(lambda _: ZCDP(1.0), 0.1, 1e-5)),
+    ],
+)
+def test_what_makes_no_sense_is_refused(field: str, call: Callable[[], object]) -> None:
+    """The error names the argument."""
+    with pytest.raises(InputError) as caught:
+        call()
+    assert caught.value.field == field
