@@ -7,6 +7,17 @@ CCS 2012). The generator is always an argument.
 
 from veilring.privacy.coins import bernoulli, packed_bernoulli
 from veilring.privacy.dyadic import Dyadic, Probability
+from veilring.privacy.gaussian import (
+    discrete_gaussian,
+    discrete_gaussian_pmf,
+    discrete_gaussian_variance,
+)
+from veilring.privacy.laplace import (
+    discrete_laplace,
+    discrete_laplace_pmf,
+    discrete_laplace_variance,
+)
+from veilring.privacy.lazy import geometric
 from veilring.privacy.loss import (
     epsilon_of,
     exp_ceil,
@@ -15,16 +26,36 @@ from veilring.privacy.loss import (
     loss,
     unary_epsilon,
 )
+from veilring.privacy.response import ResponseLaw, randomised_response
+from veilring.privacy.selection import (
+    exponential_mechanism,
+    exponential_probabilities,
+    permute_and_flip,
+    permute_and_flip_probabilities,
+)
 
 __all__ = (
     "Dyadic",
     "Probability",
+    "ResponseLaw",
     "bernoulli",
+    "discrete_gaussian",
+    "discrete_gaussian_pmf",
+    "discrete_gaussian_variance",
+    "discrete_laplace",
+    "discrete_laplace_pmf",
+    "discrete_laplace_variance",
     "epsilon_of",
     "exp_ceil",
     "exp_floor",
+    "exponential_mechanism",
+    "exponential_probabilities",
+    "geometric",
     "log_ceil",
     "loss",
     "packed_bernoulli",
+    "permute_and_flip",
+    "permute_and_flip_probabilities",
+    "randomised_response",
     "unary_epsilon",
 )

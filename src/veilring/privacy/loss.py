@@ -5,13 +5,12 @@ pure differential privacy for this pair of inputs. It is computed from fractions
 rounded up, so that what is reported is never below the truth.
 """
 
-import decimal
 import math
 from collections.abc import Sequence
-from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
+from veilring.privacy.bounds import exp_bounds, log_bounds
 from veilring.privacy.checks import require
 from veilring.privacy.dyadic import Probability, fraction_of
 
@@ -20,15 +19,7 @@ __all__ = ("epsilon_of", "exp_ceil", "exp_floor", "log_ceil", "loss", "unary_eps
 # Ratios of 64-bit weights differ from 1 by 2**-64 at least: 40 digits to spare.
 _DIGITS: Final = 60
 # Rounding a power of this size to so many digits still gives 50 digits of its exponential.
-_GREATEST_POWER: Final = 10**6
-# `exp` and `ln` of `decimal` are correctly rounded to the nearest, in any context.
-_NEAREST: Final = decimal.Context(prec=_DIGITS, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
-_UP: Final = decimal.Context(
-    _DIGITS, decimal.ROUND_CEILING, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN
-)
-_DOWN: Final = decimal.Context(
-    _DIGITS, decimal.ROUND_FLOOR, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN
-)
+_GREATEST_POWER: Final = 10**4
 
 
 def epsilon_of(p: Probability, q: Probability) -> float:
@@ -98,42 +89,36 @@ def log_ceil(ratio: Fraction) -> float:
     require(ratio >= 1, "ratio", ratio, "a number of at least 1")
     if ratio == 1:
         return 0.0
-    quotient = _UP.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))
-    bound = _UP.next_plus(_NEAREST.ln(quotient))
+    bound = log_bounds(ratio, _DIGITS)[1]
     nearest = float(bound)
-    return nearest if Decimal(nearest) >= bound else math.nextafter(nearest, math.inf)
+    return nearest if nearest >= bound else math.nextafter(nearest, math.inf)
 
 
 def exp_floor(x: float | Fraction) -> Fraction:
     """Return a fraction just below `e**x`, by less than 1e-50 of it; exactly 1 for 0.
 
     Args:
-        x: From -1e6 to 1e6.
+        x: From -10,000 to 10,000.
 
     Raises:
         InputError: If it is outside.
     """
-    return _exp(x, _DOWN)
+    return exp_bounds(_power(x), _DIGITS)[0]
 
 
 def exp_ceil(x: float | Fraction) -> Fraction:
     """Return a fraction just above `e**x`, by less than 1e-50 of it; exactly 1 for 0.
 
     Args:
-        x: From -1e6 to 1e6.
+        x: From -10,000 to 10,000.
 
     Raises:
         InputError: If it is outside.
     """
-    return _exp(x, _UP)
+    return exp_bounds(_power(x), _DIGITS)[1]
 
 
-def _exp(x: float | Fraction, rounding: decimal.Context) -> Fraction:
-    exact = Fraction(x)
-    require(abs(exact) <= _GREATEST_POWER, "x", x, f"from -{_GREATEST_POWER} to {_GREATEST_POWER}")
-    if exact == 0:
-        return Fraction(1)
-    power = rounding.divide(Decimal(exact.numerator), Decimal(exact.denominator))
-    nearest = _NEAREST.exp(power)
-    step = rounding.next_plus if rounding is _UP else rounding.next_minus
-    return Fraction(step(nearest))
+def _power(x: float | Fraction) -> Fraction:
+    allowed = f"from -{_GREATEST_POWER} to {_GREATEST_POWER}"
+    require(-_GREATEST_POWER <= x <= _GREATEST_POWER, "x", x, allowed)
+    return Fraction(x)

@@ -1,0 +1,197 @@
+"""Choosing a candidate by its score: the exponential mechanism, and permute-and-flip.
+
+Scores are whole numbers, budgets are the fractions that their floats are, and both mechanisms draw
+from exactly the law that they claim. Permute-and-flip is never worse, with the same budget: each
+candidate's expected error is at most that of the exponential mechanism (McKenna and Sheldon,
+NeurIPS 2020), and its law is that of the highest score plus exponential noise (Ding et al., 2021).
+
+With sensitivity D, scores enter as `epsilon * score / (2 D)`. If a change of the data moves all
+scores in one direction, as adding a row does to counts, they are *monotone*, and the 2 falls away.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from veilring.privacy.bounds import Bounds, exp_bounds
+from veilring.privacy.checks import require
+from veilring.privacy.lazy import Uniform, bernoulli_exp
+
+__all__ = (
+    "exponential_mechanism",
+    "exponential_probabilities",
+    "permute_and_flip",
+    "permute_and_flip_probabilities",
+)
+
+# How far a computed share of the probability may be from the true one, per candidate.
+_SLACK: Final = 2.0**-46
+# Differences of such scores are exact in whole numbers and in floats.
+_GREATEST_SCORE: Final = 2**52
+
+
+def exponential_mechanism(
+    scores: NDArray[np.int64],
+    epsilon: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    sensitivity: int = 1,
+    monotone: bool = False,
+    slack: float = _SLACK,
+) -> NDArray[np.int64]:
+    """Choose candidates with probability proportional to `e**(epsilon * score / (2 D))`, exactly.
+
+    Source: McSherry and Talwar, FOCS 2007. By inversion: a uniform number falls into one of the
+    intervals of [0, 1) that belong to the candidates.
+
+    Args:
+        scores: Shape (runs, candidates), at least one candidate, from -2**52 to 2**52.
+        epsilon: The budget of a run: a number above 0 for all, or shape (runs,).
+        rng: Source of the draws.
+        sensitivity: D: by how much one record can change any score, at least 1.
+        monotone: Whether one record moves all scores in the same direction.
+        slack: At which distance floats decide. A larger one changes nothing but the speed.
+
+    Returns:
+        The chosen candidates, shape (runs,).
+
+    Raises:
+        InputError: If an argument is outside its range.
+    """
+    gamma, exact = _exponents(scores, epsilon, sensitivity, monotone=monotone)
+    ends = np.cumsum(np.exp(-gamma), axis=1)
+    draws = rng.random(len(gamma))
+    distances = draws[:, None] - ends / ends[:, -1:]
+    chosen = np.asarray((distances[:, :-1] >= 0).sum(axis=1))
+    doubtful = (np.abs(distances[:, :-1]) < slack * gamma.shape[1]).any(axis=1)
+    for run in np.flatnonzero(doubtful):
+        gammas = [exact(int(run) * gamma.shape[1] + i) for i in range(gamma.shape[1])]
+        chosen[run] = _invert(Uniform(float(draws[run])), gammas, rng)
+    return chosen
+
+
+def _invert(number: Uniform, gammas: list[Fraction], rng: np.random.Generator) -> int:
+    """Return the candidate whose interval a uniform number is in."""
+    while True:
+        weights = [exp_bounds(-gamma, number.digits) for gamma in gammas]
+        for candidate, (low, high) in enumerate(_intervals(weights)):
+            if low <= number.low and number.high <= high:
+                return candidate
+        number.refine(rng)
+
+
+def _intervals(weights: list[Bounds]) -> list[Bounds]:
+    """Return the part of each candidate's interval that is surely its own."""
+    least, most = (sum(side, Fraction(0)) for side in zip(*weights, strict=True))
+    intervals, low_before, high_before = [], Fraction(0), Fraction(0)
+    for low, high in weights:
+        # The start is a / (a + rest): at most so much if a is at its most and the rest at least.
+        start = high_before / (high_before + least - low_before)
+        low_before, high_before = low_before + low, high_before + high
+        end = low_before / (low_before + most - high_before)
+        intervals.append((start, end))
+    return intervals
+
+
+def permute_and_flip(
+    scores: NDArray[np.int64],
+    epsilon: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    sensitivity: int = 1,
+    monotone: bool = False,
+) -> NDArray[np.int64]:
+    """Choose candidates by permute-and-flip, exactly.
+
+    Source: McKenna and Sheldon, NeurIPS 2020, Algorithm 1: in a random order, each candidate flips
+    a coin with probability `e**(epsilon * (score - best) / (2 D))`, and the first heads wins. The
+    order and the coins are independent; so all coins are flipped, and one of the heads is drawn.
+
+    Args:
+        scores: Shape (runs, candidates), at least one candidate, from -2**52 to 2**52.
+        epsilon: The budget of a run: a number above 0 for all, or shape (runs,).
+        rng: Source of the draws.
+        sensitivity: D: by how much one record can change any score, at least 1.
+        monotone: Whether one record moves all scores in the same direction.
+
+    Returns:
+        The chosen candidates, shape (runs,).
+
+    Raises:
+        InputError: If an argument is outside its range.
+    """
+    heads = bernoulli_exp(*_exponents(scores, epsilon, sensitivity, monotone=monotone), rng)
+    winner = rng.integers(0, heads.sum(axis=1))
+    return np.asarray((heads.cumsum(axis=1) > winner[:, None]).argmax(axis=1))
+
+
+def exponential_probabilities(
+    scores: NDArray[np.int64],
+    epsilon: ArrayLike,
+    *,
+    sensitivity: int = 1,
+    monotone: bool = False,
+) -> NDArray[np.float64]:
+    """Return with which probability `exponential_mechanism` chooses each, shape (runs, candidates).
+
+    Raises:
+        InputError: If an argument is outside its range.
+    """
+    gamma, _ = _exponents(scores, epsilon, sensitivity, monotone=monotone)
+    weights = np.exp(-gamma)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def permute_and_flip_probabilities(
+    scores: NDArray[np.int64],
+    epsilon: ArrayLike,
+    *,
+    sensitivity: int = 1,
+    monotone: bool = False,
+) -> NDArray[np.float64]:
+    """Return with which probability `permute_and_flip` chooses each, shape (runs, candidates).
+
+    A candidate with coin p wins with `p` times the mean of `1 / (1 + heads among the others)`,
+    the integral over t from 0 to 1 of `prod(1 - p_j + p_j t)` over the others. That is a polynomial
+    of a degree below the number of candidates, which Gauss's rule integrates without error.
+
+    Raises:
+        InputError: If an argument is outside its range.
+    """
+    gamma, _ = _exponents(scores, epsilon, sensitivity, monotone=monotone)
+    p = np.exp(-gamma)
+    nodes, weights = np.polynomial.legendre.leggauss(-(-p.shape[1] // 2))
+    total = np.zeros_like(p)
+    for t, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
+        factors = 1 - p + p * t
+        total += weight * factors.prod(axis=1, keepdims=True) / factors
+    return np.asarray(p * total)
+
+
+def _exponents(
+    scores: NDArray[np.int64], epsilon: ArrayLike, sensitivity: int, *, monotone: bool
+) -> tuple[NDArray[np.float64], Callable[[int], Fraction]]:
+    """Return `epsilon * (best - score) / (2 D)`, and what gives the exact one by its flat index."""
+    shape = scores.shape
+    right = len(shape) == 2 and shape[-1] > 0  # noqa: PLR2004  (runs, candidates)
+    require(right, "scores", f"of shape {shape}", "(runs, candidates), at least one candidate")
+    require(np.issubdtype(scores.dtype, np.integer), "scores", scores.dtype, "whole numbers")
+    inside = (scores >= -_GREATEST_SCORE) & (scores <= _GREATEST_SCORE)
+    require(bool(inside.all()), "scores", "out of range", "from -2**52 to 2**52")
+    require(sensitivity >= 1, "sensitivity", sensitivity, "a whole number of at least 1")
+    given = np.asarray(epsilon, dtype=np.float64)
+    allowed = f"one number above 0, or one for each of {len(scores)} runs"
+    right = given.shape in {(), shape[:1]} and bool(((given > 0) & np.isfinite(given)).all())
+    require(right, "epsilon", f"of shape {given.shape}", allowed)
+    budgets = np.broadcast_to(given, shape[:1])
+    divisor = sensitivity if monotone else 2 * sensitivity
+    behind = scores.max(axis=1, keepdims=True) - scores
+
+    def exact(index: int) -> Fraction:
+        run = index // shape[1]
+        return int(behind.flat[index]) * Fraction(float(budgets[run])) / divisor
+
+    return behind * budgets[:, None] / divisor, exact
