@@ -1,0 +1,180 @@
+"""`SubsetSelection`: a set of values that holds the client's own more often than others.
+
+Source: Ye and Barg, "Optimal schemes for discrete distribution estimation under locally
+differential privacy", IEEE Transactions on Information Theory 2018; Wang et al. 2016 (omega-SS).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.privacy.coins import bernoulli, packed_bernoulli
+from veilring.privacy.dyadic import Dyadic
+from veilring.privacy.loss import exp_floor, log_ceil
+from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
+from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
+from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle, chunks
+from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
+
+__all__ = ("SubsetSelection",)
+
+_START_BITS: Final = 16  # of the coins that a set starts from; they need not be exact
+_LAST_BIT: Final = np.uint8(1)
+
+
+@dataclass(frozen=True)
+class SubsetSelection(PureOracle):
+    """A set of `w = round(d / (e^epsilon + 1))` values; the least variance of all pure oracles.
+
+    It holds the client's value with probability `p`; the rest of it is a uniform choice among the
+    other values. A report is a bitmap in the order of `numpy.packbits`, or, where that is
+    shorter, the list of the members, ascending, each in as few bytes as hold all, little-endian.
+    """
+
+    name: ClassVar[str] = "ss"
+
+    @property
+    def size(self) -> int:
+        """How many values a set has, `w`."""
+        return max(1, round(self.domain / (math.exp(self.epsilon) + 1)))
+
+    @cached_property
+    def _keep(self) -> Dyadic:
+        weight = exp_floor(self.epsilon) * self.size
+        return Dyadic.floor(weight / (weight + self.domain - self.size), BITS)
+
+    @property
+    @override
+    def p(self) -> Fraction:
+        return self._keep.fraction
+
+    @property
+    @override
+    def q(self) -> Fraction:
+        return (self.size - self.p) / (self.domain - 1)
+
+    @property
+    @override
+    def _loss(self) -> float:
+        # A set that holds v is one of C(d-1, w-1), one that does not is one of C(d-1, w).
+        return log_ceil(self.p / (1 - self.p) * Fraction(self.domain - self.size, self.size))
+
+    @property
+    @override
+    def law(self) -> Mapping[str, int]:
+        return {"bits": BITS, "p": self._keep.numerator, "size": self.size}
+
+    @property
+    def _listed(self) -> bool:
+        return self.size * width_of(self.domain) < self._bitmap_bytes
+
+    @property
+    def _bitmap_bytes(self) -> int:
+        return -(-self.domain // 8)
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return self.size * width_of(self.domain) if self._listed else self._bitmap_bytes
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        own = self._require_values(values)
+        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
+        for chunk in chunks(len(own), self._work_bytes):
+            bitmaps = self._bitmaps(own[chunk], rng)
+            reports[chunk] = self._list(bitmaps) if self._listed else bitmaps
+        return reports
+
+    @property
+    def _work_bytes(self) -> int:
+        # A list is made from bytes that hold one bit each.
+        return 32 + (self.domain if self._listed else self._bitmap_bytes)
+
+    def _bitmaps(self, own: NDArray[np.int64], rng: Generator) -> NDArray[np.uint8]:
+        """Return one set a client.
+
+        All other values are first in the set with the same probability, then single ones, drawn
+        uniformly, come and go until the size is right. No other value is treated differently from
+        any other, so all sets of the right size are equally probable, exactly.
+        """
+        bitmaps = packed_bernoulli(self._start, len(own), self.domain, rng)
+        clients, place, bit = np.arange(len(own)), own >> 3, _bit(own)
+        bitmaps[clients, place] &= ~bit
+        keep = bernoulli(self._keep, len(own), rng)
+        sizes = np.bitwise_count(bitmaps).sum(axis=1, dtype=np.int64)
+        self._resize(bitmaps, own, self.size - keep - sizes, rng)
+        bitmaps[clients, place] |= bit * keep
+        return bitmaps
+
+    @property
+    def _start(self) -> Dyadic:
+        """A probability for which nearly all sets are a little too small.
+
+        A uniform draw seldom hits one of few members, so that removing is slow if they are few.
+        """
+        share = self.size / self.domain
+        deviations = 1 if share > 1 / 8 else 4
+        spread = math.sqrt(self.size * (1 - share))
+        return Dyadic.floor(max(0.0, share - deviations * spread / self.domain), _START_BITS)
+
+    def _resize(
+        self,
+        bitmaps: NDArray[np.uint8],
+        own: NDArray[np.int64],
+        missing: NDArray[np.int64],
+        rng: Generator,
+    ) -> None:
+        """Add as many uniform members as are missing, or remove; never the client's own value."""
+        left = np.flatnonzero(missing)
+        missing, own = missing[left], own[left]
+        while left.size:
+            drawn = rng.integers(self.domain, size=left.size)
+            place, bit = drawn >> 3, _bit(drawn)
+            member = (bitmaps[left, place] & bit) != 0
+            change = (member == (missing < 0)) & (drawn != own)
+            bitmaps[left, place] ^= bit * change
+            missing -= np.sign(missing) * change
+            unfinished = np.flatnonzero(missing)
+            if unfinished.size < left.size:
+                left, missing, own = left[unfinished], missing[unfinished], own[unfinished]
+
+    def _list(self, bitmaps: NDArray[np.uint8]) -> Reports:
+        members = np.nonzero(np.unpackbits(bitmaps, axis=1))[1].reshape(-1, self.size)
+        return encoded(members, width_of(self.domain)).reshape(len(bitmaps), -1)
+
+    def _members(self, reports: Reports) -> NDArray[np.int64]:
+        return decoded(reports.reshape(len(reports), self.size, -1))
+
+    @override
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        if self._listed:
+            members = self._members(reports)
+            ascending = (members[:, 1:] > members[:, :-1]).all(axis=1)
+            return np.asarray(ascending & (members[:, -1] < self.domain))
+        padding = np.uint8(0xFF >> (self.domain - 1) % 8 + 1)
+        sizes = np.bitwise_count(reports).sum(axis=1, dtype=np.int64)
+        return np.asarray((sizes == self.size) & (reports[:, -1] & padding == 0))
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        if not self._listed:
+            return column_sums(reports, self.domain)
+        sums = np.zeros(self.domain, dtype=np.int64)
+        for chunk in chunks(len(reports), 16 * self.size):
+            members = self._members(reports[chunk]).reshape(-1)
+            sums += np.bincount(members, minlength=self.domain)
+        return sums
+
+
+def _bit(values: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return the bit of each value in its byte of a bitmap."""
+    return np.right_shift(np.uint8(0x80), (values & 7).astype(np.uint8))
