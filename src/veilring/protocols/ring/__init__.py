@@ -3,6 +3,7 @@
 Source: Xiong, Chitti and Liu, "Mining multiple private databases using a kNN classifier", 2007.
 """
 
+from veilring.protocols.forecast import Forecast
 from veilring.protocols.ring.algorithm import (
     FixedPoint,
     TopKParameters,
@@ -11,7 +12,7 @@ from veilring.protocols.ring.algorithm import (
     pooled_knn,
     rounds_for,
 )
-from veilring.protocols.ring.cost import Forecast, knn_cost, sum_cost, topk_cost
+from veilring.protocols.ring.cost import knn_cost, sum_cost, topk_cost
 from veilring.protocols.ring.roles import (
     KNNAnswer,
     KNNParameters,

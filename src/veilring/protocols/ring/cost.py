@@ -4,12 +4,10 @@ Messages and rounds are formulas. Bytes are exact too: the size of a message dep
 and on a few small numbers only, so one message of each kind is built and measured.
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
-from veilring.measure.cost import Traffic
 from veilring.nodes.ring import RingCommit, RingReveal, draw_ring_messages
+from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.ring.algorithm import TopKParameters
 from veilring.protocols.ring.messages import (
     Queries,
@@ -22,33 +20,16 @@ from veilring.protocols.ring.messages import (
 )
 from veilring.protocols.ring.roles.knn import KNNParameters
 from veilring.protocols.ring.roles.sums import SumMethod, sum_rounds
-from veilring.transport.frames import frame_size
-from veilring.transport.messages import SESSION_BYTES, Message, encode
 
-__all__ = ("Forecast", "knn_cost", "sum_cost", "topk_cost")
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """What a run will cost.
-
-    Attributes:
-        rounds: Communication rounds.
-        traffic: Messages and bytes of the protocol.
-        setup: Messages and bytes before its first round.
-    """
-
-    rounds: int
-    traffic: Traffic
-    setup: Traffic = field(default_factory=Traffic)
+__all__ = ("knn_cost", "sum_cost", "topk_cost")
 
 
 def topk_cost(parties: int, runs: int, parameters: TopKParameters) -> Forecast:
     """Forecast PP-TopK: `n * rounds` messages on the ring and `n - 1` for the result."""
     values = np.zeros((runs, parameters.k))
-    traffic = _times(parties - 1, TopKResult(values=values))
+    traffic = repeated(parties - 1, TopKResult(values=values))
     for number in range(1, parameters.rounds + 1):
-        traffic = traffic.plus(_times(parties, TopKVector(round=number, values=values)))
+        traffic = traffic.plus(repeated(parties, TopKVector(round=number, values=values)))
     return Forecast(parties * parameters.rounds + 1, traffic)
 
 
@@ -62,10 +43,10 @@ def sum_cost(parties: int, runs: int, entries: int, method: SumMethod) -> Foreca
     if method.name == "shares":
         each = parties * (parties - 1)
         shares, partials = SumShare(values=words), SumPartial(values=words)
-        return Forecast(2, _times(each, shares).plus(_times(each, partials)))
-    traffic = _times(parties - 1, SumTotal(values=words))
+        return Forecast(2, repeated(each, shares).plus(repeated(each, partials)))
+    traffic = repeated(parties - 1, SumTotal(values=words))
     for cycle in range(1, method.cycles + 1):
-        traffic = traffic.plus(_times(parties, SumPart(cycle=cycle, values=words)))
+        traffic = traffic.plus(repeated(parties, SumPart(cycle=cycle, values=words)))
     return Forecast(sum_rounds(method, parties), traffic)
 
 
@@ -83,14 +64,11 @@ def knn_cost(
     topk = topk_cost(parties, queries, parameters.topk)
     votes = sum_cost(parties, queries, parameters.classes, parameters.sum)
     waits = parameters.sum.name == "shares"  # for the result; a ring's starter need not
-    setup = _times(parties - 1, Queries(features=np.zeros((queries, parameters.features))))
+    setup = repeated(parties - 1, Queries(features=np.zeros((queries, parameters.features))))
     if drawn:
         each, nonce = draw_ring_messages(parties) // 2, bytes(32)
-        setup = setup.plus(_times(each, RingCommit(commitment=nonce)))
-        setup = setup.plus(_times(each, RingReveal(nonce=nonce, heard=nonce)))
+        setup = setup.plus(repeated(each, RingCommit(commitment=nonce)))
+        setup = setup.plus(repeated(each, RingReveal(nonce=nonce, heard=nonce)))
     rounds = topk.rounds - (not waits) + votes.rounds
     return Forecast(rounds, topk.traffic.plus(votes.traffic), setup)
 
-
-def _times(messages: int, message: Message) -> Traffic:
-    return Traffic(messages, messages * frame_size(encode(bytes(SESSION_BYTES), message)))

@@ -69,7 +69,8 @@ def _of_answers(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return ln P of either answer at each node for each query, shape (nodes, candidates)."""
     asked = np.tile(candidates, (len(nodes), 1))
-    step = utility.judge(tree, level, np.repeat(nodes, len(candidates)), asked)
+    exposed = utility.expose(tree, level, nodes).repeat(len(candidates), axis=0)
+    step = utility.judge(exposed, asked, level)
     slip = np.ldexp(np.broadcast_to(step.slip, step.right.shape).astype(np.float64), -_COIN_BITS)
     lies, obeys = np.log(slip), np.log1p(-slip)
     left, right = np.where(step.right, (lies, obeys), (obeys, lies))

@@ -60,16 +60,30 @@ class Utility(ABC):
             raise InputError("epsilon", self.epsilon, allowed)
 
     @abstractmethod
-    def judge(
-        self, tree: Tree, level: int, nodes: NDArray[np.int64], queries: NDArray[np.float64]
-    ) -> Step:
-        """Return the step of each walk at a level.
+    def expose(self, tree: Tree, level: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return what the client has to know of the nodes at which walks stand.
 
         Args:
-            tree: The tree.
+            tree: The server's.
             level: Of all the nodes, from 0 for the root.
-            nodes: Where the walks stand, shape (walks,).
-            queries: What each of them looks for, shape (walks, dimensions).
+            nodes: Shape (walks,).
+
+        Returns:
+            Shape (walks, `width`).
+        """
+
+    @abstractmethod
+    def width(self, dimensions: int) -> int:
+        """Return how many numbers a client is sent for a step."""
+
+    @abstractmethod
+    def judge(self, exposed: NDArray[np.float64], queries: NDArray[np.float64], level: int) -> Step:
+        """Return the step of each walk.
+
+        Args:
+            exposed: From `expose`.
+            queries: What each walk looks for, shape (walks, dimensions).
+            level: Of all the nodes.
         """
 
     @property
@@ -91,11 +105,17 @@ class Comparison(Utility):
     paper: bool = False
 
     @override
-    def judge(
-        self, tree: Tree, level: int, nodes: NDArray[np.int64], queries: NDArray[np.float64]
-    ) -> Step:
+    def width(self, dimensions: int) -> int:
+        return 1
+
+    @override
+    def expose(self, tree: Tree, level: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+        return tree.splits[nodes, None]
+
+    @override
+    def judge(self, exposed: NDArray[np.float64], queries: NDArray[np.float64], level: int) -> Step:
         # A split of the kind `least-right` is a point's own coordinate: it lies to the right.
-        right = tree.splits[nodes] <= queries[:, tree.dimension_at(level)]
+        right = exposed[:, 0] <= queries[:, level % queries.shape[1]]
         return Step(right, np.array(self._slip, dtype=np.uint64))
 
     @property
@@ -136,12 +156,19 @@ class Distance(Utility):
                 raise InputError(name, getattr(self, name), "a number above 0")
 
     @override
-    def judge(
-        self, tree: Tree, level: int, nodes: NDArray[np.int64], queries: NDArray[np.float64]
-    ) -> Step:
+    def width(self, dimensions: int) -> int:
+        return 2 * dimensions
+
+    @override
+    def expose(self, tree: Tree, level: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+        children = 2 * nodes[:, None] + np.arange(2)
+        points: NDArray[np.float64] = tree.points[tree.pivots[children]]
+        return points.reshape(len(nodes), -1)
+
+    @override
+    def judge(self, exposed: NDArray[np.float64], queries: NDArray[np.float64], level: int) -> Step:
         left, right = (
-            np.sqrt(np.square(tree.points[tree.pivots[2 * nodes + side]] - queries).sum(axis=1))
-            for side in (0, 1)
+            np.sqrt(np.square(child - queries).sum(axis=1)) for child in np.hsplit(exposed, 2)
         )
         odds = np.abs(left - right) * (self.epsilon / (2 * self.sensitivity))
         # Clipping odds brings no two queries further apart, so either guarantee outlives it.

@@ -159,7 +159,7 @@ def walk(
     for level in variant.levels(tree.depth):
         threads = nodes.shape[1]
         asked = queries if threads == 1 else np.repeat(queries, threads, axis=0)
-        step = utility.judge(tree, level, nodes.ravel(), asked)
+        step = utility.judge(utility.expose(tree, level, nodes.ravel()), asked, level)
         bits = answer_bits(step, rng).reshape(nodes.shape)
         nodes = proceed(variant, nodes, bits)
         seen.append(bits)
