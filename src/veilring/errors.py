@@ -6,7 +6,7 @@ process to another, matched by its fields, and shown to a person as one paragrap
 ==========================  ==================================================
 whose fault                 errors
 ==========================  ==================================================
-the caller's                `InputError`, `ScenarioError`, `ClusterError`
+the caller's                `InputError`, `ScenarioError`, `ClusterError`, `BudgetExhausted`
 a peer's                    `ProtocolViolation`, `FrameError`, `HandshakeError`
 one of several peers'       `Tampered`
 the network's, or a crash   `PeerLost`, `SessionTimeout`, `EndpointClosed`
@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Final
 
 __all__ = (
+    "BudgetExhausted",
     "ClusterError",
     "Deadlock",
     "EndpointClosed",
@@ -87,6 +88,30 @@ class ScenarioError(InputError):
 
 class ClusterError(VeilringError):
     """Raised when a cluster cannot be started or used in the way that was asked."""
+
+
+class BudgetExhausted(VeilringError):
+    """Raised when an answer would cost more than a privacy budget has left; nothing was charged.
+
+    Attributes:
+        budget: `"total"`, `"analyst"` or `"record"`. That of a record is secret, and so is that it
+            is exhausted: this one is for the owner's eyes, and a server never sends it.
+        asked: What the answer would have cost; none for a record.
+        left: What is left; none for a record.
+        unit: What both are counted in.
+    """
+
+    def __init__(
+        self, budget: str, asked: float | None = None, left: float | None = None, unit: str = ""
+    ) -> None:
+        self.budget, self.asked, self.left, self.unit = budget, asked, left, unit
+        super().__init__(budget, asked, left, unit)
+
+    def __str__(self) -> str:
+        if self.asked is None:
+            return f"the privacy budget of a {self.budget} is exhausted"
+        missing = f"{self.asked:.12g} {self.unit} asked, {self.left:.12g} left"
+        return f"the privacy budget ({self.budget}) is exhausted: {missing}"
 
 
 class SimulationError(VeilringError):
