@@ -5,6 +5,7 @@ are known exactly; never a value plus float noise, whose low bits give the value
 CCS 2012). The generator is always an argument.
 """
 
+from veilring.privacy.clamped import clamped_laplace
 from veilring.privacy.coins import bernoulli, packed_bernoulli
 from veilring.privacy.dyadic import Dyadic, Probability
 from veilring.privacy.gaussian import (
@@ -12,6 +13,7 @@ from veilring.privacy.gaussian import (
     discrete_gaussian_pmf,
     discrete_gaussian_variance,
 )
+from veilring.privacy.grid import Grid
 from veilring.privacy.laplace import (
     discrete_laplace,
     discrete_laplace_pmf,
@@ -33,12 +35,16 @@ from veilring.privacy.selection import (
     permute_and_flip,
     permute_and_flip_probabilities,
 )
+from veilring.privacy.tables import TableLaws
 
 __all__ = (
     "Dyadic",
+    "Grid",
     "Probability",
     "ResponseLaw",
+    "TableLaws",
     "bernoulli",
+    "clamped_laplace",
     "discrete_gaussian",
     "discrete_gaussian_pmf",
     "discrete_gaussian_variance",
