@@ -10,6 +10,7 @@ the caller's                `InputError`, `ScenarioError`, `ClusterError`, `Budg
 a peer's                    `ProtocolViolation`, `FrameError`, `HandshakeError`
 one of several peers'       `Tampered`
 the network's, or a crash   `PeerLost`, `SessionTimeout`, `EndpointClosed`
+the disk's or a database's  `StoreFailed`
 somebody else's abort       `SessionAborted`, `RunFailed`, `SweepFailed`
 the protocol's own          `Deadlock`
 ==========================  ==================================================
@@ -33,6 +34,7 @@ __all__ = (
     "SessionAborted",
     "SessionTimeout",
     "SimulationError",
+    "StoreFailed",
     "SweepFailed",
     "Tampered",
     "TransportError",
@@ -116,6 +118,10 @@ class BudgetExhausted(VeilringError):
 
 class SimulationError(VeilringError):
     """Raised when code under the simulated clock reaches for the real world (sockets, threads)."""
+
+
+class StoreFailed(VeilringError):
+    """Raised when a database cannot be reached or did not take what had to be durable."""
 
 
 class TransportError(VeilringError):
