@@ -233,7 +233,7 @@ class TestMistakes:
     def test_an_unknown_scenario_names_all_that_are(self, name: str) -> None:
         """Neither loading nor printing finds what is not in the library."""
         for look in (load_scenario, scenario_text):
-            with pytest.raises(ScenarioError, match="breast-cancer, digits, faults, wine"):
+            with pytest.raises(ScenarioError, match="breast-cancer, coalition, digits, faults, wine"):
                 look(name)
 
     def test_a_file_that_is_not_there_is_named(self) -> None:

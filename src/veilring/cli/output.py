@@ -8,7 +8,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from veilring.scenarios.report import Estimate, Report
-from veilring.scenarios.reporting.summary import accuracies, leaks
+from veilring.scenarios.reporting.summary import accuracies, found, leaks, troubles
 from veilring.scenarios.reporting.words import percent
 from veilring.scenarios.runner import Progress
 
@@ -36,7 +36,14 @@ def show_report(report: Report) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim")
-    for section in (_accuracy(report), _cost(report), _leakage(report)):
+    sections = (
+        _accuracy(report),
+        _cost(report),
+        troubles(report),
+        _leakage(report),
+        found(report),
+    )
+    for section in sections:
         for row in section:
             table.add_row(*row)
         table.add_section()

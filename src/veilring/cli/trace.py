@@ -32,7 +32,7 @@ def trace(
     """Show which message passed when, and what parties and kinds of message cost.
 
     In the diagram time runs down and each party is a column; they are in the order in which they
-    first spoke in the protocol.
+    first spoke in the protocol. Above it stands what went wrong, and what a coalition found.
 
     For example:
 
@@ -43,6 +43,7 @@ def trace(
     from rich.console import Console
 
     from veilring.scenarios.reporting import read_folder
+    from veilring.scenarios.reporting.summary import found, troubles
     from veilring.scenarios.reporting.tables import by_kind, by_party
     from veilring.scenarios.reporting.text import text_diagram
 
@@ -50,6 +51,9 @@ def trace(
     parties = run.scenario.parties.all
     if run.failure is not None:
         console.print(f"The run failed. {run.failure.error}: {run.failure.message}", markup=False)
+    told = () if run.report is None else (*troubles(run.report), *found(run.report))
+    for label, value, meaning in told:
+        console.print(f"{label}: {value}; {meaning}", markup=False, highlight=False)
     console.print(_table("party", by_party(run.messages, parties)))
     console.print(_table("kind", by_kind(run.messages)))
     diagram = text_diagram(run.messages, run.marks, parties, limit=limit, width=console.width)

@@ -16,6 +16,7 @@ _VALUES: Final[Mapping[object, tuple[tuple[type, ...], str]]] = {
     float: ((int, float), "a number"),
     int: ((int,), "a whole number"),
     str: ((str,), "a text"),
+    tuple[str, ...]: ((list, tuple), "a list of texts"),
 }
 
 
@@ -26,8 +27,8 @@ def make_kind(key: str, tag: str, table: Mapping[str, Any], kinds: Mapping[str, 
         key: The table's dotted key.
         tag: Which of its keys holds the name of the kind.
         table: The name, and some of the fields of the kind.
-        kinds: The dataclass of each name. Fields are numbers or strings, and `__post_init__`
-            refuses what is out of range with an `InputError`.
+        kinds: The dataclass of each name. Fields are numbers, texts or tuples of texts, and
+            `__post_init__` refuses what is out of range with an `InputError`.
 
     Raises:
         ScenarioError: If the kind or a field is unknown, one is missing, or a value does not fit.

@@ -1,6 +1,6 @@
 """From a scenario to what its parties are given; all of it is checked before any party starts."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,12 +14,14 @@ from veilring.protocols.ring import KNNParameters, SumMethod, pooled_knn, rounds
 from veilring.protocols.ring.adversaries import ADVERSARIES
 from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
+from veilring.scenarios.faults import make_faults
 from veilring.scenarios.kinds import make_kind
 from veilring.scenarios.mistakes import as_scenario_errors, require_key
 from veilring.scenarios.schema import PartitionSection, ProtocolSection, Scenario
+from veilring.simulation.faults import Fault
 from veilring.transport.identity import check_name
 
-__all__ = ("Prepared", "knn_parameters", "prepare")
+__all__ = ("Prepared", "knn_parameters", "prepare", "reference_among")
 
 # Where the code below has another name for a key.
 _KEYS: Final = {
@@ -42,6 +44,8 @@ class Prepared:
         reference: What the same classifier answers when all rows are in one place, shape
             (held-out rows,).
         adversaries: Who controls a party, by its name.
+        coalition: The semi-honest parties that pool what they see, in the order of the parties.
+        faults: What goes wrong on the simulated clock.
     """
 
     parties: tuple[str, ...]
@@ -51,6 +55,8 @@ class Prepared:
     parameters: KNNParameters
     reference: NDArray[np.int64]
     adversaries: Mapping[str, Adversary]
+    coalition: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
     def batches(self, limit: int) -> list[NDArray[np.float64]]:
         """Return the queries in batches of at most `limit` and of what fits a message."""
@@ -89,8 +95,19 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
         parameters.sum.check(len(parties))
     adversaries = _adversaries(scenario)
     rows = _deal(scenario.partition, train, len(parties), streams)
+    coalition, faults = _coalition(scenario), make_faults(scenario, streams)
     reference = _reference(train, held_out, parameters)
-    return Prepared(parties, rows, train, held_out, parameters, reference, adversaries)
+    return Prepared(
+        parties,
+        rows,
+        train,
+        held_out,
+        parameters,
+        reference,
+        adversaries,
+        coalition,
+        faults,
+    )
 
 
 def _adversaries(scenario: Scenario) -> dict[str, Adversary]:
@@ -100,6 +117,17 @@ def _adversaries(scenario: Scenario) -> dict[str, Adversary]:
         require_key(party in parties, key, table, f"one of the parties {', '.join(parties)}")
         made[party] = make_kind(key, "kind", table, ADVERSARIES)
     return made
+
+
+def _coalition(scenario: Scenario) -> tuple[str, ...]:
+    key, parties, members = "parties.coalition", scenario.parties.all, scenario.parties.coalition
+    for member in members:
+        require_key(member in parties, key, member, f"some of the parties {', '.join(parties)}")
+        honest = "parties that follow the protocol: no malicious ones of `adversaries`"
+        require_key(member not in scenario.adversaries, key, member, honest)
+    distinct = len(set(members)) == len(members) < len(parties)
+    require_key(distinct, key, list(members), "each party once, and not all of them")
+    return tuple(party for party in parties if party in members)
 
 
 def _reference(train: Table, held_out: Table, parameters: KNNParameters) -> NDArray[np.int64]:
@@ -112,6 +140,28 @@ def _reference(train: Table, held_out: Table, parameters: KNNParameters) -> NDAr
         held_out.features,
         train.features,
         train.labels,
+        parameters.classes,
+        parameters.k,
+        parameters.weights,
+    )
+
+
+def reference_among(
+    prepared: Prepared, queries: NDArray[np.float64], parties: Container[str]
+) -> NDArray[np.int64]:
+    """Return what the classifier answers when the rows of some parties are in one place.
+
+    Args:
+        prepared: Who holds what.
+        queries: Shape (Q, features).
+        parties: Whose rows count.
+    """
+    held = zip(prepared.parties, prepared.rows, strict=True)
+    rows, parameters = [own for party, own in held if party in parties], prepared.parameters
+    return pooled_knn(
+        queries,
+        np.concatenate([own.features for own in rows]),
+        np.concatenate([own.labels for own in rows]),
         parameters.classes,
         parameters.k,
         parameters.weights,

@@ -1,13 +1,14 @@
 """What came of a scenario: how well it classified, what it cost, and what it leaked."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
 from veilring.measure import Cost
 from veilring.protocols.ring import Forecast
+from veilring.scenarios.findings import Findings, Recovery, StruckFault
 from veilring.scenarios.schema import Scenario
 
 __all__ = ("CostSummary", "Estimate", "Leakage", "Report", "RingOrigin")
@@ -90,21 +91,25 @@ class Report:
         queries: How many held-out rows were labelled.
         rounds: How often PP-TopK's vector went round for each batch.
         accuracy: The share of them that got their true class.
-        reference_accuracy: The same for the pooled, non-private classifier.
+        reference_accuracy: The same for the non-private classifier on the rows of those who took
+            part, pooled.
         majority_accuracy: The same for always answering the class that most rows have.
         agreement: The share of queries on which the private and the pooled classifier agree.
         labels: The class that each query got.
-        cost: Measured.
+        cost: Measured, of the attempts that succeeded.
         forecast: From the closed forms.
         ring: How the order of the parties came about.
         seconds: Wall time from the first batch's start to the last one's end.
         start_seconds: Wall time to bring the parties up and connect them.
         simulated_seconds: The same as `seconds` on the simulated clock, if there was one.
         leakage: Estimated, unless it was not asked for.
-        transcript: A hash over all messages of all batches.
+        transcript: A hash over all messages of all batches, of the attempts that succeeded.
         seed: Of the split and the partition; give it to a run to repeat them.
         secrets: Whether the parties' own randomness came from the seed or from a cryptographic
             generator.
+        coalition: What the parties that collude found, if there are some.
+        faults: What went wrong on the simulated clock, in order of time.
+        recovery: What it took to get a result without parties that were lost, if any was lost.
     """
 
     scenario: Scenario
@@ -128,15 +133,15 @@ class Report:
     transcript: str
     seed: int
     secrets: Literal["seeded", "cryptographic"]
+    coalition: Findings | None = None
+    faults: tuple[StruckFault, ...] = ()
+    recovery: Recovery | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as what JSON can say; `scenario` is the name, `settings` the rest."""
         tables = self.scenario.model_dump(mode="json", exclude_none=True)
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        plain = {
-            name: asdict(value) if isinstance(value, CostSummary | Leakage) else value
-            for name, value in fields.items()
-        }
+        plain = {name: _plain(value) for name, value in fields.items() if name != "scenario"}
         return {**plain, "scenario": self.scenario.name, "settings": tables}
 
     @classmethod
@@ -149,3 +154,9 @@ class Report:
         tables = TypeAdapter(dict[str, Any]).validate_python(plain)
         fields = {name: tables[name] for name in cls.__dataclass_fields__ if name in tables}
         return TypeAdapter(cls).validate_python({**fields, "scenario": tables.get("settings")})
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return tuple(_plain(each) for each in value)
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value

@@ -1,28 +1,26 @@
 """Running a scenario: the same from data to report on every runtime."""
 
 import asyncio
-import hashlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from veilring import simulation
-from veilring.measure import Journal
-from veilring.nodes.cluster import Cluster, Run
+from veilring.measure import Journal, Mark
+from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
-from veilring.nodes.runtimes import Runtime, Simulated
-from veilring.protocols.ring import KNNAnswer, knn_cost, private_knn
+from veilring.nodes.runtimes import RUNTIMES, Runtime, Simulated
 from veilring.randomness import Streams
+from veilring.scenarios.assemble import assemble
+from veilring.scenarios.batches import Batch, Deal, Labelled, label_batch
+from veilring.scenarios.coalition import find
 from veilring.scenarios.leakage import estimate_leakage, trials_for
 from veilring.scenarios.load import make_scenario
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import Prepared, prepare
-from veilring.scenarios.report import CostSummary, Estimate, Leakage, Report, RingOrigin
+from veilring.scenarios.report import Estimate, Leakage, Report, RingOrigin
 from veilring.scenarios.schema import Scenario
 
 __all__ = ("DRAWN_MAX", "Progress", "run_scenario")
@@ -45,22 +43,6 @@ class _Watch:
     journal: Journal | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Labelled:
-    runs: list[Run[KNNAnswer]]
-    seconds: float
-    start_seconds: float
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        return np.concatenate([run.result.labels for run in self.runs])
-
-    @property
-    def transcript(self) -> str:
-        lines = "".join(f"{run.transcript}\n" for run in self.runs)
-        return hashlib.sha256(lines.encode()).hexdigest()
-
-
 def run_scenario(
     scenario: Scenario,
     *,
@@ -73,8 +55,13 @@ def run_scenario(
     """Run a scenario from data to report. No event loop may run in this thread.
 
     The first party asks. All is checked before any party starts. With a seed the report is the same
-    on every runtime, but for what it says of time; without one the parties' randomness is
-    cryptographic, and the split and the partition come from a fresh seed that the report names.
+    on every runtime, but for what it says of time and of faults; without one the parties'
+    randomness is cryptographic, and the split and the partition come from a fresh seed that the
+    report names.
+
+    Where parties may be lost (`run.retries`), a batch is asked again without them, and they are
+    left out of all that follows. Labels are those that the first honest party learned. What a
+    coalition saw is attacked after the run, when it costs nobody anything.
 
     Args:
         scenario: What to run.
@@ -98,7 +85,10 @@ def run_scenario(
     prepared = prepare(scenario, streams)
     labelled = _label(scenario, prepared, streams, _Watch(tell, clock, journal))
     leakage = _leakage(scenario, prepared, streams, tell)
-    return _report(scenario, prepared, labelled, leakage, known_seed)
+    if prepared.coalition:
+        tell("Attacking what the coalition saw", 0, 1)
+    found = find(prepared, labelled.batches, scenario.run.leakage_trials, streams)
+    return assemble(scenario, prepared, labelled, leakage, found, _origin(scenario), known_seed)
 
 
 def _with(scenario: Scenario, runtime: str | None, seed: int | None) -> Scenario:
@@ -114,16 +104,33 @@ def _tell_nobody(doing: str, done: int, total: int) -> None:
     """Take the place of a progress that nobody asked for."""
 
 
-def _label(scenario: Scenario, prepared: Prepared, streams: Streams, watch: _Watch) -> _Labelled:
+def _label(scenario: Scenario, prepared: Prepared, streams: Streams, watch: _Watch) -> Labelled:
     topology = make_topology(scenario.network, prepared.parties)  # refused on any runtime
     if scenario.network.runtime != "simulated":
-        runtime: str | Runtime = scenario.network.runtime
-        return asyncio.run(_label_on(runtime, scenario, prepared, None, watch))
-    ring = None
+        runtime = RUNTIMES[scenario.network.runtime]()
+        return asyncio.run(_label_on(runtime, scenario, prepared, _dealt_by_nobody, watch))
+    deal: Deal = _dealt_by_nobody
     if _origin(scenario) == "dealt from the seed":
-        ring = deal_ring(prepared.parties, streams.generator("ring"))
-    runtime = Simulated(topology)
-    return simulation.run(_label_on(runtime, scenario, prepared, ring, watch))
+        deal = _dealer(streams)
+    simulated = Simulated(topology, prepared.faults)
+    return simulation.run(_label_on(simulated, scenario, prepared, deal, watch))
+
+
+def _dealt_by_nobody(parties: tuple[str, ...]) -> Ring | None:  # noqa: ARG001  (a `Deal`)
+    """Leave it to the parties to draw their ring."""
+    return None
+
+
+def _dealer(streams: Streams) -> Deal:
+    """Return what deals the parties a ring, each time the same one to the same parties."""
+    rng, dealt = streams.generator("ring"), dict[tuple[str, ...], Ring]()
+
+    def deal(parties: tuple[str, ...]) -> Ring:
+        if parties not in dealt:
+            dealt[parties] = deal_ring(parties, rng)
+        return dealt[parties]
+
+    return deal
 
 
 def _origin(scenario: Scenario) -> RingOrigin:
@@ -134,36 +141,37 @@ def _origin(scenario: Scenario) -> RingOrigin:
 
 
 async def _label_on(
-    runtime: str | Runtime,
-    scenario: Scenario,
-    prepared: Prepared,
-    ring: Ring | None,
-    watch: _Watch,
-) -> _Labelled:
-    tell, clock = watch.tell, watch.clock
-    asker, queries, done = prepared.parties[0], len(prepared.held_out), 0
-    runs = []
+    runtime: Runtime, scenario: Scenario, prepared: Prepared, deal: Deal, watch: _Watch
+) -> Labelled:
+    tell, clock, journal = watch.tell, watch.clock, watch.journal
+    queries, done = len(prepared.held_out), 0
+    parties, batches = prepared.parties, list[Batch]()
     tell("Starting the parties", 0, 1)
     began = clock()
     async with Cluster(
         prepared.parties, runtime=runtime, own=prepared.rows, seed=scenario.run.seed
     ) as cluster:
         started = clock()
+        if journal is not None:
+            journal.note(_colluding(prepared.coalition))
         for batch in prepared.batches(scenario.protocol.batch):
             tell("Labelling", done, queries)
-            run = await cluster.run(
-                private_knn,
-                only={asker: {"queries": batch}},
-                asker=asker,
-                parameters=prepared.parameters,
-                ring=ring,
-                adversaries=prepared.adversaries,
-                trace=watch.journal or False,
+            labelled = await label_batch(
+                batch, cluster, parties, prepared, scenario.run, deal, journal
             )
-            runs.append(run)
-            done += len(batch)
+            batches.append(labelled)
+            parties, done = labelled.parties, done + len(batch)
         ended = clock()
-    return _Labelled(runs, ended - started, started - began)
+    struck = runtime.struck if isinstance(runtime, Simulated) else ()
+    return Labelled(tuple(batches), struck, ended - started, started - began)
+
+
+def _colluding(coalition: Sequence[str]) -> list[Mark]:
+    others = {member: [name for name in coalition if name != member] for member in coalition}
+    return [
+        Mark(0.0, member, f"coalition: with {', '.join(names) or 'nobody else'}")
+        for member, names in others.items()
+    ]
 
 
 def _leakage(
@@ -177,49 +185,3 @@ def _leakage(
     names = ("exposure", "claim", "lop", "lop_peak")
     estimates = (getattr(found, name) for name in names)
     return Leakage(trials, *(Estimate(e.value, e.standard_error) for e in estimates))
-
-
-def _report(
-    scenario: Scenario,
-    prepared: Prepared,
-    labelled: _Labelled,
-    leakage: Leakage | None,
-    seed: int,
-) -> Report:
-    parameters, pooled, truth = prepared.parameters, prepared.pooled, prepared.held_out.labels
-    majority = np.bincount(pooled.labels).argmax()
-    origin = _origin(scenario)
-    forecasts = (
-        knn_cost(
-            len(prepared.parties), len(batch), parameters, drawn=origin != "dealt from the seed"
-        )
-        for batch in prepared.batches(scenario.protocol.batch)
-    )
-    on_simulated_clock = scenario.network.runtime == "simulated"
-    return Report(
-        scenario=scenario,
-        runtime=scenario.network.runtime,
-        parties=len(prepared.parties),
-        rows=len(pooled),
-        queries=len(truth),
-        rounds=parameters.rounds,
-        accuracy=_share(labelled.labels == truth),
-        reference_accuracy=_share(prepared.reference == truth),
-        majority_accuracy=_share(truth == majority),
-        agreement=_share(labelled.labels == prepared.reference),
-        labels=tuple(pooled.class_names[label] for label in labelled.labels),
-        cost=CostSummary.measured(run.cost for run in labelled.runs),
-        forecast=CostSummary.forecast(forecasts),
-        ring=origin,
-        seconds=labelled.seconds,
-        start_seconds=labelled.start_seconds,
-        simulated_seconds=sum(r.seconds for r in labelled.runs) if on_simulated_clock else None,
-        leakage=leakage,
-        transcript=labelled.transcript,
-        seed=seed,
-        secrets="cryptographic" if scenario.run.seed is None else "seeded",
-    )
-
-
-def _share(hits: NDArray[np.bool_]) -> float:
-    return float(hits.mean())

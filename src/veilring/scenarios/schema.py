@@ -77,11 +77,13 @@ class PartitionSection(Section):
 
 
 class PartiesSection(Section):
-    """Who takes part: a number of parties, or their names.
+    """Who takes part: a number of parties, or their names; and who of them colludes.
 
     Attributes:
         count: `party-0`, `party-1`, … this many.
         names: Instead of a count.
+        coalition: Parties that follow the protocol and pool what they see. The attacks that they
+            make of it are run, and held against the truth.
     """
 
     count: int | None = Field(
@@ -89,6 +91,9 @@ class PartiesSection(Section):
     )
     names: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         (), description=f"a list of at least {PARTIES_MIN} different names, or none"
+    )
+    coalition: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        (), description="a list of names of parties, or none"
     )
 
     @property
@@ -166,12 +171,25 @@ class RunSection(Section):
 
     Attributes:
         seed: Makes every draw the same again, the parties' secrets among them: for experiments.
-        leakage_trials: How many runs the estimate of what a hop leaks is made of; 0 for none.
+        leakage_trials: How many runs the estimate of what a hop leaks is made of; 0 for none. A
+            coalition simulates as many at most.
+        retries: How often a batch is run again without the parties that were lost; with 0, a
+            party that is lost ends the run.
+        session_seconds: The limit on one attempt at a batch; the runtime's own unless given.
+        fault_seconds: On the simulated clock, faults of all classes are drawn from the seed and
+            strike in this time from the start; none unless given.
     """
 
     seed: int | None = Field(None, ge=0, description="a whole number of at least 0")
     leakage_trials: Annotated[int, Field(ge=2)] | Literal[0] = Field(
         5_000, description="0, or a whole number of at least 2"
+    )
+    retries: int = Field(0, ge=0, description="a whole number of at least 0")
+    session_seconds: float | None = Field(
+        None, gt=0, description="a number above 0; leave it out for the runtime's own"
+    )
+    fault_seconds: float | None = Field(
+        None, gt=0, description="a number above 0; leave it out for no drawn faults"
     )
 
 
@@ -189,6 +207,7 @@ class Scenario(Section):
         run: How it is repeated.
         adversaries: Which parties are malicious, and how: see
             `veilring.protocols.ring.adversaries`.
+        faults: What goes wrong on the simulated clock, and when: see `veilring.scenarios.faults`.
     """
 
     name: str = Field("scenario", description="a name")
@@ -201,4 +220,9 @@ class Scenario(Section):
     run: RunSection = RunSection()
     adversaries: dict[str, dict[str, Any]] = Field(
         {}, description='a table for each malicious party, such as { kind = "inflate-topk" }'
+    )
+    faults: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = Field(
+        (),
+        description='a list of tables, such as { kind = "crash", party = "party-1",'
+        " start_seconds = 1.0 }",
     )

@@ -22,12 +22,11 @@ from veilring.protocols.ring import (
     FixedPoint,
     KNNAnswer,
     SumMethod,
-    pooled_knn,
     private_knn,
     secure_sum,
 )
 from veilring.randomness import Streams
-from veilring.scenarios.prepare import Prepared
+from veilring.scenarios.prepare import Prepared, reference_among
 from veilring.simulation import Exponential, LinkModel, Topology, Uniform
 from veilring.simulation.faults import FaultClass, draw_faults
 
@@ -200,24 +199,9 @@ async def _play_knn(
         asker=asker,
         parameters=prepared.parameters,
     )
-    expected = _pooled(prepared, alive)
+    expected = reference_among(prepared, queries, alive)
     for outcome in outcomes:
         answer: KNNAnswer = outcome.result
         if outcome.error is None and not np.array_equal(answer.labels, expected):
             explored.wrong.append(f"{outcome.party} has other labels than the pooled classifier")
     return outcomes
-
-
-def _pooled(prepared: Prepared, alive: tuple[str, ...]) -> NDArray[np.int64]:
-    rows = [
-        rows for name, rows in zip(prepared.parties, prepared.rows, strict=True) if name in alive
-    ]
-    parameters = prepared.parameters
-    return pooled_knn(
-        prepared.held_out.features,
-        np.concatenate([each.features for each in rows]),
-        np.concatenate([each.labels for each in rows]),
-        parameters.classes,
-        parameters.k,
-        parameters.weights,
-    )

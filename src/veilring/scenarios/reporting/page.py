@@ -16,16 +16,18 @@ from veilring.scenarios.reporting.charts import (
     whisker_chart,
 )
 from veilring.scenarios.reporting.folder import RunFolder
-from veilring.scenarios.reporting.summary import accuracies, leaks
+from veilring.scenarios.reporting.summary import accuracies, attack, found, leaks, say, troubles
 from veilring.scenarios.reporting.words import in_bytes, in_seconds, percent
 
 __all__ = ("render",)
 
 _FILTERS: Final[Mapping[str, Callable[..., str]]] = {
+    "attack": attack,
     "count": "{:,}".format,
     "in_bytes": in_bytes,
     "in_seconds": in_seconds,
     "percent": percent,
+    "say": say,
     "place": "{:.3f}".format,  # of a mark: a thousandth of a percent or of a pixel
 }
 
@@ -49,6 +51,8 @@ def render(run: RunFolder) -> str:
         settings=tomli_w.dumps(run.scenario.model_dump(mode="json", exclude_none=True)),
         accuracy=run.report and _accuracy(run.report),
         leakage=run.report and run.report.leakage and _leakage(run.report.leakage),
+        troubles=run.report and troubles(run.report),
+        found=run.report and found(run.report),
         total=tables.total(messages),
         sessions=len({message.session for message in messages}),
         by_party=_with_chart(tables.by_party(messages, parties), bar_chart),

@@ -1,10 +1,13 @@
-"""The shares of a report, each with a name and what it is a share of."""
+"""The numbers of a report, each with a name and what it is."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from veilring.scenarios.findings import Attack, Findings, StruckFault
 from veilring.scenarios.report import Estimate, Leakage, Report
+from veilring.scenarios.reporting.words import in_bytes, in_seconds
 
-__all__ = ("Leaked", "Share", "accuracies", "leaks")
+__all__ = ("Leaked", "Line", "Share", "accuracies", "attack", "found", "leaks", "say", "troubles")
 
 
 class Share(NamedTuple):
@@ -23,9 +26,19 @@ class Leaked(NamedTuple):
     meaning: str
 
 
+class Line(NamedTuple):
+    """Something that was counted."""
+
+    label: str
+    value: str
+    meaning: str
+
+
 def accuracies(report: Report) -> tuple[Share, ...]:
     """Return how well a run classified, beside what it is to be compared with."""
     k, rows = report.scenario.protocol.k, report.rows
+    if report.recovery is not None:
+        rows -= report.recovery.rows_lost
     pooled = f"k = {k}, not private: all {rows:,} rows in one place"
     return (
         Share("accuracy", report.accuracy, f"of {report.queries:,} held-out rows"),
@@ -59,3 +72,85 @@ def leaks(leakage: Leakage) -> tuple[Leaked, ...]:
             "for the place in the ring where that is most",
         ),
     )
+
+
+def found(report: Report) -> tuple[Line, ...]:
+    """Return what a coalition found; nothing if nobody colluded."""
+    if report.coalition is None:
+        return ()
+    return (*_who_and_votes(report.coalition), *_distances(report.coalition), *_owners(report))
+
+
+def attack(attack: Attack | None) -> str:
+    """Write how many claims were right."""
+    return "not tried" if attack is None else _of(attack.right, attack.claims)
+
+
+def troubles(report: Report) -> tuple[Line, ...]:
+    """Return what went wrong and what it took to go on; nothing if nothing did."""
+    lines = []
+    if report.faults:
+        struck = [fault for fault in report.faults if fault.struck]
+        meaning = "; ".join(say(fault) for fault in struck) or "none had an effect"
+        lines.append(Line("faults", f"{_of(len(struck), len(report.faults))} struck", meaning))
+    if (recovery := report.recovery) is not None:
+        rows = f"with {recovery.rows_lost:,} rows; {_times(recovery.attempts, 'attempt')} failed"
+        lines.append(Line("left out", ", ".join(recovery.without) or "nobody", rows))
+        wasted = f"{recovery.messages:,} messages"
+        sent = f"of {in_bytes(recovery.bytes)} were sent in attempts that failed"
+        lines.append(Line("wasted", wasted, sent))
+    return tuple(lines)
+
+
+def say(fault: StruckFault) -> str:
+    """Write what a fault was, whom it struck and when."""
+    until = "" if fault.end_seconds is None else f" to {in_seconds(fault.end_seconds)}"
+    strength = f" ({fault.strength:g})" if fault.strength else ""
+    whom = ", ".join(fault.parties)
+    return f"{fault.kind}{strength} of {whom} at {in_seconds(fault.start_seconds)}{until}"
+
+
+def _who_and_votes(found: Findings) -> Iterable[Line]:
+    members = f"{', '.join(found.members)}: they pool what they see"
+    yield Line("coalition", _times(len(found.members), "party", "parties"), members)
+    expected = f"parties whose votes it found exactly; {found.exposed_expected:.2f} expected"
+    yield Line("votes exposed", _of(found.exposed, found.honest), expected)
+    sums = "sums of the votes of honest groups that it found exactly"
+    yield Line("vote sums", _of(found.groups_recovered, found.groups), sums)
+
+
+def _distances(found: Findings) -> Iterable[Line]:
+    simple, optimal = Attack(), Attack()
+    for victim in found.victims:
+        simple = simple.plus(victim.simple)
+        optimal = optimal.plus(victim.optimal or Attack())
+    tried = all(victim.optimal is not None for victim in found.victims)
+    meaning = "if it claims all that is new in what its neighbours passed on"
+    yield Line("claims right", attack(simple), meaning)
+    meaning = "if it claims only what is more likely theirs than not"
+    yield Line("likely claims right", attack(optimal if tried else None), meaning)
+    best = optimal if tried else simple
+    held = sum(victim.distances for victim in found.victims)
+    meaning = f"of its neighbours' distances: those that {'likely' if tried else 'all'} claims hit"
+    yield Line("distances located", _of(best.located, held), meaning)
+
+
+def _owners(report: Report) -> Iterable[Line]:
+    if report.coalition is None:
+        return
+    named = report.coalition.named
+    meaning = f"of the nearest distances, traced to their owners; a guess gets {named.guessed:.1f}"
+    yield Line("owners named", f"{named.named:.1f} of {named.values:,}", meaning)
+    if report.recovery is not None:
+        again = f"{named.with_retries:.1f} of {named.values:,}"
+        yield Line("with failed attempts", again, "the same, after what it saw before the retries")
+        hidden = f"distances seen again, so real; {named.recurred_hidden:,} of them in no result"
+        yield Line("recurred", f"{named.recurred:,}", hidden)
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,}"
+
+
+def _times(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -1,0 +1,49 @@
+"""What each party really put into a batch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.protocols.ring import FixedPoint
+from veilring.protocols.ring.algorithm import distances, local_votes, smallest_distances
+from veilring.protocols.ring.roles.knn import SCALE_BITS
+from veilring.scenarios.batches import Batch
+from veilring.scenarios.prepare import Prepared
+
+__all__ = ("Truth", "truth_of")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Truth:
+    """What went into a batch, by party.
+
+    Attributes:
+        own: The k smallest distances, shape (Q, k), filled up with `+inf`.
+        votes: As the secure sum adds them up, shape (Q, classes).
+        fixed: How the sum writes them.
+    """
+
+    own: Mapping[str, NDArray[np.float64]]
+    votes: Mapping[str, NDArray[np.float64]]
+    fixed: FixedPoint
+
+
+def truth_of(batch: Batch, prepared: Prepared) -> Truth:
+    """Return what each party put into a batch, if all follow the protocol."""
+    parameters, fixed = prepared.parameters, FixedPoint(SCALE_BITS, len(batch.parties))
+    own, votes = {}, {}
+    for party, rows in zip(prepared.parties, prepared.rows, strict=True):
+        if party in batch.parties:
+            to_rows = distances(batch.queries, rows.features)
+            own[party] = smallest_distances(to_rows, parameters.k)
+            cast = local_votes(
+                to_rows,
+                rows.labels,
+                batch.answer.nearest,
+                classes=parameters.classes,
+                weights=parameters.weights,
+            )
+            votes[party] = fixed.decode(fixed.encode(cast))
+    return Truth(own, votes, fixed)
