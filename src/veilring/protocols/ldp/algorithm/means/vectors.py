@@ -1,0 +1,303 @@
+"""Rows of numbers instead of one: every feature at a share of epsilon, or one feature at all of it.
+
+These are the paper's three approaches to many features (Section 2.2.3). The first is `EachFeature`
+of the Laplace law. The second is `SampledFeature` of one bit: the report says which feature it is
+about. The third, one feature a client, is `SampledFeature` of any other law: which feature is drawn
+by the client, from a law that does not see its row.
+
+With `classes` above 1, what is perturbed is a vector that holds the number at the place of the
+client's class and 0 elsewhere (Section 3.2), so that neither number nor class is told.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.means.law import Codes, Law, rounded
+from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
+from veilring.protocols.ldp.algorithm.oracles.oracle import chunks, z_score
+from veilring.protocols.ldp.algorithm.randomiser import (
+    CONFIDENCE,
+    Estimate,
+    LocalRandomiser,
+    Reports,
+    Sums,
+)
+
+__all__ = ("EachFeature", "Means", "SampledFeature")
+
+_BYTE: Final = 8
+_WORK_BYTES: Final = 64  # of a code: what it was, its draws and what is summed of it
+
+
+@dataclass(frozen=True)
+class Means(LocalRandomiser):
+    """Means of features, or of features within classes.
+
+    Values have shape (clients, features), each in [-1, 1]; with classes there is one more column,
+    the number of the class. Estimates are of `mean(x_i)`, or of `mean(x_i [class = c])` over all
+    clients, whatever their class: shape (features * classes,), classes innermost.
+
+    Attributes:
+        law: Of each number.
+        features: How many, `n` of the paper.
+        classes: How many, `k` of the paper; 1 if there is no class to hide.
+
+    Raises:
+        InputError: If there are no features or classes, or the law cannot hide a class.
+    """
+
+    law: Law
+    features: int
+    classes: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what the law cannot do."""
+        if self.features < 1:
+            raise InputError("features", self.features, "an integer of at least 1")
+        if self.classes < 1:
+            raise InputError("classes", self.classes, "an integer of at least 1")
+        if self.classes > 1 and not self.law.covers_one_hot:
+            allowed = "a law that hides at which place a vector is not 0: laplace or one-bit"
+            raise InputError("law", self.law.name, allowed)
+
+    @property
+    @abstractmethod
+    def _told(self) -> int:
+        """How many codes a report has."""
+
+    @property
+    def _code_bytes(self) -> int:
+        return -(-self._told * self.law.bits // _BYTE)
+
+    @property
+    @override
+    def public(self) -> Mapping[str, int | str]:
+        shape = {"features": self.features, "classes": self.classes}
+        return {"means": self.name, "law": self.law.name, **shape, **self.law.public}
+
+    def _grid(self, values: NDArray[Any], rng: Generator) -> NDArray[np.int64]:
+        """Return the rounded vectors, shape (clients, features of `values`, classes)."""
+        numbers, labels = values, np.zeros(len(values), dtype=np.int64)
+        if self.classes > 1:
+            numbers, labels = values[:, :-1], values[:, -1].astype(np.int64)
+        grid = rounded(numbers, self.law.levels, rng)
+        is_there = labels[:, None, None] == np.arange(self.classes)
+        return np.where(is_there, grid[:, :, None], 0)
+
+    def _require(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        columns = self.features + (self.classes > 1)
+        if values.ndim != 2 or values.shape[1] != columns:  # noqa: PLR2004  (clients by columns)
+            given = f"of shape {values.shape}"
+            raise InputError("values", given, f"of shape (clients, {columns})")
+        if self.classes > 1 and not np.isin(values[:, -1], np.arange(self.classes)).all():
+            allowed = f"integers from 0 to {self.classes - 1} in the last column"
+            raise InputError("values", "with a class that is not one in some place", allowed)
+        return values.astype(np.float64, copy=False)
+
+    def _packed(self, codes: Codes) -> Reports:
+        if self.law.bits == 1:
+            return np.packbits(codes.astype(np.uint8), axis=1)
+        return encoded(codes, self.law.bits // _BYTE).reshape(len(codes), -1)
+
+    def _unpacked(self, packed: Reports) -> Codes:
+        if self.law.bits == 1:
+            return np.unpackbits(packed, axis=1, count=self._told).astype(np.int64)
+        return decoded(packed.reshape(len(packed), self._told, -1))
+
+    def _fits(self, packed: Reports) -> NDArray[np.bool_]:
+        codes = self._unpacked(packed)
+        same = self._packed(codes) == packed  # padding bits are 0
+        return np.asarray((codes < self.law.codes).all(axis=1) & same.all(axis=1))
+
+    @override
+    def accept(self, reports: Reports) -> NDArray[np.bool_]:
+        """Return which reports are such as `perturb` can give; of a wrong width, none is."""
+        if reports.dtype != np.uint8 or reports.ndim != 2:  # noqa: PLR2004  (clients by bytes)
+            given = f"{reports.dtype} of shape {reports.shape}"
+            raise InputError("reports", given, f"uint8 of shape (clients, {self.report_bytes})")
+        fits = np.zeros(len(reports), dtype=np.bool_)
+        if reports.shape[1] == self.report_bytes:
+            for chunk in self._chunks(len(reports)):
+                fits[chunk] = self._accepted(reports[chunk])
+        return fits
+
+    @abstractmethod
+    def _accepted(self, reports: Reports) -> NDArray[np.bool_]:
+        """Return which reports of the right width are right."""
+
+    def _chunks(self, clients: int) -> "list[slice]":
+        return list(chunks(clients, self._told * _WORK_BYTES))
+
+    def _require_sums(self, sums: Sums, clients: int) -> None:
+        if clients < 1:
+            raise InputError("clients", clients, "an integer of at least 1")
+        if sums.shape != (self.cells,) or sums.dtype != np.int64:
+            given = f"{sums.dtype} of shape {sums.shape}"
+            raise InputError("sums", given, f"int64 of shape ({self.cells},)")
+
+    def _estimate(
+        self, sums: NDArray[np.int64], counts: NDArray[np.int64], confidence: float
+    ) -> Estimate:
+        """Return means from sums of shape (features, classes, parts) and counts of the first axis.
+
+        The variance is the greatest that the law allows with this mean: what it does at the ends of
+        [-1, 1], where the client's values are farthest apart too.
+        """
+        told = counts[:, None]
+        known = np.broadcast_to(told > 0, sums.shape[:2])
+        least = np.maximum(told, 1)
+        values = np.where(known, self.law.total(sums) / least, 0.0)
+        spread = self.law.second_moment(1.0) - np.clip(values, -1.0, 1.0) ** 2
+        variance = np.where(known, spread / least, np.inf)
+        reach = z_score(confidence) * np.sqrt(variance)
+        low = np.where(known, values - reach, -1.0)
+        high = np.where(known, values + reach, 1.0)
+        flat = (values.ravel(), variance.ravel(), low.ravel(), high.ravel())
+        return Estimate(*flat, int(counts.max()))
+
+
+@dataclass(frozen=True)
+class EachFeature(Means):
+    """All features of a client in one report; the loss is the sum of theirs."""
+
+    name: ClassVar[str] = "each-feature"
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        asked = float(self.features * Fraction(self.law.epsilon)) if self._is_private else np.inf
+        return min(asked, self.features * self.law.exact_epsilon)
+
+    @property
+    def _is_private(self) -> bool:
+        return bool(np.isfinite(self.law.exact_epsilon))
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return self._code_bytes
+
+    @property
+    @override
+    def cells(self) -> int:
+        return self.features * self.classes * self.law.parts
+
+    @property
+    @override
+    def _told(self) -> int:
+        return self.features * self.classes
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        numbers = self._require(values)
+        reports = np.empty((len(numbers), self.report_bytes), dtype=np.uint8)
+        for chunk in self._chunks(len(numbers)):
+            codes = self.law.sample(self._grid(numbers[chunk], rng), rng)
+            reports[chunk] = self._packed(codes.reshape(len(codes), -1))
+        return reports
+
+    @override
+    def _accepted(self, reports: Reports) -> NDArray[np.bool_]:
+        return self._fits(reports)
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        sums = np.zeros((self._told, self.law.parts), dtype=np.int64)
+        for chunk in self._chunks(len(reports)):
+            sums += self.law.summed(self._unpacked(reports[chunk])).sum(axis=0)
+        return sums.ravel()
+
+    @override
+    def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
+        self._require_sums(sums, clients)
+        shaped = sums.reshape(self.features, self.classes, self.law.parts)
+        return self._estimate(shaped, np.full(self.features, clients), confidence)
+
+
+@dataclass(frozen=True)
+class SampledFeature(Means):
+    """One feature a client, which it draws itself; its number stands in front of the report.
+
+    Each mean is over the clients that drew its feature. That is unbiased whenever there are any,
+    and varies less than the paper's sum over all clients times `n / m`. A feature that nobody drew
+    gets 0 with an infinite variance and the interval [-1, 1].
+    """
+
+    name: ClassVar[str] = "sampled-feature"
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        return self.law.exact_epsilon
+
+    @property
+    def _index_bytes(self) -> int:
+        return width_of(self.features)
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return self._index_bytes + self._code_bytes
+
+    @property
+    @override
+    def cells(self) -> int:
+        """A count for each feature, then its sums."""
+        return self.features * (1 + self.classes * self.law.parts)
+
+    @property
+    @override
+    def _told(self) -> int:
+        return self.classes
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        numbers = self._require(values)
+        reports = np.empty((len(numbers), self.report_bytes), dtype=np.uint8)
+        for chunk in self._chunks(len(numbers)):
+            drawn = rng.integers(self.features, size=len(numbers[chunk]))
+            only = np.take_along_axis(numbers[chunk], drawn[:, None], axis=1)
+            # Every number is judged, so that a wrong one is refused whatever was drawn.
+            _require_in_range(numbers[chunk, : self.features])
+            told = np.hstack((only, numbers[chunk, self.features :]))
+            codes = self.law.sample(self._grid(told, rng), rng)[:, 0]
+            index = encoded(drawn, self._index_bytes)
+            reports[chunk] = np.hstack((index, self._packed(codes)))
+        return reports
+
+    @override
+    def _accepted(self, reports: Reports) -> NDArray[np.bool_]:
+        drawn = decoded(reports[:, : self._index_bytes])
+        return (drawn < self.features) & self._fits(reports[:, self._index_bytes :])
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        sums = np.zeros((self.features, 1 + self.classes * self.law.parts), dtype=np.int64)
+        for chunk in self._chunks(len(reports)):
+            drawn = decoded(reports[chunk, : self._index_bytes])
+            codes = self._unpacked(reports[chunk, self._index_bytes :])
+            ones = np.ones((len(drawn), 1), dtype=np.int64)
+            summed = self.law.summed(codes).reshape(len(drawn), -1)
+            np.add.at(sums, drawn, np.hstack((ones, summed)))
+        return sums.ravel()
+
+    @override
+    def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
+        self._require_sums(sums, clients)
+        table = sums.reshape(self.features, -1)
+        shaped = table[:, 1:].reshape(self.features, self.classes, self.law.parts)
+        return self._estimate(shaped, table[:, 0], confidence)
+
+
+def _require_in_range(numbers: NDArray[np.float64]) -> None:
+    if not np.all((numbers >= -1.0) & (numbers <= 1.0)):
+        raise InputError("values", "out of range in some place", "numbers from -1 to 1")

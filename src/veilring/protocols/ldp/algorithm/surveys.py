@@ -1,0 +1,245 @@
+"""The surveys: what is asked for frequencies, for means, and for the two kinds of naive Bayes.
+
+Source: Yilmaz, Al-Rubaie and Chang, 2019, Sections 3.1 and 3.2.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.means.vectors import Means
+from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
+from veilring.protocols.ldp.algorithm.steps import Step, prepared
+from veilring.protocols.ldp.algorithm.survey import Survey
+
+__all__ = (
+    "DiscreteBayesSurvey",
+    "FrequencySurvey",
+    "GaussianBayesSurvey",
+    "MakeOracle",
+    "MeanSurvey",
+)
+
+MakeOracle: TypeAlias = Callable[[int], LocalRandomiser]
+"""Makes a frequency oracle for a domain of so many values."""
+
+
+@dataclass(frozen=True)
+class _Prepared(Survey):
+    """A survey of rows that go through public steps first."""
+
+    name: ClassVar[str]
+
+    @property
+    @override
+    def public(self) -> Mapping[str, Any]:
+        return {
+            "survey": self.name,
+            "steps": [dict(step.public) for step in self._steps],
+            "questions": [dict(question.public) for question in self.questions],
+        }
+
+    @property
+    def _steps(self) -> tuple[Step, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class FrequencySurvey(_Prepared):
+    """Which share of the clients holds each value of one attribute, the only column of the rows.
+
+    Attributes:
+        oracle: Over the attribute's values, numbered from 0.
+    """
+
+    oracle: LocalRandomiser
+
+    name: ClassVar[str] = "frequency"
+
+    @property
+    @override
+    def questions(self) -> tuple[LocalRandomiser, ...]:
+        return (self.oracle,)
+
+    @override
+    def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
+        _require_columns(rows, 1)
+        return _whole(rows[:, 0], self.oracle.cells, 0)
+
+
+@dataclass(frozen=True)
+class MeanSurvey(_Prepared):
+    """The mean of each feature over all clients.
+
+    Attributes:
+        means: Of so many features, without classes.
+        steps: What becomes of a row first; its result is cut to [-1, 1].
+    """
+
+    means: Means
+    steps: tuple[Step, ...] = ()
+
+    name: ClassVar[str] = "means"
+
+    @property
+    @override
+    def questions(self) -> tuple[LocalRandomiser, ...]:
+        return (self.means,)
+
+    @property
+    @override
+    def _steps(self) -> tuple[Step, ...]:
+        return self.steps
+
+    @override
+    def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
+        return np.asarray(np.clip(prepared(self.steps, rows), -1.0, 1.0))
+
+
+@dataclass(frozen=True)
+class DiscreteBayesSurvey(_Prepared):
+    """A client tells its class, or one of its features together with its class (Section 3.1).
+
+    Question 0 is the class. Question i is feature i, from 1, and value and class are encoded as one
+    number: `a * classes + v`, which is the paper's `(a_i - 1) k + v` counted from 0.
+
+    Attributes:
+        domains: How many values each feature has, `n_i` of the paper.
+        classes: How many there are, `k` of the paper.
+        oracles: The class's, then each feature's with class.
+        steps: What becomes of a row first; its result is values numbered from 0.
+
+    Raises:
+        InputError: If the oracles are not one for the class and one a feature, or one of them has
+            too small a domain.
+    """
+
+    domains: tuple[int, ...]
+    classes: int
+    oracles: tuple[LocalRandomiser, ...]
+    steps: tuple[Step, ...] = ()
+
+    name: ClassVar[str] = "discrete-bayes"
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together."""
+        if self.classes < 1 or min(self.domains, default=1) < 1:
+            raise InputError("domains, classes", "below 1 in some place", "integers of at least 1")
+        needed = (self.classes, *(self.classes * values for values in self.domains))
+        given = tuple(oracle.cells for oracle in self.oracles)
+        if len(given) != len(needed) or any(a < b for a, b in zip(given, needed, strict=True)):
+            raise InputError("oracles", f"of domains {given}", f"one for each of {needed}")
+
+    @classmethod
+    def of(
+        cls,
+        domains: Sequence[int],
+        classes: int,
+        make: MakeOracle,
+        steps: tuple[Step, ...] = (),
+    ) -> Self:
+        """Return the survey whose oracles are all made alike.
+
+        Args:
+            domains: How many values each feature has.
+            classes: How many there are.
+            make: Makes an oracle for so many values, at least 2: with one there is none to hide.
+            steps: What becomes of a row first.
+        """
+        sizes = (classes, *(classes * values for values in domains))
+        oracles = tuple(make(max(2, size)) for size in sizes)
+        return cls(tuple(domains), classes, oracles, steps)
+
+    @property
+    @override
+    def questions(self) -> tuple[LocalRandomiser, ...]:
+        return self.oracles
+
+    @property
+    @override
+    def public(self) -> Mapping[str, Any]:
+        return {**super().public, "domains": list(self.domains), "classes": self.classes}
+
+    @property
+    @override
+    def _steps(self) -> tuple[Step, ...]:
+        return self.steps
+
+    @override
+    def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
+        classes = _whole(labels, self.classes, "label")
+        if question == 0:
+            return classes
+        values = prepared(self.steps, rows)
+        _require_columns(values, len(self.domains))
+        feature = question - 1
+        told = _whole(values[:, feature], self.domains[feature], feature)
+        return told * self.classes + classes
+
+
+@dataclass(frozen=True)
+class GaussianBayesSurvey(_Prepared):
+    """A client tells its class, or a feature, or a feature's square (Section 3.2).
+
+    Question 0 is the class. Questions 1 and 2 are the features and their squares, each as a vector
+    that is 0 but at the client's class; with `SampledFeature` the client also draws which feature.
+    One client answers one of them only, since all are about the same row.
+
+    Attributes:
+        oracle: The class's.
+        means: Of features within classes; the same for both questions.
+        steps: What becomes of a row first; its result is cut to [-1, 1].
+
+    Raises:
+        InputError: If the oracle has too few values for the classes.
+    """
+
+    oracle: LocalRandomiser
+    means: Means
+    steps: tuple[Step, ...] = ()
+
+    name: ClassVar[str] = "gaussian-bayes"
+
+    def __post_init__(self) -> None:
+        """Refuse an oracle that does not fit."""
+        if self.oracle.cells < self.means.classes:
+            given = f"for {self.oracle.cells} values"
+            raise InputError("oracle", given, f"one for {self.means.classes} classes")
+
+    @property
+    @override
+    def questions(self) -> tuple[LocalRandomiser, ...]:
+        return (self.oracle, self.means, self.means)
+
+    @property
+    @override
+    def _steps(self) -> tuple[Step, ...]:
+        return self.steps
+
+    @override
+    def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
+        classes = _whole(labels, self.means.classes, "label")
+        if question == 0:
+            return classes
+        numbers = np.clip(prepared(self.steps, rows), -1.0, 1.0).astype(np.float64)
+        _require_columns(numbers, self.means.features)
+        told = numbers if question == 1 else numbers**2
+        return told if self.means.classes == 1 else np.column_stack((told, classes))
+
+
+def _require_columns(rows: NDArray[Any], columns: int) -> None:
+    if rows.ndim != 2 or rows.shape[1] != columns:  # noqa: PLR2004  (rows by features)
+        raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {columns})")
+
+
+def _whole(values: NDArray[Any], count: int, column: int | str) -> NDArray[np.int64]:
+    """Return values as integers, or refuse them; no value is shown."""
+    whole = values.astype(np.int64)
+    if values.size and ((whole != values).any() or not 0 <= whole.min() <= whole.max() < count):
+        raise InputError(f"column {column}", "out of range", f"integers from 0 to {count - 1}")
+    return whole
