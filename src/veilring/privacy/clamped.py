@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.checks import require, require_scale
+from veilring.privacy.checks import require
 from veilring.privacy.loss import log_ceil
+from veilring.privacy.scales import require_scale
 from veilring.privacy.tables import WEIGHT_BITS, TableLaws, greatest_ratio
 
 __all__ = ("clamped_laplace",)

@@ -13,9 +13,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilring.privacy.checks import require, require_scale
+from veilring.privacy.checks import require
 from veilring.privacy.laplace import discrete_laplace
 from veilring.privacy.lazy import bernoulli_exp
+from veilring.privacy.scales import Scale, Scales, require_scale
 
 __all__ = ("discrete_gaussian", "discrete_gaussian_pmf", "discrete_gaussian_variance")
 
@@ -29,41 +30,45 @@ _REACH: Final = 80
 
 
 def discrete_gaussian(
-    sigma: float | Fraction, shape: int | tuple[int, ...], rng: np.random.Generator
+    sigma: Scale, shape: int | tuple[int, ...], rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """Draw exact discrete Gaussian noise, by rejection (their Algorithm 3).
 
     Args:
-        sigma: In whole numbers (or steps of a grid), from 2**-20 to 2**40 - 1. A float is taken as
-            the fraction that it is.
+        sigma: In whole numbers (or steps of a grid), from 2**-20 to 2**40 - 1, for all draws or an
+            array of it that fits `shape`. A float is taken as the fraction that it is.
         shape: The shape of the result.
         rng: Source of the noise.
 
     Raises:
         InputError: If `sigma` is outside its range.
     """
-    exact = require_scale("sigma", sigma)
-    require(exact <= _GREATEST_SIGMA, "sigma", sigma, f"at most {_GREATEST_SIGMA}")
-    noise = np.empty(shape, dtype=np.int64)
+    sigmas = Scales.of("sigma", sigma, shape)
+    inside = bool((sigmas.floats <= _GREATEST_SIGMA).all())
+    require(inside, "sigma", "out of range", f"at most {_GREATEST_SIGMA}")
+    noise = np.empty(sigmas.floats.size, dtype=np.int64)
     missing = np.arange(noise.size)
     while missing.size:
-        proposed, accepted = _propose(exact, missing.size, rng)
-        noise.flat[missing[accepted]] = proposed[accepted]
+        proposed, accepted = _propose(sigmas.take(missing), rng)
+        noise[missing[accepted]] = proposed[accepted]
         missing = missing[~accepted]
-    return noise
+    return noise.reshape(shape)
 
 
 def _propose(
-    sigma: Fraction, size: int, rng: np.random.Generator
+    sigmas: Scales, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Draw discrete Laplace noise, and whether each is accepted: `e**-gamma` is its chance."""
-    scale = math.floor(sigma) + 1
-    peak, spread = sigma**2 / scale, 2 * sigma**2
-    proposed = discrete_laplace(scale, size, rng)
-    gamma = (np.abs(proposed) - float(peak)) ** 2 / float(spread)
-    return proposed, bernoulli_exp(
-        gamma, lambda index: (abs(int(proposed[index])) - peak) ** 2 / spread, rng
-    )
+    scales = np.floor(sigmas.floats) + 1
+    proposed = discrete_laplace(scales, scales.size, rng)
+
+    def exact(index: int) -> Fraction:
+        square = sigmas.exact(index) ** 2
+        return (abs(int(proposed[index])) - square / int(scales[index])) ** 2 / (2 * square)
+
+    squares = sigmas.floats**2
+    gamma = (np.abs(proposed) - squares / scales) ** 2 / (2 * squares)
+    return proposed, bernoulli_exp(gamma, exact, rng)
 
 
 def discrete_gaussian_pmf(k: ArrayLike, sigma: float | Fraction) -> NDArray[np.float64]:

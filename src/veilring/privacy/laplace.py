@@ -11,20 +11,20 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilring.privacy.checks import require_scale
 from veilring.privacy.lazy import geometric
+from veilring.privacy.scales import Scale, require_scale
 
 __all__ = ("discrete_laplace", "discrete_laplace_pmf", "discrete_laplace_variance")
 
 
 def discrete_laplace(
-    scale: float | Fraction, shape: int | tuple[int, ...], rng: np.random.Generator
+    scale: Scale, shape: int | tuple[int, ...], rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """Draw exact discrete Laplace noise: the difference of two geometric numbers.
 
     Args:
-        scale: In whole numbers (or steps of a grid), from 2**-20 to 2**40. A float is taken
-            as the fraction that it is.
+        scale: In whole numbers (or steps of a grid), from 2**-20 to 2**40, for all draws or an
+            array of it that fits `shape`. A float is taken as the fraction that it is.
         shape: The shape of the result.
         rng: Source of the noise.
 

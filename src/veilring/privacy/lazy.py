@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.privacy.bounds import exp_bounds, log_bounds
-from veilring.privacy.checks import require_scale
+from veilring.privacy.scales import Scale, Scales
 
 __all__ = ("Uniform", "bernoulli_exp", "geometric")
 
@@ -94,7 +94,7 @@ def _below(number: Uniform, gamma: Fraction, rng: np.random.Generator) -> bool:
 
 
 def geometric(
-    scale: float | Fraction,
+    scale: Scale,
     shape: int | tuple[int, ...],
     rng: np.random.Generator,
     *,
@@ -105,7 +105,8 @@ def geometric(
     By inversion: the whole part of `-scale * ln(U)`.
 
     Args:
-        scale: From 2**-20 to 2**40. A float is taken as the fraction that it is.
+        scale: From 2**-20 to 2**40, for all draws or an array of it that fits `shape`. A float is
+            taken as the fraction that it is.
         shape: The shape of the result.
         rng: Source of the draws.
         slack: At which relative distance floats decide. A larger one changes only the speed.
@@ -113,14 +114,14 @@ def geometric(
     Raises:
         InputError: If `scale` is outside its range.
     """
-    exact = require_scale("scale", scale)
-    draws = rng.random(shape)
+    scales = Scales.of("scale", scale, shape)
+    draws = rng.random(scales.floats.size)
     with np.errstate(divide="ignore"):  # the logarithm of 0 is in doubt, and settled below
-        high = np.floor(np.log(draws) * (-float(exact) * (1 + slack)))
-    low = np.floor(np.log(draws + 2.0**-_FLOAT_BITS) * (-float(exact) * (1 - slack)))
+        high = np.floor(np.log(draws) * scales.floats * -(1 + slack))
+    low = np.floor(np.log(draws + 2.0**-_FLOAT_BITS) * scales.floats * -(1 - slack))
     for index in np.flatnonzero(low != high):
-        low.flat[index] = _inverse(Uniform(float(draws.flat[index])), exact, rng)
-    return np.asarray(low).astype(np.int64)
+        low[index] = _inverse(Uniform(float(draws[index])), scales.exact(int(index)), rng)
+    return low.astype(np.int64).reshape(shape)
 
 
 def _inverse(number: Uniform, scale: Fraction, rng: np.random.Generator) -> int:
