@@ -59,8 +59,9 @@ class Utility(ABC):
             allowed = f"a number above 0 and up to {EPSILON_MAX:g}"
             raise InputError("epsilon", self.epsilon, allowed)
 
+    @staticmethod
     @abstractmethod
-    def expose(self, tree: Tree, level: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+    def expose(tree: Tree, level: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return what the client has to know of the nodes at which walks stand.
 
         Args:
@@ -72,8 +73,9 @@ class Utility(ABC):
             Shape (walks, `width`).
         """
 
+    @staticmethod
     @abstractmethod
-    def width(self, dimensions: int) -> int:
+    def width(dimensions: int) -> int:
         """Return how many numbers a client is sent for a step."""
 
     @abstractmethod
@@ -104,12 +106,14 @@ class Comparison(Utility):
 
     paper: bool = False
 
+    @staticmethod
     @override
-    def width(self, dimensions: int) -> int:
+    def width(dimensions: int) -> int:
         return 1
 
+    @staticmethod
     @override
-    def expose(self, tree: Tree, level: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+    def expose(tree: Tree, level: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
         return tree.splits[nodes, None]
 
     @override
@@ -155,12 +159,14 @@ class Distance(Utility):
             if not getattr(self, name) > 0:
                 raise InputError(name, getattr(self, name), "a number above 0")
 
+    @staticmethod
     @override
-    def width(self, dimensions: int) -> int:
+    def width(dimensions: int) -> int:
         return 2 * dimensions
 
+    @staticmethod
     @override
-    def expose(self, tree: Tree, level: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+    def expose(tree: Tree, level: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
         children = 2 * nodes[:, None] + np.arange(2)
         points: NDArray[np.float64] = tree.points[tree.pivots[children]]
         return points.reshape(len(nodes), -1)

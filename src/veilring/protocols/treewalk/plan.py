@@ -1,0 +1,125 @@
+"""A plan of walks: all that client and server agree on before the first step, and its cost."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal
+
+import numpy as np
+
+from veilring.errors import InputError
+from veilring.protocols.forecast import Forecast, repeated
+from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance, Utility
+from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
+from veilring.protocols.treewalk.messages import Bits, Found, Ground, Nodes, Request
+from veilring.transport.frames import FRAME_BYTES_MAX
+
+__all__ = ("NEIGHBOURS_MAX", "UTILITIES", "Plan", "UtilityName", "walk_cost")
+
+UtilityName = Literal["comparison", "distance"]
+
+UTILITIES: Final[Mapping[UtilityName, type[Utility]]] = MappingProxyType(
+    {"comparison": Comparison, "distance": Distance}
+)
+"""What a server has to expose for each of them is the same whatever their privacy."""
+
+# What is sent and searched grows with it, and a client looks at a few dozen places at most.
+NEIGHBOURS_MAX: Final = 1000
+_FLOAT_BYTES: Final = 8
+_PLACE_BYTES: Final = 4
+_ENVELOPE_BYTES: Final = 256  # the session, the kind and the headers of arrays
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What kind of walks a client takes, and how many at once. Nothing of it is private.
+
+    Attributes:
+        utility: What makes a child useful: see `Comparison` and `Distance`.
+        variant: How a walk splits into threads.
+        neighbours: B, how many true neighbours of each point that was found are returned with it.
+        walks: How many queries are asked together: they share the rounds.
+
+    Raises:
+        InputError: If a number is not allowed.
+    """
+
+    utility: UtilityName = "comparison"
+    variant: Variant = BASIC
+    neighbours: int = 0
+    walks: int = 1
+
+    def __post_init__(self) -> None:
+        if self.utility not in UTILITIES:
+            raise InputError("utility", self.utility, " or ".join(UTILITIES))
+        if not 0 <= self.neighbours <= NEIGHBOURS_MAX:
+            raise InputError("neighbours", self.neighbours, f"0 to {NEIGHBOURS_MAX}")
+        if self.walks < 1:
+            raise InputError("walks", self.walks, "at least 1")
+
+    def check(self, depth: int, dimensions: int) -> None:
+        """Refuse a plan that a tree cannot serve, or whose messages would not fit a frame.
+
+        Raises:
+            InputError: If so.
+        """
+        self.variant.check(depth)
+        if self.walks > self.walks_max(depth, dimensions):
+            allowed = f"1 to {self.walks_max(depth, dimensions)} of this kind at once"
+            raise InputError("walks", self.walks, allowed)
+
+    def walks_max(self, depth: int, dimensions: int) -> int:
+        """Return how many walks fit the frames of one session."""
+        width = self.width(dimensions)
+        sent = max((self.variant.threads_at(at) * width for at in self._levels(depth)), default=0)
+        found = self.found(depth) * (_FLOAT_BYTES * dimensions + _PLACE_BYTES)
+        return (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // max(_FLOAT_BYTES * sent, found)
+
+    def width(self, dimensions: int) -> int:
+        """Return how many numbers a thread is sent for a step."""
+        return UTILITIES[self.utility].width(dimensions)
+
+    def found(self, depth: int) -> int:
+        """Return how many points a walk returns, neighbours included."""
+        return self.variant.found(depth) * (1 + self.neighbours)
+
+    def _levels(self, depth: int) -> range:
+        return self.variant.levels(depth)
+
+
+def walk_cost(plan: Plan, points: int, dimensions: int) -> Forecast:
+    """Forecast a session: two messages a level, one there and one back, and one for the result.
+
+    A level is a round trip for all threads together: L for a basic and a greedy walk, and L - s
+    for the others.
+
+    Args:
+        plan: What is walked.
+        points: N.
+        dimensions: Of a point.
+    """
+    depth = (points - 1).bit_length()
+    total = repeated(1, _found(plan, depth, dimensions))
+    for level in plan.variant.levels(depth):
+        steps = plan.walks * plan.variant.threads_at(level)
+        nodes = Nodes(values=np.zeros((steps, plan.width(dimensions))))
+        bits = Bits(packed=np.zeros(-(-steps // 8), dtype=np.uint8))
+        total = total.plus(repeated(1, nodes)).plus(repeated(1, bits))
+    request = Request(
+        utility=plan.utility,
+        variant=plan.variant.kind,
+        splits=plan.variant.splits,
+        neighbours=plan.neighbours,
+        walks=plan.walks,
+    )
+    ground = Ground(points=points, dimensions=dimensions)
+    setup = repeated(1, request).plus(repeated(1, ground))
+    return Forecast(2 * len(plan.variant.levels(depth)) + 1, total, setup)
+
+
+def _found(plan: Plan, depth: int, dimensions: int) -> Found:
+    found = plan.found(depth)
+    return Found(
+        places=np.zeros((plan.walks, found), dtype=np.uint32),
+        points=np.zeros((plan.walks * found, dimensions)),
+    )
