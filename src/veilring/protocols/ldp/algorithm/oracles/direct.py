@@ -7,23 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.privacy.coins import bernoulli
-from veilring.privacy.dyadic import Dyadic
-from veilring.privacy.loss import exp_floor, log_ceil
+from veilring.privacy.response import ResponseLaw, randomised_response
 from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
-from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle, chunks
+from veilring.protocols.ldp.algorithm.oracles.oracle import PureOracle, chunks
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
 __all__ = ("DirectEncoding",)
 
-_WORK_BYTES = 32  # a value, another one, a coin and the answer
+_WORK_BYTES: Final = 32  # a value, a draw, another value and the answer
 
 
 @dataclass(frozen=True)
@@ -37,29 +35,28 @@ class DirectEncoding(PureOracle):
     name: ClassVar[str] = "de"
 
     @cached_property
-    def _keep(self) -> Dyadic:
-        weight = exp_floor(self.epsilon)
-        return Dyadic.floor(weight / (weight + self.domain - 1), BITS)
+    def _response(self) -> ResponseLaw:
+        return ResponseLaw.spending(self.epsilon, self.domain)
 
     @property
     @override
     def p(self) -> Fraction:
-        return self._keep.fraction
+        return self._response.p
 
     @property
     @override
     def q(self) -> Fraction:
-        return (1 - self.p) / (self.domain - 1)
+        return self._response.q
 
     @property
     @override
     def _loss(self) -> float:
-        return log_ceil(self.p / self.q)
+        return self._response.epsilon
 
     @property
     @override
     def law(self) -> Mapping[str, int]:
-        return {"bits": BITS, "p": self._keep.numerator}
+        return {"own": self._response.own, "other": self._response.other}
 
     @property
     @override
@@ -71,10 +68,8 @@ class DirectEncoding(PureOracle):
         own = self._require_values(values)
         reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
         for chunk in chunks(len(own), _WORK_BYTES):
-            said = rng.integers(self.domain - 1, size=len(own[chunk]), dtype=np.uint32)
-            said += said >= own[chunk]
-            keep = bernoulli(self._keep, len(said), rng)
-            reports[chunk] = encoded(np.where(keep, own[chunk], said), self.report_bytes)
+            said = randomised_response(own[chunk], self._response, rng)
+            reports[chunk] = encoded(said, self.report_bytes)
         return reports
 
     @override

@@ -15,12 +15,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.privacy.coins import bernoulli
-from veilring.privacy.dyadic import Dyadic
-from veilring.privacy.loss import exp_floor, log_ceil
+from veilring.privacy.response import ResponseLaw, randomised_response
 from veilring.protocols.ldp.algorithm.oracles.hashing import HashFamily, Words
 from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
-from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle, chunks
+from veilring.protocols.ldp.algorithm.oracles.oracle import PureOracle, chunks
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
 __all__ = ("LocalHashing",)
@@ -48,37 +46,36 @@ class LocalHashing(PureOracle):
         return HashFamily(self.domain, min(round(math.exp(self.epsilon)) + 1, _MOST_BUCKETS))
 
     @cached_property
-    def _keep(self) -> Dyadic:
-        weight = exp_floor(self.epsilon)
-        return Dyadic.floor(weight / (weight + self.family.buckets - 1), BITS)
-
-    @property
-    def _each_other(self) -> Fraction:
-        """The probability of each bucket that is not the value's."""
-        return (1 - self.p) / (self.family.buckets - 1)
+    def _response(self) -> ResponseLaw:
+        return ResponseLaw.spending(self.epsilon, self.family.buckets)
 
     @property
     @override
     def p(self) -> Fraction:
-        return self._keep.fraction
+        return self._response.p
 
     @property
     @override
     def q(self) -> Fraction:
-        # The reported bucket is kept, and the other value in it; or lied, and the other one there.
-        return self._each_other + (self.p - self._each_other) * self.family.collision
+        # Some value's bucket is said: the own one, which the other value may share, or another.
+        lie = self._response.q
+        return lie + (self.p - lie) * self.family.collision
 
     @property
     @override
     def _loss(self) -> float:
-        return log_ceil(self.p / self._each_other)
+        return self._response.epsilon
 
     @property
     @override
     def law(self) -> Mapping[str, int]:
-        family = self.family
-        words = {"word_bits": family.word_bits, "high_bits": family.high_bits}
-        return {"bits": BITS, "p": self._keep.numerator, "buckets": family.buckets, **words}
+        return {
+            "own": self._response.own,
+            "other": self._response.other,
+            "buckets": self.family.buckets,
+            "word_bits": self.family.word_bits,
+            "high_bits": self.family.high_bits,
+        }
 
     @property
     @override
@@ -88,17 +85,13 @@ class LocalHashing(PureOracle):
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
         own = self._require_values(values)
-        buckets = self.family.buckets
         reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
         for chunk in chunks(len(own), _WORK_BYTES):
-            clients = len(own[chunk])
-            words = rng.integers(1 << 32, size=(clients, 2), dtype=np.uint32).astype("<u4")
+            words = rng.integers(1 << 32, size=(len(own[chunk]), 2), dtype=np.uint32).astype("<u4")
             true = self.family.bucket(words[:, 0], words[:, 1], own[chunk])
-            said = rng.integers(buckets - 1, size=clients, dtype=np.uint32)
-            said += said >= true
-            said = np.where(bernoulli(self._keep, clients, rng), true, said)
+            said = randomised_response(true, self._response, rng)
             reports[chunk, :_SEED_BYTES] = words.view(np.uint8)
-            reports[chunk, _SEED_BYTES:] = encoded(said, width_of(buckets))
+            reports[chunk, _SEED_BYTES:] = encoded(said, width_of(self.family.buckets))
         return reports
 
     @override

@@ -98,8 +98,8 @@ class FrequencyOracle(LocalRandomiser):
 
     @property
     @abstractmethod
-    def law(self) -> Mapping[str, int]:
-        """The integers that its probabilities are made of."""
+    def law(self) -> Mapping[str, int | str]:
+        """The integers that its probabilities are made of, or a digest if they are many."""
 
     @abstractmethod
     def variance(self, frequency: float = 0.0) -> float:

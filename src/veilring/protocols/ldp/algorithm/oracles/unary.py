@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from veilring.privacy.coins import bernoulli, packed_bernoulli
 from veilring.privacy.dyadic import Dyadic
-from veilring.privacy.loss import exp_floor, log_ceil
+from veilring.privacy.loss import exp_floor, unary_epsilon
 from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
 from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle, chunks
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
@@ -57,9 +57,7 @@ class UnaryOracle(PureOracle):
     @property
     @override
     def _loss(self) -> float:
-        # Two values differ in two bits: one may show p against q, the other 1 - q against 1 - p.
-        from_set, from_unset = self.p / self.q, (1 - self.q) / (1 - self.p)
-        return log_ceil(from_set * from_unset)
+        return unary_epsilon(self.p, self.q)
 
     @property
     @override

@@ -1,0 +1,212 @@
+"""Histogram encoding: a one-hot vector plus Laplace noise, summed, or cut at a threshold.
+
+Source: Wang et al., USENIX Security 2017, Section 4.1 and Appendix (SHE, THE). No float noise
+leaves the client: what is summed lies on a public grid, and what is cut is drawn as bits.
+"""
+
+import hashlib
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.errors import InputError
+from veilring.privacy.clamped import clamped_laplace
+from veilring.privacy.dyadic import Dyadic
+from veilring.privacy.loss import exp_ceil
+from veilring.privacy.tables import TableLaws
+from veilring.protocols.ldp.algorithm.oracles.oracle import (
+    BITS,
+    FrequencyOracle,
+    chunks,
+    require_sums,
+    z_score,
+)
+from veilring.protocols.ldp.algorithm.oracles.unary import UnaryOracle
+from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate, Reports, Sums
+
+__all__ = ("SummedHistogram", "ThresholdedHistogram", "best_threshold")
+
+# The noise's scale in steps, where epsilon allows it: the grid then adds 5e-6 to the variance.
+_SCALE_STEPS: Final = 128
+# Noise beyond so many scales is clamped: one number in nine million.
+_CLAMPED_AT: Final = 16
+_MOST_STEPS: Final = (1 << 15) - 1  # a number has two bytes
+_NUMBER: Final = np.dtype("<i2")
+_WORK_BYTES: Final = 32  # a coordinate's index, its draw, and what looks it up
+
+
+@dataclass(frozen=True)
+class SummedHistogram(FrequencyOracle):
+    """Noise of scale `2 / epsilon` on each coordinate of the one-hot vector; the collector sums.
+
+    The coordinates are -1/2 and, for the client's value, +1/2, in steps of a public grid, and what
+    leaves is clamped to a public range. A report is a signed number of steps a value, in two bytes,
+    little-endian. Never the best oracle; it is here to be compared with.
+    """
+
+    name: ClassVar[str] = "she"
+
+    @property
+    def half(self) -> int:
+        """How many steps of the grid 1/2 is."""
+        return max(1, round(_SCALE_STEPS * self.epsilon / 4))
+
+    @property
+    def bound(self) -> int:
+        """The greatest number of steps that leaves a client, to either side."""
+        reach = math.ceil(_CLAMPED_AT * self._scale) + self.half
+        return min(reach, _MOST_STEPS)
+
+    @property
+    def _scale(self) -> Fraction:
+        return 4 * self.half / Fraction(self.epsilon)
+
+    @cached_property
+    def laws(self) -> TableLaws:
+        """The exact laws of a coordinate: first that of another value's, then of the own."""
+        return clamped_laplace((-self.half, self.half), self._scale, self.bound)
+
+    @property
+    @override
+    def _loss(self) -> float:
+        # Two values differ in two coordinates, and each may show the most that it can.
+        return 2 * self.laws.loss(0, 1)
+
+    @property
+    @override
+    def law(self) -> Mapping[str, int | str]:
+        weights = ",".join(map(str, itertools.chain(*self.laws.weights)))
+        digest = hashlib.sha256(weights.encode()).hexdigest()
+        return {"half": self.half, "bound": self.bound, "weights": digest}
+
+    @cached_property
+    def _moments(self) -> tuple[float, float, float, float]:
+        """The mean of another coordinate, the signal above it, and the variances of both."""
+        zero, one = self.laws.mean(0), self.laws.mean(1)
+        idle, own = (float(self.laws.variance(which)) for which in (0, 1))
+        return float(zero), float(one - zero), idle, own
+
+    @override
+    def variance(self, frequency: float = 0.0) -> float:
+        """Return the exact variance, `8 / epsilon^2` up to the grid's and the clamping's share."""
+        _, signal, idle, own = self._moments
+        return (idle + frequency * (own - idle)) / signal**2
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return _NUMBER.itemsize * self.domain
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        own = self._require_values(values)
+        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
+        for chunk in chunks(len(own), _WORK_BYTES * self.domain):
+            coordinates = np.zeros((len(own[chunk]), self.domain), dtype=np.intp)
+            coordinates[np.arange(len(coordinates)), own[chunk]] = 1
+            reports[chunk] = self.laws.sample(coordinates, rng).astype(_NUMBER).view(np.uint8)
+        return reports
+
+    @override
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        numbers = np.ascontiguousarray(reports).view(_NUMBER)
+        inside = (numbers >= -self.bound) & (numbers <= self.bound)
+        return np.asarray(inside.all(axis=1))
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        sums = np.zeros(self.domain, dtype=np.int64)
+        for chunk in chunks(len(reports), 8 * self.domain):
+            numbers = np.ascontiguousarray(reports[chunk]).view(_NUMBER)
+            sums += numbers.sum(axis=0, dtype=np.int64)
+        return sums
+
+    @override
+    def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
+        """Return `(sum/m - mean_0) / (mean_1 - mean_0)` for each value, with its normal interval.
+
+        The noise has sixteen bits and light tails, so that the normal law is near from a few
+        dozen clients on.
+
+        Args:
+            sums: The summed steps of each value, shape (domain,).
+            clients: How many reports there are, at least 1.
+            confidence: Of each interval by itself, in (0, 1).
+
+        Raises:
+            InputError: If there are no clients, or the sums are not of this oracle.
+        """
+        most = self.bound * clients
+        require_sums(sums, self.cells, clients, low=-most, high=most)
+        zero, signal, _, _ = self._moments
+        values = (sums / clients - zero) / signal
+        slope = self.variance(1.0) - self.variance()
+        variance = (self.variance() + slope * np.clip(values, 0.0, 1.0)) / clients
+        reach = z_score(confidence) * np.sqrt(variance)
+        return Estimate(values, variance, values - reach, values + reach, clients)
+
+
+@dataclass(frozen=True)
+class ThresholdedHistogram(UnaryOracle):
+    """Of each coordinate plus its noise, the client says whether it is above `theta`.
+
+    A comparison of noise with a public number is a coin, and coins are what is drawn. So it *is*
+    unary encoding, with `p = 1 - e^((epsilon/2)(theta - 1)) / 2` and
+    `q = e^(-(epsilon/2) theta) / 2`, and it spends less than the epsilon of the noise.
+
+    The p that the paper prints has `theta - 1` with the other sign: it is below q, always.
+
+    Attributes:
+        theta: The threshold, in [0, 1]; the one of least variance if it is not given.
+
+    Raises:
+        InputError: If a field is outside its range.
+    """
+
+    name: ClassVar[str] = "the"
+
+    theta: float | None = None
+
+    @override
+    def __post_init__(self) -> None:
+        """Refuse also a threshold outside [0, 1]."""
+        if self.theta is not None and not 0 <= self.theta <= 1:
+            raise InputError("theta", self.theta, "a number in [0, 1]")
+        super().__post_init__()
+
+    @property
+    def threshold(self) -> float:
+        """The threshold in use."""
+        return best_threshold(self.epsilon) if self.theta is None else self.theta
+
+    @cached_property
+    @override
+    def own(self) -> Dyadic:
+        exponent = Fraction(self.epsilon) * (Fraction(self.threshold) - 1) / 2
+        return Dyadic.floor(1 - exp_ceil(exponent) / 2, BITS)
+
+    @cached_property
+    @override
+    def other(self) -> Dyadic:
+        exponent = -Fraction(self.epsilon) * Fraction(self.threshold) / 2
+        return Dyadic.ceil(exp_ceil(exponent) / 2, BITS)
+
+
+def best_threshold(epsilon: float) -> float:
+    """Return the `theta` of least variance, between 1/2 and 1.
+
+    With `a = e^(-epsilon/2)` and `x = e^(epsilon theta / 2)` the variance of frequency 0 is
+    `(2x - 1) / (1 + a x^2 - 2x)^2`, and its derivative is zero where `3a x^2 - 2(1 + a) x + 1` is.
+    """
+    a = math.exp(-epsilon / 2)
+    x = (1 + a + math.sqrt(1 - a + a * a)) / (3 * a)
+    return min(1.0, 2 * math.log(x) / epsilon)

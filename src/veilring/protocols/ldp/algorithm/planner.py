@@ -1,0 +1,72 @@
+"""Which frequency oracle to take: variance against bytes, from the exact laws."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.oracles import ORACLES, FrequencyOracle
+
+__all__ = ("Option", "options", "recommend")
+
+# Whose variance is at most so much above the least is as good: 1 % more clients make up for it.
+_AS_GOOD: Final = 1.01
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What an oracle costs and gives.
+
+    Attributes:
+        oracle: The oracle itself.
+        variance: Of a frequency near 0, times the number of clients.
+        report_bytes: What each client sends.
+        exact_epsilon: What each report spends.
+    """
+
+    oracle: FrequencyOracle
+    variance: float
+    report_bytes: int
+    exact_epsilon: float
+
+    @property
+    def name(self) -> str:
+        """The oracle's name."""
+        return self.oracle.name
+
+
+def options(domain: int, epsilon: float) -> tuple[Option, ...]:
+    """Return all oracles for a domain, the least variance first.
+
+    Args:
+        domain: How many values there are.
+        epsilon: What a report may spend.
+
+    Raises:
+        InputError: If an argument is outside the oracles' range.
+    """
+    oracles = (kind(domain, epsilon) for kind in ORACLES.values())
+    found = (
+        Option(oracle, oracle.variance(), oracle.report_bytes, oracle.exact_epsilon)
+        for oracle in oracles
+    )
+    return tuple(sorted(found, key=lambda option: (option.variance, option.report_bytes)))
+
+
+def recommend(domain: int, epsilon: float, *, max_bytes: int | None = None) -> Option:
+    """Return the oracle with the shortest reports among those of nearly the least variance.
+
+    Args:
+        domain: How many values there are.
+        epsilon: What a report may spend.
+        max_bytes: The most that a report may have, or any size.
+
+    Raises:
+        InputError: If an argument is outside its range, or no report is so short.
+    """
+    every = options(domain, epsilon)
+    fitting = [each for each in every if max_bytes is None or each.report_bytes <= max_bytes]
+    if not fitting:
+        least = min(option.report_bytes for option in every)
+        raise InputError("max_bytes", max_bytes, f"at least {least} for a domain of {domain}")
+    good = [option for option in fitting if option.variance <= _AS_GOOD * fitting[0].variance]
+    return min(good, key=lambda option: (option.report_bytes, option.variance))
