@@ -1,0 +1,135 @@
+"""What `veilring serve` plays for a collector, and how a client learns its task."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from veilring.errors import ProtocolViolation, StoreFailed
+from veilring.nodes.party import Party
+from veilring.nodes.service import Offer, convening
+from veilring.protocols.ldp.collector.groups import Aside, Groups, Slot, held_bytes
+from veilring.protocols.ldp.intake import count_reports, receipt
+from veilring.protocols.ldp.messages import Published, ReportBatch
+from veilring.protocols.ldp.roles.submit import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX
+from veilring.protocols.ldp.store import Store
+from veilring.protocols.ldp.task import DIGEST_BYTES, Task
+
+__all__ = ("SUBMIT", "TASK", "Collector", "read_task")
+
+TASK: Final = "ldp.task"
+"""What a client asks first: the task. Whoever is in the roster may."""
+SUBMIT: Final = "ldp.submit"
+"""What it asks then: to take its reports to that task."""
+_NO_TERMS: Final = bytes(DIGEST_BYTES)
+
+T = TypeVar("T")
+
+
+class Collector:
+    """Takes reports for as long as its context is entered.
+
+    Args:
+        store: Where reports are kept; the collector closes it.
+        now: Says how many seconds have passed since 1970 (UTC).
+        aside: Calls what takes long; in a thread of the collector's own unless given.
+    """
+
+    def __init__(
+        self, store: Store, now: Callable[[], float], aside: Aside[Any] | None = None
+    ) -> None:
+        self._store = store
+        self._thread = ThreadPoolExecutor(1, "store") if aside is None else None
+        self._groups = Groups(store, now, aside or self._in_thread)
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def task(self) -> Task:
+        """What is asked."""
+        return self._store.task
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    async def __aenter__(self) -> Self:
+        self._running = asyncio.create_task(self._groups.run(), name="store")
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._running
+        if self._thread is not None:
+            self._thread.shutdown()  # a transaction that runs is let finish
+        self._store.close()
+
+    def offers(self) -> dict[str, Offer]:
+        """Return the two services, for all members of the roster."""
+        return {
+            TASK: Offer(self._publish, _NO_TERMS, lambda _peer: True),
+            SUBMIT: Offer(self.take, self.task.digest, lambda _peer: True),
+        }
+
+    async def _publish(self, party: Party, client: str) -> None:
+        await party.send(client, Published(task=self.task.encoded))
+
+    async def take(self, party: Party, client: str) -> None:
+        """Take one client's reports, and acknowledge them in order as they become durable.
+
+        Args:
+            party: The collector, in a session with the client alone.
+            client: Who sends.
+
+        Raises:
+            ProtocolViolation: If the client sends what cannot be answered report by report, or
+                more than a window of it before it is answered.
+            StoreFailed: If the reports could not be stored.
+        """
+        slot = Slot()
+        receipts = asyncio.create_task(_acknowledge(party, client, slot))
+        try:
+            more = True
+            while more:
+                message = await party.receive(ReportBatch, sender=client)
+                _require_due(slot, message, client)
+                self._groups.put(slot, message)
+                more = message.more
+            slot.end()
+            await receipts
+        finally:
+            receipts.cancel()
+            await asyncio.gather(receipts, return_exceptions=True)
+
+
+def _require_due(slot: Slot, message: ReportBatch, client: str) -> None:
+    if not count_reports(message, client):
+        raise ProtocolViolation(client, "sent no report")
+    held = slot.held_bytes + held_bytes(message)
+    if slot.messages and (slot.messages >= WINDOW_MESSAGES_MAX or held > WINDOW_BYTES_MAX):
+        raise ProtocolViolation(client, "sent more than a window of reports ahead of its turn")
+
+
+async def _acknowledge(party: Party, client: str, slot: Slot) -> None:
+    try:
+        while (verdicts := await slot.verdicts()) is not None:
+            await party.send(client, receipt(verdicts))
+    except StoreFailed as error:
+        party.accuse(error)  # so that nobody waits for more of this session
+
+
+def read_task() -> Callable[..., Awaitable[bytes]]:
+    """Return the role that asks a collector for its task, as `Task.encoded`."""
+    return convening(_read_task, TASK, _NO_TERMS)
+
+
+async def _read_task(party: Party) -> bytes:
+    (collector,) = party.peers
+    return (await party.receive(Published, sender=collector)).task

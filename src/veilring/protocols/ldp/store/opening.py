@@ -1,0 +1,31 @@
+"""Which database a configuration means."""
+
+from pathlib import Path
+from typing import Final
+
+from veilring.protocols.ldp.store.base import Store
+from veilring.protocols.ldp.store.sqlite import SqliteStore
+from veilring.protocols.ldp.task import Task
+
+__all__ = ("URL_PREFIXES", "open_store")
+
+URL_PREFIXES: Final = ("postgresql://", "postgres://")
+
+
+def open_store(where: str, task: Task, *, read_only: bool = False) -> Store:
+    """Open the database of the reports to a task.
+
+    Args:
+        where: The path of an SQLite file, or the URL of a PostgreSQL database.
+        task: What the reports answer.
+        read_only: For whoever only estimates.
+
+    Raises:
+        StoreFailed: If it cannot be reached.
+        InputError: If it holds something else, or psycopg is not installed and needed.
+    """
+    if where.startswith(URL_PREFIXES):
+        from veilring.protocols.ldp.store.postgres import PostgresStore  # noqa: PLC0415  (an extra)
+
+        return PostgresStore(where, task, read_only=read_only)
+    return SqliteStore(Path(where), task, read_only=read_only)

@@ -1,0 +1,179 @@
+"""Reports in a PostgreSQL database, for collectors that share one or whose host keeps no state.
+
+The extra `postgres` brings the driver. The statements are those of `SqliteStore`, as this server
+says them.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.errors import InputError, StoreFailed
+from veilring.protocols.ldp.algorithm.randomiser import Reports
+from veilring.protocols.ldp.messages import ID_BYTES
+from veilring.protocols.ldp.store.base import OTHER, PIECE_REPORTS_MAX, SAME, Found, Kept, Store
+from veilring.protocols.ldp.task import Task
+
+__all__ = ("SERVER_SECONDS", "PostgresStore")
+
+# A server that takes longer to answer the first word is not there; clients send again.
+SERVER_SECONDS: Final = 10
+
+_LOCK: Final = 0x7665696C  # "veil": only one collector at a time makes the tables
+_SCHEMA: Final = (
+    "CREATE SCHEMA IF NOT EXISTS veilring",
+    "CREATE TABLE IF NOT EXISTS veilring.task (digest bytea NOT NULL, body bytea NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS veilring.reports
+    (id bytea PRIMARY KEY, question integer NOT NULL, report bytea NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS veilring.tallies
+    (question integer PRIMARY KEY, reports bigint NOT NULL, sums bytea NOT NULL)""",
+)
+_INSERT: Final = """
+INSERT INTO veilring.reports
+SELECT substring(%(ids)b FROM %(size)s * i + 1 FOR %(size)s), %(question)s,
+    substring(%(reports)b FROM %(width)s * i + 1 FOR %(width)s)
+FROM generate_series(0, %(count)s - 1) AS i
+ON CONFLICT DO NOTHING
+"""
+_FIND: Final = """
+SELECT string_agg((2 * i + CASE WHEN question = %(question)s
+    AND report = substring(%(reports)b FROM %(width)s * i + 1 FOR %(width)s)
+    THEN 1 ELSE 0 END)::text, ',')
+FROM generate_series(0, %(count)s - 1) AS i
+JOIN veilring.reports ON id = substring(%(ids)b FROM %(size)s * i + 1 FOR %(size)s)
+"""
+_READ: Final = "SELECT reports, sums FROM veilring.tallies WHERE question = %s"
+_LOCK_AND_READ: Final = "SELECT reports, sums FROM veilring.tallies WHERE question = %s FOR UPDATE"
+_WRITE: Final = """
+INSERT INTO veilring.tallies VALUES (%s, %s, %b)
+ON CONFLICT (question) DO UPDATE SET reports = EXCLUDED.reports, sums = EXCLUDED.sums
+"""
+
+
+class PostgresStore(Store):
+    """See `Store`. A connection that was lost is made again with the next transaction.
+
+    Args:
+        url: Of the database; it is never shown, as it may hold a password.
+        task: What the reports answer.
+        read_only: For whoever only estimates.
+    """
+
+    def __init__(self, url: str, task: Task, *, read_only: bool = False) -> None:
+        super().__init__(task)
+        self._url, self._read_only = url, read_only
+        self._db: psycopg.Connection | None = None
+        with self.transaction():
+            self._open_task()
+
+    def _connection(self) -> psycopg.Connection:
+        if self._db is None or self._db.broken:
+            self.close()
+            self._db = psycopg.connect(self._url, autocommit=True, connect_timeout=SERVER_SECONDS)
+            # Whoever set the server up otherwise did not think of acknowledged reports.
+            self._db.execute("SET synchronous_commit = on")
+        return self._db
+
+    def _open_task(self) -> None:
+        db = self._connection()
+        row = self.task.digest, self.task.encoded
+        if not self._read_only:
+            db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            for statement in _SCHEMA:
+                db.execute(statement)
+            db.execute(
+                "INSERT INTO veilring.task SELECT %b, %b "
+                "WHERE NOT EXISTS (SELECT FROM veilring.task)",
+                row,
+            )
+            for question, randomiser in enumerate(self.task.survey.questions):
+                # A row that is there can be locked, so that two collectors take turns.
+                db.execute(
+                    "INSERT INTO veilring.tallies VALUES (%s, 0, %b) ON CONFLICT DO NOTHING",
+                    (question, bytes(8 * randomiser.cells)),
+                )
+        found = db.execute("SELECT digest FROM veilring.task").fetchone()
+        if found is None or found[0] != self.task.digest:
+            made_for = found[0].hex()[:16] if found else "none"
+            value = f"a database for the task {made_for}…"
+            raise InputError("store", value, f"one for {self.task.digest.hex()[:16]}…")
+
+    @override
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    @override
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        try:
+            with self._connection().transaction():
+                if self._read_only:
+                    self._connection().execute(
+                        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+                    )
+                yield
+        except psycopg.Error as error:
+            raise StoreFailed(f"PostgreSQL: {type(error).__name__}: {error}") from error
+
+    @override
+    def _mark(self) -> None:
+        self._connection().execute("SAVEPOINT mark")
+
+    @override
+    def _undo(self) -> None:
+        self._connection().execute("ROLLBACK TO mark")
+
+    @override
+    def _insert(self, question: int, ids: NDArray[np.uint8], reports: Reports) -> int:
+        return self._connection().execute(_INSERT, _values(question, ids, reports)).rowcount
+
+    @override
+    def _find(self, question: int, ids: NDArray[np.uint8], reports: Reports) -> Found:
+        found = np.zeros(len(ids), dtype=np.uint8)
+        row = self._connection().execute(_FIND, _values(question, ids, reports)).fetchone()
+        if row is not None and row[0]:
+            places, same = np.divmod(np.array(row[0].split(","), dtype=np.int64), 2)
+            found[places] = np.where(same, SAME, OTHER)
+        return found
+
+    @override
+    def _read(self, question: int) -> Kept:
+        statement = _READ if self._read_only else _LOCK_AND_READ
+        row = self._connection().execute(statement, (question,)).fetchone()
+        if row is None:
+            raise InputError("store", "changed: a question has no tally", "as kept")
+        return Kept(row[0], np.frombuffer(row[1], dtype="<i8").astype(np.int64))
+
+    @override
+    def _write(self, question: int, kept: Kept) -> None:
+        row = question, kept.reports, kept.sums.astype("<i8").tobytes()
+        self._connection().execute(_WRITE, row)
+
+    @override
+    def stored(self, question: int) -> Iterator[Reports]:
+        width = self.task.survey.questions[question].report_bytes
+        with self._connection().cursor(name="stored") as rows:
+            rows.execute("SELECT report FROM veilring.reports WHERE question = %s", (question,))
+            while some := rows.fetchmany(PIECE_REPORTS_MAX):
+                joined = b"".join(report for (report,) in some)
+                if len(joined) != width * len(some):
+                    raise InputError("store", "changed: a report has another length", "as kept")
+                yield np.frombuffer(joined, np.uint8).reshape(-1, width)
+
+
+def _values(question: int, ids: NDArray[np.uint8], reports: Reports) -> dict[str, int | bytes]:
+    return {
+        "question": question,
+        "size": ID_BYTES,
+        "ids": ids.tobytes(),
+        "reports": reports.tobytes(),
+        "width": reports.shape[1],
+        "count": len(ids),
+    }

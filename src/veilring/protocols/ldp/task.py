@@ -1,0 +1,84 @@
+"""`Task`: what an aggregator asks of its clients, as bytes that have one hash.
+
+The aggregator is not trusted, so that a client does not take its word for how a report is made: it
+makes the survey again from the task's terms and compares every public number, exactly.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.survey import Survey, Tally
+
+__all__ = ("DIGEST_BYTES", "TASK_FORMAT", "Task")
+
+TASK_FORMAT: Final = 1
+"""The version of the encoding."""
+DIGEST_BYTES: Final = 32  # of SHA-256
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is asked, of whom nothing is known, until when.
+
+    Attributes:
+        terms: What somebody wrote down: columns, classes, epsilon, oracle; plain data.
+        survey: What comes of it.
+        minimum: How many reports there must be before anything is estimated.
+        closes: When the last new report is taken, in seconds since 1970 (UTC), or none.
+
+    Raises:
+        InputError: If the minimum is below 1.
+    """
+
+    terms: Mapping[str, Any]
+    survey: Survey
+    minimum: int = 1
+    closes: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.minimum < 1:
+            raise InputError("minimum", self.minimum, "at least 1")
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """All of it in canonical JSON: equal tasks, and no others, have equal bytes."""
+        content = {
+            "format": TASK_FORMAT,
+            "terms": self.terms,
+            "numbers": self.survey.public,
+            "minimum": self.minimum,
+            "closes": self.closes,
+        }
+        text = json.dumps(
+            content, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
+        )
+        return text.encode()
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of `encoded`; every report carries it."""
+        return hashlib.sha256(self.encoded).digest()
+
+    def is_closed(self, now: float) -> bool:
+        """Say whether new reports come too late, at so many seconds since 1970 (UTC)."""
+        return self.closes is not None and now >= self.closes
+
+    def require_enough(self, tally: Tally) -> None:
+        """Refuse to estimate from too few reports.
+
+        Raises:
+            InputError: If there are fewer than the minimum.
+        """
+        if tally.clients < self.minimum:
+            raise InputError("reports", tally.clients, f"at least {self.minimum}: see the task")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not plain data")
