@@ -1,0 +1,116 @@
+"""A charge: an answer, and what it costs."""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from veilring.errors import BudgetExhausted, InputError
+from veilring.privacy.checks import require
+from veilring.privacy.ledger.units import to_units
+
+__all__ = (
+    "ANSWER_BYTES_MAX",
+    "KEY_SIZE",
+    "Charge",
+    "Outcome",
+    "RecordCharge",
+    "digest_of",
+    "merged",
+)
+
+# An answer is labels or counts of one batch; what is larger belongs into a file of its own.
+ANSWER_BYTES_MAX: Final = 1 << 20
+# Characters of a key or an analyst's name: both come from outside and stay in the file for good.
+KEY_SIZE: Final = 256
+
+# Sums of units are 64-bit numbers.
+_UNITS_END: Final = 1 << 63
+
+Outcome = bytes | BudgetExhausted | InputError
+"""The answer that may leave, or why there is none."""
+
+
+class RecordCharge:
+    """What records pay for one answer. Who pays, and how much, is secret.
+
+    Args:
+        slots: Whole numbers that `Records.add` gave, of shape (m,); a slot may occur more often.
+        amounts: What each pays, of shape (m,) or one for all, at least 0; or whole units as int64.
+
+    Attributes:
+        slots: Each once, sorted, of shape (k,).
+        units: What each pays, of shape (k,).
+
+    Raises:
+        InputError: If the shapes differ, or an amount is out of range.
+    """
+
+    __slots__ = ("slots", "units")
+
+    def __init__(self, slots: ArrayLike, amounts: ArrayLike) -> None:
+        where, given = np.asarray(slots, np.int64), np.asarray(amounts)
+        units = given if given.dtype == np.int64 else to_units(given, field="amounts")
+        require(where.ndim == 1, "slots", f"of shape {where.shape}", "of shape (m,)")
+        fits = units.shape in {(), where.shape}
+        require(fits, "amounts", f"of shape {units.shape}", "one for each slot, or one for all")
+        least, most = int(units.min(initial=0)), int(units.max(initial=0))
+        summable = least >= 0 and most * max(1, where.size) < _UNITS_END
+        require(
+            summable, "amounts", "out of range", "at least 0, and fewer than 2**63 units in all"
+        )
+        self.slots, self.units = merged(where, np.broadcast_to(units, where.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """An answer that was computed and has not left, and what it costs.
+
+    Attributes:
+        analyst: Who asked, as the transport authenticated it.
+        key: The analyst's own name of this request. A request that is sent again has the same key.
+        request: The request itself, or its hash. Only a hash of it is kept.
+        answer: What will be sent. It is kept, so that a repeated request gets the same.
+        amount: What it costs the analyst and the total, in the ledger's unit.
+        records: What it costs records, if they have filters.
+
+    Raises:
+        InputError: If a name is empty or too long, the answer too large, or the amount out of
+            range.
+    """
+
+    analyst: str
+    key: str
+    request: bytes = field(repr=False)
+    answer: bytes = field(repr=False)
+    amount: float = 0.0
+    records: RecordCharge | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name, text in (("analyst", self.analyst), ("key", self.key)):
+            fits = 0 < len(text) <= KEY_SIZE
+            require(fits, name, f"{len(text)} characters", f"1 to {KEY_SIZE} characters")
+        fits = len(self.answer) <= ANSWER_BYTES_MAX
+        require(
+            fits, "answer", f"{len(self.answer):,} bytes", f"at most {ANSWER_BYTES_MAX:,} bytes"
+        )
+        to_units(self.amount, field="amount")
+
+
+def digest_of(request: bytes) -> bytes:
+    """Return what is kept of a request."""
+    return hashlib.sha256(request).digest()
+
+
+def merged(
+    slots: NDArray[np.int64], units: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return each slot once, sorted, with the sum of its units."""
+    if not len(slots):
+        return slots, units
+    order = np.argsort(slots, kind="stable")
+    ranked = slots[order]
+    starts = np.flatnonzero(np.diff(ranked, prepend=ranked[0] - 1))
+    return ranked[starts], np.add.reduceat(units[order], starts)

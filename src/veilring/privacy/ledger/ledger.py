@@ -1,0 +1,222 @@
+"""The ledger: a charge and the answer that it pays for, in one transaction, once a request."""
+
+import secrets
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from threading import RLock
+from types import TracebackType
+from typing import Final, Self
+
+from veilring.errors import BudgetExhausted, InputError
+from veilring.privacy.ledger.budgets import Budgets, Limits, left
+from veilring.privacy.ledger.charges import Charge, Outcome, digest_of
+from veilring.privacy.ledger.records import Records
+from veilring.privacy.ledger.store import Store, open_store
+from veilring.privacy.ledger.totals import Totals, totals_of
+from veilring.privacy.ledger.units import from_units, to_units
+
+__all__ = ("Ledger", "open_ledger")
+
+_KEY_BYTES: Final = 32
+
+
+def open_ledger(
+    path: Path | None, budgets: Budgets, *, key: bytes | None = None, amend: bool = False
+) -> "Ledger":
+    """Open a ledger, or begin it.
+
+    Args:
+        path: Its file, on a disk of this machine; none for a ledger in memory, for simulations.
+        budgets: Those that the ledger was begun with.
+        key: 16 to 64 secret bytes for the hashes of records' ids, the same each time; for owners
+            who keep secrets elsewhere. Without it the file holds one of its own, and whoever has
+            the file can test whether a guessed id was ever in it.
+        amend: Whether other budgets than before are meant. What was spent stays spent.
+
+    Raises:
+        InputError: If another process writes it, it is no ledger, or it was begun with other
+            budgets or another key.
+    """
+    store = open_store(path)
+    try:
+        limits = Limits.of(budgets)
+        _settle_budgets(store, limits, amend=amend)
+        ledger = Ledger(store, limits, _settle_key(store, key))
+        store.wipe()  # of what a forgotten record left, if a crash came between
+    except BaseException:
+        store.close()
+        raise
+    return ledger
+
+
+class Ledger:
+    """An open ledger, to be used in a `with` block. Get it from `open_ledger`.
+
+    Calls take turns, from whichever threads they come. Each returns when the disk has what it did;
+    an asyncio server calls it through `asyncio.to_thread`, and several charges at once.
+
+    When the disk fails, the error of SQLite passes through and the ledger is closed: what was being
+    charged is either on the disk or not, and opening the ledger again tells.
+
+    Attributes:
+        records: The filters of single records.
+    """
+
+    def __init__(self, store: Store, limits: Limits, key: bytes) -> None:
+        self._store, self._limits, self._guard = store, limits, RLock()
+        self.records = Records(store, self._guard, limits.record, key)
+        rows = store.connection.execute("SELECT name, spent FROM analysts").fetchall()
+        self._spent = Counter(dict(rows))
+        self._total = sum(self._spent.values())
+
+    def find(self, analyst: str, key: str, request: bytes) -> bytes | None:
+        """Return the answer that this request already got, or none if it is new.
+
+        Raises:
+            InputError: If the analyst used this key for another request.
+        """
+        with self._guard:
+            return self._find(analyst, key, digest_of(request))
+
+    def charge(self, charge: Charge) -> bytes:
+        """Charge, and return the answer that may leave now.
+
+        If the request was charged before, that is the answer it got then, and nothing is charged.
+
+        Raises:
+            BudgetExhausted: If a budget does not suffice. Nothing was charged, nothing may leave.
+            InputError: If the analyst used this key for another request, or a slot is unknown.
+        """
+        (outcome,) = self.charge_many([charge])
+        if isinstance(outcome, bytes):
+            return outcome
+        raise outcome
+
+    def charge_many(self, charges: Iterable[Charge]) -> list[Outcome]:
+        """Charge one after the other in one transaction, which waits for the disk once.
+
+        Returns:
+            For each what `charge` returns, or the error that it raises: one that is refused does
+            not hold up the others.
+        """
+        given, charged = list(charges), Counter[str]()
+        with self._guard:
+            with self._store.transaction():
+                outcomes = [self._settle(charge, charged) for charge in given]
+                self._write_analysts(charged)
+                self.records.write()
+            return outcomes
+
+    def remaining(self, analyst: str) -> float:
+        """Return how much an analyst can spend: what it has left, or what all have if less."""
+        with self._guard:
+            return float(from_units(min(amount for _, amount in self._left(analyst))))
+
+    def totals(self) -> Totals:
+        """Return what was spent in total and by each analyst."""
+        with self._guard:
+            return totals_of(self._store.connection)
+
+    def close(self) -> None:
+        """Let go of the file. Doing so again changes nothing."""
+        with self._guard:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _settle(self, charge: Charge, charged: Counter[str]) -> Outcome:
+        """Charge within a transaction, or say why not; then nothing has changed."""
+        digest, units = digest_of(charge.request), int(to_units(charge.amount))
+        try:
+            kept = self._find(charge.analyst, charge.key, digest)
+            if kept is not None:
+                return kept
+            self._require_budget(charge, units)
+        except (BudgetExhausted, InputError) as refusal:
+            return refusal
+        self._store.connection.execute(
+            "INSERT INTO answers VALUES (?, ?, ?, ?, ?)",
+            (charge.analyst, charge.key, digest, charge.answer, units),
+        )
+        self._spent[charge.analyst] += units
+        self._total += units
+        charged[charge.analyst] += 1
+        if charge.records is not None:
+            self.records.pay(charge.records)
+        return charge.answer
+
+    def _find(self, analyst: str, key: str, digest: bytes) -> bytes | None:
+        find = "SELECT request, answer FROM answers WHERE analyst = ? AND key = ?"
+        row = self._store.connection.execute(find, (analyst, key)).fetchone()
+        if row is None:
+            return None
+        if row[0] != digest:
+            raise InputError("key", "used for another request", "a new key for each request")
+        return bytes(row[1])
+
+    def _require_budget(self, charge: Charge, units: int) -> None:
+        for budget, amount in self._left(charge.analyst):
+            if units > amount:
+                asked, rest = float(from_units(units)), float(from_units(amount))
+                raise BudgetExhausted(budget, asked, rest, self._limits.unit)
+        if charge.records is not None and not self.records.can_pay(charge.records):
+            raise BudgetExhausted("record")
+
+    def _left(self, analyst: str) -> tuple[tuple[str, int], ...]:
+        own = left(self._limits.for_analyst(analyst), self._spent[analyst])
+        return ("analyst", own), ("total", left(self._limits.total, self._total))
+
+    def _write_analysts(self, charged: Counter[str]) -> None:
+        self._store.connection.executemany(
+            "INSERT INTO analysts VALUES (?, ?, ?) ON CONFLICT (name)"
+            " DO UPDATE SET spent = excluded.spent, answers = answers + excluded.answers",
+            ((name, self._spent[name], answers) for name, answers in charged.items()),
+        )
+
+
+def _settle_budgets(store: Store, limits: Limits, *, amend: bool) -> None:
+    kept = _setting(store, "budgets")
+    if kept == limits.to_json().encode():
+        return
+    if kept is not None and not amend:
+        allowed = "the budgets that it was begun with, or `amend`"
+        raise InputError("budgets", "not those of the ledger", allowed)
+    _set(store, "budgets", limits.to_json().encode())
+
+
+def _settle_key(store: Store, key: bytes | None) -> bytes:
+    """Return the key of the hashes, and see to it that it is always the same."""
+    if key is None:
+        own = _setting(store, "key")
+        if own is None and _setting(store, "key check") is None:
+            own = secrets.token_bytes(_KEY_BYTES)
+            _set(store, "key", own)
+        if own is None:
+            raise InputError("key", "missing", "the key that the ledger was begun with")
+        return own
+    check = digest_of(b"veilring ledger" + key)
+    if _setting(store, "key") is None and _setting(store, "key check") is None:
+        _set(store, "key check", check)
+    if _setting(store, "key check") != check:
+        raise InputError("key", "another", "the key that the ledger was begun with")
+    return key
+
+
+def _setting(store: Store, name: str) -> bytes | None:
+    row = store.connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def _set(store: Store, name: str, value: bytes) -> None:
+    with store.transaction() as connection:
+        connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))

@@ -1,0 +1,180 @@
+"""A filter for each record: it takes part in answers until its own budget is spent.
+
+The file never holds a record's id, only a keyed hash of it. What a record spent is kept in blocks
+of many records, and what a transaction adds to it in one entry of a journal. Once the journal is as
+large as the blocks it is folded into them: so a charge writes little, and little is read at start.
+
+A forgotten record leaves its hash and what it spent behind, so that it comes back with no fresh
+budget. Which answers it paid for is wiped.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable
+from threading import RLock
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+from veilring.privacy.ledger.budgets import left
+from veilring.privacy.ledger.charges import RecordCharge, merged
+from veilring.privacy.ledger.store import Store
+
+__all__ = ("JOURNAL_BYTES_MAX", "Records")
+
+# Smaller journals are not folded, whatever the number of records: reading this much takes no time.
+JOURNAL_BYTES_MAX: Final = 1 << 20
+# Records of a block: with 8 bytes each, it fits into one page of the file.
+_BLOCK: Final = 500
+_DIGEST_BYTES: Final = 16  # no two of 2**40 records share one, but for one chance in 2**48
+_ON_DISK: Final = np.dtype("<i8")
+
+
+class Records:
+    """The filters of a ledger's records. Get it as `Ledger.records`.
+
+    Args:
+        store: The ledger's file.
+        guard: Held while anything changes.
+        limit: What each record may spend, in units.
+        key: Of the hashes of ids.
+    """
+
+    def __init__(self, store: Store, guard: RLock, limit: int | None, key: bytes) -> None:
+        self._store, self._guard, self._key = store, guard, key
+        self._limit = left(limit, 0)
+        self._spent, self._journal_bytes, self._dirty = _load_spent(store.connection)
+        live = store.connection.execute("SELECT live FROM records ORDER BY number")
+        self._live = np.fromiter((row[0] for row in live), np.bool_)
+        self._pending: list[RecordCharge] = []
+
+    def __len__(self) -> int:
+        """The number of records that were ever added: slots are below it."""
+        return len(self._spent)
+
+    def add(self, ids: Iterable[str]) -> NDArray[np.int64]:
+        """Add records, and return the slot of each, of shape (m,), in the order given.
+
+        A new record has a fresh budget. One that was added before, by this process or an earlier
+        one, forgotten or not, has the slot that it had and what is left of its budget. So whoever
+        starts a server simply adds all records.
+        """
+        digests = [self._digest(each) for each in ids]
+        with self._guard:
+            with self._store.transaction() as connection:
+                connection.executemany(
+                    "INSERT INTO records (digest, live) VALUES (?, 1)"
+                    " ON CONFLICT (digest) DO UPDATE SET live = 1",
+                    ((digest,) for digest in digests),
+                )
+                slots = _slots(connection, digests)
+            more = max(0, int(slots.max(initial=-1)) + 1 - len(self))
+            self._spent = np.concatenate([self._spent, np.zeros(more, np.int64)])
+            self._live = np.concatenate([self._live, np.ones(more, np.bool_)])
+            self._live[slots] = True
+        return slots
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """Remove records at once; nothing in the file tells any longer which answers they paid for.
+
+        Their keyed hashes stay, with what they spent.
+
+        Raises:
+            InputError: If one was never added (nothing is forgotten then); or if somebody reads the
+                file and does not stop: all are forgotten, and their traces go with the next
+                `forget` or when the ledger is opened again.
+        """
+        digests = [self._digest(each) for each in ids]
+        with self._guard:
+            slots = _slots(self._store.connection, digests)
+            if (slots < 0).any():
+                raise InputError("ids", "not all known", "ids that were added")
+            with self._store.transaction() as connection:
+                mark = "UPDATE records SET live = 0 WHERE number = ?"
+                connection.executemany(mark, ((int(slot) + 1,) for slot in slots))
+                self._fold()
+            self._live[slots] = False
+            self._store.wipe()
+
+    def remaining(self) -> NDArray[np.int64]:
+        """Return the units that each slot has left, of shape (n,); none if it was forgotten.
+
+        It is a copy. Budgets of records are secret: they belong into no message, log or error, and
+        neither do their sums or their quantiles.
+        """
+        with self._guard:
+            return np.where(self._live, np.maximum(0, self._limit - self._spent), 0)
+
+    def can_pay(self, charge: RecordCharge) -> bool:
+        """Return whether each record has what it would pay.
+
+        Raises:
+            InputError: If there is no such slot.
+        """
+        slots, units = charge.slots, charge.units
+        if len(slots) and not 0 <= slots[0] <= slots[-1] < len(self):
+            raise InputError("slots", "not all known", "slots that `add` gave")
+        enough = units <= self._limit - self._spent[slots]
+        return bool(np.all(enough & (self._live[slots] | (units == 0))))
+
+    def pay(self, charge: RecordCharge) -> None:
+        """Charge records; `write` follows in the same transaction."""
+        self._spent[charge.slots] += charge.units
+        self._pending.append(charge)
+
+    def write(self) -> None:
+        """Write what was charged since the last time, within a transaction."""
+        if not self._pending:
+            return
+        slots, units = merged(
+            np.concatenate([charge.slots for charge in self._pending]),
+            np.concatenate([charge.units for charge in self._pending]),
+        )
+        self._pending.clear()
+        entry = slots.astype(_ON_DISK).tobytes(), units.astype(_ON_DISK).tobytes()
+        insert = "INSERT INTO journal (slots, units) VALUES (?, ?)"
+        self._store.connection.execute(insert, entry)
+        self._dirty.update(np.unique(slots // _BLOCK).tolist())
+        self._journal_bytes += 2 * len(entry[0])
+        if self._journal_bytes > max(JOURNAL_BYTES_MAX, self._spent.nbytes):
+            self._fold()
+
+    def _fold(self) -> None:
+        """Write the blocks that the journal changed, and empty the journal."""
+        blocks = ((number, self._block(number)) for number in sorted(self._dirty))
+        connection = self._store.connection
+        connection.executemany("INSERT OR REPLACE INTO blocks VALUES (?, ?)", blocks)
+        connection.execute("DELETE FROM journal")
+        self._dirty.clear()
+        self._journal_bytes = 0
+
+    def _block(self, number: int) -> bytes:
+        units = self._spent[number * _BLOCK : (number + 1) * _BLOCK]
+        return units.astype(_ON_DISK).tobytes()
+
+    def _digest(self, name: str) -> bytes:
+        return hashlib.blake2b(name.encode(), key=self._key, digest_size=_DIGEST_BYTES).digest()
+
+
+def _slots(connection: sqlite3.Connection, digests: Iterable[bytes]) -> NDArray[np.int64]:
+    """Return the slot of each record; -1 for those that are not known."""
+    find = "SELECT number FROM records WHERE digest = ?"
+    rows = (connection.execute(find, (digest,)).fetchone() for digest in digests)
+    return np.fromiter((row[0] - 1 if row else -1 for row in rows), np.int64)
+
+
+def _load_spent(connection: sqlite3.Connection) -> tuple[NDArray[np.int64], int, set[int]]:
+    """Return what each slot spent, the size of the journal, and the blocks that it changed."""
+    (count,) = connection.execute("SELECT count(*) FROM records").fetchone()
+    spent, size, dirty = np.zeros(count, np.int64), 0, set[int]()
+    for number, units in connection.execute("SELECT number, units FROM blocks"):
+        block = np.frombuffer(units, _ON_DISK)
+        spent[number * _BLOCK : number * _BLOCK + len(block)] = block
+    for slots, units in connection.execute("SELECT slots, units FROM journal"):
+        where = np.frombuffer(slots, _ON_DISK)
+        spent[where] += np.frombuffer(units, _ON_DISK)
+        size += len(slots) + len(units)
+        dirty.update(np.unique(where // _BLOCK).tolist())
+    return spent, size, dirty
