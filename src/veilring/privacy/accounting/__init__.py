@@ -1,6 +1,6 @@
 """What several releases cost together, and how much each may cost.
 
-Five ways to count, each a small frozen class that composes, converts to (epsilon, delta), and
+Six ways to count, each a small frozen class that composes, converts to (epsilon, delta), and
 is calibrated from it.
 """
 
@@ -10,6 +10,7 @@ from veilring.privacy.accounting.guarantee import Guarantee, least_noise
 from veilring.privacy.accounting.individual import Accountant, individual_budget
 from veilring.privacy.accounting.pure import PureDP
 from veilring.privacy.accounting.renyi import ORDERS, RenyiDP
+from veilring.privacy.accounting.responses import PureSteps
 from veilring.privacy.accounting.zcdp import ZCDP
 
 __all__ = (
@@ -20,6 +21,7 @@ __all__ = (
     "GaussianDP",
     "Guarantee",
     "PureDP",
+    "PureSteps",
     "RenyiDP",
     "individual_budget",
     "least_noise",

@@ -1,0 +1,71 @@
+"""Pure steps, composed exactly."""
+
+import math
+from itertools import product
+
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veilring.errors import InputError
+from veilring.privacy.accounting import BoundedRange
+from veilring.privacy.accounting.responses import PureSteps
+
+
+@pytest.mark.parametrize("bound", [0.1, 0.5, 2.0])
+@pytest.mark.parametrize("count", [1, 2, 17, 100])
+def test_it_lies_between_a_librarys_bounds(bound: float, count: int) -> None:
+    """Delta is between the optimistic and the pessimistic one of dp-accounting."""
+    noise = 2 / (1 + math.exp(bound))  # its responses answer at random with this probability
+    high, low = (
+        pld.from_randomized_response(
+            noise, 2, pessimistic_estimate=pessimistic, value_discretization_interval=1e-4
+        ).self_compose(count)
+        for pessimistic in (True, False)
+    )
+    steps = PureSteps(bound, count)
+    for epsilon in (0.0, bound / 2, bound, bound * math.sqrt(count), 0.9 * bound * count):
+        assert low.get_delta_for_epsilon(epsilon) <= steps.delta(epsilon) + 1e-12
+        assert steps.delta(epsilon) <= high.get_delta_for_epsilon(epsilon) + 1e-12
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_it_is_what_enumeration_gives(count: int) -> None:
+    """Delta is the sum over all rows of responses of what P has beyond e^epsilon times Q."""
+    bound, epsilon = 0.7, 0.9
+    truth = math.exp(bound) / (1 + math.exp(bound))
+    total = 0.0
+    for answers in product((True, False), repeat=count):
+        p = math.prod(truth if right else 1 - truth for right in answers)
+        q = math.prod(1 - truth if right else truth for right in answers)
+        total += max(0.0, p - math.exp(epsilon) * q)
+    assert PureSteps(bound, count).delta(epsilon) == pytest.approx(total, rel=1e-12)
+
+
+@given(st.floats(0.01, 3), st.integers(1, 60), st.floats(1e-12, 0.5))
+def test_epsilon_and_delta_are_each_others_inverse(bound: float, count: int, delta: float) -> None:
+    """The least epsilon for a delta has that delta, and a smaller one has more."""
+    steps = PureSteps(bound, count)
+    epsilon = steps.epsilon(delta)
+    assert steps.delta(epsilon) <= delta
+    if 0 < epsilon < bound * count:
+        assert steps.delta(epsilon * (1 - 1e-6)) >= delta * (1 - 1e-9)
+
+
+def test_without_delta_losses_add_up() -> None:
+    """For delta = 0 the epsilon is the sum."""
+    assert PureSteps(0.25, 8).epsilon() == 2.0
+
+
+@given(st.floats(0.05, 6), st.integers(1, 200))
+def test_it_is_never_above_bounded_range(epsilon: float, count: int) -> None:
+    """Binary steps at epsilon / 2 each cost at most what bounded range says of any at epsilon."""
+    known = BoundedRange.step(epsilon).repeat(count).epsilon(1e-6)
+    assert PureSteps(epsilon / 2, count).epsilon(1e-6) <= known * (1 + 1e-9)
+
+
+def test_steps_of_different_bounds_are_refused() -> None:
+    """Only equal steps compose into one law."""
+    with pytest.raises(InputError, match="bound"):
+        PureSteps(0.1).compose(PureSteps(0.2))
