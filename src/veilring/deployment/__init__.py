@@ -5,9 +5,10 @@ terms say what is run on which schema. Two are each party's own: its key and its
 """
 
 from veilring.deployment.client import ask
+from veilring.deployment.columns import FeatureTerms
 from veilring.deployment.config import ClientConfig, MemberConfig, load_config
 from veilring.deployment.member import serve
-from veilring.deployment.terms import FeatureTerms, Terms, load_terms
+from veilring.deployment.terms import Terms, load_terms
 
 __all__ = (
     "ClientConfig",
