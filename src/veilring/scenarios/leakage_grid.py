@@ -222,7 +222,7 @@ def _estimate(
         tell(chunk.start)
         return uniform_values(chunk.stop - chunk.start, n, k, grid.rows, rows)
 
-    return sample_hop_leakage(draw, (grid.trials, n), grid.parameters(k), coins)
+    return sample_hop_leakage(draw, (grid.trials, n), grid.parameters(k), coins, distinct=True)
 
 
 def _point(  # noqa: PLR0917  (a point, and what was found there)

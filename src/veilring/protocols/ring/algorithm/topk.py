@@ -6,11 +6,13 @@ runs (queries when networked, trials when estimating), and a party's missing val
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.protocols.ring.algorithm.blocks import blocks
 from veilring.protocols.ring.algorithm.checks import require, require_noise
 
 __all__ = (
@@ -106,9 +108,10 @@ def require_in_range(
     Raises:
         InputError: If any value is outside, or NaN. The message never holds a value.
     """
-    inside = (values >= parameters.lower) & ((values <= parameters.upper) | np.isposinf(values))
+    above = values[values > parameters.upper]
+    inside = values.min(initial=np.inf) >= parameters.lower and np.isposinf(above).all()
     allowed = f"numbers in [lower, upper] = [{parameters.lower:g}, {parameters.upper:g}]"
-    require(bool(inside.all()), field, "outside the public bounds in some place", allowed)
+    require(bool(inside), field, "outside the public bounds in some place", allowed)
 
 
 def start_vector(parameters: TopKParameters, runs: int) -> NDArray[np.float64]:
@@ -149,37 +152,48 @@ def topk_step(  # noqa: PLR0917  (the inputs of Algorithm 2, no more)
     active = np.flatnonzero((V[:, 0] < G[:, -1]) & ~inserted)
     if not active.size:
         return passed, inserted_out
-    old, own = G[active], V[active]
-    rival = old[:, ::-1]
-    answer = np.minimum(own, rival)
     noisy = rng.random(active.size) < parameters.noise_probability(round_number)
-    inserted_out[active[~noisy]] = True
-    if noisy.any():
-        displaced = (own < rival)[noisy, ::-1]
-        answer[noisy] = _with_noise(
-            old[noisy], displaced, answer[noisy].max(axis=1), parameters.delta, rng
-        )
-    answer.sort(axis=1)
-    passed[active] = answer
+    honest, hiding = active[~noisy], active[noisy]
+    inserted_out[honest] = True
+    for rows in _in_blocks(honest, parameters.k):
+        passed[rows] = _merged(G[rows], V[rows])
+    for rows in _in_blocks(hiding, parameters.k):
+        passed[rows] = _with_noise(G[rows], V[rows], parameters.delta, rng)
     return passed, inserted_out
 
 
+def _in_blocks(rows: NDArray[np.int64], k: int) -> Iterator[NDArray[np.int64]]:
+    return (rows[block] for block in blocks(len(rows), k))
+
+
+def _merged(G: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the k smallest of the union."""
+    merged = np.minimum(V, G[:, ::-1])
+    merged.sort(axis=1)
+    return merged
+
+
 def _with_noise(
-    old: NDArray[np.float64],
-    displaced: NDArray[np.bool_],
-    lowest: NDArray[np.float64],
-    delta: float,
-    rng: np.random.Generator,
+    G: NDArray[np.float64], V: NDArray[np.float64], delta: float, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Replace the displaced tail of each row by uniforms from `lowest` = `G'[k]` upward."""
-    m = displaced.sum(axis=1)
-    first_displaced = old[np.arange(len(old)), old.shape[1] - m]
-    highest = np.maximum(lowest + delta, first_displaced)
-    draws = rng.random(int(m.sum()))
-    draws *= np.repeat(highest - lowest, m)
-    draws += np.repeat(lowest, m)
-    old[displaced] = np.minimum(draws, np.repeat(highest, m))  # rounding must not pass the bound
-    return old
+    """Replace the tail that `V` displaces by uniforms from `lowest` = `G'[k]` upward, in place."""
+    k, rows = G.shape[1], np.arange(len(G))
+    below = G[:, ::-1] > V  # in the first m places of each row
+    m = np.where(below[:, -1], k, below.argmin(axis=1))
+    lowest = V[rows, m - 1]  # the greater of the last that comes in and the last that stays
+    np.maximum(lowest, G[rows, k - m - 1], out=lowest, where=m < k)
+    highest = np.maximum(lowest + delta, G[rows, k - m])
+    most = m.max()
+    displaced = below[:, :most][:, ::-1]
+    noise = np.zeros((len(G), most))
+    noise[displaced] = rng.random(int(m.sum()))
+    noise *= (highest - lowest)[:, None]
+    noise += lowest[:, None]
+    np.minimum(noise, highest[:, None], out=noise)  # rounding must not pass the bound
+    tail = G[:, k - most :]
+    np.copyto(tail, noise, where=displaced)
+    tail.sort(axis=1)
+    return G
 
 
 def final_result(G: NDArray[np.float64], parameters: TopKParameters) -> NDArray[np.float64]:

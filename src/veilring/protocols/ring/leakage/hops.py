@@ -8,9 +8,11 @@ from numpy.typing import NDArray
 
 from veilring.protocols.ring.algorithm import TopKParameters
 from veilring.protocols.ring.algorithm.checks import require
+from veilring.protocols.ring.leakage.births import is_noise_distinct, watch_distinct
 from veilring.protocols.ring.leakage.estimates import Estimate
 from veilring.protocols.ring.leakage.tally import HopTally
 from veilring.protocols.ring.leakage.transcripts import chunks, transcript
+from veilring.protocols.ring.leakage.watch import watch_hops
 
 __all__ = (
     "Breakdown",
@@ -86,7 +88,12 @@ def estimate_hop_leakage(
 
 
 def sample_hop_leakage(
-    draw: Draw, shape: tuple[int, int], parameters: TopKParameters, rng: np.random.Generator
+    draw: Draw,
+    shape: tuple[int, int],
+    parameters: TopKParameters,
+    rng: np.random.Generator,
+    *,
+    distinct: bool = False,
 ) -> HopLeakage:
     """Estimate as `estimate_hop_leakage` does, on values that are drawn when they are needed.
 
@@ -97,6 +104,8 @@ def sample_hop_leakage(
         shape: The number of trials T, at least 2, and that of the parties n, at least 3.
         parameters: The public parameters.
         rng: Source of the parties' coins and noise.
+        distinct: Whether the values of a trial are distinct and below `upper`, as those of a
+            continuous law are. The estimates are the same, and many times faster for large k.
 
     Raises:
         InputError: As `estimate_hop_leakage` does.
@@ -105,7 +114,11 @@ def sample_hop_leakage(
     tally = HopTally.empty(trials, parties, parameters.rounds)
     for chunk in chunks(trials, parties * parameters.rounds * parameters.k):
         values = draw(chunk)
-        tally.add(chunk, transcript(values, parameters, rng), values, parameters)
+        if distinct and is_noise_distinct(parameters):
+            counts = watch_distinct(values, parameters, rng)
+        else:
+            counts = watch_hops(transcript(values, parameters, rng), values, parameters)
+        tally.add(chunk, counts)
     return _estimates(tally)
 
 
@@ -127,7 +140,7 @@ def hop_leakage_of(
     fitting = (parties * parameters.rounds + 1, runs, k)
     require(vectors.shape == fitting, "vectors", f"of shape {vectors.shape}", f"shape {fitting}")
     tally = HopTally.empty(runs, parties, parameters.rounds)
-    tally.add(slice(0, runs), vectors, values, parameters)
+    tally.add(slice(0, runs), watch_hops(vectors, values, parameters))
     return _estimates(tally)
 
 

@@ -1,13 +1,12 @@
-"""Counting, over many runs of PP-TopK, what each hop shows to the successor."""
+"""Summing up, over many runs of PP-TopK, what each hop shows to the successor."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.algorithm import TopKParameters, final_result
 from veilring.protocols.ring.algorithm.checks import require
-from veilring.protocols.ring.algorithm.multisets import copy_numbers, multiplicities
+from veilring.protocols.ring.leakage.watch import KINDS
 
 __all__ = ("GROUPS", "HopTally")
 
@@ -21,7 +20,7 @@ class HopTally:
     """Sums over the trials of each group.
 
     Attributes:
-        hops: Shape (groups, 4, rounds, n): what `_watch_hop` counts.
+        hops: Shape (groups, KINDS, rounds, n): what `KINDS` counts.
         parties: Shape (groups, n): trials in which a party was exposed anywhere.
         trials: Shape (groups,).
         group_of: Shape (T,), the group of each trial.
@@ -40,50 +39,21 @@ class HopTally:
         groups = min(GROUPS, trials)
         group_of = np.arange(trials) * groups // trials
         sizes = np.bincount(group_of).astype(np.float64)
-        hops, exposed = np.zeros((groups, 4, rounds, parties)), np.zeros((groups, parties))
+        hops, exposed = np.zeros((groups, KINDS, rounds, parties)), np.zeros((groups, parties))
         return cls(hops, exposed, sizes, group_of)
 
-    def add(
-        self,
-        chunk: slice,
-        vectors: NDArray[np.float64],
-        values: NDArray[np.float64],
-        parameters: TopKParameters,
-    ) -> None:
-        """Count what all hops of some trials gave away."""
-        group, groups, parties = self.group_of[chunk], len(self.trials), values.shape[1]
-        exposed = np.zeros((parties, len(values)), dtype=np.bool_)
-        result = final_result(vectors[-1], parameters)
-        for hop in range(parameters.rounds * parties):
-            turn, position = divmod(hop, parties)
-            counts = _watch_hop(vectors, hop, values, result)
-            exposed[position] |= counts[0] > 0
-            for kind, count in enumerate(counts):
-                self.hops[:, kind, turn, position] += np.bincount(group, count, groups)
-        for position in range(parties):
-            self.parties[:, position] += np.bincount(group, exposed[position], groups)
+    def add(self, chunk: slice, counts: NDArray[np.int32]) -> None:
+        """Count what all hops of some trials gave away.
 
-
-def _watch_hop(
-    vectors: NDArray[np.float64],
-    hop: int,
-    values: NDArray[np.float64],
-    result: NDArray[np.float64],
-) -> tuple[NDArray[np.int64], ...]:
-    """Return a trial's counts on one hop: exposed (0 or 1), claims, right ones, public ones.
-
-    `vectors[h]` is received on hop h and `vectors[h + 1]` passed on. The successor's own last hop
-    was n - 1 hops ago, wherever the two sit.
-    """
-    parties = values.shape[1]
-    passed = vectors[hop + 1]
-    copy = copy_numbers(passed)
-    own = multiplicities(passed, values[:, hop % parties])
-    public = multiplicities(passed, result)
-    # Of the copies of a number, those beyond the ones seen before are new; counted from 0.
-    added = copy - multiplicities(passed, vectors[hop])
-    fresh = copy - multiplicities(passed, vectors[max(0, hop + 2 - parties)])
-    exposed = ((added >= 0) & (added < own)).any(axis=1)
-    claimed = fresh >= 0
-    counts = (claimed, claimed & (fresh < own), claimed & (fresh < public))
-    return exposed.astype(np.int64), *(np.count_nonzero(count, axis=1) for count in counts)
+        Args:
+            chunk: Which trials.
+            counts: Theirs, as `watch_hops` returns them.
+        """
+        kinds, _, trials = counts.shape
+        by_hop = counts.reshape(kinds, *self.hops.shape[2:], trials)
+        group = self.group_of[chunk]
+        firsts = np.flatnonzero(np.diff(group, prepend=-1))  # of each group: they are in a row
+        exposed = by_hop[0].any(axis=0)
+        for sums, of_trials in ((self.hops, by_hop), (self.parties, exposed)):
+            found = np.add.reduceat(of_trials, firsts, axis=-1, dtype=np.int64)
+            sums[group[firsts]] += np.moveaxis(found, -1, 0)

@@ -82,9 +82,14 @@ def uniform_values(  # noqa: PLR0917  (a shape and a law)
     require(rows_per_party >= 0, "rows_per_party", rows_per_party, "an integer of at least 0")
     require(0 < upper < np.inf, "upper", upper, "a finite number above 0")
     kept = min(k, rows_per_party)
-    sums = rng.standard_exponential((trials, parties, kept)).cumsum(axis=2)
-    rest = rng.standard_gamma(rows_per_party + 1 - kept, (trials, parties, 1))
-    values = np.full((trials, parties, k), np.inf)
-    if kept:
-        values[:, :, :kept] = upper * (sums / (sums[:, :, -1:] + rest))
-    return values
+    values = rng.standard_exponential((trials, parties, kept))
+    # In place, as fresh memory for so many numbers costs as much as the arithmetic.
+    np.cumsum(values, axis=2, out=values)
+    values /= values[:, :, -1:] + rng.standard_gamma(
+        rows_per_party + 1 - kept, (trials, parties, 1)
+    )
+    values *= upper
+    if kept == k:
+        return values
+    missing = np.full((trials, parties, k - kept), np.inf)
+    return np.concatenate((values, missing), axis=2)
