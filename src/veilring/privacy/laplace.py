@@ -2,7 +2,8 @@
 
 `P[k]` is proportional to `e**(-|k| / scale)`. A shift of the input by s changes no probability by
 more than a factor `e**(s / scale)`: a count of sensitivity s with noise of scale `s / epsilon` is
-epsilon-differentially private, exactly (Ghosh, Roughgarden and Sundararajan, STOC 2009).
+epsilon-differentially private, exactly (Ghosh, Roughgarden and Sundararajan, STOC 2009). Divide as
+fractions, or round the scale up: a float quotient may be a bit too small.
 """
 
 import math

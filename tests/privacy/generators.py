@@ -1,0 +1,93 @@
+"""Both generators that mechanisms run on, and the test that compares draws with a law."""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+from randomgen import ChaCha
+from scipy import stats
+
+from veilring.randomness import Streams
+
+# A test of ours fails by chance this often at most.
+FALSE_ALARM = 1e-6
+# Pearson's statistic is taken as chi-square distributed only where each bin expects so many.
+LEAST_EXPECTED = 50.0
+
+
+def seeded(*name: str | int) -> np.random.Generator:
+    """Return PCG64-DXSM, as simulations have it."""
+    return Streams(20_07).generator(*name)
+
+
+def cryptographic(key: int = 1) -> np.random.Generator:
+    """Return ChaCha20, as deployments have it, but with a known key."""
+    return np.random.Generator(ChaCha(key=key, rounds=20))
+
+
+def scripted(*calls: NDArray[np.integer]) -> np.random.Generator:
+    """Return what gives these whole numbers, one array a call, whatever is asked for."""
+    return cast("np.random.Generator", _Scripted(*calls))
+
+
+class _Scripted:
+    def __init__(self, *calls: NDArray[np.integer]) -> None:
+        self._calls = iter(calls)
+
+    def integers(self, *_: object, **__: object) -> NDArray[np.integer]:
+        return next(self._calls)
+
+
+def spelling(x: Fraction) -> np.random.Generator:
+    """Return what gives the bits of `x`, in [0, 1): first 53 of them as a float, then 32 a call."""
+    return cast("np.random.Generator", _Spelling(x))
+
+
+class _Spelling:
+    def __init__(self, x: Fraction) -> None:
+        self._rest = x
+
+    def random(self, size: int | tuple[int, ...]) -> NDArray[np.float64]:
+        return np.full(size, self._next(53) / 2**53)
+
+    def integers(self, *_: object) -> int:
+        return self._next(32)
+
+    def _next(self, bits: int) -> int:
+        whole = math.floor(self._rest * (1 << bits))
+        self._rest = self._rest * (1 << bits) - whole
+        return whole
+
+
+GENERATORS: dict[str, Callable[[], np.random.Generator]] = {
+    "PCG64DXSM": seeded,
+    "ChaCha20": cryptographic,
+}
+
+
+def follows(counts: NDArray[np.integer], law: NDArray[np.float64], tests: int = 1) -> bool:
+    """Return whether counts agree with a law, by a G-test of bins that are merged if too small.
+
+    Args:
+        counts: How often each outcome was drawn.
+        law: The probability of each.
+        tests: By how many such tests the false alarm is shared.
+    """
+    expected = np.asarray(law, dtype=np.float64) * counts.sum()
+    large = expected >= LEAST_EXPECTED
+    observed = np.append(counts[large], counts[~large].sum())
+    wanted = np.append(expected[large], expected[~large].sum() + counts.sum() * (1 - sum(law)))
+    if wanted[-1] < LEAST_EXPECTED:  # too little to stand alone
+        smallest = int(wanted[:-1].argmin())
+        observed[smallest] += observed[-1]
+        wanted[smallest] += wanted[-1]
+        observed, wanted = observed[:-1], wanted[:-1]
+    if len(observed) == 1:
+        return True
+    result = stats.power_divergence(
+        observed, wanted * observed.sum() / wanted.sum(), lambda_="log-likelihood"
+    )
+    return bool(result.pvalue > FALSE_ALARM / tests)

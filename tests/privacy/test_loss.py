@@ -1,0 +1,101 @@
+"""Losses of finite laws: closed forms, and rounding that errs on the safe side only."""
+
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from veilring.errors import InputError
+from veilring.privacy import (
+    Dyadic,
+    epsilon_of,
+    exp_ceil,
+    exp_floor,
+    log_ceil,
+    loss,
+    unary_epsilon,
+)
+
+RATIOS = st.fractions(1, 10**30, max_denominator=2**70)
+
+
+def decimals(x: Fraction) -> Decimal:
+    """Return a fraction in the current context."""
+    return Decimal(x.numerator) / Decimal(x.denominator)
+
+
+@given(RATIOS)
+def test_a_logarithm_is_never_rounded_down(ratio: Fraction) -> None:
+    """`log_ceil` is at least the logarithm with 150 digits, and one of two floats next to it."""
+    with localcontext(prec=150):
+        truth = decimals(ratio).ln()
+        bound = log_ceil(ratio)
+        assert Decimal(bound) >= truth
+        assert Decimal(math.nextafter(math.nextafter(bound, -1), -1)) < truth or bound == 0
+
+
+def test_the_smallest_losses_are_seen() -> None:
+    """Two weights of 64 bits that differ by 1 have a loss of 2**-64, not 0."""
+    assert log_ceil(Fraction(2**64, 2**64 - 1)) == pytest.approx(2.0**-64, rel=1e-15)
+    assert log_ceil(Fraction(1)) == 0.0
+
+
+@given(st.fractions(-700, 700, max_denominator=2**60) | st.floats(-700, 700))
+def test_exponentials_are_enclosed(x: float | Fraction) -> None:
+    """The truth, computed with 150 digits, is between two fractions that differ by 1e-50 of it."""
+    low, high = exp_floor(x), exp_ceil(x)
+    with localcontext(prec=150):
+        truth = decimals(Fraction(x)).exp()
+        assert decimals(low) <= truth <= decimals(high)
+    assert high - low <= low / 10**50
+
+
+@given(st.floats(0.01, 8), st.integers(8, 64))
+def test_optimised_unary_encoding_keeps_its_budget(epsilon: float, bits: int) -> None:
+    """With p = 1/2 and q rounded up, the exact loss is at most epsilon, and nears it with bits."""
+    q = Dyadic.ceil(1 / (1 + exp_floor(epsilon)), bits)
+    spent = unary_epsilon(Dyadic(1, 1), q)
+    assert spent <= epsilon
+    assert epsilon - spent <= 2 * (1 + math.exp(epsilon)) * 2.0**-bits + 1e-12
+
+
+@given(st.integers(1, 2**16 - 1), st.integers(1, 2**16 - 1))
+def test_a_unary_encoding_loses_what_its_two_bits_lose(a: int, b: int) -> None:
+    """The loss of two bits, taken as a law on four outcomes, is that of the closed form."""
+    assume(a >= b)
+    p, q = Fraction(a, 2**16), Fraction(b, 2**16)
+    law = [own * other for own in (p, 1 - p) for other in (q, 1 - q)]
+    swapped = [own * other for own in (q, 1 - q) for other in (p, 1 - p)]
+    assert unary_epsilon(p, q) == loss(law, swapped)
+
+
+def test_randomised_response_has_its_textbook_loss() -> None:
+    """A coin of 3/4 against one of 1/4 loses ln 3; equal coins lose nothing."""
+    p, q = Dyadic(3, 2), Dyadic(1, 2)
+    assert epsilon_of(p, q) == epsilon_of(q, p) == pytest.approx(math.log(3), rel=1e-15)
+    assert epsilon_of(p, Fraction(3, 4)) == 0.0
+
+
+def test_what_only_one_input_can_show_costs_everything() -> None:
+    """An outcome that is impossible for one of two inputs makes the loss infinite."""
+    assert epsilon_of(Dyadic(1, 1), Dyadic(1, 0)) == math.inf
+    assert unary_epsilon(Fraction(1), Fraction(1, 2)) == math.inf
+    assert unary_epsilon(Fraction(1, 2), Fraction(0)) == math.inf
+    assert loss((Fraction(0), Fraction(1)), (Fraction(0), Fraction(1))) == 0.0
+
+
+def test_what_is_no_pair_of_laws_is_refused() -> None:
+    """Laws of different lengths, negative entries and a p below its q are refused."""
+    with pytest.raises(InputError, match="length"):
+        loss((Fraction(1),), (Fraction(1, 2), Fraction(1, 2)))
+    with pytest.raises(InputError, match="negative"):
+        loss((Fraction(-1), Fraction(2)), (Fraction(1), Fraction(0)))
+    with pytest.raises(InputError, match="at least q"):
+        unary_epsilon(Fraction(1, 4), Fraction(1, 2))
+    with pytest.raises(InputError, match="at least 1"):
+        log_ceil(Fraction(1, 2))
+    with pytest.raises(InputError, match="10000"):
+        exp_floor(10_001)

@@ -1,0 +1,168 @@
+"""Discrete Laplace and Gaussian noise: their laws, their exact paths, and their real losses."""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.privacy.generators import GENERATORS, follows, seeded, spelling
+
+from veilring.errors import InputError
+from veilring.privacy import (
+    discrete_gaussian,
+    discrete_gaussian_pmf,
+    discrete_gaussian_variance,
+    discrete_laplace,
+    discrete_laplace_pmf,
+    discrete_laplace_variance,
+    exp_ceil,
+    exp_floor,
+    geometric,
+)
+from veilring.privacy.lazy import bernoulli_exp
+
+DRAWS = 200_000
+SCALES = (0.2, Fraction(1, 3), 1, 7.3, 40)
+LAWS = {
+    "Laplace": (discrete_laplace, discrete_laplace_pmf),
+    "Gaussian": (discrete_gaussian, discrete_gaussian_pmf),
+}
+
+
+def counted(draws: NDArray[np.int64], reach: int) -> NDArray[np.int64]:
+    """Return how often each whole number from `-reach` to `reach` was drawn."""
+    inside = draws[np.abs(draws) <= reach]
+    return np.bincount(inside + reach, minlength=2 * reach + 1)
+
+
+@pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
+@pytest.mark.parametrize("scale", SCALES, ids=str)
+@pytest.mark.parametrize("name", LAWS)
+def test_noise_follows_its_law(
+    name: str, scale: float | Fraction, generator: Callable[[], np.random.Generator]
+) -> None:
+    """200,000 draws pass a G-test against the closed form, with either generator."""
+    draw, pmf = LAWS[name]
+    reach = math.ceil(40 * scale) + 10
+    draws = draw(scale, DRAWS, generator())
+    law = pmf(np.arange(-reach, reach + 1), scale)
+    assert sum(law) == pytest.approx(1, abs=1e-12)
+    assert np.abs(draws).max() <= reach
+    assert follows(counted(draws, reach), law, tests=20)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_each_draw_can_have_a_scale_of_its_own(name: str) -> None:
+    """An array of scales gives each column the law of its own scale."""
+    draw, pmf = LAWS[name]
+    scales = np.array([0.5, 3.0, 11.0])
+    draws = draw(scales, (60_000, 3), seeded("columns", name))
+    for column, scale in enumerate(scales):
+        law = pmf(np.arange(-500, 501), float(scale))
+        assert follows(counted(draws[:, column], 500), law, tests=6)
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.7, 5, Fraction(1000, 7), 2.0**20])
+def test_floats_decide_as_exact_numbers_do(scale: float | Fraction) -> None:
+    """The same random bits give the same geometric numbers when no float is trusted."""
+    quick = geometric(scale, 1500, seeded("inverse", str(scale)))
+    exact = geometric(scale, 1500, seeded("inverse", str(scale)), slack=0.9)
+    assert np.array_equal(quick, exact)
+
+
+def test_doubtful_draws_follow_the_law_too() -> None:
+    """At a scale of 2**40, where many draws need more than 53 bits, coarse bins pass a G-test."""
+    drawn = geometric(2.0**40, 6000, seeded("far")) >> 38
+    bins = np.exp(-np.arange(41) / 4)
+    assert follows(np.bincount(drawn, minlength=40)[:40], bins[:-1] - bins[1:], tests=2)
+    last_bits = np.bincount(geometric(2.0**40, 6000, seeded("near")) & 7, minlength=8)
+    # P[G mod 8 = r] is proportional to e**(-r / 2**40): uniform to 11 digits.
+    assert follows(last_bits, np.full(8, 1 / 8), tests=2)
+
+
+def test_coins_of_any_exponent_are_exact() -> None:
+    """Coins of e**-gamma are the same from floats and from exact numbers, and certain for 0."""
+    numerators = np.arange(1200, dtype=np.float64) % 60
+    unit = Fraction(3, 20)
+
+    def exact(index: int) -> Fraction:
+        return int(numerators[index]) * unit
+
+    gamma = numerators * float(unit)
+    quick = bernoulli_exp(gamma, exact, seeded("coins"))
+    slow = bernoulli_exp(gamma, exact, seeded("coins"), slack=2.0)
+    assert np.array_equal(quick, slow)
+    assert quick[numerators == 0].all()
+
+
+@pytest.mark.parametrize("bits", [40, 53, 54, 85, 117, 150])
+@pytest.mark.parametrize("gamma", [Fraction(1, 7), Fraction(1), Fraction(50)])
+def test_a_number_next_to_its_threshold_is_judged_rightly(gamma: Fraction, bits: int) -> None:
+    """Numbers that differ from e**-gamma far behind a float's last bit fall on the right side."""
+    threshold = (exp_floor(-gamma) + exp_ceil(-gamma)) / 2
+    for side in (-1, 1):
+        number = threshold + side * Fraction(1, 2**bits) * threshold
+        coin = bernoulli_exp(np.array([float(gamma)]), lambda _: gamma, spelling(number))
+        assert coin.tolist() == [side < 0]
+        assert geometric(1 / gamma, 1, spelling(number)).tolist() == [int(side < 0)]
+
+
+@pytest.mark.parametrize("gamma", [Fraction(1, 7), Fraction(1), Fraction(5, 2)])
+def test_coins_of_an_exponent_are_frequent_enough(gamma: Fraction) -> None:
+    """A million coins pass a G-test against e**-gamma."""
+    heads = bernoulli_exp(np.full(10**6, float(gamma)), lambda _: gamma, seeded(str(gamma)))
+    p = math.exp(-gamma)
+    assert follows(np.array([heads.sum(), 10**6 - heads.sum()]), np.array([p, 1 - p]), tests=3)
+
+
+@given(st.floats(0.05, 50))
+def test_variances_are_those_of_the_laws(scale: float) -> None:
+    """The closed forms are the second moments of the probabilities."""
+    k = np.arange(-3000, 3001)
+    laplace = np.sum(k**2 * discrete_laplace_pmf(k, scale))
+    gaussian = np.sum(k**2 * discrete_gaussian_pmf(k, scale))
+    assert discrete_laplace_variance(scale) == pytest.approx(laplace, rel=1e-9)
+    assert discrete_gaussian_variance(scale) == pytest.approx(gaussian, rel=1e-9)
+    assert discrete_gaussian_variance(scale) <= scale**2 * (1 + 1e-12)
+
+
+@given(st.floats(0.1, 100), st.integers(1, 5))
+def test_laplace_noise_loses_no_more_than_it_claims(scale: float, shift: int) -> None:
+    """No outcome is more likely than e**(shift / scale) times what it is for a shifted input."""
+    reach = math.ceil(300 * scale)
+    k = np.arange(-reach, reach + 1)
+    ratio = np.log(discrete_laplace_pmf(k, scale)) - np.log(discrete_laplace_pmf(k - shift, scale))
+    # Exponents up to 350 and their logarithms err by a few units in their last place, 2**-44.
+    assert np.abs(ratio).max() <= shift / scale + 2.0**-41
+
+
+@pytest.mark.parametrize("sigma", [0.3, 0.5, 1.0, 4.0])
+@pytest.mark.parametrize("order", [1.1, 1.5, 2.0, 7.3, 32.0])
+@pytest.mark.parametrize("shift", [1, 3])
+def test_gaussian_noise_loses_no_more_than_it_claims(
+    sigma: float, order: float, shift: int
+) -> None:
+    """The Rényi divergence of shifted laws, summed, is at most order * shift² / (2 sigma²)."""
+    k = np.arange(-1500, 1501)
+    tilted = (order * k**2 - (order - 1) * (k - shift) ** 2) / (2 * sigma**2)
+    # Only the difference of exponents matters: the laws have the same sum.
+    least = tilted.min()
+    centred = math.log(np.exp(least - tilted).sum()) - least
+    mass = math.log(np.exp(-(k**2) / (2 * sigma**2)).sum())
+    divergence = (centred - mass) / (order - 1)
+    claim = order * shift**2 / (2 * sigma**2)
+    assert divergence <= claim * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("scale", [0, -1.0, math.inf, math.nan, 2.0**41, 2.0**-21])
+def test_scales_out_of_range_are_refused(scale: float) -> None:
+    """Scales that are no number in [2**-20, 2**40] are refused, alone or in an array."""
+    for draw, _ in LAWS.values():
+        with pytest.raises(InputError, match=r"scale|sigma"):
+            draw(scale, 3, seeded())
+        with pytest.raises(InputError, match=r"scale|sigma"):
+            draw(np.array([1.0, scale]), 2, seeded())

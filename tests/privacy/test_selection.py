@@ -1,0 +1,175 @@
+"""Choosing by score: laws from enumerated coins and orders, and their real privacy loss."""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.privacy.generators import GENERATORS, follows, seeded, spelling
+
+from veilring.errors import InputError
+from veilring.privacy import (
+    exp_ceil,
+    exp_floor,
+    exponential_mechanism,
+    exponential_probabilities,
+    permute_and_flip,
+    permute_and_flip_probabilities,
+)
+
+Draw = Callable[..., NDArray[np.int64]]
+Law = Callable[..., NDArray[np.float64]]
+MECHANISMS: dict[str, tuple[Draw, Law]] = {
+    "exponential": (exponential_mechanism, exponential_probabilities),
+    "permute and flip": (permute_and_flip, permute_and_flip_probabilities),
+}
+# A count more makes a candidate so many times as likely: exact laws have no room for exp.
+BASE = Fraction(3, 2)
+
+
+def flipped(scores: tuple[int, ...]) -> list[Fraction]:
+    """Return the law of permute-and-flip as McKenna and Sheldon wrote it, order by order."""
+    p = [BASE ** (score - max(scores)) for score in scores]
+    law = [Fraction(0)] * len(p)
+    for order in permutations(range(len(p))):
+        reached = Fraction(1, math.factorial(len(p)))
+        for candidate in order:
+            law[candidate] += reached * p[candidate]
+            reached *= 1 - p[candidate]
+    return law
+
+
+def weighted(scores: tuple[int, ...]) -> list[Fraction]:
+    """Return the law of the exponential mechanism."""
+    weights = [BASE**score for score in scores]
+    return [weight / sum(weights) for weight in weights]
+
+
+EXACT = {"exponential": weighted, "permute and flip": flipped}
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@given(scores=st.lists(st.integers(-9, 9), min_size=1, max_size=6))
+def test_probabilities_are_those_of_the_definition(name: str, scores: list[int]) -> None:
+    """Closed forms agree with laws that are added up as fractions, coin by coin."""
+    epsilon = 2 * math.log(BASE)
+    exact = np.array([[float(p) for p in EXACT[name](tuple(scores))]])
+    law = MECHANISMS[name][1](np.array([scores]), epsilon)
+    np.testing.assert_allclose(law, exact, rtol=1e-12)
+    half = MECHANISMS[name][1](np.array([scores]), epsilon / 2, monotone=True)
+    np.testing.assert_allclose(half, exact, rtol=1e-12)
+    tripled = MECHANISMS[name][1](3 * np.array([scores]), epsilon, sensitivity=3)
+    np.testing.assert_allclose(tripled, exact, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_choosing_loses_no_more_than_it_claims(name: str) -> None:
+    """Exactly: one step of any scores costs epsilon; half of it if all move the same way."""
+    for scores in product(range(4), repeat=3):
+        law = EXACT[name](scores)
+        for step in product((-1, 0, 1), repeat=3):
+            other = EXACT[name](tuple(map(sum, zip(scores, step, strict=True))))
+            claim = BASE if min(step) >= 0 or max(step) <= 0 else BASE**2
+            assert all(p <= claim * q and q <= claim * p for p, q in zip(law, other, strict=True))
+
+
+def test_permute_and_flip_is_never_worse() -> None:
+    """Its expected score is at least that of the exponential mechanism, for all small scores."""
+    for scores in product(range(4), repeat=3):
+        better, worse = (
+            sum(p * score for p, score in zip(law(scores), scores, strict=True))
+            for law in (flipped, weighted)
+        )
+        assert better >= worse
+
+
+@pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("monotone", [False, True])
+def test_choices_follow_their_law(
+    name: str, generator: Callable[[], np.random.Generator], *, monotone: bool
+) -> None:
+    """150,000 choices in one call, of two budgets, pass a G-test against each law."""
+    draw, law = MECHANISMS[name]
+    scores = np.tile([5, 9, 9, 2, 8, 0, 7], (150_000, 1))
+    epsilon = np.where(np.arange(len(scores)) % 3 == 0, 0.2, 0.9)
+    chosen = draw(scores, epsilon, generator(), monotone=monotone)
+    for budget in (0.2, 0.9):
+        expected = law(scores[:1], budget, monotone=monotone)[0]
+        counts = np.bincount(chosen[epsilon == budget], minlength=7)
+        assert follows(counts, expected, tests=16)
+
+
+def test_permute_and_flip_is_the_highest_score_with_exponential_noise() -> None:
+    """Argmax of score + Exponential(2 / epsilon), in floats, passes a G-test (Ding et al.)."""
+    scores, epsilon = np.array([4, 6, 5, 0]), 0.7
+    noise = seeded("exponential").exponential(2 / epsilon, (300_000, 4))
+    counts = np.bincount((scores + noise).argmax(axis=1), minlength=4)
+    assert follows(counts, permute_and_flip_probabilities(scores[None], epsilon)[0])
+
+
+def test_eighty_rows_against_twenty() -> None:
+    """Counts of 80 and 20 at epsilon 0.01 choose the first with probability 0.574."""
+    law = exponential_probabilities(np.array([[80, 20]]), 0.01)
+    assert law[0, 0] == pytest.approx(1 / (1 + math.exp(-0.3)), rel=1e-14)
+    assert round(law[0, 0], 3) == 0.574
+
+
+def test_floats_decide_as_exact_numbers_do() -> None:
+    """The same random bits give the same choices when no float is trusted."""
+    scores = seeded("scores").integers(-50, 50, (300, 8))
+    epsilon = np.linspace(0.001, 3, 300)
+    quick = exponential_mechanism(scores, epsilon, seeded("exact"))
+    exact = exponential_mechanism(scores, epsilon, seeded("exact"), slack=1.0)
+    assert np.array_equal(quick, exact)
+
+
+@pytest.mark.parametrize("bits", [40, 53, 54, 85, 117, 150])
+def test_a_number_next_to_a_boundary_is_judged_rightly(bits: int) -> None:
+    """Numbers that differ from the end of an interval behind a float's last bit fall right."""
+    first, second = exp_floor(-1), exp_ceil(Fraction(-5, 2))
+    total = first + second + 1
+    for candidate, boundary in ((0, first / total), (1, (first + second) / total)):
+        for side in (-1, 1):
+            rng = spelling(boundary + side * Fraction(1, 2**bits))
+            chosen = exponential_mechanism(np.array([[3, 0, 5]]), 0.5, rng, monotone=True)
+            assert chosen.tolist() == [candidate + (side > 0)]
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_hopeless_candidates_do_no_harm(name: str) -> None:
+    """Scores as far apart as they may be choose the best, and a single candidate is chosen."""
+    draw, law = MECHANISMS[name]
+    scores = np.array([[2**52, -(2**52)]] * 50)
+    assert not draw(scores, 5.0, seeded()).any()
+    assert law(scores, 5.0)[0].tolist() == [1.0, 0.0]
+    assert not draw(scores[:, :1], 5.0, seeded()).any()
+    assert draw(np.zeros((0, 3), dtype=np.int64), 1.0, seeded()).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("scores", "epsilon", "sensitivity", "field"),
+    [
+        (np.zeros(3, dtype=np.int64), 1.0, 1, "scores"),
+        (np.zeros((2, 0), dtype=np.int64), 1.0, 1, "scores"),
+        (np.zeros((2, 2)), 1.0, 1, "scores"),
+        (np.full((2, 2), -(2**63)), 1.0, 1, "scores"),
+        (np.zeros((2, 2), dtype=np.int64), 0.0, 1, "epsilon"),
+        (np.zeros((2, 2), dtype=np.int64), math.inf, 1, "epsilon"),
+        (np.zeros((2, 2), dtype=np.int64), [1.0, math.nan], 1, "epsilon"),
+        (np.zeros((2, 2), dtype=np.int64), [1.0, 1.0, 1.0], 1, "epsilon"),
+        (np.zeros((2, 2), dtype=np.int64), 1.0, 0, "sensitivity"),
+    ],
+)
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_what_has_no_law_is_refused(
+    name: str, scores: NDArray[np.int64], epsilon: float, sensitivity: int, field: str
+) -> None:
+    """Scores, budgets and sensitivities out of range are refused, naming which it was."""
+    with pytest.raises(InputError, match=f"^{field}"):
+        MECHANISMS[name][0](scores, epsilon, seeded(), sensitivity=sensitivity)

@@ -1,0 +1,115 @@
+"""Tables of exact weights: the sampler by enumeration, and the claim of clamped Laplace noise."""
+
+import math
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.privacy.generators import cryptographic, follows, scripted, seeded
+
+from veilring.errors import InputError
+from veilring.privacy import TableLaws, clamped_laplace, discrete_laplace_pmf, exp_floor
+
+WHOLE = 2**64
+
+
+@st.composite
+def divisions(draw: st.DrawFn) -> list[int]:
+    """Divide 4096 words among up to 16 outcomes, of which some may get none."""
+    cuts = sorted(draw(st.lists(st.integers(0, 4096), max_size=15)))
+    return [after - before for before, after in zip([0, *cuts], [*cuts, 4096], strict=True)]
+
+
+@given(divisions(), st.integers(-5, 5))
+def test_each_outcome_has_exactly_its_words(division: list[int], first: int) -> None:
+    """Over words in equal distances, each outcome comes up exactly as often as its weight says."""
+    laws = TableLaws(first, [[part * 2**52 for part in division]])
+    words = np.arange(4096, dtype=np.uint64) << np.uint64(52)
+    drawn = laws.sample(np.zeros(4096, dtype=np.int8), scripted(words))
+    assert np.bincount(drawn - first, minlength=len(division)).tolist() == division
+
+
+def test_each_input_draws_from_its_own_law() -> None:
+    """Draws for inputs in any order and shape pass a G-test against each input's law."""
+    laws = clamped_laplace((-8, 0, 8), 16, 100)
+    inputs = np.arange(600_000).reshape(2, -1) % 3
+    for number, rng in enumerate((seeded("tables"), cryptographic())):
+        drawn = laws.sample(inputs, rng)
+        assert drawn.shape == inputs.shape
+        for i in range(3):
+            law = np.array([float(p) for p in laws.probabilities(i)])
+            assert follows(np.bincount(drawn[inputs == i] + 100, minlength=201), law, tests=6), (
+                number
+            )
+
+
+CASES = [
+    (range(-16, 17), 32, 300),
+    ((0, 64), 128, 1000),
+    ((0, 1), Fraction(1, 2), 8),
+    ((-3, -1, 4), 2.7, 40),
+    ((0, 1024), 20480, 32767),
+    ((5,), 3, 7),
+]
+
+
+@pytest.mark.parametrize(("inputs", "scale", "bound"), CASES, ids=str)
+def test_clamped_noise_loses_no_more_than_it_claims(
+    inputs: tuple[int, ...], scale: float | Fraction, bound: int
+) -> None:
+    """No ratio of the weights of two inputs exceeds e**(|u - v| / scale), in whole numbers."""
+    laws = clamped_laplace(inputs, scale, bound)
+    for i, j in combinations(range(len(inputs)), 2):
+        claim = (inputs[j] - inputs[i]) / Fraction(scale)
+        limit = exp_floor(claim)
+        for a, b in zip(laws.weights[i], laws.weights[j], strict=True):
+            assert max(a, b) * limit.denominator <= min(a, b) * limit.numerator
+        assert (1 - 1e-3) * float(claim) <= laws.loss(i, j) <= float(claim)
+
+
+@pytest.mark.parametrize(("inputs", "scale", "bound"), CASES, ids=str)
+def test_clamped_noise_is_clamped_laplace_noise(
+    inputs: tuple[int, ...], scale: float | Fraction, bound: int
+) -> None:
+    """Each outcome is as likely as clamped noise of the same scale makes it, to a thousandth."""
+    laws = clamped_laplace(inputs, scale, bound)
+    reach = 60 * math.ceil(scale) + 2 * bound
+    k = np.arange(-reach, reach + 1)
+    for i, value in enumerate(inputs):
+        outcomes = np.clip(k + value, -bound, bound) + bound
+        law = np.bincount(outcomes, weights=discrete_laplace_pmf(k, scale))
+        ours = np.array([float(p) for p in laws.probabilities(i)])
+        far = 1 + np.abs(np.arange(-bound, bound + 1) - value) / float(scale)
+        assert (np.abs(ours - law) <= 1e-3 * far * law).all()
+
+
+def test_moments_and_losses_are_exact() -> None:
+    """Two outcomes of 1/4 and 3/4 have mean 3/4, variance 3/16, and ln 3 against their mirror."""
+    quarter = WHOLE // 4
+    laws = TableLaws(0, [[quarter, 3 * quarter], [3 * quarter, quarter], [0, WHOLE]])
+    assert laws.mean(0) == Fraction(3, 4)
+    assert laws.variance(0) == Fraction(3, 16)
+    assert laws.loss(0, 1) == pytest.approx(math.log(3), rel=1e-15)
+    assert laws.loss(0, 2) == laws.epsilon == math.inf
+
+
+def test_what_cannot_be_promised_is_refused() -> None:
+    """Bounds of too many scales, inputs that do not rise or lie outside, and false weights."""
+    with pytest.raises(InputError, match="less likely"):
+        clamped_laplace((0, 16), 32, 1000)
+    for inputs in ((), (1, 1), (2, 1), (0, 11), (-11, 0)):
+        with pytest.raises(InputError, match="inputs"):
+            clamped_laplace(inputs, 4, 10)
+    for bound in (0, 2**15):
+        with pytest.raises(InputError, match="bound"):
+            clamped_laplace((0, 1), 4, bound)
+    false: list[list[list[int]]]
+    false = [[], [[]], [[WHOLE], [1, WHOLE - 1]], [[WHOLE + 1, -1]], [[WHOLE - 1]]]
+    for weights in false:
+        with pytest.raises(InputError, match="weights"):
+            TableLaws(0, weights)
+    with pytest.raises(InputError, match="inputs"):
+        TableLaws(0, [[WHOLE]]).sample(np.array([1]), seeded())
