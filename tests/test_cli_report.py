@@ -143,3 +143,37 @@ class TestTrace:
         assert code == 0
         assert out.startswith("The run failed. Deadlock: ")
         assert "never received" in out
+
+
+class TestCoalition:
+    """A run with a coalition, a crash and a retry, from the command to the trace."""
+
+    def test_is_told_by_run_report_and_trace(self, tmp_path: Path) -> None:
+        """The terminal, the folder, the page and the trace say who colluded and who was lost."""
+        settings = ("--set", "run.leakage_trials=20")
+        code, out, _ = _invoke("run", "coalition", *settings, "--out", tmp_path)
+        assert code == 0
+        for word in ("votes exposed", "1 of 1 struck", "party-9", "with failed attempts"):
+            assert word in out
+        report = json.loads((tmp_path / "report.json").read_text())
+        assert report["recovery"]["without"] == ["party-9"]
+        assert report["coalition"]["members"] == report["settings"]["parties"]["coalition"]
+        kinds = [mark["what"] for mark in json.loads((tmp_path / "events.json").read_text())]
+        assert "coalition: with party-4, party-7, party-10" in kinds
+        assert _invoke("report", tmp_path)[0] == 0
+        assert "What the coalition found" in (tmp_path / "report.html").read_text()
+        code, out, _ = _invoke("trace", tmp_path, "--limit", "9999")
+        assert code == 0
+        for word in ("votes exposed: ", "left out: party-9; ", "party-2: coalition: with party-4"):
+            assert word in out
+
+    def test_without_a_retry_the_folder_has_the_crash(self, tmp_path: Path) -> None:
+        """The run fails by name, and the trace has what led to it."""
+        settings = ("--set", "run.leakage_trials=0", "--set", "run.retries=0")
+        code, _, err = _invoke("run", "coalition", *settings, "--out", tmp_path)
+        assert code == 1
+        assert "party-9 was lost" in err
+        code, out, _ = _invoke("trace", tmp_path, "--limit", "9999")
+        assert code == 0
+        assert out.startswith("The run failed. RunFailed: ")
+        assert "fault: crash" in out

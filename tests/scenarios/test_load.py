@@ -93,6 +93,10 @@ class TestLoading:
             scenario.protocol.k = 0  # type: ignore[misc]  # which is what is tested
 
 
+ONE_SECOND = "start_seconds=1, end_seconds=2"
+ONE_LINK = 'source="party-1", target="party-2"'
+ALL_OF_THREE = '["party-0", "party-1", "party-2"]'
+
 MISTAKES: tuple[tuple[Sequence[str], str, str, str], ...] = (
     (["protocol.kk=3"], "protocol.kk", "3", "did you mean k?"),
     (["netwrk.runtime=tls"], "netwrk", "tls", "did you mean network?"),
@@ -182,6 +186,140 @@ MISTAKES: tuple[tuple[Sequence[str], str, str, str], ...] = (
         "from 0 to 1",
     ),
     (['adversaries.party-1={kind="equivocate"}'], "adversaries.party-1", "equivocate", "victim"),
+    (["parties.coalition=party-1"], "parties.coalition", "party-1", "a list of names"),
+    (["parties.coalition=[1]"], "parties.coalition", "1", "a list of names"),
+    (['parties.coalition=["bob"]'], "parties.coalition", "bob", "party-0, party-1"),
+    (
+        ['parties.coalition=["party-1", "party-1"]'],
+        "parties.coalition",
+        "['party-1', 'party-1']",
+        "each party once",
+    ),
+    (
+        ["parties.count=3", 'parties.coalition=["party-0", "party-1", "party-2"]'],
+        "parties.coalition",
+        "party-2",
+        "not all of them",
+    ),
+    (
+        ['parties.coalition=["party-1"]', "adversaries.party-1.kind=silent"],
+        "parties.coalition",
+        "party-1",
+        "no malicious ones",
+    ),
+    (["parties.colition=[]"], "parties.colition", "[]", "did you mean coalition?"),
+    (["run.retries=-1"], "run.retries", "-1", "at least 0"),
+    (["run.retries=true"], "run.retries", "True", "a whole number"),
+    (["run.session_seconds=0"], "run.session_seconds", "0", "above 0"),
+    (["run.fault_seconds=0"], "run.fault_seconds", "0", "above 0"),
+    (["run.fault_seconds=5"], "run.fault_seconds", "5", 'unless network.runtime is "simulated"'),
+    (["faults=1"], "faults", "1", "a list of tables"),
+    (["faults=[1]"], "faults", "1", "a list of tables"),
+    (["faults.kind=crash"], "faults", "crash", "a list of tables"),
+    (
+        ['faults=[{kind="crash", party="party-1", start_seconds=1}]'],
+        "faults",
+        "1 of them",
+        'unless network.runtime is "simulated" (it is "processes")',
+    ),
+    (['faults=[{kind="quake"}]'], "faults[0].kind", "quake", "stall, delay, jitter"),
+    (['faults=[{party="party-1"}]'], "faults[0].kind", "missing", "crash"),
+    (
+        ['faults=[{kind="crash", party="party-1"}]'],
+        "faults[0]",
+        "party-1",
+        "a table with kind, party, start_seconds",
+    ),
+    (
+        ['faults=[{kind="crash", party="bob", start_seconds=1}]'],
+        "faults[0].party",
+        "bob",
+        "party-0, party-1",
+    ),
+    (
+        ['faults=[{kind="crash", party="party-1", start_seconds=1, end_seconds=2}]'],
+        "faults[0].end_seconds",
+        "2",
+        "did you mean start_seconds?",
+    ),
+    (
+        ['faults=[{kind="crash", party="party-1", start_seconds="soon"}]'],
+        "faults[0].start_seconds",
+        "soon",
+        "a number",
+    ),
+    (
+        ['faults=[{kind="crash", party="party-1", start_seconds=-1}]'],
+        "faults[0].start_seconds",
+        "-1",
+        "at least 0",
+    ),
+    (
+        ['faults=[{kind="pause", party="party-1", start_seconds=1, end_seconds=inf}]'],
+        "faults[0].end_seconds",
+        "inf",
+        "above start_seconds, 1",
+    ),
+    (
+        ['faults=[{kind="pause", party="party-1", start_seconds=2, end_seconds=2}]'],
+        "faults[0].end_seconds",
+        "2",
+        "above start_seconds, 2",
+    ),
+    (
+        [f'faults=[{{kind="slow", party="party-1", {ONE_SECOND}, extra_seconds=0}}]'],
+        "faults[0].extra_seconds",
+        "0",
+        "above 0",
+    ),
+    (
+        [f'faults=[{{kind="skew", party="party-1", {ONE_SECOND}, times=-2}}]'],
+        "faults[0].times",
+        "-2",
+        "above 0",
+    ),
+    (
+        [f'faults=[{{kind="squeeze", {ONE_LINK}, {ONE_SECOND}, times=0.5}}]'],
+        "faults[0].times",
+        "0.5",
+        "at least 1",
+    ),
+    (
+        [f'faults=[{{kind="stall", source="party-1", target="party-1", {ONE_SECOND}}}]'],
+        "faults[0].target",
+        "party-1",
+        "party-0, party-2",
+    ),
+    (
+        [f'faults=[{{kind="reset", party="party-1", other="bob", {ONE_SECOND}}}]'],
+        "faults[0].other",
+        "bob",
+        "party-0, party-2",
+    ),
+    (
+        [f'faults=[{{kind="halves", parties="party-1", {ONE_SECOND}}}]'],
+        "faults[0].parties",
+        "party-1",
+        "a list of texts",
+    ),
+    (
+        [f'faults=[{{kind="halves", parties=["party-1", 7], {ONE_SECOND}}}]'],
+        "faults[0].parties",
+        "7",
+        "party-0, party-2",
+    ),
+    (
+        [f'faults=[{{kind="halves", parties=[], {ONE_SECOND}}}]'],
+        "faults[0].parties",
+        "[]",
+        "at least one party",
+    ),
+    (
+        ["parties.count=3", f'faults=[{{kind="halves", parties={ALL_OF_THREE}, {ONE_SECOND}}}]'],
+        "faults[0].parties",
+        "party-2",
+        "not all of them",
+    ),
     (["k"], "--set", "k", "table.key=value"),
     (["=3"], "--set", "=3", "table.key=value"),
     (["protocol..k=3"], "--set", "protocol..k=3", "table.key=value"),
@@ -233,7 +371,9 @@ class TestMistakes:
     def test_an_unknown_scenario_names_all_that_are(self, name: str) -> None:
         """Neither loading nor printing finds what is not in the library."""
         for look in (load_scenario, scenario_text):
-            with pytest.raises(ScenarioError, match="breast-cancer, coalition, digits, faults, wine"):
+            with pytest.raises(
+                ScenarioError, match="breast-cancer, coalition, digits, faults, wine"
+            ):
                 look(name)
 
     def test_a_file_that_is_not_there_is_named(self) -> None:

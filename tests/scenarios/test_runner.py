@@ -1,19 +1,40 @@
 """Running scenarios: the same on every runtime, and what the report says."""
 
 import json
+from dataclasses import dataclass
 from functools import cache
 
 import networkx as nx
 import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
+from typing_extensions import override
 
+from veilring import scenarios
 from veilring.errors import RunFailed, Tampered
+from veilring.nodes.adversary import Adversary
+from veilring.protocols.ring.messages import SumTotal
+from veilring.protocols.ring.roles.knn import SCALE_BITS
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.scenarios.leakage import estimate_leakage, trials_for
 from veilring.scenarios.prepare import prepare
 from veilring.scenarios.runner import DRAWN_MAX
+from veilring.transport.messages import Message
+
+
+@dataclass
+class Pretender(Adversary):
+    """Tells everybody the truth, and itself that all rows are of the first class."""
+
+    @override
+    async def received(self, sender: str, message: Message) -> Message:
+        if isinstance(message, SumTotal):
+            values = message.values.copy()
+            values[:, 0] += np.uint64(100 << SCALE_BITS)
+            return SumTotal(values=values)
+        return message
+
 
 RUNTIMES = ("memory", "tls", "processes", "simulated")
 
@@ -245,6 +266,20 @@ class TestAdversaries:
             run_scenario(load_scenario("wine", overrides), runtime=runtime, seed=1)
         assert isinstance(caught.value.root, Tampered)
         assert "party-1" in caught.value.root.suspects
+
+    def test_labels_are_those_of_an_honest_party(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a malicious first party says it learned does not count; what it asked does."""
+        monkeypatch.setattr(scenarios.prepare, "ADVERSARIES", {"pretender": Pretender})
+        overrides = ["parties.count=5", "run.leakage_trials=0"]
+        honest = run_scenario(load_scenario("wine", overrides), runtime="memory", seed=1)
+        assert len(set(honest.labels)) > 1
+        lying = 'adversaries.party-0={kind="pretender"}'
+        scenario = load_scenario("wine", [*overrides, lying])
+        report = run_scenario(scenario, runtime="memory", seed=1)
+        assert (report.labels, report.transcript) == (honest.labels, honest.transcript)
+        liar = 'adversaries.party-1={kind="pretender"}'
+        other = run_scenario(load_scenario("wine", [*overrides, liar]), runtime="memory", seed=1)
+        assert other.labels == honest.labels
 
 
 class TestLeakage:

@@ -1,4 +1,4 @@
-"""The folders of two runs of twelve parties: one went well, and in one a party crashed."""
+"""The folders of runs of twelve parties: one went well, in others a party crashed."""
 
 import math
 from pathlib import Path
@@ -65,4 +65,13 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.raises(RunFailed) as failed:
         simulation.run(main())
     write_failure(failed.value, scenario, journal, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def recovered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run with a coalition and a crash, repeated without the dead."""
+    folder, journal = open_folder(tmp_path_factory.mktemp("runs") / "recovered"), Journal()
+    scenario = load_scenario("coalition", ["run.leakage_trials=100"])
+    write_report(run_scenario(scenario, journal=journal), journal, folder)
     return folder

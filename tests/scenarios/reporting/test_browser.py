@@ -51,6 +51,10 @@ addEventListener("load", () => {
     room: Math.min(...names.map(name =>
       box(plot.querySelector(".lane")).left - box(name).right)),
     lines: plot.querySelectorAll(".arrow").length,
+    cut: [...document.querySelectorAll(".lines")]
+      .filter(table => box(table).right > innerWidth).length,
+    corrupt: plot.querySelectorAll(".corrupt-name").length,
+    gone: plot.querySelectorAll(".lane.gone").length,
     colours: new Set([...plot.querySelectorAll(".arrow")]
       .map(line => getComputedStyle(line).stroke)).size,
     paper: getComputedStyle(document.body).backgroundColor,
@@ -98,7 +102,7 @@ def _measure(folder: Path, profile: Path, width: int, *options: str) -> tuple[di
 
 
 @pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("name", ["finished", "crashed"])
+@pytest.mark.parametrize("name", ["finished", "crashed", "recovered"])
 def test_a_page_is_legible_on_a_screen_and_on_a_phone(
     name: str, width: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -108,12 +112,15 @@ def test_a_page_is_legible_on_a_screen_and_on_a_phone(
     assert "CONSOLE" not in said
     assert found["width"] == width
     assert found["overflow"] <= 0
-    assert found["pictures"] == (6 if name == "finished" else 4)
+    assert found["pictures"] == (4 if name == "crashed" else 6)
     assert found["empty"] == 0
     assert found["smallest"] >= 12
     assert found["overlapping"] == []
     assert found["names"] == 12
     assert found["room"] >= 0
+    assert found["cut"] == 0
+    assert found["corrupt"] == {"finished": 0, "crashed": 2, "recovered": 4}[name]
+    assert found["gone"] == (0 if name == "finished" else 1)
     run = read_folder(folder)
     assert found["lines"] == len(run.messages)
     assert found["colours"] == min(6, len({message.kind for message in run.messages}))

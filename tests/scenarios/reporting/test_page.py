@@ -130,6 +130,63 @@ class TestContents:
         assert len(happened) == len(run.marks)
         assert ["1.100 s", "party-9", "lost: it crashed"] in happened
 
+    def test_a_run_without_trouble_says_nothing_of_it(self, run: RunFolder) -> None:
+        """Neither a coalition nor faults have a section where there were none."""
+        page = Page(render(run))
+        assert not {"coalition", "troubles"} & set(page.ids)
+
+    def test_what_a_coalition_found_is_told(self, recovered: Path) -> None:
+        """In all, and of each party beside a member; its members have lanes of their own."""
+        run = read_folder(recovered)
+        page, report = Page(render(run)), run.report
+        assert report is not None
+        assert report.coalition is not None
+        found = report.coalition
+        told = {row[0]: row[1:] for row in page.tables["coalition-table"]}
+        assert told["coalition"][0] == "4 parties"
+        assert all(member in told["coalition"][1] for member in found.members)
+        assert told["votes exposed"][0] == f"{found.exposed} of {found.honest}"
+        assert told["recurred"][0] == f"{found.named.recurred}"
+        assert set(told) == {
+            "coalition",
+            "votes exposed",
+            "vote sums",
+            "claims right",
+            "likely claims right",
+            "distances located",
+            "owners named",
+            "with failed attempts",
+            "recurred",
+        }
+        victims = page.tables["victims-table"][1:]
+        assert [row[0] for row in victims] == [victim.party for victim in found.victims]
+        assert [row[3] for row in victims] == [f"{victim.votes}" for victim in found.victims]
+        assert "in an adversary's hands" in page.text
+
+    def test_a_crash_and_the_retry_are_told(self, recovered: Path) -> None:
+        """Which fault struck, who was left out, what was wasted, and when all that was."""
+        run = read_folder(recovered)
+        page, report = Page(render(run)), run.report
+        assert report is not None
+        assert report.recovery is not None
+        wasted = f"{report.recovery.messages:,} messages"
+        assert [row[:2] for row in page.tables["troubles-table"]] == [
+            ["faults", "1 of 1 struck"],
+            ["left out", "party-9"],
+            ["wasted", wasted],
+        ]
+        assert page.tables["faults-table"][1:] == [["crash of party-9 at 1.500 s", "struck"]]
+        of_party_9 = [row[2] for row in page.tables["marks-table"] if row[1] == "party-9"]
+        assert of_party_9 == [
+            "fault: crash",
+            "lost: it crashed",
+            "left out: the others ask again",
+        ]
+
+    def test_a_failed_run_has_no_findings(self, crashed: Path) -> None:
+        """Whoever colluded in it is marked, and that is all."""
+        assert "coalition-table" not in Page(render(read_folder(crashed))).tables
+
     def test_many_messages_are_sampled_and_that_is_said(self, run: RunFolder) -> None:
         """What is drawn and what there is are both named; the sums are still of all."""
         several = tuple(

@@ -36,8 +36,10 @@ def name_owners(
     alone = _posterior(view, result, candidates)
     with_failed = alone.copy()
     for session in failed:
-        # All are equally likely beforehand, so the posteriors of single sessions multiply.
-        with_failed *= _posterior(session, result, candidates)
+        # All are equally likely beforehand, so the posteriors of single sessions multiply. What
+        # was not seen there says nothing: a row of a party that is lost may have displaced it.
+        told = _held_anywhere(session, result)[..., None]
+        with_failed *= np.where(told, _posterior(session, result, candidates), 1.0)
     mine = np.concatenate([own[party] for party in candidates], axis=1)
     met = [np.intersect1d(*pair) for pair in zip(_seen_again(view, failed), mine, strict=True)]
     hidden = [np.setdiff1d(*pair) for pair in zip(met, result, strict=True)]
@@ -58,6 +60,12 @@ def _posterior(
     owners = find_owners([session], values)
     places = [owners.candidates.index(party) for party in candidates]
     return owners.posterior[..., places]
+
+
+def _held_anywhere(session: TopKView, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which values of (Q, k) the coalition saw in a session."""
+    seen = np.concatenate([*session.vectors.values()], axis=1)
+    return np.asarray((values[:, :, None] == seen[:, None]).any(axis=-1))
 
 
 def _seen_again(view: TopKView, failed: Sequence[TopKView]) -> tuple[NDArray[np.float64], ...]:

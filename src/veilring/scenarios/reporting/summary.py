@@ -83,7 +83,9 @@ def found(report: Report) -> tuple[Line, ...]:
 
 def attack(attack: Attack | None) -> str:
     """Write how many claims were right."""
-    return "not tried" if attack is None else _of(attack.right, attack.claims)
+    if attack is None:
+        return "not tried"
+    return _of(attack.right, attack.claims) if attack.claims else "none made"
 
 
 def troubles(report: Report) -> tuple[Line, ...]:

@@ -1,0 +1,297 @@
+"""What a scenario's coalition finds, against what can be known in another way."""
+
+import json
+import math
+from functools import cache
+from itertools import groupby
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from veilring.measure import Journal
+from veilring.protocols.ring.algorithm import distances, smallest_distances
+from veilring.randomness import Streams
+from veilring.scenarios import Report, load_scenario, run_scenario
+from veilring.scenarios.coalition.distances import fit_prior
+from veilring.scenarios.findings import Attack, Findings
+from veilring.scenarios.prepare import prepare
+
+SEED = 5
+MEMBERS = ("party-1", "party-3", "party-4", "party-6")
+OTHERS = ("party-0", "party-2", "party-5", "party-7", "party-8")
+SETTINGS = ("parties.count=9", "data.queries=12", "protocol.batch=6", "run.leakage_trials=120")
+BATCH = 6
+FALSE_ALARM = 1e-6
+
+
+def _settings(*more: str, members: tuple[str, ...] = MEMBERS) -> list[str]:
+    return [*SETTINGS, f"parties.coalition={json.dumps(members)}", *more]
+
+
+@cache
+def _run(
+    *more: str, runtime: str = "memory", members: tuple[str, ...] = MEMBERS
+) -> tuple[Report, tuple[tuple[str, ...], ...]]:
+    """Return the report on a run, and the order of the ring in each batch, from the trace."""
+    journal = Journal()
+    scenario = load_scenario("wine", _settings(*more, members=members))
+    report = run_scenario(scenario, runtime=runtime, seed=SEED, journal=journal)
+    rings: dict[str, dict[str, None]] = {}
+    for message in journal.messages:
+        if message.kind == "ring.topk.vector":
+            rings.setdefault(message.session, {})[message.sender] = None
+    return report, tuple(tuple(senders) for senders in rings.values())
+
+
+def _findings(*more: str, members: tuple[str, ...] = MEMBERS) -> Findings:
+    found = _run(*more, members=members)[0].coalition
+    assert found is not None
+    return found
+
+
+def _between(ring: tuple[str, ...], party: str) -> int:
+    place = ring.index(party)
+    return (ring[place - 1] in MEMBERS) + (ring[(place + 1) % len(ring)] in MEMBERS)
+
+
+def _gain(attack: Attack) -> int:
+    return 2 * attack.right - attack.claims
+
+
+class TestSameEverywhere:
+    """Findings are of the run, not of the place."""
+
+    @pytest.mark.parametrize("runtime", ["simulated", "tls", "processes"])
+    def test_a_seed_gives_the_same_findings_on_every_runtime(self, runtime: str) -> None:
+        """To the last digit."""
+        assert _run(runtime=runtime)[0].coalition == _findings()
+
+    def test_watching_changes_nothing_that_is_measured(self) -> None:
+        """Cost, labels and transcript are those of the same run without a coalition."""
+        watched, free = _run()[0], _run(members=())[0]
+        assert free.coalition is None
+        assert watched.cost == free.cost == watched.forecast
+        assert (watched.labels, watched.transcript) == (free.labels, free.transcript)
+        assert watched.leakage == free.leakage
+
+    def test_a_report_with_findings_survives_json(self) -> None:
+        """What is read back is equal."""
+        report = _run()[0]
+        plain = json.loads(json.dumps(report.as_json(), allow_nan=False))
+        assert Report.from_json(plain) == report
+
+
+class TestVotes:
+    """The sandwich attack on the secure sum."""
+
+    def test_exactly_those_between_two_members_are_exposed(self) -> None:
+        """The order of each ring is taken from the trace, which the attack does not have."""
+        found, rings = _findings(), _run()[1]
+        assert len(rings) == 2
+        expected = [party for ring in rings for party in OTHERS if _between(ring, party) == 2]
+        assert expected
+        assert found.exposed == len(expected)
+        for victim in found.victims:
+            assert victim.votes == victim.between == BATCH * expected.count(victim.party)
+
+    def test_victims_are_those_beside_a_member(self) -> None:
+        """With the queries of the batches in which they were."""
+        queries = {victim.party: victim.queries for victim in _findings().victims}
+        rings = _run()[1]
+        beside = {p: BATCH * sum(_between(ring, p) > 0 for ring in rings) for p in OTHERS}
+        assert queries == {party: count for party, count in beside.items() if count}
+
+    def test_each_group_between_members_has_its_sum_recovered(self) -> None:
+        """There are as many as runs of honest parties round the ring, and all sums are exact."""
+        found, groups = _findings(), 0
+        for ring in _run()[1]:
+            corrupt = [party in MEMBERS for party in ring]
+            groups += sum(corrupt[place - 1] and not corrupt[place] for place in range(len(ring)))
+        assert found.groups == found.groups_recovered == groups
+
+    def test_the_expectation_is_the_closed_form(self) -> None:
+        """c(c-1) / ((n-1)(n-2)) for each of n - c parties in each of two batches."""
+        found = _findings()
+        assert found.exposure == pytest.approx(4 * 3 / (8 * 7))
+        assert found.exposed_expected == pytest.approx(2 * 5 * 4 * 3 / (8 * 7))
+        assert found.honest == 2 * 5
+
+    def test_cycles_need_all_neighbours(self) -> None:
+        """With two cycles four colluders may be all neighbours, which is much less likely."""
+        found = _findings("protocol.sum=cycles", "protocol.cycles=2")
+        assert found.exposure == pytest.approx(4 * 3 * 2 * 1 / (8 * 7 * 6 * 5))
+        assert found.groups == found.groups_recovered
+
+    def test_shares_expose_nobody_unless_all_others_collude(self) -> None:
+        """Eight of nine learn the ninth's votes; seven learn the sum of two."""
+        everybody = tuple(f"party-{n}" for n in range(9))
+        seven = _findings("protocol.sum=shares", members=everybody[2:])
+        assert (seven.exposed, seven.exposed_expected) == (0, 0.0)
+        assert seven.groups == seven.groups_recovered == 2
+        eight = _findings("protocol.sum=shares", members=everybody[1:])
+        assert (eight.exposed, eight.exposed_expected) == (2, 2.0)
+
+
+class TestDistances:
+    """The attacks on PP-TopK."""
+
+    def test_who_sits_between_two_is_read_through_the_noise(self) -> None:
+        """The optimal attack gains no less than the simple one, and gains for certain from two."""
+        for victim in _findings().victims:
+            assert victim.optimal is not None
+            assert victim.optimal.right <= victim.simple.right
+            assert victim.optimal.located <= victim.simple.located <= victim.distances
+            if victim.between == victim.queries:
+                assert _gain(victim.optimal) > max(0, _gain(victim.simple))
+
+    def test_pinned_distances_are_as_many_as_simulated_runs_have_it(self) -> None:
+        """Queries are independent: both counts obey Hoeffding's bound, at 1e-6 for all victims."""
+        found = _findings()
+        share = FALSE_ALARM / (2 * len(found.victims))
+        assert any(victim.pinned for victim in found.victims)
+        for victim in found.victims:
+            observed = math.sqrt(victim.queries * math.log(2 / share) / 2)
+            # In each batch each of 6 queries was simulated 20 times.
+            simulated = victim.queries * math.sqrt(math.log(2 / share) / (2 * BATCH * 20))
+            assert abs(victim.pinned - victim.pinned_expected) <= observed + simulated
+
+    def test_without_trials_the_exact_attack_is_left(self) -> None:
+        """A victim with one member beside it has no optimal attack that is not simulated."""
+        found = _findings("run.leakage_trials=0")
+        for victim in found.victims:
+            assert (victim.optimal is None) == (victim.between < victim.queries)
+
+    def test_the_prior_is_as_dense_as_the_result(self) -> None:
+        """Of all rows of all parties, k are expected below the radius."""
+        topk = prepare(load_scenario("wine"), Streams(0)).parameters.topk
+        prior = fit_prior(np.full((3, topk.k), 0.1), parties=4, rows=20, parameters=topk)
+        assert 4 * 20 * 0.1 / prior.upper == pytest.approx(topk.k)
+        wide = fit_prior(np.full((3, topk.k), topk.upper), parties=4, rows=0, parameters=topk)
+        assert (wide.rows_per_party, wide.upper) == (1, topk.upper * 4 / topk.k)
+
+
+class TestOwners:
+    """Whose the nearest distances are, where it can be said without a probability.
+
+    With P0 = 0 each party puts in what belongs there at once, so that a value is first seen behind
+    the run of honest parties that its owner sits in: it is one of so many.
+    """
+
+    def test_an_owner_is_known_up_to_its_honest_neighbours(self) -> None:
+        """The number of owners named is the sum of 1 / length over the values of each run."""
+        report, rings = _run("protocol.P0=0", "protocol.rounds=1")
+        others = [
+            (ring, owner)
+            for ring, own in zip(rings, _own_of_batches(report), strict=True)
+            for owners in _nearest(own, ring)[1]
+            for owner in owners
+            if owner not in MEMBERS
+        ]
+        expected = sum(1 / len(_honest_run(ring, owner)) for ring, owner in others)
+        found = report.coalition
+        assert found is not None
+        assert found.named.values == len(others)
+        assert found.named.named == pytest.approx(expected)
+        assert found.named.guessed == pytest.approx(len(others) / len(OTHERS))
+        assert found.named.with_retries == found.named.named
+        assert found.named.recurred == 0
+
+    def test_a_failed_attempt_leaves_those_who_were_suspected_twice(self) -> None:
+        """A party crashes when the votes go round: suspects are in the value's run both times."""
+        crash = '{kind = "crash", party = "party-7", start_seconds = 1.65}'
+        report, (first, second, *_) = _run(
+            "protocol.P0=0",
+            "protocol.rounds=1",
+            "protocol.batch=12",
+            "run.retries=1",
+            'network.latency={law="constant", seconds=0.1}',
+            f"faults=[{crash}]",
+            runtime="simulated",
+        )
+        (own,) = _own_of_batches(report)
+        expected, again = 0.0, 0
+        for query, (nearest, owners) in enumerate(zip(*_nearest(own, second), strict=True)):
+            for value, owner in zip(nearest, owners, strict=True):
+                if owner in MEMBERS:
+                    continue
+                suspects = _honest_run(second, owner)
+                until = first.index(_honest_run(first, owner)[-1]) + 1
+                before = np.concatenate([own[party][query] for party in first[:until]])
+                if value in np.sort(before)[:5]:
+                    suspects = [name for name in suspects if name in _honest_run(first, owner)]
+                    again += 1
+                expected += 1 / len(suspects)
+        found = report.coalition
+        assert found is not None
+        assert found.named.with_retries == pytest.approx(expected)
+        assert found.named.with_retries > found.named.named
+        assert found.named.recurred >= again > 0
+
+
+def _own_of_batches(report: Report) -> list[dict[str, NDArray[np.float64]]]:
+    """Return the distances that each party brings, batch by batch."""
+    prepared = prepare(report.scenario, Streams(SEED))
+    return [
+        {
+            party: smallest_distances(distances(queries, rows.features), 5)
+            for party, rows in zip(prepared.parties, prepared.rows, strict=True)
+        }
+        for queries in prepared.batches(report.scenario.protocol.batch)
+    ]
+
+
+def _nearest(
+    own: dict[str, NDArray[np.float64]], ring: tuple[str, ...]
+) -> tuple[NDArray[np.float64], list[list[str]]]:
+    """Return the nearest distances of all in a ring, and who holds them."""
+    pooled = np.concatenate([own[party] for party in ring], axis=1)
+    order = np.argsort(pooled, axis=1)[:, :5]
+    return np.take_along_axis(pooled, order, axis=1), [
+        [ring[place // 5] for place in row] for row in order.tolist()
+    ]
+
+
+def _honest_run(ring: tuple[str, ...], party: str) -> list[str]:
+    """Return the run of honest parties that a party sits in, from the starter to the last."""
+    runs = [list(run) for _, run in groupby(ring, key=lambda name: name in MEMBERS)]
+    return next(run for run in runs if party in run)
+
+
+def test_findings_hold_nobodys_rows() -> None:
+    """Beside names there are counts and shares only: no number in them is anybody's distance."""
+    report = _run()[0]
+    prepared = prepare(report.scenario, Streams(SEED))
+    secrets = {
+        value
+        for rows in prepared.rows
+        for value in distances(prepared.held_out.features, rows.features).flat
+    }
+    text = json.dumps(report.as_json()["coalition"])
+    numbers: list[float] = []
+    json.loads(text, parse_float=lambda word: numbers.append(float(word)))
+    assert numbers
+    assert not secrets & {number for number in numbers if number}
+
+
+def test_a_malicious_party_is_no_victim() -> None:
+    """What it puts in is not known, so that nothing found of it could be held against a truth."""
+    settings = _settings(
+        'adversaries={party-2={kind="wrong-sum", by=3}, party-5={kind="substitute-input"}}'
+    )
+    report = run_scenario(load_scenario("wine", settings), runtime="memory", seed=SEED)
+    found = report.coalition
+    assert found is not None
+    assert not {victim.party for victim in found.victims} & {"party-2", "party-5"}
+    assert found.honest == 2 * 3
+    assert found.groups_recovered == found.groups
+
+
+def test_any_set_of_parties_may_collude() -> None:
+    """A single one, and all but one."""
+    alone = _findings(members=("party-0",))
+    assert (alone.exposure, alone.exposed) == (0.0, 0)
+    assert len(alone.victims) >= 2
+    everybody = _findings(members=tuple(f"party-{n}" for n in range(1, 9)))
+    assert (everybody.exposure, everybody.exposed) == (1.0, 2)
+    assert everybody.named.named == everybody.named.values == everybody.named.guessed

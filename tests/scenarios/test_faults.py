@@ -1,0 +1,206 @@
+"""Faults of a scenario: each kind strikes as it is described, and what a run says of it."""
+
+import json
+import math
+
+import pytest
+
+from veilring.errors import PeerLost, RunFailed
+from veilring.measure import Journal
+from veilring.randomness import Streams
+from veilring.scenarios import Report, load_scenario, run_scenario
+from veilring.scenarios.faults import make_faults
+from veilring.scenarios.prepare import prepare, reference_among
+from veilring.simulation.faults import FAULT_CLASSES, Fault, draw_faults
+
+SETTINGS = (
+    "parties.count=5",
+    "data.queries=6",
+    "protocol.batch=3",
+    "protocol.rounds=3",
+    "run.leakage_trials=0",
+    "network.runtime=simulated",
+    'network.latency={law="constant", seconds=0.1}',
+    "network.bandwidth_bytes_per_second=1e6",
+)
+WHILE = "start_seconds = 0.35, end_seconds = 1.35"  # a batch of 3 rounds takes 2.5 s
+LINK = f'source = "party-1", target = "party-2", {WHILE}'
+ENDS = f'party = "party-1", other = "party-2", {WHILE}'
+PARTY = f'party = "party-1", {WHILE}'
+# Each link is used within 1 s while the ring is drawn; later only those of the ring are.
+DRAWING = "start_seconds = 0.05, end_seconds = 1.35"
+
+KINDS = {
+    "stall": (f'source = "party-1", target = "party-2", {DRAWING}', ("party-1", "party-2"), 0.0),
+    "delay": (
+        f'source = "party-1", target = "party-2", {DRAWING}, extra_seconds = 0.5',
+        ("party-1", "party-2"),
+        0.5,
+    ),
+    "jitter": (
+        f'source = "party-1", target = "party-2", {DRAWING}, extra_seconds = 0.5',
+        ("party-1", "party-2"),
+        0.5,
+    ),
+    "squeeze": (
+        f'source = "party-1", target = "party-2", {DRAWING}, times = 900',
+        ("party-1", "party-2"),
+        900,
+    ),
+    "halves": (f'parties = ["party-1", "party-3"], {WHILE}', ("party-1", "party-3"), 0.0),
+    "isolation": (PARTY, ("party-1",), 0.0),
+    "one-way": (PARTY, ("party-1",), 0.0),
+    "reset": (ENDS, ("party-1", "party-2"), 0.0),
+    "half-open": (ENDS, ("party-1", "party-2"), 0.0),
+    "crash": ('party = "party-1", start_seconds = 0.35', ("party-1",), 0.0),
+    "restart": (PARTY, ("party-1",), 0.0),
+    "amnesia": (PARTY, ("party-1",), 0.0),
+    "pause": (PARTY, ("party-1",), 0.0),
+    "slow": (f"{PARTY}, extra_seconds = 0.2", ("party-1",), 0.2),
+    "skew": ('party = "party-1", start_seconds = 0, end_seconds = 9, times = 2', ("party-1",), 2),
+}
+
+
+def _run(*more: str, journal: Journal | None = None) -> Report:
+    return run_scenario(load_scenario("wine", [*SETTINGS, *more]), seed=2, journal=journal)
+
+
+def _crash(party: str, seconds: float) -> str:
+    return f'faults=[{{kind = "crash", party = "{party}", start_seconds = {seconds}}}]'
+
+
+class TestKinds:
+    """From a table to a fault."""
+
+    def test_every_class_of_fault_has_a_table(self) -> None:
+        """None of those that the simulation knows is missing here."""
+        assert set(KINDS) == set(FAULT_CLASSES)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_each_kind_strikes_whom_it_says(self, kind: str) -> None:
+        """The report has the fault with its parties, and that it had an effect."""
+        keys, parties, strength = KINDS[kind]
+        report = _run(f'faults=[{{kind = "{kind}", {keys}}}]', "run.retries=2")
+        (fault,) = report.faults
+        assert (fault.kind, fault.parties, fault.strength) == (kind, parties, strength)
+        assert fault.struck
+        assert len(report.labels) == 6
+        assert Report.from_json(json.loads(json.dumps(report.as_json()))) == report
+
+    def test_a_fault_after_the_run_strikes_nobody(self) -> None:
+        """It is in the report all the same."""
+        report = _run(_crash("party-1", 900))
+        assert [fault.struck for fault in report.faults] == [False]
+        assert report.recovery is None
+        assert report == _as_if_without_faults(report)
+
+    def test_faults_can_be_drawn_from_the_seed(self) -> None:
+        """They come after one's own, and are those that the seed of exploring would draw."""
+        settings = [*SETTINGS, "run.fault_seconds=4", _crash("party-1", 1)]
+        scenario = load_scenario("wine", settings)
+        made = make_faults(scenario, Streams(3))
+        parties = scenario.parties.all
+        assert made[0] == Fault("crash", 1, math.inf, ("party-1",))
+        assert made[1:] == draw_faults(parties, 4.0, Streams(3).generator("faults"))
+        assert made == make_faults(scenario, Streams(3)) != make_faults(scenario, Streams(4))
+
+
+def _as_if_without_faults(report: Report) -> Report:
+    plain = _run().as_json()
+    settings = report.as_json()["settings"]
+    same = ("seconds", "start_seconds", "faults")
+    return Report.from_json(
+        {**plain, "settings": settings, **{name: report.as_json()[name] for name in same}}
+    )
+
+
+class TestLostParties:
+    """What a crash does to a run, and what a retry makes of it."""
+
+    def test_a_crash_ends_the_run_with_a_named_error(self) -> None:
+        """Without retries there is no report; the journal has the crash and who stopped for it."""
+        journal = Journal()
+        with pytest.raises(RunFailed) as caught:
+            _run(_crash("party-3", 1.0), journal=journal)
+        assert isinstance(caught.value.root, PeerLost)
+        assert {mark.party for mark in journal.marks if mark.kind == "lost"} == {"party-3"}
+        assert sum(mark.kind == "stopped" for mark in journal.marks) == 4
+
+    @pytest.mark.parametrize("party", ["party-3", "party-0"])
+    def test_a_retry_labels_with_the_rows_of_the_others(self, party: str) -> None:
+        """Labels are the pooled ones of who is left, also if the party that asks is lost."""
+        journal = Journal()
+        report = _run(_crash(party, 1.0), "run.retries=1", "protocol.rounds=auto", journal=journal)
+        prepared = prepare(report.scenario, Streams(2))
+        left = tuple(name for name in prepared.parties if name != party)
+        expected = reference_among(prepared, prepared.held_out.features, left)
+        assert report.labels == tuple(prepared.pooled.class_names[label] for label in expected)
+        assert report.agreement == 1.0
+        assert report.cost == report.forecast
+        assert report.recovery is not None
+        assert report.recovery.without == (party,)
+        assert report.recovery.attempts == 1  # the second batch does not try with it again
+        lost = prepared.rows[prepared.parties.index(party)]
+        assert report.recovery.rows_lost == len(lost)
+        assert ("left out", party) in {(mark.kind, mark.party) for mark in journal.marks}
+
+    def test_what_failed_attempts_sent_is_counted_apart(self) -> None:
+        """All messages in the trace are either of the cost or wasted."""
+        journal = Journal()
+        report = _run(_crash("party-3", 1.0), "run.retries=1", journal=journal)
+        sent = [message for message in journal.messages if message.sent_seconds is not None]
+        assert report.recovery is not None
+        messages = report.cost.messages + report.cost.setup_messages + report.recovery.messages
+        size = report.cost.bytes + report.cost.setup_bytes + report.recovery.bytes
+        assert (len(sent), sum(message.bytes for message in sent)) == (messages, size)
+
+    def test_no_more_retries_than_asked_for(self) -> None:
+        """The second party that is lost ends a run with one retry, and not one with two."""
+        faults = (
+            'faults=[{kind = "crash", party = "party-3", start_seconds = 1.0},'
+            ' {kind = "crash", party = "party-2", start_seconds = 2.0}]'
+        )
+        with pytest.raises(RunFailed):
+            _run(faults, "run.retries=1")
+        report = _run(faults, "run.retries=2")
+        assert report.recovery is not None
+        assert (report.recovery.without, report.recovery.attempts) == (("party-2", "party-3"), 2)
+
+    def test_the_simulated_time_is_that_of_all_attempts(self) -> None:
+        """A run that had to begin again took at least as long as until the crash, and once more."""
+        report, calm = _run(_crash("party-3", 1.0), "run.retries=1"), _run()
+        assert report.simulated_seconds is not None
+        assert calm.simulated_seconds is not None
+        assert report.simulated_seconds > 1.0 + calm.simulated_seconds * 4 / 5 * 0.9
+
+    def test_the_limit_on_an_attempt_is_kept(self) -> None:
+        """A party that pauses for longer than the limit ends the attempt of all."""
+        pause = 'faults=[{kind = "pause", party = "party-1", start_seconds = 1, end_seconds = 60}]'
+        with pytest.raises(RunFailed, match="party"):
+            _run(pause, "run.session_seconds=5")
+        assert _run(pause).simulated_seconds is not None
+
+
+class TestRepeatedQueries:
+    """What a retry gives a coalition in addition."""
+
+    COALITION = ('parties.coalition=["party-1", "party-4"]', "run.leakage_trials=50")
+
+    def test_values_that_are_seen_again_are_real(self) -> None:
+        """A crash late in PP-TopK shows distances twice; one before any vector shows none."""
+        late = _run(_crash("party-3", 1.6), "run.retries=1", *self.COALITION).coalition
+        early = _run(_crash("party-3", 0.05), "run.retries=1", *self.COALITION).coalition
+        assert late is not None
+        assert early is not None
+        assert late.named.recurred >= late.named.recurred_hidden > 0
+        assert early.named.recurred == 0
+        assert early.named.with_retries == early.named.named
+
+    def test_a_member_may_be_the_one_that_is_lost(self) -> None:
+        """The others of the coalition go on with what they have; a lone one leaves nobody."""
+        report = _run(_crash("party-4", 1.6), "run.retries=1", *self.COALITION)
+        assert report.coalition is not None
+        assert report.coalition.members == ("party-1", "party-4")
+        assert report.coalition.exposed == 0
+        alone = 'parties.coalition=["party-3"]'
+        assert _run(_crash("party-3", 1.0), "run.retries=1", alone).coalition is None
