@@ -57,7 +57,7 @@ def _files(folder: Path) -> set[str]:
 
 
 class TestEngines:
-    """24 cells, in one process, in two, and on Dask."""
+    """24 cells, in one process, in two, on Dask, and on Ray."""
 
     def test_two_processes_give_the_same_bytes(self, alone: Path, tmp_path: Path) -> None:
         """Nothing of where a cell ran, or when, is in the results."""
@@ -76,6 +76,13 @@ class TestEngines:
         """Nor on one that the sweep starts and stops itself."""
         engine = Engine("dask", workers=2)
         done = run_sweep(PLAN, tmp_path / "dask.parquet", engine=engine)
+        assert done.files.results.read_bytes() == alone.read_bytes()
+
+    @pytest.mark.timeout(120)
+    def test_ray_on_this_machine_gives_the_same_bytes(self, alone: Path, tmp_path: Path) -> None:
+        """Nor on Ray, where that is installed."""
+        pytest.importorskip("ray", reason="Ray is an extra that not every Python has a wheel of")
+        done = run_sweep(PLAN, tmp_path / "ray.parquet", engine=Engine("ray", workers=2))
         assert done.files.results.read_bytes() == alone.read_bytes()
 
 
