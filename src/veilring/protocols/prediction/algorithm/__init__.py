@@ -1,0 +1,1 @@
+"""The mathematics of private prediction: kernels, the filter's steps and their votes."""

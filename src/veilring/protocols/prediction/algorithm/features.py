@@ -1,0 +1,56 @@
+"""Features as whole numbers, so that each inner product is exact however it is computed.
+
+A unit vector is scaled to a length of at most 4096 and rounded. By Cauchy and Schwarz each partial
+sum of an inner product of two of them is a whole number of at most 2**24, which single precision
+holds exactly. So a block of queries, a single one, another library and a GPU give the same bits,
+and so does the same table without some of its rows.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+
+__all__ = ("LENGTH", "LENGTH_MAX", "inner_products", "lengths", "quantise")
+
+LENGTH_MAX: Final = 4096
+"""Its square is 2**24, the last whole number up to which single precision has all."""
+LENGTH: Final = 4090
+"""What vectors are scaled to: rounding hardly ever makes one longer than `LENGTH_MAX`."""
+
+
+def quantise(features: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return vectors of length 1, whatever theirs was, as whole numbers in steps of 1 / 4090.
+
+    Args:
+        features: Shape (rows, features), finite, none of them zero. Centre them before, by a public
+            or a private mean: the mean of private rows gives them away.
+
+    Raises:
+        InputError: If the shape is another, or a row is zero or not finite.
+    """
+    if features.ndim != 2 or features.shape[1] == 0:  # noqa: PLR2004 (a table has two axes)
+        raise InputError("features", f"of shape {features.shape}", "shape (rows, features)")
+    wide = features.astype(np.float64)
+    norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+    if not np.all(np.isfinite(norms) & (norms > 0)):
+        raise InputError("features", "with a row that is zero or not finite", "finite directions")
+    scaled = wide * (LENGTH / norms)[:, None]
+    whole = np.rint(scaled)
+    too_long = np.einsum("ij,ij->i", whole, whole) > LENGTH_MAX**2
+    whole[too_long] = np.trunc(scaled[too_long])
+    quantised: NDArray[np.float32] = whole.astype(np.float32)
+    return quantised
+
+
+def inner_products(queries: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the exact inner products of quantised vectors, shape (queries, rows)."""
+    return queries @ rows.T
+
+
+def lengths(rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the length of each quantised vector, about `LENGTH`, shape (rows,)."""
+    squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+    return np.asarray(np.sqrt(squares))

@@ -1,0 +1,83 @@
+"""Kernels of unit vectors, from their exact inner products."""
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+
+__all__ = ("PAPER_WIDTH", "Kernel", "KernelName")
+
+KernelName = Literal["cosine", "rbf"]
+
+PAPER_WIDTH: Final = math.exp(1.5)
+"""ν² of the paper's figures, which give its logarithm."""
+
+# Cosines that two quantised vectors can have are further apart than this.
+_MARGIN: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """How alike two unit vectors are: the cosine, or `exp(-|x - q|² / ν²)`.
+
+    Attributes:
+        name: Which.
+        tau: τ, the least value at which a row is a neighbour; above 0 and up to 1.
+        width: ν², for `rbf`.
+
+    Raises:
+        InputError: If a parameter is not allowed.
+    """
+
+    name: KernelName = "cosine"
+    tau: float = 0.5
+    width: float = PAPER_WIDTH
+
+    def __post_init__(self) -> None:
+        if self.name not in {"cosine", "rbf"}:
+            raise InputError("kernel", self.name, "cosine or rbf")
+        if not 0 < self.tau <= 1:
+            raise InputError("tau", self.tau, "a number above 0 and up to 1")
+        if not 0 < self.width < math.inf:
+            raise InputError("width", self.width, "a finite number above 0")
+
+    @property
+    def least_cosine(self) -> float:
+        """The cosine at which a row begins to be a neighbour."""
+        return self.tau if self.name == "cosine" else 1 + self.width * math.log(self.tau) / 2
+
+    def neighbours(
+        self,
+        products: NDArray[np.float32],
+        row_lengths: NDArray[np.float64],
+        query_length: float,
+    ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        """Return which rows are neighbours of a query, and their kernels: κ ≥ τ.
+
+        Args:
+            products: Exact, shape (rows,).
+            row_lengths: Shape (rows,).
+            query_length: Of the query.
+
+        Returns:
+            Positions, ascending, and κ of each.
+        """
+        # One comparison with a number sorts out nearly all; the rest are judged one by one.
+        least = self.least_cosine * query_length
+        floor = (
+            least * (row_lengths.min() if least > 0 else row_lengths.max()) if len(products) else 0
+        )
+        near = np.flatnonzero(products >= np.float32(floor * (1 - math.copysign(1e-6, floor))))
+        values = self._values(products[near] / (row_lengths[near] * query_length))
+        kept = values >= self.tau
+        return near[kept], values[kept]
+
+    def _values(self, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self.name == "cosine":
+            return cosines
+        # The exponential of a whole array may differ in its last bit with the place in the array.
+        return np.array([math.exp(2 * (cosine - 1) / self.width) for cosine in cosines.tolist()])
