@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from docs._ext.tables import key_rows, limits
 
-from veilring.scenarios import Scenario
+from veilring.randomness import Streams
+from veilring.scenarios import Scenario, make_scenario
+from veilring.scenarios.faults import make_faults
+from veilring.simulation.faults import FAULT_CLASSES
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 SESSION = re.compile(r"^```pycon\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TOML = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LISTING = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -53,9 +57,34 @@ def test_every_key_of_a_scenario_is_on_its_page() -> None:
     page = (ROOT / "docs/how-to/scenarios.md").read_text(encoding="utf-8")
     tables = set(Scenario.model_fields) - {"name", "description"}
     assert {table for table in tables if f"\n## {table}\n" not in page} == set()
-    for section in tables - {"adversaries"}:  # its keys are the names of parties
+    # The keys of the first are names of parties, and those of the second depend on the kind.
+    for section in tables - {"adversaries", "faults"}:
         assert f"```{{scenario-keys}} {section}\n" in page
         assert all(meaning and allowed for _, _, allowed, meaning in key_rows(section))
+
+
+def test_every_kind_of_fault_is_on_the_page_of_scenarios() -> None:
+    """With all its keys, no others, and in a listing that is a scenario's."""
+    page = (ROOT / "docs/how-to/scenarios.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.+?) \| .+ \|$", page, re.MULTILINE)
+    assert sorted(kind for kind, _ in rows) == sorted(FAULT_CLASSES)
+    values: dict[str, object] = {"start_seconds": 1, "extra_seconds": 1, "times": 2}
+    values |= {"party": "party-1", "other": "party-2", "parties": ["party-1"]}
+    values |= {"source": "party-1", "target": "party-2"}
+    for kind, keys in rows:
+        names = [*re.findall(r"`(\w+)`", keys), "start_seconds"]
+        table = {"kind": kind, **{name: values[name] for name in names}}
+        _make_fault(table if kind == "crash" else {**table, "end_seconds": 2})
+    listing = next(text for text in TOML.findall(page) if "[[faults]]" in text)
+    for table in tomllib.loads(listing)["faults"]:
+        _make_fault(table)
+
+
+def _make_fault(table: dict[str, object]) -> None:
+    settings = {"data": {"source": "wine"}, "network": {"runtime": "simulated"}}
+    scenario = make_scenario({**settings, "parties": {"count": 12}, "faults": [table]})
+    (fault,) = make_faults(scenario, Streams(0))
+    assert fault.kind == table["kind"]
 
 
 def test_every_dependency_is_justified() -> None:
