@@ -1,8 +1,8 @@
 """The mathematics of the ring family: pure vectorised functions, no I/O, no asyncio.
 
 `topk` is one party's step of PP-TopK, `exactness` how many rounds it needs, `trials` the whole
-ring many times over; `sums` is the secure sum, `votes` the classifier on top of both, and
-`classify` is all of it for many queries at once.
+ring many times over; `sums` is the secure sum, `exposure` which rings it takes and whom they
+expose, `votes` the classifier on top of both, and `classify` is all of it for many queries at once.
 `consistency` is what honest parties cannot have sent.
 """
 
@@ -10,16 +10,14 @@ from veilring.protocols.ring.algorithm.checks import SMALLEST_RING
 from veilring.protocols.ring.algorithm.classify import Classified, ring_knn
 from veilring.protocols.ring.algorithm.consistency import could_be_totals, could_become
 from veilring.protocols.ring.algorithm.exactness import exactness_bound, rounds_for
-from veilring.protocols.ring.algorithm.sums import (
-    FixedPoint,
+from veilring.protocols.ring.algorithm.exposure import (
     exposed,
     exposure_probability,
     exposure_probability_split,
     leaked_groups,
-    mask,
-    split,
     walecki_cycles,
 )
+from veilring.protocols.ring.algorithm.sums import FixedPoint, mask, split
 from veilring.protocols.ring.algorithm.topk import (
     TopKParameters,
     final_result,

@@ -19,10 +19,10 @@ or of simulated ones. `leakage` estimates how much there is to be learned; this 
 from veilring.protocols.ring.attacks.cells import CellPosterior, fit_cells
 from veilring.protocols.ring.attacks.intersection import Owners, find_owners, recurring
 from veilring.protocols.ring.attacks.posterior import (
-    UniformPrior,
     decide_by,
     sandwich_posterior,
 )
+from veilring.protocols.ring.attacks.prior import UniformPrior
 from veilring.protocols.ring.attacks.repetitions import tracing_success
 from veilring.protocols.ring.attacks.sandwich import recover_groups, sandwich
 from veilring.protocols.ring.attacks.successor import Success, claim_new, judge, owned

@@ -29,7 +29,8 @@ from scipy.special import logit
 
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm import TopKParameters
-from veilring.protocols.ring.attacks.posterior import UniformPrior, plug_in_posterior
+from veilring.protocols.ring.attacks.posterior import plug_in_posterior
+from veilring.protocols.ring.attacks.prior import UniformPrior
 from veilring.protocols.ring.attacks.successor import claim_new, owned
 from veilring.protocols.ring.attacks.views import TopKView, simulated_view
 from veilring.protocols.ring.leakage.transcripts import chunks, transcript

@@ -19,8 +19,6 @@ are real, they are `V[1], ..., V[m]`, and so below `G[k-m+1]`, as noise need not
 depends on one value, so `order_statistics` integrates it exactly.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, gammaln
@@ -29,43 +27,14 @@ from veilring.errors import InputError
 from veilring.protocols.ring.algorithm import TopKParameters
 from veilring.protocols.ring.algorithm.multisets import size
 from veilring.protocols.ring.attacks.order_statistics import Factor, Grid, log_likelihood
+from veilring.protocols.ring.attacks.prior import UniformPrior
 from veilring.protocols.ring.attacks.successor import claim_new
 from veilring.protocols.ring.attacks.views import TopKView
-from veilring.protocols.ring.leakage import uniform_values
 
-__all__ = ("UniformPrior", "decide_by", "plug_in_posterior", "sandwich_posterior")
+__all__ = ("decide_by", "plug_in_posterior", "sandwich_posterior")
 
 # A run takes some hundred nodes a coordinate; this many runs at a time take tens of megabytes.
 RUNS_AT_ONCE = 500
-
-
-@dataclass(frozen=True, slots=True)
-class UniformPrior:
-    """What the adversary believes of the others' values: independent and uniform.
-
-    Attributes:
-        rows_per_party: How many rows each party holds, N, at least 1.
-        upper: They are uniform on [0, upper]; positive, at most `TopKParameters.upper`.
-
-    Raises:
-        InputError: If one is not positive.
-    """
-
-    rows_per_party: int
-    upper: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Refuse what is outside the documented ranges."""
-        if self.rows_per_party < 1:
-            raise InputError("rows_per_party", self.rows_per_party, "at least 1")
-        if not 0 < self.upper < np.inf:
-            raise InputError("upper", self.upper, "a finite number above 0")
-
-    def draw(
-        self, trials: int, parties: int, k: int, rng: np.random.Generator
-    ) -> NDArray[np.float64]:
-        """Return each party's k smallest values, shape (trials, parties, k)."""
-        return uniform_values(trials, parties, k, self.rows_per_party, rng, self.upper)
 
 
 def decide_by(posterior: NDArray[np.float64]) -> NDArray[np.bool_]:

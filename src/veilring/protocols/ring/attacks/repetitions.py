@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm import TopKParameters, true_topk
 from veilring.protocols.ring.attacks.intersection import find_owners
-from veilring.protocols.ring.attacks.posterior import UniformPrior
+from veilring.protocols.ring.attacks.prior import UniformPrior
 from veilring.protocols.ring.attacks.views import simulated_view
 from veilring.protocols.ring.leakage.transcripts import transcript
 

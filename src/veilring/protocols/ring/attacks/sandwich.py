@@ -2,7 +2,7 @@
 
 Sources: Clifton, Kantarcioglu, Vaidya, Lin and Zhu, "Tools for privacy preserving distributed data
 mining", SIGKDD Explorations 2002; that a coalition learns the sums of these groups and nothing
-more is derived in `veilring.protocols.ring.algorithm.sums`.
+more is derived in `veilring.protocols.ring.algorithm.exposure`.
 """
 
 from itertools import chain

@@ -9,10 +9,10 @@ import numpy as np
 from veilring.protocols.ring.algorithm import TopKParameters
 from veilring.protocols.ring.attacks.cells import fit_cells
 from veilring.protocols.ring.attacks.posterior import (
-    UniformPrior,
     decide_by,
     sandwich_posterior,
 )
+from veilring.protocols.ring.attacks.prior import UniformPrior
 from veilring.protocols.ring.attacks.successor import Success, claim_new, judge
 from veilring.protocols.ring.attacks.views import simulated_view
 from veilring.protocols.ring.leakage.transcripts import transcript
