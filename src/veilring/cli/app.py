@@ -12,6 +12,8 @@ from typing_extensions import override
 
 from veilring.cli.ask import ask
 from veilring.cli.deploy import deploy
+from veilring.cli.deploy_survey import deploy_survey
+from veilring.cli.estimate import estimate
 from veilring.cli.explore import explore
 from veilring.cli.keys import app as keys
 from veilring.cli.leakage import leakage
@@ -20,6 +22,7 @@ from veilring.cli.reproduce import reproduce
 from veilring.cli.run import run
 from veilring.cli.scenarios import scenarios
 from veilring.cli.serve import serve
+from veilring.cli.submit import submit
 from veilring.cli.sweep import sweep
 from veilring.cli.trace import trace
 from veilring.errors import InputError, VeilringError
@@ -89,4 +92,7 @@ app.command()(scenarios)
 app.command()(serve)
 app.command()(ask)
 app.command()(deploy)
+app.command()(submit)
+app.command()(estimate)
+app.command("deploy-survey")(deploy_survey)
 app.add_typer(keys, name="keys")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from veilring.deployment import MemberConfig
+    from veilring.deployment import CollectorConfig, MemberConfig
 
 __all__ = ("serve",)
 
@@ -32,32 +32,51 @@ def serve(
 
     It waits for the other parties, dials those that were lost again, and logs to stderr. To try it
     on one machine, `veilring deploy wine --out DIR` writes all files of a small ring.
+
+    For a collector, which stores what `veilring submit` hands in:
+
+        role     = "collector"
+
+        identity = "census.key"
+
+        roster   = "roster.toml"
+
+        terms    = "terms.toml"       # what is asked; it is published
+
+        store    = "reports.sqlite"   # or postgresql://USER@HOST/DATABASE
+
+        listen   = "0.0.0.0"
+
+    `veilring deploy-survey wine --out DIR` writes all files of a small collection.
     """
     import asyncio
     import logging
 
-    from veilring.deployment import MemberConfig, load_config
+    from veilring.deployment import CollectorConfig, MemberConfig, load_config
     from veilring.errors import ScenarioError
     from veilring.nodes.runtimes.loops import party_loop
 
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
     logging.getLogger("veilring").setLevel(logging.INFO)
     loaded = load_config(config)
-    if not isinstance(loaded, MemberConfig):
-        raise ScenarioError("role", loaded.role, "ring-member, for `veilring serve`")
+    if not isinstance(loaded, MemberConfig | CollectorConfig):
+        allowed = "ring-member or collector, for `veilring serve`"
+        raise ScenarioError("role", loaded.role, allowed)
     with asyncio.Runner(loop_factory=party_loop()) as runner:
         runner.run(_serve_until_told(loaded))
 
 
-async def _serve_until_told(config: "MemberConfig") -> None:
+async def _serve_until_told(config: "MemberConfig | CollectorConfig") -> None:
     """Serve until the first signal, and then leave in order."""
     import asyncio
     import contextlib
     import signal
 
+    from veilring.deployment import MemberConfig, collect
     from veilring.deployment import serve as be_member
 
-    serving = asyncio.create_task(be_member(config))
+    role = be_member(config) if isinstance(config, MemberConfig) else collect(config)
+    serving = asyncio.create_task(role)
     for sign in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(sign, serving.cancel)
     with contextlib.suppress(asyncio.CancelledError):

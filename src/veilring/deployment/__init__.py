@@ -2,21 +2,43 @@
 
 Two files are the same everywhere and public: the roster says who takes part by which key, and the
 terms say what is run on which schema. Two are each party's own: its key and its rows.
+
+A collection has one party, the collector, and clients that hand in reports; what it asks is in its
+own terms, which it publishes.
 """
 
 from veilring.deployment.client import ask
+from veilring.deployment.collector import collect
 from veilring.deployment.columns import FeatureTerms
-from veilring.deployment.config import ClientConfig, MemberConfig, load_config
+from veilring.deployment.config import (
+    ClientConfig,
+    CollectorConfig,
+    MemberConfig,
+    SubmitterConfig,
+    load_config,
+)
+from veilring.deployment.estimating import Estimates, estimate
 from veilring.deployment.member import serve
+from veilring.deployment.submitter import Submitted, submit
+from veilring.deployment.survey_terms import SurveyTerms, load_survey_terms
 from veilring.deployment.terms import Terms, load_terms
 
 __all__ = (
     "ClientConfig",
+    "CollectorConfig",
+    "Estimates",
     "FeatureTerms",
     "MemberConfig",
+    "Submitted",
+    "SubmitterConfig",
+    "SurveyTerms",
     "Terms",
     "ask",
+    "collect",
+    "estimate",
     "load_config",
+    "load_survey_terms",
     "load_terms",
     "serve",
+    "submit",
 )

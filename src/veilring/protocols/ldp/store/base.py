@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.errors import InputError
+from veilring.errors import StoreFailed
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.intake import Accepted, Verdicts
@@ -109,22 +109,26 @@ class Store(ABC):
             return self._as_tally(self._read)
 
     def recount(self) -> Tally:
-        """Return the tally of the reports themselves, each judged again.
-
-        It reads all of them; nothing but a changed database makes it differ from `tally`.
+        """Read all reports, judge each again, and return their tally, as of one moment.
 
         Raises:
-            InputError: If a report is there that no client could have made.
+            StoreFailed: If it is not `tally`, or a report is there that no client could have made:
+                somebody has changed the database.
         """
         with self.transaction():
-            return self._as_tally(self._recount)
+            recounted, running = self._as_tally(self._recount), self._as_tally(self._read)
+        if recounted.counts != running.counts or not all(
+            map(np.array_equal, recounted.sums, running.sums)
+        ):
+            raise StoreFailed("the running sums are not those of the reports")
+        return recounted
 
     def _recount(self, question: int) -> Kept:
         randomiser = self.task.survey.questions[question]
         count, sums = 0, np.zeros(randomiser.cells, dtype=np.int64)
         for reports in self.stored(question):
             if not randomiser.accept(reports).all():
-                raise InputError("store", "changed: a report is there that nobody made", "as kept")
+                raise StoreFailed("a report is stored that no client could have made")
             count += len(reports)
             sums += randomiser.aggregate(reports)
         return Kept(count, sums)

@@ -148,7 +148,7 @@ class PostgresStore(Store):
         statement = _READ if self._read_only else _LOCK_AND_READ
         row = self._connection().execute(statement, (question,)).fetchone()
         if row is None:
-            raise InputError("store", "changed: a question has no tally", "as kept")
+            raise StoreFailed("a question has no running sums")
         return Kept(row[0], np.frombuffer(row[1], dtype="<i8").astype(np.int64))
 
     @override
@@ -164,7 +164,7 @@ class PostgresStore(Store):
             while some := rows.fetchmany(PIECE_REPORTS_MAX):
                 joined = b"".join(report for (report,) in some)
                 if len(joined) != width * len(some):
-                    raise InputError("store", "changed: a report has another length", "as kept")
+                    raise StoreFailed("a report is stored that has another length")
                 yield np.frombuffer(joined, np.uint8).reshape(-1, width)
 
 

@@ -178,7 +178,7 @@ class SqliteStore(Store):
         while some := rows.fetchmany(PIECE_REPORTS_MAX):
             joined = b"".join(report for (report,) in some)
             if len(joined) != width * len(some):
-                raise InputError("store", "changed: a report has another length", "as kept")
+                raise StoreFailed("a report is stored that has another length")
             yield np.frombuffer(joined, np.uint8).reshape(-1, width)
 
 

@@ -1,0 +1,51 @@
+"""`veilring deploy-survey`: all files of a small collection, to try it on one machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ("deploy_survey",)
+
+
+def deploy_survey(
+    source: Annotated[
+        str, typer.Argument(help="A data set, such as wine, or a path to a .csv file.")
+    ],
+    *,
+    kind: Annotated[
+        str, typer.Option(help="means, discrete-bayes or gaussian-bayes.")
+    ] = "discrete-bayes",
+    epsilon: Annotated[float, typer.Option(help="What a client's report may spend.")] = 1.0,
+    clients: Annotated[
+        int, typer.Option(help="How many rows, drawn from the data set again and again.")
+    ] = 10_000,
+    submitters: Annotated[int, typer.Option(help="Among how many the clients are dealt.")] = 2,
+    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    port: Annotated[int, typer.Option(help="The collector's port.")] = 7311,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="A folder that does not exist yet.")],
+) -> None:
+    """Write what a collector and those who submit to it would hold on machines of their own.
+
+    Then start the collector, submit, and estimate, also while they submit:
+
+        veilring deploy-survey wine --out survey
+
+        veilring serve survey/collector.toml
+
+        veilring submit survey/submitter-0.toml survey/submitter-0.csv
+
+        veilring estimate survey/collector.toml
+
+    In earnest each makes its own key (`veilring keys new`), and the ranges in terms.toml come from
+    what a column can hold, not from anybody's rows.
+    """
+    from veilring.data import load_table
+    from veilring.deployment.survey_trial import Trial, write_collection
+
+    trial = Trial(kind, epsilon, clients, submitters)
+    names = write_collection(load_table(source), trial, out, seed=seed, port=port)
+    typer.echo(f"veilring serve {out / 'collector.toml'}")
+    for name in names:
+        typer.echo(f"veilring submit {out / name}.toml {out / name}.csv")
+    typer.echo(f"veilring estimate {out / 'collector.toml'}")

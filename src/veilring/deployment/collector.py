@@ -1,0 +1,68 @@
+"""`veilring serve` for a collector: it takes reports for as long as it is wanted."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from veilring.deployment.config import CollectorConfig, load_credentials
+from veilring.deployment.survey_terms import closing_time, load_survey_terms
+from veilring.errors import InputError, ScenarioError
+from veilring.nodes.node import Node
+from veilring.nodes.service import Service
+from veilring.protocols.ldp.collector import Collector
+from veilring.protocols.ldp.store import Store, open_store
+from veilring.protocols.ldp.task import Task
+from veilring.randomness import Streams
+from veilring.transport.tls import TlsEndpoint
+
+__all__ = ("collect", "open_configured_store")
+
+_log = logging.getLogger("veilring.collector")
+
+
+async def collect(
+    config: CollectorConfig, *, on_ready: Callable[[Collector], None] | None = None
+) -> None:
+    """Collect reports until cancelled.
+
+    All files are read and checked first. A cancelled collector lets the transaction that runs end,
+    and leaves in order; whoever was not answered sends the same reports again.
+
+    Args:
+        config: Which files to read, and where to listen.
+        on_ready: Called once reports are taken.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+        StoreFailed: If the database cannot be opened.
+    """
+    identity, roster = load_credentials(config)
+    terms = load_survey_terms(Path(config.terms))
+    if identity.name not in roster.parties:
+        raise ScenarioError("identity", identity.name, f"a party: {', '.join(roster.parties)}")
+    store = open_configured_store(config, terms.task)
+    async with Collector(store, time.time) as collector:
+        endpoint = await TlsEndpoint.start(
+            identity, roster, listen_host=config.listen, connect_to=()
+        )
+        async with Node(endpoint, Streams()) as node, Service(node, collector.offers()):
+            _log.info("task %s, %s", terms.task.digest.hex(), closing_time(terms))
+            _log.info("%s is ready", node.name)
+            if on_ready is not None:
+                on_ready(collector)
+            await asyncio.Event().wait()
+
+
+def open_configured_store(config: CollectorConfig, task: Task, *, read_only: bool = False) -> Store:
+    """Open the database that a configuration names.
+
+    Raises:
+        ScenarioError: If it holds something else than this task's reports.
+        StoreFailed: If it cannot be reached.
+    """
+    try:
+        return open_store(config.store, task, read_only=read_only)
+    except InputError as error:
+        raise ScenarioError("store", error.value, error.allowed) from error

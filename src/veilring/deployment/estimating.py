@@ -1,0 +1,148 @@
+"""`veilring estimate`: what the reports say so far.
+
+It reads the store, and does not ask the collector: what it shows is durable, it works while the
+collector is down, it costs the collector nothing, and no right to ask has to be given to anybody
+over the network. Whoever may read the store may estimate.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from pathlib import Path
+
+from veilring.deployment.collector import open_configured_store
+from veilring.deployment.columns import FeatureTerms
+from veilring.deployment.config import CollectorConfig
+from veilring.deployment.survey_terms import SurveyTerms, domain_of, load_survey_terms
+from veilring.protocols.ldp.algorithm.bayes import evidence
+from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate
+from veilring.protocols.ldp.algorithm.survey import Tally
+
+__all__ = ("Estimates", "Line", "estimate")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One estimated number.
+
+    Attributes:
+        of: What is counted or averaged: a column, or the class.
+        value: Which of its values; `mean` or `mean square` for numbers.
+        within: For naive Bayes, the class; or nothing.
+        estimate: A share of the clients that were asked, or a mean; unbiased, and so it may be a
+            little below 0.
+        low: The lower end of its interval.
+        high: The upper end.
+        clients: How many reports stand behind it.
+    """
+
+    of: str
+    value: str
+    within: str
+    estimate: float
+    low: float
+    high: float
+    clients: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """What a collection says so far.
+
+    Attributes:
+        terms: What was asked.
+        tally: What came.
+        confidence: Of each interval.
+        lines: All numbers.
+    """
+
+    terms: SurveyTerms
+    tally: Tally
+    confidence: float
+    lines: tuple[Line, ...]
+
+
+def estimate(
+    config: CollectorConfig, *, confidence: float = CONFIDENCE, recount: bool = False
+) -> Estimates:
+    """Estimate from what a collector has stored, also while it collects.
+
+    Args:
+        config: The collector's own.
+        confidence: Of each interval by itself.
+        recount: Whether to read all reports and hold the running sums against them.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+        InputError: If there are fewer reports than the task's minimum.
+        StoreFailed: If the store cannot be read, or its sums are not those of its reports.
+    """
+    terms = load_survey_terms(Path(config.terms))
+    store = open_configured_store(config, terms.task, read_only=True)
+    try:
+        tally = store.recount() if recount else store.tally()
+    finally:
+        store.close()
+    terms.task.require_enough(tally)
+    found = evidence(terms.task.survey, tally, confidence=confidence)
+    return Estimates(terms, tally, confidence, tuple(_lines(terms, found)))
+
+
+def _lines(terms: SurveyTerms, found: Sequence[Estimate]) -> Iterator[Line]:
+    match terms.survey.kind:
+        case "frequency":
+            (feature,) = terms.features
+            yield from _named(found[0], ((feature.name, v, "") for v in _values(terms, feature)))
+        case "means":
+            yield from _means(terms, found[0])
+        case "discrete-bayes":
+            yield from _named(found[0], (("class", name, "") for name in terms.classes))
+            for feature, each in zip(terms.features, found[1:], strict=True):
+                values = product((feature.name,), _values(terms, feature), terms.classes)
+                yield from _named(each, values)
+        case "gaussian-bayes":
+            yield from _named(found[0], (("class", name, "") for name in terms.classes))
+            for what, each in zip(("mean", "mean square"), found[1:], strict=True):
+                yield from _named(each, product(_columns(terms), (what,), terms.classes))
+
+
+def _named(estimate: Estimate, names: Iterable[tuple[str, str, str]]) -> Iterator[Line]:
+    """Yield the first entries of an estimate under their names; an oracle's last may be unused."""
+    for entry, (of, value, within) in enumerate(names):
+        share, low, high = (
+            float(each[entry]) for each in (estimate.values, estimate.low, estimate.high)
+        )
+        yield Line(of, value, within, share, low, high, estimate.clients)
+
+
+def _means(terms: SurveyTerms, estimate: Estimate) -> Iterator[Line]:
+    """Yield means in the units of the columns, which were scaled to [-1, 1]."""
+    ranges = [
+        (0.0, 1.0) if feature.categories else (feature.low, feature.high)
+        for feature in terms.features
+        for _ in range(feature.width)
+    ]
+    lines = _named(estimate, product(_columns(terms), ("mean",), ("",)))
+    for line, (low, high) in zip(lines, ranges, strict=True):
+        scaled = {
+            name: low + (getattr(line, name) + 1) / 2 * (high - low)
+            for name in ("estimate", "low", "high")
+        }
+        yield replace(line, **scaled)
+
+
+def _columns(terms: SurveyTerms) -> list[str]:
+    return [
+        f"{feature.name}={category}" if category else feature.name
+        for feature in terms.features
+        for category in feature.categories or ("",)
+    ]
+
+
+def _values(terms: SurveyTerms, feature: FeatureTerms) -> tuple[str, ...]:
+    """Return what each value of a column is called: its category, or the ends of its bin."""
+    if feature.categories:
+        return feature.categories
+    bins = domain_of(terms, feature)
+    ends = [feature.low + (feature.high - feature.low) * n / bins for n in range(bins + 1)]
+    return tuple(f"{low:g} to {high:g}" for low, high in pairwise(ends))

@@ -1,0 +1,185 @@
+"""A submitter's connection with its collector, for as long as it takes."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, Final, Self, TypeVar
+
+from veilring.deployment.survey_terms import SurveyTerms, read_published
+from veilring.errors import (
+    EndpointClosed,
+    SessionAborted,
+    SessionTimeout,
+    TransportError,
+    VeilringError,
+)
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties
+from veilring.nodes.service import convening
+from veilring.protocols.ldp.collector import SUBMIT, read_task
+from veilring.protocols.ldp.intake import Verdicts
+from veilring.protocols.ldp.outbox import Outbox
+from veilring.protocols.ldp.pool import Batch
+from veilring.protocols.ldp.roles import submit
+from veilring.protocols.ldp.task import Task
+from veilring.randomness import Streams
+from veilring.transport.identity import Identity
+from veilring.transport.roster import Roster
+from veilring.transport.tls import TlsEndpoint
+
+__all__ = (
+    "CONNECT_SECONDS",
+    "PATIENCE_SECONDS",
+    "RETRY_SECONDS",
+    "SESSION_REPORTS_MAX",
+    "SETTLED_BATCH",
+    "Progress",
+    "Sender",
+)
+
+# A collector that is being started again is there within seconds.
+CONNECT_SECONDS: Final = 30.0
+# Between two attempts; the connection itself is made again in the background.
+RETRY_SECONDS: Final = 1.0
+# Without a single receipt for so long the submitter gives up; what it made is kept, and the same
+# command goes on.
+PATIENCE_SECONDS: Final = 300.0
+# A session has a limit in time, and a slow line should not meet it: 100,000 reports of 100 bytes
+# are 10 MB, which a line of 1 Mbit/s takes in 80 s.
+SESSION_REPORTS_MAX: Final = 100_000
+# Receipts that are written into the outbox together: a commit costs what a thousand reports do.
+# What is lost in a crash is sent again and known.
+SETTLED_BATCH: Final = 1000
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and of how much."""
+
+# With these the collector says that it never will.
+_FINAL: Final = frozenset({"NotOffered", "OtherTerms", "WrongParties"})
+
+R = TypeVar("R")
+
+_log = logging.getLogger("veilring.submitter")
+
+
+class Sender:
+    """Use it as an asynchronous context manager.
+
+    Args:
+        identity: Who submits.
+        roster: Who there is.
+        collector: To whom.
+    """
+
+    def __init__(self, identity: Identity, roster: Roster, collector: str) -> None:
+        self._identity, self._roster, self._collector = identity, roster, collector
+        self._pair = Parties((identity.name, collector))
+        self._node: Node | None = None
+
+    async def __aenter__(self) -> Self:
+        endpoint = await TlsEndpoint.start(
+            self._identity, self._roster, connect_to=(self._collector,), timeout=CONNECT_SECONDS
+        )
+        self._node = Node(endpoint, Streams())
+        self._node.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._node is not None:
+            await self._node.close()
+
+    async def read_task(self) -> SurveyTerms:
+        """Ask for the task, and make it again from its terms.
+
+        Raises:
+            ProtocolViolation: If it is not what it claims to be.
+            VeilringError: If it could not be had.
+        """
+        return read_published(await self._run(read_task()), self._collector)
+
+    async def send(
+        self,
+        task: Task,
+        outbox: Outbox,
+        *,
+        at_once: int | None,
+        progress: Progress,
+    ) -> None:
+        """Send what is unanswered until nothing is.
+
+        Args:
+            task: The collector's.
+            outbox: What there is to send.
+            at_once: How many reports a message may have.
+            progress: Told how many reports are answered.
+
+        Raises:
+            VeilringError: If the collector refuses, or `PATIENCE_SECONDS` brought no receipt.
+        """
+        clock = asyncio.get_running_loop().time
+        book, heard = _Book(outbox, task, progress), clock()
+        while book.waiting:
+            before = book.waiting
+            try:
+                await self._send_some(task, outbox, book, at_once)
+            except (TransportError, SessionAborted, SessionTimeout) as error:
+                heard = clock() if book.waiting < before else heard
+                if _is_final(error) or clock() - heard > PATIENCE_SECONDS:
+                    raise
+                _log.warning("%s; what was not acknowledged is sent again", error)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _send_some(
+        self, task: Task, outbox: Outbox, book: "_Book", at_once: int | None
+    ) -> None:
+        role = convening(submit, SUBMIT, task.digest)
+        batches = _up_to(outbox.waiting(task, at_once=at_once), SESSION_REPORTS_MAX)
+        try:
+            await self._run(role, batches, task=task, settled=book.settle)
+        finally:
+            book.write()
+
+    async def _run(self, role: Callable[..., Awaitable[R]], *given: object, **public: Any) -> R:  # noqa: ANN401  (a role's)
+        if self._node is None:
+            raise EndpointClosed("the sender was not entered")
+        session = Streams().token("session")
+        return await self._node.run(role, session, self._pair, *given, **public)
+
+
+class _Book:
+    """Writes receipts into the outbox, some at a time."""
+
+    def __init__(self, outbox: Outbox, task: Task, progress: Progress) -> None:
+        counted = outbox.count(task)
+        self.waiting, self._total = counted.get(None, 0), sum(counted.values())
+        self._outbox, self._progress = outbox, progress
+        self._settled: list[tuple[Batch, Verdicts]] = []
+        self._unwritten = 0
+
+    def settle(self, batch: Batch, verdicts: Verdicts) -> None:
+        """Take note of what became of a batch."""
+        self._settled.append((batch, verdicts))
+        self._unwritten += len(batch)
+        self.waiting -= len(batch)
+        if self._unwritten >= SETTLED_BATCH:
+            self.write()
+
+    def write(self) -> None:
+        """Write what was noted."""
+        self._outbox.settle(self._settled)
+        self._settled, self._unwritten = [], 0
+        self._progress("reports acknowledged", self._total - self.waiting, self._total)
+
+
+def _up_to(batches: Iterable[Batch], reports: int) -> Iterator[Batch]:
+    """Yield batches until there are so many reports."""
+    for batch in batches:
+        yield batch
+        reports -= len(batch)
+        if reports <= 0:
+            return
+
+
+def _is_final(error: VeilringError) -> bool:
+    """Say whether the collector refuses for good."""
+    return isinstance(error, SessionAborted) and error.reason in _FINAL

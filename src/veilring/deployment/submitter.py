@@ -1,0 +1,140 @@
+"""`veilring submit`: the reports of many clients, each made once, sent until acknowledged."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.data.csv import read_cells
+from veilring.deployment.config import SubmitterConfig, load_credentials
+from veilring.deployment.sending import Progress, Sender
+from veilring.deployment.survey_terms import SurveyTerms
+from veilring.errors import InputError, ScenarioError
+from veilring.protocols.ldp.outbox import Outbox
+from veilring.protocols.ldp.pool import ClientPool
+from veilring.protocols.ldp.verdicts import Verdict
+from veilring.randomness import Streams
+
+__all__ = ("CLIENTS_MAX", "Submitted", "submit")
+
+# Clients whose reports are made and kept in one transaction: a second's work, and what a crash
+# before its end costs is nothing but that second.
+CLIENTS_MAX: Final = 50_000
+
+_log = logging.getLogger("veilring.submitter")
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of the clients of a file.
+
+    Attributes:
+        task: The hash of the task.
+        epsilon: What each report spends.
+        refused: How many clients have no budget left, so that nothing was made for them.
+        verdicts: How many reports of the outbox to this task have which verdict.
+    """
+
+    task: bytes
+    epsilon: float
+    refused: int
+    verdicts: dict[Verdict | None, int]
+
+    @property
+    def kept(self) -> int:
+        """How many reports are stored and count."""
+        return sum(self.verdicts.get(verdict, 0) for verdict in Verdict if verdict.is_kept)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every client's report counts."""
+        return not self.refused and self.kept == sum(self.verdicts.values())
+
+
+async def submit(
+    config: SubmitterConfig,
+    rows: Path,
+    *,
+    at_once: int | None = None,
+    progress: Progress | None = None,
+) -> Submitted:
+    """Make one report for each row of a CSV file that has none yet, and send what is unanswered.
+
+    Interrupted at any point, by whatever, the same call goes on from there.
+
+    Args:
+        config: Who submits to whom.
+        rows: One row a client, with the columns of the task's terms.
+        at_once: How many reports a message may have; as many as fit unless given.
+        progress: Told how far it is.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+        ProtocolViolation: If the collector's task is not what it claims.
+        HandshakeError: If the collector cannot be reached; what was made is kept.
+        VeilringError: If it refused, or could not be reached for long.
+    """
+    identity, roster = load_credentials(config)
+    if config.collector not in roster.parties:
+        allowed = f"a party: {', '.join(roster.parties)}"
+        raise ScenarioError("collector", config.collector, allowed)
+    report = progress or (lambda _doing, _done, _total: None)
+    with _open_outbox(config) as outbox:
+        async with Sender(identity, roster, config.collector) as sender:
+            terms = await sender.read_task()
+            _require_task(config, terms)
+            refused = _make_reports(config, rows, terms, outbox, report)
+            await sender.send(terms.task, outbox, at_once=at_once, progress=report)
+        verdicts = outbox.count(terms.task)
+    return Submitted(terms.task.digest, terms.task.survey.exact_epsilon, refused, verdicts)
+
+
+def _open_outbox(config: SubmitterConfig) -> Outbox:
+    try:
+        return Outbox(Path(config.outbox))
+    except InputError as error:
+        raise ScenarioError("outbox", error.value, error.allowed) from error
+
+
+def _require_task(config: SubmitterConfig, terms: SurveyTerms) -> None:
+    digest = terms.task.digest.hex()
+    _log.info("task %s, epsilon %g", digest, terms.task.survey.exact_epsilon)
+    if config.task and config.task != digest:
+        raise ScenarioError("task", config.task, f"{digest}, or a collector that has that task")
+
+
+def _make_reports(
+    config: SubmitterConfig, path: Path, terms: SurveyTerms, outbox: Outbox, progress: Progress
+) -> int:
+    """Make and keep the reports of all clients that can afford one, and return how many cannot."""
+    cells = read_cells(path)
+    pool = terms.clients_of(path, cells)
+    names = _names(config, path, cells, len(pool))
+    new = np.flatnonzero(~outbox.reported(terms.task, names))
+    epsilon = terms.task.survey.exact_epsilon
+    can = outbox.can_afford([names[place] for place in new.tolist()], epsilon, config.budget)
+    chosen, rng = new[can], Streams().generator("clients")
+    for first in range(0, len(chosen), CLIENTS_MAX):
+        places = chosen[first : first + CLIENTS_MAX]
+        some = ClientPool(pool.rows[places], pool.labels[places])
+        mine = [names[place] for place in places.tolist()]
+        outbox.add(terms.task, mine, some.answer(terms.task, rng))
+        progress("reports made", first + len(places), len(chosen))
+    return int(len(new) - len(chosen))
+
+
+def _names(
+    config: SubmitterConfig, path: Path, cells: dict[str, NDArray[np.str_]], count: int
+) -> list[str]:
+    """Return what the outbox calls each client."""
+    if not config.key:
+        return [str(row) for row in range(1, count + 1)]
+    if config.key not in cells:
+        raise ScenarioError("key", config.key, f"a column of {path.name}: {', '.join(cells)}")
+    names: list[str] = cells[config.key].tolist()
+    if len(set(names)) != len(names):
+        raise ScenarioError("key", config.key, "a column whose cells are all different")
+    return names

@@ -1,0 +1,274 @@
+"""The terms of a collection: which question of which columns, at which epsilon, until when."""
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import tomli_w
+from numpy.typing import NDArray
+from pydantic import AwareDatetime, Field, ValidationError
+
+from veilring.data.csv import read_cells
+from veilring.deployment.columns import (
+    FEATURES_ALLOWED,
+    Cells,
+    Features,
+    FeatureTerms,
+    Words,
+    check_features,
+    look_up,
+    read_categories,
+    read_numbers,
+    require_different,
+)
+from veilring.deployment.files import read_toml
+from veilring.errors import InputError, ProtocolViolation, ScenarioError
+from veilring.protocols.ldp.algorithm.means import Approach, make_means
+from veilring.protocols.ldp.algorithm.oracles import ORACLES, FrequencyOracle
+from veilring.protocols.ldp.algorithm.oracles.oracle import LARGEST_EPSILON
+from veilring.protocols.ldp.algorithm.planner import recommend
+from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
+from veilring.protocols.ldp.algorithm.survey import Survey
+from veilring.protocols.ldp.algorithm.surveys import (
+    DiscreteBayesSurvey,
+    FrequencySurvey,
+    GaussianBayesSurvey,
+    MeanSurvey,
+)
+from veilring.protocols.ldp.pool import ClientPool
+from veilring.protocols.ldp.task import Task
+from veilring.scenarios.schema import Section
+
+__all__ = ("BINS_MAX", "SurveySection", "SurveyTerms", "load_survey_terms", "read_published")
+
+# More bins than this tell nothing that noise would not drown.
+BINS_MAX = 1024
+_HALF = 0.5
+
+
+class SurveySection(Section):
+    """What is asked of each client, and how its answer is hidden.
+
+    Attributes:
+        kind: `frequency` of the values of one column, `means` of columns, or naive Bayes.
+        epsilon: What a client's one report may spend.
+        oracle: How values are hidden; `auto` takes the best for each domain.
+        approach: How means are hidden.
+        bins: Into how many parts a range is cut where values are asked for.
+        minimum: How many reports there must be before anything is estimated.
+        closes: After this no new report is taken.
+    """
+
+    kind: Literal["frequency", "means", "discrete-bayes", "gaussian-bayes"] = Field(
+        description="frequency, means, discrete-bayes or gaussian-bayes"
+    )
+    epsilon: float = Field(
+        gt=0, le=LARGEST_EPSILON, description=f"a number above 0 and up to {LARGEST_EPSILON:g}"
+    )
+    oracle: str = Field("auto", description=f"auto, {', '.join(ORACLES)}")
+    approach: Approach = Field("one-feature", description="all-features, one-bit or one-feature")
+    bins: int = Field(8, ge=2, le=BINS_MAX, description=f"a whole number from 2 to {BINS_MAX}")
+    minimum: int = Field(1000, ge=1, description="a whole number of at least 1")
+    closes: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
+        None, description="a date and time with its zone, such as 2027-01-31T00:00:00Z"
+    )
+
+    def oracle_for(self, values: int) -> FrequencyOracle:
+        """Return the oracle for a domain of so many values."""
+        if self.oracle == "auto":
+            return recommend(values, self.epsilon).oracle
+        return ORACLES[self.oracle](values, self.epsilon)
+
+
+class SurveyTerms(Section):
+    """What is collected, and how a row is read.
+
+    Attributes:
+        survey: What is asked.
+        classes: The names of all classes; none for `frequency` and `means`.
+        features: All columns but the label.
+    """
+
+    survey: SurveySection
+    classes: Words = Field((), description="a list of different names of classes")
+    features: Features = Field(description=FEATURES_ALLOWED)
+
+    @cached_property
+    def task(self) -> Task:
+        """The task that an aggregator publishes.
+
+        Raises:
+            InputError: If the survey cannot be made.
+        """
+        closes = self.survey.closes
+        return Task(
+            terms=self.model_dump(mode="json"),
+            survey=_SURVEYS[self.survey.kind](self),
+            minimum=self.survey.minimum,
+            closes=None if closes is None else closes.timestamp(),
+        )
+
+    def read_clients(self, path: Path) -> ClientPool:
+        """Read the rows of as many clients: all columns of the terms, and the label as the last.
+
+        Raises:
+            InputError: If a column is missing or a cell does not fit; it names both.
+        """
+        return self.clients_of(path, read_cells(path))
+
+    def clients_of(self, path: Path, cells: Cells) -> ClientPool:
+        """Return clients from the cells of a file that was read; as `read_clients`."""
+        rows = np.hstack([self._encode(path, feature, cells) for feature in self.features])
+        if not self.classes:
+            return ClientPool(rows, np.zeros(len(rows), dtype=np.int64))
+        label = list(cells)[-1]
+        return ClientPool(rows, look_up(path, label, cells[label], self.classes))
+
+    def _encode(
+        self, path: Path, feature: FeatureTerms, cells: Cells
+    ) -> NDArray[np.float64] | NDArray[np.int64]:
+        if not feature.categories:
+            numbers = read_numbers(path, feature, cells)[:, None]
+            return _bins(self, (feature,))(numbers) if self.is_frequency else numbers
+        places = read_categories(path, feature, cells)
+        return np.eye(feature.width)[places] if self.is_numeric else places[:, None]
+
+    @property
+    def is_frequency(self) -> bool:
+        """Whether there is one column, whose values are counted."""
+        return self.survey.kind == "frequency"
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether columns are numbers, and a category several 0 and 1."""
+        return self.survey.kind in {"means", "gaussian-bayes"}
+
+    def to_toml(self) -> str:
+        """Return the text of the file."""
+        return tomli_w.dumps(self.model_dump(exclude_defaults=True))
+
+
+def _frequency(terms: SurveyTerms) -> Survey:
+    return FrequencySurvey(terms.survey.oracle_for(domain_of(terms, terms.features[0])))
+
+
+def _means(terms: SurveyTerms) -> Survey:
+    ranges = _ranges(terms)
+    means = make_means(terms.survey.approach, terms.survey.epsilon, len(ranges.lows))
+    return MeanSurvey(means, (ranges,))
+
+
+def _discrete(terms: SurveyTerms) -> Survey:
+    domains = [domain_of(terms, feature) for feature in terms.features]
+    step = _bins(terms, terms.features)
+    make = terms.survey.oracle_for
+    return DiscreteBayesSurvey.of(domains, len(terms.classes), make, (step,))
+
+
+def _gaussian(terms: SurveyTerms) -> Survey:
+    ranges, classes = _ranges(terms), len(terms.classes)
+    section = terms.survey
+    means = make_means(section.approach, section.epsilon, len(ranges.lows), classes)
+    return GaussianBayesSurvey(section.oracle_for(max(2, classes)), means, (ranges,))
+
+
+_SURVEYS: dict[str, Callable[[SurveyTerms], Survey]] = {
+    "frequency": _frequency,
+    "means": _means,
+    "discrete-bayes": _discrete,
+    "gaussian-bayes": _gaussian,
+}
+
+
+def domain_of(terms: SurveyTerms, feature: FeatureTerms) -> int:
+    """Return how many values a column has where values are asked for."""
+    return len(feature.categories) or terms.survey.bins
+
+
+def _bins(terms: SurveyTerms, features: tuple[FeatureTerms, ...]) -> Bins:
+    """Return the step that turns each column into numbers of values.
+
+    A category's number is the middle of its bin, so that no rounding moves it to another.
+    """
+    lows = [-_HALF if each.categories else each.low for each in features]
+    highs = [len(each.categories) - _HALF if each.categories else each.high for each in features]
+    counts = tuple(domain_of(terms, each) for each in features)
+    return Bins(Ranges(tuple(lows), tuple(highs)), counts)
+
+
+def _ranges(terms: SurveyTerms) -> Ranges:
+    lows, highs = [], []
+    for feature in terms.features:
+        lows += [0.0] * feature.width if feature.categories else [feature.low]
+        highs += [1.0] * feature.width if feature.categories else [feature.high]
+    return Ranges(tuple(lows), tuple(highs))
+
+
+def load_survey_terms(path: Path) -> SurveyTerms:
+    """Read a file of terms and check it.
+
+    Raises:
+        ScenarioError: With all mistakes: the key, its value and what is allowed.
+    """
+    terms = read_toml(path, SurveyTerms)
+    check_survey_terms(terms)
+    return terms
+
+
+def check_survey_terms(terms: SurveyTerms) -> None:
+    """Refuse terms of which no survey can be made.
+
+    Raises:
+        ScenarioError: It names the key, its value and what is allowed.
+    """
+    section = terms.survey
+    if section.oracle not in {"auto", *ORACLES}:
+        raise ScenarioError("survey.oracle", section.oracle, f"auto, {', '.join(ORACLES)}")
+    require_different("classes", terms.classes)
+    check_features(terms.features)
+    wants_classes = section.kind in {"discrete-bayes", "gaussian-bayes"}
+    if wants_classes and len(terms.classes) < 2:  # noqa: PLR2004  (one class needs no model)
+        raise ScenarioError("classes", list(terms.classes), f"two or more for {section.kind}")
+    if not wants_classes and terms.classes:
+        raise ScenarioError("classes", list(terms.classes), f"none for {section.kind}")
+    if terms.is_frequency and len(terms.features) > 1:
+        raise ScenarioError("features", f"{len(terms.features)} columns", "one for frequency")
+    for feature in terms.features:
+        if len(feature.categories) == 1 and not terms.is_numeric:
+            key = f"features.{feature.name}.categories"
+            raise ScenarioError(key, list(feature.categories), "two or more")
+    try:
+        _ = terms.task
+    except InputError as error:
+        raise ScenarioError(f"survey.{error.field}", error.value, error.allowed) from error
+
+
+def read_published(encoded: bytes, collector: str) -> SurveyTerms:
+    """Read a task that a collector published, and make it again from its terms.
+
+    Args:
+        encoded: What it published.
+        collector: Who.
+
+    Raises:
+        ProtocolViolation: If its terms do not give exactly the numbers that it claims.
+    """
+    try:
+        terms = SurveyTerms.model_validate_json(json.dumps(json.loads(encoded)["terms"]))
+        check_survey_terms(terms)
+    except (ValidationError, ValueError, LookupError, TypeError, RecursionError) as error:
+        reason = f"published a task that cannot be read ({type(error).__name__})"
+        raise ProtocolViolation(collector, reason) from None
+    if terms.task.encoded != encoded:
+        raise ProtocolViolation(collector, "published numbers that its own terms do not give")
+    return terms
+
+
+def closing_time(terms: SurveyTerms) -> str:
+    """Return when a collection closes, for a person."""
+    closes = terms.survey.closes
+    return f"{closes.astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC" if closes else "no closing time"
