@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ __all__ = (
     "RecordCharge",
     "digest_of",
     "merged",
+    "require_names",
 )
 
 # An answer is labels or counts of one batch; what is larger belongs into a file of its own.
@@ -33,35 +34,44 @@ Outcome = bytes | BudgetExhausted | InputError
 """The answer that may leave, or why there is none."""
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class RecordCharge:
-    """What records pay for one answer. Who pays, and how much, is secret.
+    """What records pay for one answer, in whole units. Who pays, and how much, is secret.
 
-    Args:
-        slots: Whole numbers that `Records.add` gave, of shape (m,); a slot may occur more often.
-        amounts: What each pays, of shape (m,) or one for all, at least 0; or whole units as int64.
+    Make it with `of` from amounts.
 
     Attributes:
-        slots: Each once, sorted, of shape (k,).
-        units: What each pays, of shape (k,).
+        slots: Whole numbers that `Records.add` gave, of shape (m,); a slot may occur more often.
+        units: What each pays, of shape (m,), at least 0.
 
     Raises:
         InputError: If the shapes differ, or an amount is out of range.
     """
 
-    __slots__ = ("slots", "units")
+    slots: NDArray[np.int64]
+    units: NDArray[np.int64]
 
-    def __init__(self, slots: ArrayLike, amounts: ArrayLike) -> None:
-        where, given = np.asarray(slots, np.int64), np.asarray(amounts)
-        units = given if given.dtype == np.int64 else to_units(given, field="amounts")
-        require(where.ndim == 1, "slots", f"of shape {where.shape}", "of shape (m,)")
-        fits = units.shape in {(), where.shape}
+    def __post_init__(self) -> None:
+        slots, units = self.slots, self.units
+        require(slots.ndim == 1, "slots", f"of shape {slots.shape}", "of shape (m,)")
+        fits = units.shape == slots.shape
         require(fits, "amounts", f"of shape {units.shape}", "one for each slot, or one for all")
         least, most = int(units.min(initial=0)), int(units.max(initial=0))
-        summable = least >= 0 and most * max(1, where.size) < _UNITS_END
+        summable = least >= 0 and most * max(1, slots.size) < _UNITS_END
         require(
             summable, "amounts", "out of range", "at least 0, and fewer than 2**63 units in all"
         )
-        self.slots, self.units = merged(where, np.broadcast_to(units, where.shape))
+
+    @classmethod
+    def of(cls, slots: ArrayLike, amounts: ArrayLike) -> Self:
+        """Return a charge in the ledger's unit.
+
+        Args:
+            slots: See above.
+            amounts: What each pays, of shape (m,), or one number for all.
+        """
+        where, units = np.asarray(slots, np.int64), to_units(amounts)
+        return cls(where, np.broadcast_to(units, where.shape) if not units.ndim else units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +87,7 @@ class Charge:
         records: What it costs records, if they have filters.
 
     Raises:
-        InputError: If a name is empty or too long, the answer too large, or the amount out of
+        InputError: If a name is empty, too long or not printable, the answer too large, or the amount out of
             range.
     """
 
@@ -89,14 +99,20 @@ class Charge:
     records: RecordCharge | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        for name, text in (("analyst", self.analyst), ("key", self.key)):
-            fits = 0 < len(text) <= KEY_SIZE
-            require(fits, name, f"{len(text)} characters", f"1 to {KEY_SIZE} characters")
+        require_names(self.analyst, self.key)
         fits = len(self.answer) <= ANSWER_BYTES_MAX
         require(
             fits, "answer", f"{len(self.answer):,} bytes", f"at most {ANSWER_BYTES_MAX:,} bytes"
         )
         to_units(self.amount, field="amount")
+
+
+def require_names(analyst: str, key: str) -> None:
+    """Refuse names that are empty, too long, or hold what no file can."""
+    for field_name, text in (("analyst", analyst), ("key", key)):
+        fits = 0 < len(text) <= KEY_SIZE and text.isprintable()
+        shown = f"{len(text)} characters"
+        require(fits, field_name, shown, f"1 to {KEY_SIZE} characters that can be printed")
 
 
 def digest_of(request: bytes) -> bytes:

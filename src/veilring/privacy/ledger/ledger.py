@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from veilring.errors import BudgetExhausted, InputError
 from veilring.privacy.ledger.budgets import Budgets, Limits, left
-from veilring.privacy.ledger.charges import Charge, Outcome, digest_of
+from veilring.privacy.ledger.charges import Charge, Outcome, digest_of, require_names
 from veilring.privacy.ledger.records import Records
 from veilring.privacy.ledger.store import Store, open_store
 from veilring.privacy.ledger.totals import Totals, totals_of
@@ -74,8 +74,9 @@ class Ledger:
         """Return the answer that this request already got, or none if it is new.
 
         Raises:
-            InputError: If the analyst used this key for another request.
+            InputError: If the analyst used this key for another request, or it can be none.
         """
+        require_names(analyst, key)
         with self._guard:
             return self._find(analyst, key, digest_of(request))
 
@@ -111,6 +112,7 @@ class Ledger:
     def remaining(self, analyst: str) -> float:
         """Return how much an analyst can spend: what it has left, or what all have if less."""
         with self._guard:
+            self._store.require_open()
             return float(from_units(min(amount for _, amount in self._left(analyst))))
 
     def totals(self) -> Totals:
@@ -141,18 +143,14 @@ class Ledger:
             kept = self._find(charge.analyst, charge.key, digest)
             if kept is not None:
                 return kept
-            self._require_budget(charge, units)
+            self._pay(charge, units)
         except (BudgetExhausted, InputError) as refusal:
             return refusal
         self._store.connection.execute(
             "INSERT INTO answers VALUES (?, ?, ?, ?, ?)",
             (charge.analyst, charge.key, digest, charge.answer, units),
         )
-        self._spent[charge.analyst] += units
-        self._total += units
         charged[charge.analyst] += 1
-        if charge.records is not None:
-            self.records.pay(charge.records)
         return charge.answer
 
     def _find(self, analyst: str, key: str, digest: bytes) -> bytes | None:
@@ -164,13 +162,16 @@ class Ledger:
             raise InputError("key", "used for another request", "a new key for each request")
         return bytes(row[1])
 
-    def _require_budget(self, charge: Charge, units: int) -> None:
+    def _pay(self, charge: Charge, units: int) -> None:
+        """Charge all budgets, or raise and charge none."""
         for budget, amount in self._left(charge.analyst):
             if units > amount:
                 asked, rest = float(from_units(units)), float(from_units(amount))
                 raise BudgetExhausted(budget, asked, rest, self._limits.unit)
-        if charge.records is not None and not self.records.can_pay(charge.records):
+        if charge.records is not None and not self.records.pay(charge.records):
             raise BudgetExhausted("record")
+        self._spent[charge.analyst] += units
+        self._total += units
 
     def _left(self, analyst: str) -> tuple[tuple[str, int], ...]:
         own = left(self._limits.for_analyst(analyst), self._spent[analyst])

@@ -48,7 +48,7 @@ class Records:
         self._spent, self._journal_bytes, self._dirty = _load_spent(store.connection)
         live = store.connection.execute("SELECT live FROM records ORDER BY number")
         self._live = np.fromiter((row[0] for row in live), np.bool_)
-        self._pending: list[RecordCharge] = []
+        self._pending: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
 
     def __len__(self) -> int:
         """The number of records that were ever added: slots are below it."""
@@ -105,33 +105,30 @@ class Records:
         neither do their sums or their quantiles.
         """
         with self._guard:
+            self._store.require_open()
             return np.where(self._live, np.maximum(0, self._limit - self._spent), 0)
 
-    def can_pay(self, charge: RecordCharge) -> bool:
-        """Return whether each record has what it would pay.
+    def pay(self, charge: RecordCharge) -> bool:
+        """Charge all records or none, and return which; `write` follows in the same transaction.
 
         Raises:
             InputError: If there is no such slot.
         """
-        slots, units = charge.slots, charge.units
+        slots, units = merged(charge.slots, charge.units)
         if len(slots) and not 0 <= slots[0] <= slots[-1] < len(self):
             raise InputError("slots", "not all known", "slots that `add` gave")
         enough = units <= self._limit - self._spent[slots]
-        return bool(np.all(enough & (self._live[slots] | (units == 0))))
-
-    def pay(self, charge: RecordCharge) -> None:
-        """Charge records; `write` follows in the same transaction."""
-        self._spent[charge.slots] += charge.units
-        self._pending.append(charge)
+        if not np.all(enough & (self._live[slots] | (units == 0))):
+            return False
+        self._spent[slots] += units
+        self._pending.append((slots, units))
+        return True
 
     def write(self) -> None:
         """Write what was charged since the last time, within a transaction."""
         if not self._pending:
             return
-        slots, units = merged(
-            np.concatenate([charge.slots for charge in self._pending]),
-            np.concatenate([charge.units for charge in self._pending]),
-        )
+        slots, units = merged(*map(np.concatenate, zip(*self._pending, strict=True)))
         self._pending.clear()
         entry = slots.astype(_ON_DISK).tobytes(), units.astype(_ON_DISK).tobytes()
         insert = "INSERT INTO journal (slots, units) VALUES (?, ?)"

@@ -49,7 +49,22 @@ class Store:
     """
 
     def __init__(self, connection: sqlite3.Connection, lock: sqlite3.Connection | None) -> None:
-        self.connection, self._lock = connection, lock
+        self._connection, self._lock, self._closed = connection, lock, False
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The open file.
+
+        Raises:
+            InputError: If it was closed, by its owner or by an error.
+        """
+        self.require_open()
+        return self._connection
+
+    def require_open(self) -> None:
+        """Raise `InputError` if it was closed: what is in memory may not be what the file holds."""
+        if self._closed:
+            raise InputError("ledger", "closed", "an open one; open it again to see what it holds")
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -58,10 +73,11 @@ class Store:
         If anything fails, nothing of it has happened, or nobody knows: so the store closes, and
         the file has to be opened again to see what it holds.
         """
+        connection = self.connection
         try:
-            self.connection.execute("BEGIN IMMEDIATE")
-            yield self.connection
-            self.connection.execute("COMMIT")
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
         except BaseException:
             self.close()  # which rolls back
             raise
@@ -78,7 +94,8 @@ class Store:
 
     def close(self) -> None:
         """Let go of the file. Doing so again changes nothing."""
-        self.connection.close()
+        self._closed = True
+        self._connection.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -171,6 +188,9 @@ def _prepared(path: str) -> sqlite3.Connection:
 
 
 def _configure(connection: sqlite3.Connection, path: str) -> None:
+    empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if not (empty or _is_ledger(connection)):
+        raise _no_ledger(Path(path))
     connection.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten with zeros
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != ("memory" if path == MEMORY else "wal"):
@@ -179,10 +199,8 @@ def _configure(connection: sqlite3.Connection, path: str) -> None:
     connection.execute("PRAGMA fullfsync = ON")  # macOS only: sync past the disk's own cache
     connection.execute("PRAGMA checkpoint_fullfsync = ON")
     connection.execute("PRAGMA temp_store = MEMORY")
-    if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+    if empty:
         _begin(connection)
-    if not _is_ledger(connection):
-        raise _no_ledger(Path(path))
 
 
 def _begin(connection: sqlite3.Connection) -> None:

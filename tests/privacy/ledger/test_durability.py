@@ -1,0 +1,178 @@
+"""What survives the death of the process, at any moment, and who may write meanwhile."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.privacy.ledger.charging import AMOUNT, BUDGETS, IDS, charge_of
+
+from veilring.errors import InputError
+from veilring.privacy.ledger import Ledger, open_ledger, read_totals
+
+# Each round takes a third of a second; VEILRING_KILLS=100 is a good night's sleep.
+ROUNDS = int(os.environ.get("VEILRING_KILLS", "6"))
+PROGRAM = Path(__file__).with_name("charging.py")
+ROOT = Path(__file__).parents[3]
+
+
+@contextmanager
+def _charging(path: Path, first: int, *more: str) -> Iterator["subprocess.Popen[str]"]:
+    """Run a process that charges, and kill it at the end of the block."""
+    command = [sys.executable, str(PROGRAM), str(path), str(first), *more]
+    process = subprocess.Popen(  # noqa: S603  (our own program)
+        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": "."}
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _answers(lines: list[str]) -> dict[int, bytes]:
+    """Read what a process said; a line that was cut off never left."""
+    whole = (line.split() for line in lines if line.endswith("\n"))
+    return {int(number): bytes.fromhex(answer) for number, answer in whole}
+
+
+def _require_kept(ledger: Ledger, given: dict[int, bytes], doubtful: int) -> int:
+    """Check that all answers that were given are charged, once; return how many there are."""
+    count = ledger.totals().answers
+    assert count - len(given) in range(doubtful + 1)
+    slots = ledger.records.add(IDS)
+    for number, answer in given.items():
+        assert ledger.charge(charge_of(number, b"another")) == answer
+    spent = np.zeros(len(IDS), np.int64)
+    for number in range(count):
+        records = charge_of(number, b"").records
+        assert records is not None
+        np.add.at(spent, slots[records.slots], records.units)
+    totals = ledger.totals()
+    assert totals.answers == count
+    assert totals.spent == pytest.approx(count * AMOUNT)
+    np.testing.assert_array_equal(ledger.records.remaining(), 100 * 10**12 - spent)
+    return count
+
+
+def test_kill_minus_nine_at_random_loses_nothing_that_left(tmp_path: Path) -> None:
+    """After each restart: each answer given is charged, once, and is given again for nothing."""
+    path, chance = tmp_path / "ledger", random.Random(1)  # noqa: S311  (when to kill)
+    given: dict[int, bytes] = {}
+    count = 0
+    for doubtful in range(1, ROUNDS + 1):
+        with _charging(path, count) as process:
+            assert process.stdout is not None
+            lines = [process.stdout.readline() for _ in range(chance.randrange(8))]
+            with pytest.raises(InputError, match="in use"):
+                open_ledger(path, BUDGETS)
+            time.sleep(chance.random() * 0.02)
+            process.kill()
+            lines += process.stdout.readlines()
+        given |= _answers(lines)
+        with open_ledger(path, BUDGETS) as ledger:
+            count = _require_kept(ledger, given, doubtful)
+
+
+# A charge begins, looks for the key, keeps the answer, writes the analyst's total and the journal,
+# and commits.
+@pytest.mark.parametrize("statement", range(6))
+def test_a_charge_that_is_cut_short_did_not_happen(tmp_path: Path, statement: int) -> None:
+    """Killed before any statement of a charge, the process has charged and given nothing."""
+    path = tmp_path / "ledger"
+    with _charging(path, 0, str(statement)) as process:
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
+        assert process.wait() == -9
+    with open_ledger(path, BUDGETS) as ledger:
+        assert _require_kept(ledger, {}, 0) == 0
+
+
+def test_killed_after_its_commit_the_answer_waits_for_the_retry(tmp_path: Path) -> None:
+    """The next charge's first statement comes after the commit: one answer is kept, and given."""
+    path = tmp_path / "ledger"
+    with _charging(path, 0, "6") as process:
+        assert process.stdout is not None
+        given = _answers(process.stdout.readlines())
+    with open_ledger(path, BUDGETS) as ledger:
+        assert _require_kept(ledger, given, 0) == 1
+
+
+def test_a_second_process_is_refused_and_readers_are_not(tmp_path: Path) -> None:
+    """It fails with a clear error while the first goes on; totals can be read all the while."""
+    path = tmp_path / "ledger"
+    with open_ledger(path, BUDGETS) as ledger:
+        ledger.records.add(IDS)
+        command = [sys.executable, str(PROGRAM), str(path), "0"]
+        second = subprocess.run(  # noqa: S603  (our own program)
+            command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
+        )
+        assert second.returncode == 1
+        assert f"in use: {path} is locked" in second.stderr
+        for number in range(5):
+            ledger.charge(charge_of(number, b"yes"))
+            assert read_totals(path).answers == number + 1
+        with pytest.raises(InputError, match="in use"):
+            open_ledger(path, BUDGETS)
+        ledger.charge(charge_of(5, b"yes"))  # the refused ones did not take its lock away
+    assert read_totals(path).answers == 6
+
+
+def test_a_log_that_is_torn_anywhere_is_a_prefix_of_what_happened(tmp_path: Path) -> None:
+    """As after a loss of power: whatever length of the log is left, whole charges are there."""
+    path, torn = tmp_path / "ledger", tmp_path / "torn"
+    with open_ledger(path, BUDGETS) as ledger:
+        ledger.records.add(IDS)
+        for number in range(6):
+            ledger.charge(charge_of(number, b"yes"))
+        log = Path(f"{path}-wal").read_bytes()
+        main = path.read_bytes()
+    counts = []
+    for length in (*range(0, len(log), len(log) // 30), len(log)):
+        torn.write_bytes(main)
+        Path(f"{torn}-wal").write_bytes(log[:length])
+        with open_ledger(torn, BUDGETS) as ledger:
+            counts.append(_require_kept(ledger, {}, 6))
+    assert counts == sorted(counts)
+    assert set(counts) == set(range(7))
+
+
+def test_a_copy_of_the_folder_at_any_moment_opens(tmp_path: Path) -> None:
+    """What a crash leaves on the disk is a state that was, with all that was charged before it."""
+    path = tmp_path / "here" / "ledger"
+    path.parent.mkdir()
+    with open_ledger(path, BUDGETS) as ledger:
+        ledger.records.add(IDS)
+        for number in range(10):
+            ledger.charge(charge_of(number, b"yes"))
+            copy = tmp_path / f"copy {number}"
+            shutil.copytree(path.parent, copy, ignore=shutil.ignore_patterns("*-shm"))
+            with open_ledger(copy / "ledger", BUDGETS) as crashed:
+                assert _require_kept(crashed, dict.fromkeys(range(number), b"yes"), 1) == number + 1
+
+
+def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+    """Nobody else can read the ledger, its log or its lock."""
+    path = tmp_path / "ledger"
+    with open_ledger(path, BUDGETS):
+        modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
+    assert modes.pop("ledger.lock") == modes.pop("ledger") == 0o600
+    assert set(modes.values()) == {0o600}
+
+
+def test_memory_is_the_same_engine() -> None:
+    """A ledger without a file charges and repeats like one with a file."""
+    with closing(open_ledger(None, BUDGETS)) as ledger:
+        ledger.records.add(IDS)
+        given = {number: ledger.charge(charge_of(number, b"yes")) for number in range(3)}
+        assert _require_kept(ledger, given, 0) == 3

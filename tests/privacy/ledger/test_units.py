@@ -1,0 +1,53 @@
+"""Amounts as whole units."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veilring.errors import InputError
+from veilring.privacy.ledger import UNITS, from_units, to_units
+from veilring.privacy.ledger.units import AMOUNT_MAX, budget_units
+
+AMOUNTS = st.floats(0, AMOUNT_MAX, allow_subnormal=False)
+
+
+@given(AMOUNTS)
+def test_charges_round_up_and_budgets_down(amount: float) -> None:
+    """Either is off by less than a unit, to the right side but for the float's own error."""
+    exact, error = Fraction(amount) * UNITS, Fraction(amount) * UNITS / 2**49
+    charged, budget = int(to_units(amount)), budget_units(amount, field="total")
+    assert -error <= charged - exact < 1
+    assert -error <= exact - budget < 1
+
+
+@given(st.integers(0, 100 * UNITS))
+def test_twelve_decimals_are_exact(units: int) -> None:
+    """A decimal number with up to twelve places up to 100 is that number, both ways."""
+    amount = float(from_units(units))
+    assert amount == float(f"{units // UNITS}.{units % UNITS:012d}")
+    assert to_units(amount) == budget_units(amount, field="total") == units
+
+
+@given(st.integers(1, 1000), st.floats(1e-3, 10))
+def test_shares_of_a_whole_lack_at_most_a_unit_each(parts: int, whole: float) -> None:
+    """Rounding up makes many equal shares dearer than the whole by less than a unit a share."""
+    excess = parts * int(to_units(whole / parts)) - budget_units(whole, field="total")
+    assert -2 <= excess < parts + 2
+
+
+def test_arrays_are_converted_entry_by_entry() -> None:
+    """Each entry is what it is alone."""
+    amounts = np.array([[0.1, 1 / 3], [0.0, 1e-13]])
+    expected = [[UNITS // 10, UNITS // 3 + 1], [0, 1]]
+    np.testing.assert_array_equal(to_units(amounts), expected)
+
+
+@pytest.mark.parametrize("amount", [-1e-300, AMOUNT_MAX * 1.001, float("nan"), float("inf")])
+def test_other_numbers_are_refused_and_not_shown(amount: float) -> None:
+    """An error has no amount in it: it may be a record's."""
+    with pytest.raises(InputError) as caught:
+        to_units([0.5, amount])
+    assert caught.value.value == "out of range"
