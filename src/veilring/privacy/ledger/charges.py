@@ -87,8 +87,8 @@ class Charge:
         records: What it costs records, if they have filters.
 
     Raises:
-        InputError: If a name is empty, too long or not printable, the answer too large, or the amount out of
-            range.
+        InputError: If a name is empty, too long or not printable, the answer too large, or the
+            amount out of range.
     """
 
     analyst: str
