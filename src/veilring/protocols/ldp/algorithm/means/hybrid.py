@@ -64,8 +64,12 @@ class Hybrid(Law):
     @property
     @override
     def codes(self) -> int:
-        """Those of the piecewise mechanism, and two for the bit."""
-        return self.piecewise.codes + 2
+        """Those of the piecewise mechanism, unless it never answers, and two for the bit."""
+        return self._near + 2
+
+    @property
+    def _near(self) -> int:
+        return self.piecewise.codes if self.share.numerator else 0
 
     @property
     @override
@@ -78,20 +82,20 @@ class Hybrid(Law):
         near = self.piecewise.sample(grid, rng)
         draws = rng.integers(0, 1 << COIN_BITS, size=grid.shape)
         bit = draws < (1 << (COIN_BITS - 1)) + grid * self._lean
-        return np.where(bernoulli(self.share, grid.shape, rng), near, self.piecewise.codes + bit)
+        return np.where(bernoulli(self.share, grid.shape, rng), near, self._near + bit)
 
     @override
     def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
         share = float(self.share)
-        sign = 2 * (codes - self.piecewise.codes) - 1
+        sign = 2 * (codes - self._near) - 1
         bit = (1 + sign * float(self._slope) * grid / LEVELS) / 2
         near = self.piecewise.probability(codes, grid)
-        return np.where(codes < self.piecewise.codes, share * near, (1 - share) * bit)
+        return np.where(codes < self._near, share * near, (1 - share) * bit)
 
     @override
     def summed(self, codes: Codes) -> NDArray[np.int64]:
-        sign = 2 * (codes - self.piecewise.codes) - 1
-        is_bit = codes >= self.piecewise.codes
+        sign = 2 * (codes - self._near) - 1
+        is_bit = codes >= self._near
         near = np.where(is_bit, 0, codes - self.piecewise.most)
         return np.stack((near, np.where(is_bit, sign, 0)), axis=-1)
 

@@ -1,0 +1,235 @@
+"""Mean mechanisms over rows: what whole reports give away, and what comes of many."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.privacy.generators import FALSE_ALARM, follows, seeded
+from tests.protocols.ldp.bounds import bernstein
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.means import (
+    APPROACHES,
+    Approach,
+    EachFeature,
+    Hybrid,
+    Laplace,
+    Means,
+    OneBit,
+    Piecewise,
+    SampledFeature,
+    make_means,
+)
+
+MECHANISMS: list[Means] = [
+    EachFeature(Laplace(0.5), 3),
+    EachFeature(OneBit(0.5), 3),
+    EachFeature(Piecewise(0.5), 3),
+    EachFeature(Hybrid(1.0), 3),
+    SampledFeature(Laplace(1.0), 3),
+    SampledFeature(OneBit(1.0), 3),
+    SampledFeature(Piecewise(1.0), 3),
+    SampledFeature(Hybrid(1.0), 3),
+    EachFeature(Laplace(0.5), 2, 3),
+    EachFeature(OneBit(0.5), 2, 3),
+    SampledFeature(Laplace(1.0), 2, 3),
+    SampledFeature(OneBit(1.0), 2, 3),
+]
+CLIENTS = 20_000
+# Each mechanism's mean is looked at in up to six entries.
+ALARM = FALSE_ALARM / (6 * len(MECHANISMS))
+
+
+def words(means: Means) -> str:
+    """Name a mechanism in a test's name."""
+    return f"{means.name}-{means.law.name}-{means.classes}"
+
+
+def corners(means: Means) -> list[NDArray[np.float64]]:
+    """Return all rows of numbers -1, 0 and 1, with each class if there are classes."""
+    classes = [(each,) for each in range(means.classes)] if means.classes > 1 else [()]
+    rows = itertools.product((-1.0, 0.0, 1.0), repeat=means.features)
+    return [np.array([*row, *label]) for row, label in itertools.product(rows, classes)]
+
+
+def vector(means: Means, row: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the grid vector that a row's codes are drawn for, shape (features, classes)."""
+    grid = np.zeros((means.features, means.classes), dtype=np.int64)
+    grid[:, int(row[-1]) if means.classes > 1 else 0] = row[: means.features] * means.law.levels
+    return grid
+
+
+def greatest_loss(means: Means) -> float:
+    """Return the greatest loss over all pairs of corners and all reports.
+
+    Codes of one report are independent, so that the worst report of a pair is the worst code at
+    each place. A sampled feature is drawn alike for all rows, so that the worst one counts.
+    """
+    codes = np.arange(means.law.codes)
+    laws = {point: np.log(means.law.probability(codes, point)) for point in _points(means)}
+    worst = {(a, b): float((laws[a] - laws[b]).max()) for a, b in itertools.product(laws, laws)}
+    greatest = 0.0
+    for one, other in itertools.permutations([vector(means, row) for row in corners(means)], 2):
+        each = [
+            sum(worst[pair] for pair in zip(a, b, strict=True))
+            for a, b in zip(one.tolist(), other.tolist(), strict=True)
+        ]
+        greatest = max(greatest, max(each) if isinstance(means, SampledFeature) else sum(each))
+    return greatest
+
+
+def _points(means: Means) -> tuple[int, ...]:
+    return (-means.law.levels, 0, means.law.levels)
+
+
+@pytest.mark.parametrize("means", MECHANISMS, ids=words)
+def test_no_report_is_likelier_than_its_epsilon_allows(means: Means) -> None:
+    """Over all reports and all pairs of corners, class included, the loss is the exact epsilon."""
+    loss = greatest_loss(means)
+    assert loss <= means.exact_epsilon + 1e-9
+    assert means.exact_epsilon <= loss + 1e-9
+
+
+@pytest.mark.parametrize("approach", APPROACHES)
+@pytest.mark.parametrize("classes", [1, 3])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.3])
+def test_each_approach_spends_what_was_asked(
+    approach: Approach, classes: int, epsilon: float
+) -> None:
+    """However many features there are, all three stay within epsilon and waste nothing."""
+    for features in (1, 3, 7, 14):
+        exact = make_means(approach, epsilon, features, classes).exact_epsilon
+        assert epsilon * (1 - 1e-9) <= exact <= epsilon
+
+
+@pytest.mark.parametrize(
+    "means", [EachFeature(OneBit(0.5), 2, 2), SampledFeature(OneBit(1.0), 2, 2)], ids=words
+)
+def test_reports_are_drawn_from_the_product_of_the_laws(means: Means) -> None:
+    """All bits and the index have the joint law that the loss is computed from."""
+    row = np.array([1.0, -1.0, 1.0])
+    reports = means.perturb(np.tile(row, (CLIENTS, 1)), seeded("joint", means.name))
+    law = _joint_law(means, row)
+    place = {report: number for number, report in enumerate(law)}
+    counts = np.bincount([place[each.tobytes()] for each in reports], minlength=len(law))
+    assert follows(counts, np.array(list(law.values())), 2)
+
+
+def _joint_law(means: Means, row: NDArray[np.float64]) -> dict[bytes, float]:
+    one = [means.law.probability(np.array([0, 1]), int(p)) for p in vector(means, row).ravel()]
+    if isinstance(means, EachFeature):
+        return _bits(one)
+    halves = (_bits(one[:2]), _bits(one[2:]))
+    return {
+        bytes([index]) + bits: share / 2
+        for index, law in enumerate(halves)
+        for bits, share in law.items()
+    }
+
+
+def _bits(laws: list[NDArray[np.float64]]) -> dict[bytes, float]:
+    found = {}
+    for bits in itertools.product((0, 1), repeat=len(laws)):
+        packed = np.packbits(np.array(bits, dtype=np.uint8)).tobytes()
+        found[packed] = math.prod(float(law[bit]) for law, bit in zip(laws, bits, strict=True))
+    return found
+
+
+@pytest.mark.parametrize("means", MECHANISMS, ids=words)
+def test_means_are_unbiased_within_their_variance(means: Means) -> None:
+    """Means over clients, and within classes, are hit within Bernstein's bound."""
+    rng = seeded("means", words(means))
+    rows = rng.uniform(-1, 1, (CLIENTS, means.features))
+    labels = rng.integers(means.classes, size=CLIENTS)
+    told = rows if means.classes == 1 else np.column_stack((rows, labels))
+    reports = means.perturb(told, rng)
+    assert means.accept(reports).all()
+    found = means.estimate(means.aggregate(reports), CLIENTS)
+    inside = labels[:, None] == np.arange(means.classes)
+    true = (rows[:, :, None] * inside[:, None]).mean(axis=0).ravel()
+    largest = float(np.abs(means.law.total(means.law.summed(np.arange(means.law.codes)))).max())
+    heard = CLIENTS / means.features if isinstance(means, SampledFeature) else CLIENTS
+    heard *= 0.9  # fewer clients draw a feature in less than 1e-9 of all cases (Chernoff)
+    reach = bernstein(heard * means.law.second_moment(1.0), largest + 1, ALARM) / heard
+    assert np.abs(found.values - true).max() <= reach
+    # What is said of the variance covers what there is, and not by more than the values' own.
+    assert (found.variance * heard <= means.law.second_moment(1.0)).all()
+    assert ((found.low < found.values) & (found.values < found.high)).all()
+
+
+@given(
+    which=st.sampled_from(MECHANISMS),
+    seed=st.integers(0, 2**32),
+    cut=st.integers(0, 12),
+)
+def test_sums_of_parts_are_sums_of_the_whole(which: Means, seed: int, cut: int) -> None:
+    """Any two collectors' sums add up to those of one that had all reports."""
+    rng = np.random.default_rng(seed)
+    rows = rng.uniform(-1, 1, (12, which.features))
+    told = rows if which.classes == 1 else np.column_stack((rows, rng.integers(0, 3, 12)))
+    reports = which.perturb(told, rng)
+    assert reports.shape == (12, which.report_bytes)
+    assert which.accept(reports).all()
+    parts = which.aggregate(reports[:cut]) + which.aggregate(reports[cut:])
+    assert (parts == which.aggregate(reports)).all()
+
+
+def test_what_no_client_sends_is_not_accepted() -> None:
+    """A feature that there is not, a code beyond the last, and padding that is set are refused."""
+    sampled = SampledFeature(Piecewise(1.0), 3)
+    far = np.zeros((1, 3), dtype=np.uint8)
+    assert sampled.accept(far).tolist() == [True]
+    assert sampled.accept(far + np.array([3, 0, 0], dtype=np.uint8)).tolist() == [False]
+    assert sampled.accept(far + np.array([0, 255, 255], dtype=np.uint8)).tolist() == [False]
+    each = EachFeature(OneBit(1.0), 3)
+    assert each.accept(np.array([[0b11100000], [0b00000001]], dtype=np.uint8)).tolist() == [
+        True,
+        False,
+    ]
+    assert each.accept(np.zeros((2, 2), dtype=np.uint8)).tolist() == [False, False]
+
+
+def test_a_feature_that_nobody_drew_is_known_to_be_unknown() -> None:
+    """It has an infinite variance and an interval of all that a mean can be."""
+    means = SampledFeature(OneBit(1.0), 2)
+    report = np.array([[0, 0b10000000]], dtype=np.uint8)
+    found = means.estimate(means.aggregate(report), 1)
+    assert found.values[1] == 0.0
+    assert found.variance[1] == math.inf
+    assert (found.low[1], found.high[1]) == (-1.0, 1.0)
+
+
+def test_a_wrong_number_is_refused_whatever_was_drawn() -> None:
+    """A client that draws another feature refuses its row all the same."""
+    means = SampledFeature(OneBit(1.0), 2)
+    for seed in range(8):
+        with pytest.raises(InputError, match="values is out of range"):
+            means.perturb(np.array([[0.0, 2.0]]), np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("law", [Piecewise(1.0), Hybrid(1.0)], ids=lambda law: law.name)
+def test_a_law_that_cannot_hide_a_class_is_refused(law: Piecewise | Hybrid) -> None:
+    """Two entries of a one-hot vector would cost twice what one does."""
+    with pytest.raises(InputError) as caught:
+        EachFeature(law, 2, classes=2)
+    assert caught.value.field == "law"
+
+
+@pytest.mark.parametrize(
+    ("values", "means"),
+    [
+        (np.zeros((4, 2)), EachFeature(OneBit(1.0), 3)),
+        (np.zeros(4), EachFeature(OneBit(1.0), 1)),
+        (np.full((4, 3), 2.0), EachFeature(OneBit(1.0), 2, 2)),
+        (np.full((4, 3), 0.5), EachFeature(OneBit(1.0), 2, 2)),
+    ],
+    ids=["columns", "axes", "class-beyond", "class-between"],
+)
+def test_values_that_do_not_fit_are_refused(values: NDArray[np.float64], means: Means) -> None:
+    """Rows of another shape, or with a class that there is not, are refused."""
+    with pytest.raises(InputError, match="values"):
+        means.perturb(values, np.random.default_rng(0))
