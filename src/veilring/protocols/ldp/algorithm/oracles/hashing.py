@@ -46,12 +46,16 @@ class HashFamily:
 
     @cached_property
     def starts(self) -> Words:
-        """The least word of each bucket; the last entry is that of the first again: 0."""
+        """The least word of each bucket; the last entry is that of the first again: 0.
+
+        With more buckets than high bits tell apart, some are empty and begin where the next does.
+        """
+        low_bits = self.word_bits - self.high_bits
         edges = [
-            -(-(bucket << self.high_bits) // self.buckets) << (self.word_bits - self.high_bits)
-            for bucket in range(self.buckets)
+            -(-(bucket << self.high_bits) // self.buckets) << low_bits
+            for bucket in range(self.buckets + 1)
         ]
-        return np.array([*edges, 0], dtype=self.word)
+        return np.array([edge % (1 << self.word_bits) for edge in edges], dtype=self.word)
 
     @property
     def collision(self) -> Fraction:

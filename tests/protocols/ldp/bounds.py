@@ -1,0 +1,84 @@
+"""Bounds that hold for the law at hand, however few the draws: no test here leans on normality."""
+
+import math
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+from veilring.protocols.ldp.algorithm.oracles import FrequencyOracle, PureOracle, SummedHistogram
+
+__all__ = ("Law", "bernstein", "chernoff", "squared_error", "sum_law")
+
+Law: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Outcomes and their probabilities."""
+
+
+def bernstein(variance: float, largest: float, alarm: float) -> float:
+    """Return what a sum of independent centred numbers exceeds with probability `alarm` at most.
+
+    Args:
+        variance: Of the sum.
+        largest: What no single number exceeds in absolute value.
+        alarm: For both sides together.
+    """
+    needed = math.log(2 / alarm)
+    return math.sqrt(2 * variance * needed) + 2 * largest * needed / 3
+
+
+def sum_law(oracle: FrequencyOracle, clients: int, *, own: bool) -> Law:
+    """Return the outcomes and the exact law of one sum over clients that all hold one value.
+
+    Args:
+        oracle: Whose sum.
+        clients: How many clients.
+        own: Whether the sum is that of their value, or of another.
+    """
+    if isinstance(oracle, PureOracle):
+        outcomes = np.arange(clients + 1.0)
+        p = float(oracle.p if own else oracle.q)
+        return outcomes, np.asarray(stats.binom.pmf(outcomes, clients, p))
+    assert isinstance(oracle, SummedHistogram)
+    law = np.array([float(each) for each in oracle.laws.probabilities(int(own))])
+    size = clients * (len(law) - 1) + 1
+    power = np.fft.irfft(np.fft.rfft(law, size) ** clients, size)
+    return np.arange(float(size)) - clients * oracle.bound, np.maximum(power, 0.0)
+
+
+def squared_error(law: Law) -> Law:
+    """Return the law of the squared distance from the mean, over the variance."""
+    outcomes, probabilities = law
+    centred = (outcomes - outcomes @ probabilities) ** 2
+    return centred / (centred @ probabilities), probabilities
+
+
+def chernoff(laws: Sequence[Law], runs: int, alarm: float) -> tuple[float, float]:
+    """Return between what a mean of independent numbers lies but for a share `alarm` of cases.
+
+    Args:
+        laws: Those of the numbers, which are at least 0 and of mean 1.
+        runs: How many numbers there are of each law.
+        alarm: For both sides together.
+    """
+    needed = math.log(2 / alarm) / (runs * len(laws))
+
+    def side(sign: float) -> float:
+        """Return the best of the bounds that all Chernoff parameters give."""
+
+        def bound(log_parameter: float) -> float:
+            t = sign * math.exp(log_parameter)
+            mean = sum(_log_moment(law, t) for law in laws) / len(laws)
+            return sign * (mean + needed) / t
+
+        found = optimize.minimize_scalar(bound, bounds=(-8.0, 2.0), method="bounded")
+        return float(found.fun)
+
+    return -side(-1.0), side(1.0)
+
+
+def _log_moment(law: Law, t: float) -> float:
+    outcomes, probabilities = law
+    top = max(t * float(outcomes.max()), 0.0)
+    return math.log(float(np.exp(t * outcomes - top) @ probabilities)) + top

@@ -1,0 +1,74 @@
+"""What is done to estimates below 0, and what is left alone."""
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import optimize
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.consistency import (
+    Consistency,
+    process,
+    project_on_simplex,
+)
+from veilring.protocols.ldp.algorithm.randomiser import Estimate
+
+RAW = np.array([0.5, -0.1, 0.0, 0.4, -0.02])
+
+
+def estimated(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Estimate:
+    """Return an estimate over 200 clients."""
+    some = np.full(len(values), 0.01)
+    return Estimate(values, some, values - 0.1, values + 0.1, clients=200)
+
+
+def test_each_method_does_what_it_says() -> None:
+    """Negative counts become 1 or 0, or all frequencies move alike so that they add up to 1."""
+    wanted = {
+        "raw": RAW.tolist(),
+        "paper": [0.5, 1 / 200, 0.0, 0.4, 1 / 200],
+        "clip": [0.5, 0.0, 0.0, 0.4, 0.0],
+        # The four greatest stay above 0 and share the 0.12 that they lack of 1.
+        "norm-sub": [0.53, 0.0, 0.03, 0.43, 0.01],
+    }
+    for method in get_args(Consistency):
+        assert process(estimated(RAW), method).values == pytest.approx(wanted[method], abs=1e-15)
+
+
+def test_raw_estimates_and_intervals_are_untouched() -> None:
+    """The result holds the raw estimate itself, and shares no memory with it."""
+    estimate = estimated(RAW.copy())
+    for method in get_args(Consistency):
+        found = process(estimate, method)
+        assert found.raw is estimate
+        assert found.method == method
+        found.values[:] = 7.0
+        assert (estimate.values == RAW).all()
+        assert (estimate.low == RAW - 0.1).all()
+    with pytest.raises(InputError, match="method is magic"):
+        process(estimate, "magic")  # type: ignore[arg-type]
+
+
+@given(st.lists(st.floats(-2, 2), min_size=1, max_size=12))
+def test_the_projection_is_the_nearest_point(values: list[float]) -> None:
+    """It lies on the simplex and fulfils the conditions that only the nearest point does."""
+    point = np.array(values)
+    found = project_on_simplex(point)
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(1)
+    # The gradient is the same where the entry is above 0, and not smaller elsewhere (KKT).
+    gradient = found - point
+    assert np.ptp(gradient[found > 0]) < 1e-9
+    assert gradient.min() > gradient[found > 0].min() - 1e-9
+
+
+def test_the_projection_agrees_with_a_solver() -> None:
+    """SciPy's least squares under the same conditions find the same point."""
+    # The sum is a row with a huge weight, which makes the solver keep it.
+    point, heavy = np.array([0.9, 0.3, -0.4, 0.1, 0.0]), 1e6
+    rows = np.vstack((np.eye(5), heavy * np.ones(5)))
+    solved, _ = optimize.nnls(rows, np.append(point, heavy))
+    assert project_on_simplex(point) == pytest.approx(solved, abs=1e-5)

@@ -1,0 +1,219 @@
+"""Estimates of every oracle: unbiased, with the variance of the closed forms, and intervals."""
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+from tests.privacy.generators import FALSE_ALARM, seeded
+from tests.protocols.ldp.bounds import Law, bernstein, chernoff, squared_error, sum_law
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.oracles import (
+    ORACLES,
+    FrequencyOracle,
+    PureOracle,
+    SummedHistogram,
+    ThresholdedHistogram,
+    best_threshold,
+)
+
+POINTS = (
+    (0.2, 2),
+    (0.5, 3),
+    (0.5, 17),
+    (1.0, 4),
+    (1.0, 8),
+    (1.0, 32),
+    (1.5, 50),
+    (2.0, 9),
+    (3.0, 24),
+    (3.0, 64),
+)
+CASES = [(name, epsilon, domain) for name in ORACLES for epsilon, domain in POINTS]
+ALARM = FALSE_ALARM / len(CASES)
+CLIENTS = 20_000
+RUNS = 300
+
+
+def _threshold(epsilon: float) -> float:
+    x = math.exp(best_threshold(epsilon) * epsilon / 2)
+    return (2 * x - 1) / (1 + x * x * math.exp(-epsilon / 2) - 2 * x) ** 2
+
+
+def _subset(epsilon: float, d: int) -> float:
+    w, e = max(1, round(d / (math.exp(epsilon) + 1))), math.exp(epsilon)
+    p = w * e / (w * e + d - w)
+    q = (w * e * (w - 1) + (d - w) * w) / ((d - 1) * (w * e + d - w))
+    return q * (1 - q) / (p - q) ** 2
+
+
+def _hashing(epsilon: float) -> float:
+    e, g = math.exp(epsilon), round(math.exp(epsilon)) + 1
+    return (e - 1 + g) ** 2 / ((e - 1) ** 2 * (g - 1))
+
+
+CLOSED_FORMS: Mapping[str, Callable[[float, int], float]] = {
+    "de": lambda epsilon, d: (d - 2 + math.exp(epsilon)) / math.expm1(epsilon) ** 2,
+    "sue": lambda epsilon, _: math.exp(epsilon / 2) / math.expm1(epsilon / 2) ** 2,
+    "oue": lambda epsilon, _: 4 * math.exp(epsilon) / math.expm1(epsilon) ** 2,
+    "she": lambda epsilon, _: 8 / epsilon**2,
+    "the": lambda epsilon, _: _threshold(epsilon),
+    "olh": lambda epsilon, _: _hashing(epsilon),
+    "hr": lambda epsilon, _: 1 / math.tanh(epsilon / 2) ** 2,
+    "ss": _subset,
+}
+PRINTED = {"sue": 3.918, "oue": 3.683, "olh": 3.692, "hr": 4.683, "she": 8.0, "the": 4.807}
+PRINTED_BY_DOMAIN = {"de": (1.60, 11.1, 43.6, 347), "ss": (1.60, 3.40, 3.61, 3.67)}
+
+
+def rounding(oracle: FrequencyOracle) -> float:
+    """Return by how much, relatively, rounding can move an oracle's variance from the ideal."""
+    if isinstance(oracle, PureOracle):
+        p, q = float(oracle.p), float(oracle.q)
+        # p and q are within 2^-32; to first order, and doubled for what that leaves out.
+        return 2 * 2**-32 * (1 / q + 1 / (1 - q) + 4 / (p - q))
+    # The grid takes 1/6 of a squared step, which is a scale of 2 * 2 * half / epsilon steps; what
+    # is clamped beyond 16 scales takes less than e^-16 (16^2 + 2 * 16 + 2) / 2; the weights' own
+    # rounding is allowed 1e-6.
+    assert isinstance(oracle, SummedHistogram)
+    scale = 4 * oracle.half / oracle.epsilon
+    return 1 / (12 * scale**2) + math.exp(-16) * 145 + 1e-6
+
+
+@pytest.mark.parametrize(("name", "epsilon", "domain"), CASES)
+def test_variance_is_the_closed_form(name: str, epsilon: float, domain: int) -> None:
+    """The variance at frequency 0 is the literature's, but for what rounding can change."""
+    oracle = ORACLES[name](domain, epsilon)
+    ideal = CLOSED_FORMS[name](epsilon, domain)
+    assert abs(oracle.variance() - ideal) <= rounding(oracle) * ideal
+
+
+def test_variance_at_epsilon_one() -> None:
+    """At epsilon 1 the variances are the known numbers, to their last printed digit."""
+    for name, printed in PRINTED.items():
+        assert round(ORACLES[name](128, 1.0).variance(), 3) == printed
+    for name, row in PRINTED_BY_DOMAIN.items():
+        for domain, known in zip((4, 32, 128, 1024), row, strict=True):
+            assert float(f"{ORACLES[name](domain, 1.0).variance():.3g}") == known
+
+
+def test_the_best_threshold_is_the_best() -> None:
+    """At epsilon 1 it is 0.619, no other threshold has less variance, and it spends 0.896."""
+    best = ThresholdedHistogram(8, 1.0)
+    assert round(best.threshold, 3) == 0.619
+    assert round(best.exact_epsilon, 3) == 0.896
+    assert round(ThresholdedHistogram(8, 1.0, 0.25).variance(), 3) == 5.328
+    for epsilon in (0.1, 1.0, 5.0):
+        least = ThresholdedHistogram(8, epsilon).variance()
+        others = [ThresholdedHistogram(8, epsilon, theta / 100) for theta in range(101)]
+        assert least <= min(other.variance() for other in others) * (1 + 1e-7)
+
+
+def test_direct_encoding_is_better_for_small_domains() -> None:
+    """Direct encoding beats optimised unary encoding exactly if d < 3 e^epsilon + 2."""
+    for epsilon in (0.5, 1.0, 2.0, 3.0):
+        for domain in range(2, 80):
+            better = _better(epsilon, domain)
+            assert better == (domain < 3 * math.exp(epsilon) + 2)
+
+
+def _better(epsilon: float, domain: int) -> bool:
+    return ORACLES["de"](domain, epsilon).variance() < ORACLES["oue"](domain, epsilon).variance()
+
+
+@pytest.mark.parametrize(("name", "epsilon", "domain"), CASES)
+def test_estimates_are_unbiased(name: str, epsilon: float, domain: int) -> None:
+    """Every cell is as near to the truth as Bernstein's bound says, for a skewed population."""
+    oracle = ORACLES[name](domain, epsilon)
+    values = np.minimum(np.arange(CLIENTS) % (2 * domain), domain - 1)
+    truth = np.bincount(values, minlength=domain) / CLIENTS
+    reports = oracle.perturb(values, seeded("bias", name, domain))
+    found = oracle.estimate(oracle.aggregate(reports), CLIENTS)
+    for cell in range(domain):
+        variance = oracle.variance(float(truth[cell])) / CLIENTS
+        reach = bernstein(variance, _largest(oracle) / CLIENTS, ALARM / domain)
+        assert abs(found.values[cell] - truth[cell]) <= reach
+
+
+def _largest(oracle: FrequencyOracle) -> float:
+    """Return how far one report can move its client's estimate from its mean."""
+    if isinstance(oracle, PureOracle):
+        return 1 / float(oracle.p - oracle.q)
+    assert isinstance(oracle, SummedHistogram)
+    return 2 * oracle.bound / float(oracle.laws.mean(1) - oracle.laws.mean(0))
+
+
+@pytest.mark.parametrize("cell", [0, 1])
+@pytest.mark.parametrize("name", ORACLES)
+def test_variance_is_what_is_observed(name: str, cell: int) -> None:
+    """Over runs at all points the squared error of a cell has the mean that `variance` says."""
+    frequency = 1.0 - cell
+    clients = 2 if name == "she" else 40
+    squares, laws = [], []
+    for epsilon, domain in POINTS:
+        oracle = ORACLES[name](domain, epsilon)
+        values = np.zeros(RUNS * clients, dtype=np.int64)
+        reports = oracle.perturb(values, seeded("spread", name, cell, str(epsilon), domain))
+        for group in reports.reshape(RUNS, clients, -1):
+            found = oracle.estimate(oracle.aggregate(group), clients).values[cell]
+            squares.append((found - frequency) ** 2 / (oracle.variance(frequency) / clients))
+        laws.append(squared_error(sum_law(oracle, clients, own=cell == 0)))
+    low, high = chernoff(laws, RUNS, FALSE_ALARM / (2 * len(ORACLES)))
+    assert low <= np.mean(squares) <= high
+    assert high - low < 0.5  # else the test could not tell much
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_a_large_domain_is_estimated_too(name: str) -> None:
+    """With 1,024 values each cell is within Bernstein's bound, however the report is packed."""
+    oracle = ORACLES[name](1024, 3.0)
+    clients = 500 if name == "she" else CLIENTS
+    values = np.repeat([5, 1000], clients // 2)
+    reports = oracle.perturb(values, seeded("large", name))
+    found = oracle.estimate(oracle.aggregate(reports), clients)
+    truth = np.bincount(values, minlength=1024) / clients
+    variances = np.array([oracle.variance(float(each)) for each in truth]) / clients
+    alarm = FALSE_ALARM / (1024 * len(ORACLES))
+    reach = [bernstein(each, _largest(oracle) / clients, alarm) for each in variances]
+    assert (np.abs(found.values - truth) <= reach).all()
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_intervals_hold_their_confidence(name: str) -> None:
+    """Intervals miss no more often than the exact binomial tail of their confidence allows."""
+    oracle = ORACLES[name](4, 1.0)
+    clients, runs, confidence = 400, 300, 0.9
+    reports = oracle.perturb(np.zeros(clients * runs, dtype=np.int64), seeded("interval", name))
+    covered = np.zeros(2)
+    for group in reports.reshape(runs, clients, -1):
+        found = oracle.estimate(oracle.aggregate(group), clients, confidence=confidence)
+        assert (found.low < found.values).all()
+        assert (found.values < found.high).all()
+        covered += [found.low[0] <= 1 <= found.high[0], found.low[1] <= 0 <= found.high[1]]
+    # The normal law of a sum is off by at most 0.4748 rho / (sigma^3 sqrt(m)) on each side
+    # (Berry, Esseen; the constant is Shevtsova's of 2011).
+    skew = max(_third_moment(sum_law(oracle, 1, own=own)) for own in (True, False))
+    slack = 2 * 0.4748 * skew / math.sqrt(clients)
+    allowed = bernstein(runs / 4, 1.0, FALSE_ALARM / (2 * len(ORACLES))) + slack * runs
+    assert (np.abs(covered - confidence * runs) <= allowed).all()
+
+
+def _third_moment(law: Law) -> float:
+    """Return the absolute third moment about the mean, over the cubed spread."""
+    squares, probabilities = squared_error(law)
+    return float(squares**1.5 @ probabilities)
+
+
+def test_estimates_refuse_what_they_cannot_mean() -> None:
+    """No clients, sums of another shape, impossible sums and a confidence of 1 are refused."""
+    for oracle in (ORACLES["oue"](4, 1.0), ORACLES["she"](4, 1.0)):
+        sums = np.zeros(4, dtype=np.int64)
+        with pytest.raises(InputError, match="clients is 0"):
+            oracle.estimate(sums, 0)
+        with pytest.raises(InputError, match="sums is int64 of shape"):
+            oracle.estimate(sums[:3], 5)
+        with pytest.raises(InputError, match="sums is out of range"):
+            oracle.estimate(sums + 10**6, 5)
+        with pytest.raises(InputError, match="confidence is 1"):
+            oracle.estimate(sums, 5, confidence=1.0)

@@ -1,0 +1,145 @@
+"""What a report gives away: every output of every oracle, from its exact published numbers."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.privacy.generators import follows, seeded
+from tests.protocols.ldp.laws import ENUMERABLE, law_of
+
+from veilring.privacy.loss import log_ceil
+from veilring.protocols.ldp.algorithm.oracles import (
+    ORACLES,
+    FrequencyOracle,
+    LocalHashing,
+    SubsetSelection,
+    SummedHistogram,
+)
+
+EPSILONS = (0.1, 1.0, 3.0)
+DOMAINS = (2, 3, 4, 5, 6)
+LISTED = SubsetSelection(40, 3.0)  # its sets of two are sent as lists
+CLIENTS = 40_000
+
+
+def finite() -> list[FrequencyOracle]:
+    """Return every oracle whose reports can all be listed."""
+    small = [
+        ORACLES[name](domain, epsilon)
+        for name, domain, epsilon in itertools.product(ENUMERABLE, DOMAINS, EPSILONS)
+    ]
+    return [*small, LISTED]
+
+
+def sampled() -> list[FrequencyOracle]:
+    """Return the oracles whose draws are compared with their law."""
+    return [*(ORACLES[name](domain, 1.0) for name in ENUMERABLE for domain in (2, 3, 6)), LISTED]
+
+
+def words(oracle: FrequencyOracle) -> str:
+    """Name an oracle in a test's name."""
+    return f"{oracle.name}-{oracle.domain}-{oracle.epsilon:g}"
+
+
+@pytest.mark.parametrize("oracle", finite(), ids=words)
+def test_no_report_is_likelier_than_its_epsilon_allows(oracle: FrequencyOracle) -> None:
+    """Over all reports and pairs of values the greatest log ratio is exactly the exact epsilon."""
+    values = range(min(oracle.domain, 6))
+    laws = [law_of(oracle, value) for value in values]
+    assert all(sum(law.values()) == 1 for law in laws)
+    greatest = max(
+        a[report] / b[report] for a, b in itertools.permutations(laws, 2) for report in a
+    )
+    assert oracle.exact_epsilon <= oracle.epsilon
+    assert math.log(greatest) <= oracle.exact_epsilon * (1 + 1e-9)
+    # Exact means exact: nothing more is claimed to be spent than is.
+    assert oracle.exact_epsilon <= math.log(greatest) * (1 + 1e-9)
+
+
+TESTS = sum(min(oracle.domain, 6) for oracle in sampled()) + 32
+
+
+@pytest.mark.parametrize("oracle", sampled(), ids=words)
+def test_reports_are_drawn_from_the_published_law(oracle: FrequencyOracle) -> None:
+    """For each value the reports pass a G-test, and none occurs that has no probability."""
+    for value in range(min(oracle.domain, 6)):
+        law = law_of(oracle, value)
+        reports = oracle.perturb(np.full(CLIENTS, value), seeded("law", words(oracle), value))
+        place = {report: number for number, report in enumerate(law)}
+        drawn = [place[row.tobytes()] for row in reports]  # a KeyError is an impossible report
+        counts = np.bincount(drawn, minlength=len(law))
+        assert follows(counts, np.array([float(each) for each in law.values()]), TESTS)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_a_hashed_report_spends_what_its_bucket_does(epsilon: float) -> None:
+    """Given the seed, which is drawn blindly, any two buckets' laws keep the exact epsilon."""
+    oracle = LocalHashing(6, epsilon)
+    own, other = (Fraction(int(oracle.public[name])) for name in ("own", "other"))
+    assert log_ceil(own / other) == oracle.exact_epsilon <= epsilon
+    total = own + (int(oracle.public["buckets"]) - 1) * other
+    assert (oracle.p, oracle.exact_epsilon) == (own / total, log_ceil(own / other))
+
+
+@pytest.mark.parametrize("value", [0, 1, 5])
+def test_hashed_reports_are_drawn_from_the_published_law(value: int) -> None:
+    """The hash of the value and the reported bucket have the exact joint law; seeds are uniform."""
+    oracle = LocalHashing(6, 1.0)
+    public = {name: int(number) for name, number in oracle.public.items() if name != "oracle"}
+    reports = oracle.perturb(np.full(CLIENTS, value), seeded("hashed", value))
+    a, b = reports[:, :8].copy().view("<u4").astype(np.uint64).T
+    high, buckets = public["high_bits"], public["buckets"]
+    true = (((a * np.uint64(value) + b) % 2**32) >> np.uint64(32 - high)) * buckets >> high
+    said = reports[:, 8]
+    joint = np.bincount(true.astype(int) * buckets + said, minlength=buckets**2)
+    sizes = [-(-(y + 1 << high) // buckets) - -(-(y << high) // buckets) for y in range(buckets)]
+    total = public["own"] + (buckets - 1) * public["other"]
+    law = [
+        sizes[y] / 2**high * (public["own"] if y == z else public["other"]) / total
+        for y, z in itertools.product(range(buckets), repeat=2)
+    ]
+    assert follows(joint, np.array(law), TESTS)
+    for word in (a, b):
+        assert follows(
+            np.bincount((word >> 28).astype(int), minlength=16), np.full(16, 1 / 16), TESTS
+        )
+
+
+def coordinate_laws(oracle: SummedHistogram) -> list[tuple[Fraction, ...]]:
+    """Return the exact laws of another value's coordinate and of the own one's."""
+    return [oracle.laws.probabilities(which) for which in (0, 1)]
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_summed_noise_spends_no_more_than_it_says(epsilon: float) -> None:
+    """The two coordinates in which two values differ show together at most the exact epsilon."""
+    oracle = SummedHistogram(6, epsilon)
+    other, own = coordinate_laws(oracle)
+    assert sum(other) == sum(own) == 1
+    up = max(a / b for a, b in zip(own, other, strict=True))
+    down = max(b / a for a, b in zip(own, other, strict=True))
+    assert math.log(up * down) <= oracle.exact_epsilon * (1 + 1e-9)
+    assert oracle.exact_epsilon <= epsilon
+    assert oracle.exact_epsilon <= math.log(up * down) * (1 + 1e-9)
+
+
+def test_summed_noise_is_drawn_from_its_law() -> None:
+    """Both kinds of coordinates pass a G-test over their whole grid, and do not depend."""
+    oracle = SummedHistogram(2, 1.0)
+    reports = oracle.perturb(np.full(4 * CLIENTS, 1), seeded("summed"))
+    steps = reports.view("<i2").astype(int) + oracle.bound
+    laws = [np.array([float(each) for each in law]) for law in coordinate_laws(oracle)]
+    for column, law in zip(steps.T, laws, strict=True):
+        assert follows(np.bincount(column, minlength=len(law)), law, TESTS)
+    quarters = [np.searchsorted(np.cumsum(law), (0.25, 0.5, 0.75)) for law in laws]
+    cells = [np.searchsorted(*pair) for pair in zip(quarters, steps.T, strict=True)]
+    shares = [_shares(law, cut) for law, cut in zip(laws, quarters, strict=True)]
+    joint = np.bincount(4 * cells[0] + cells[1], minlength=16)
+    assert follows(joint, np.outer(*shares).reshape(-1), TESTS)
+
+
+def _shares(law: NDArray[np.float64], cut: NDArray[np.intp]) -> NDArray[np.float64]:
+    return np.diff([0.0, *np.cumsum(law)[cut], 1.0])

@@ -1,0 +1,231 @@
+"""Reports on the wire: their bytes, what is accepted, and sums that can be added."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.privacy.generators import cryptographic, seeded
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.oracles import (
+    ORACLES,
+    FrequencyOracle,
+    HadamardResponse,
+    LocalHashing,
+    SubsetSelection,
+    SummedHistogram,
+    ThresholdedHistogram,
+)
+from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
+from veilring.protocols.ldp.algorithm.oracles.hadamard import walsh_hadamard
+from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
+from veilring.protocols.ldp.algorithm.randomiser import Reports
+
+SIZES = {
+    "de": {4: 1, 256: 1, 257: 2, 1024: 2},
+    "sue": {4: 1, 8: 1, 9: 2, 1024: 128},
+    "oue": {4: 1, 8: 1, 9: 2, 1024: 128},
+    "the": {4: 1, 8: 1, 9: 2, 1024: 128},
+    "she": {4: 8, 1024: 2048},
+    "olh": {4: 9, 1024: 9},
+    "hr": {4: 1, 127: 1, 128: 2, 1024: 2},
+    "ss": {4: 1, 32: 4, 1024: 128},
+}
+SHAPES = [(name, domain) for name, sizes in SIZES.items() for domain in sizes]
+LISTED = SubsetSelection(1024, 4.0)
+
+
+def some(oracle: FrequencyOracle, clients: int = 300) -> Reports:
+    """Return honest reports of clients that hold all kinds of values."""
+    rng = seeded("reports", oracle.name, oracle.domain)
+    return oracle.perturb(rng.integers(oracle.domain, size=clients), rng)
+
+
+@pytest.mark.parametrize(("name", "domain"), SHAPES)
+def test_honest_reports_are_accepted(name: str, domain: int) -> None:
+    """All reports have the size that was told, whatever the value, and are accepted."""
+    oracle = ORACLES[name](domain, 1.0)
+    reports = some(oracle)
+    assert reports.dtype == np.uint8
+    assert reports.shape == (300, SIZES[name][domain]) == (300, oracle.report_bytes)
+    assert oracle.accept(reports).all()
+    assert oracle.accept(some(LISTED)).shape == (300,)
+    assert oracle.accept(reports[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 20.0])
+def test_extreme_budgets_work(name: str, epsilon: float) -> None:
+    """From 0.01 to 20 reports are accepted, spend no more than allowed, and can be estimated."""
+    oracle = ORACLES[name](10, epsilon)
+    reports = some(oracle, 50)
+    assert oracle.accept(reports).all()
+    assert 0 < oracle.exact_epsilon <= epsilon
+    assert np.isfinite(oracle.estimate(oracle.aggregate(reports), 50).values).all()
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_same_numbers_same_reports(name: str) -> None:
+    """Equal oracles are equal and hash alike, survive pickling, and draw the same reports."""
+    oracle, twin = ORACLES[name](17, 1.5), ORACLES[name](17, 1.5)
+    assert oracle == twin == pickle.loads(pickle.dumps(oracle)) == copy.deepcopy(oracle)  # noqa: S301  (our own bytes)
+    assert hash(oracle) == hash(twin)
+    assert oracle.public == twin.public
+    assert oracle != ORACLES[name](18, 1.5)
+    assert oracle.public != ORACLES[name](17, 1.6).public
+    assert (some(oracle) == some(twin)).all()
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_sums_of_collectors_add_up(name: str) -> None:
+    """The sums of two shares of the reports add up to the sums of all, to the bit."""
+    for oracle in (ORACLES[name](40, 1.0), ORACLES[name](40, 3.0)):
+        reports = some(oracle, 3_001)
+        whole = oracle.aggregate(reports)
+        assert whole.shape == (oracle.cells,)
+        parts = (reports[:1_000], reports[1_000:1_000], reports[1_000:])
+        assert (np.sum([oracle.aggregate(part) for part in parts], axis=0) == whole).all()
+        strided = oracle.aggregate(np.repeat(reports, 2, axis=0)[::2])
+        assert (strided == whole).all()
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_deployments_generator_works_too(name: str) -> None:
+    """With ChaCha20 the reports are accepted and estimate what was held."""
+    oracle = ORACLES[name](5, 4.0)
+    reports = oracle.perturb(np.full(20_000, 3), cryptographic())
+    assert oracle.accept(reports).all()
+    values = oracle.estimate(oracle.aggregate(reports), 20_000).values
+    # The greatest variance here is that of `she`, 0.5: 20 deviations are 0.1.
+    assert np.abs(values - [0, 0, 0, 1, 0]).max() < 0.1
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_bad_values_are_refused_without_being_told(name: str) -> None:
+    """A value outside the domain, a fraction and a table are refused, and no error shows them."""
+    oracle, rng = ORACLES[name](4, 1.0), seeded("bad")
+    for bad in (np.array([0, 4]), np.array([-1, 0]), np.array([0.5]), np.array([[1, 2]])):
+        with pytest.raises(InputError, match="values is ") as caught:
+            oracle.perturb(bad, rng)
+        assert "4]" not in str(caught.value)
+    assert oracle.perturb(np.array([], dtype=np.int64), rng).shape == (0, oracle.report_bytes)
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_parameters_out_of_range_are_refused(name: str) -> None:
+    """A domain of one, a budget of 0, a huge one, NaN and one too small for the coins."""
+    for domain, epsilon in ((1, 1.0), (1 << 21, 1.0), (4, 0.0), (4, 21.0), (4, float("nan"))):
+        with pytest.raises(InputError):
+            ORACLES[name](domain, epsilon)
+    for theta in (-0.1, 1.1):
+        with pytest.raises(InputError, match="theta"):
+            ThresholdedHistogram(4, 1.0, theta)
+    with pytest.raises(InputError, match="epsilon"):
+        ORACLES["oue"](4, 1e-10)
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_reports_of_a_wrong_shape_are_not_accepted(name: str) -> None:
+    """None of a wrong width is accepted; what is no table of bytes is the caller's mistake."""
+    oracle = ORACLES[name](20, 1.0)
+    reports = some(oracle, 10)
+    assert not oracle.accept(np.hstack((reports, reports[:, :1]))).any()
+    assert not oracle.accept(reports[:, :-1]).any()
+    with pytest.raises(InputError, match="reports is int64"):
+        oracle.accept(reports.astype(np.int64))
+    with pytest.raises(InputError, match="reports is uint8 of shape"):
+        oracle.accept(reports.reshape(-1))
+
+
+def altered(reports: Reports, column: int, value: int) -> Reports:
+    """Return the reports with one byte of each replaced."""
+    other = reports.copy()
+    other[:, column] = value
+    return other
+
+
+def test_no_other_bytes_are_accepted() -> None:
+    """Of all reports of one or two bytes exactly those that `perturb` can give are accepted."""
+    bytes_two = np.indices((256, 256)).reshape(2, -1).T.astype(np.uint8)
+    numbers = bytes_two @ np.array([1, 256])
+    ones = np.arange(256, dtype=np.uint8)[:, None]
+    assert ORACLES["de"](200, 1.0).accept(ones).tolist() == [n < 200 for n in range(256)]
+    assert (ORACLES["de"](300, 1.0).accept(bytes_two) == (numbers < 300)).all()
+    assert (ORACLES["hr"](300, 1.0).accept(bytes_two) == (numbers < 1024)).all()
+    for name in ("oue", "sue", "the"):
+        assert (ORACLES[name](11, 1.0).accept(bytes_two) == (bytes_two[:, 1] & 31 == 0)).all()
+    sets = SubsetSelection(11, 1.0)
+    bits = np.unpackbits(bytes_two, axis=1)
+    right = (bits[:, 11:].sum(axis=1) == 0) & (bits.sum(axis=1) == sets.size)
+    assert (sets.accept(bytes_two) == right).all()
+
+
+def test_a_hashed_report_has_a_known_bucket() -> None:
+    """Any seed is accepted, and no bucket from g on."""
+    oracle = LocalHashing(50, 1.0)
+    reports = some(oracle)
+    for bucket in range(256):
+        assert (oracle.accept(altered(reports, 8, bucket)) == (bucket < 4)).all()
+    assert oracle.accept(altered(reports, 0, 255)).all()
+
+
+def test_a_list_has_so_many_different_members() -> None:
+    """Repeated, unordered and unknown members are not accepted."""
+    members = some(LISTED).view("<u2")
+    assert LISTED.accept(members.view(np.uint8)).all()
+    for bad in (members[:, ::-1], np.repeat(members[:, :1], LISTED.size, axis=1)):
+        assert not LISTED.accept(np.ascontiguousarray(bad).view(np.uint8)).any()
+    unknown = members.copy()
+    unknown[:, -1] = 1024
+    assert not LISTED.accept(unknown.view(np.uint8)).any()
+
+
+def test_a_summed_report_stays_on_its_grid() -> None:
+    """The greatest steps are accepted, and one more is not, to either side."""
+    oracle = SummedHistogram(3, 1.0)
+    for steps in (oracle.bound, -oracle.bound):
+        good = np.array([[0, steps, 0]], dtype="<i2")
+        assert oracle.accept(good.view(np.uint8)).all()
+        assert not oracle.accept((good + np.sign(good)).view(np.uint8)).any()
+    assert not oracle.accept(np.array([[0, 0, -32768]], dtype="<i2").view(np.uint8)).any()
+
+
+@given(rows=st.integers(0, 700), columns=st.integers(1, 150), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_column_sums_are_those_of_unpacked_bits(rows: int, columns: int, seed: int) -> None:
+    """Adding fields of bits gives what adding the bits one by one does, for all shapes."""
+    bits = np.random.default_rng(seed).random((rows, columns)) < 0.7
+    packed = np.packbits(bits, axis=1)
+    assert (column_sums(packed, columns) == bits.sum(axis=0)).all()
+    assert (column_sums(np.full_like(packed, 255), columns) == rows).all()
+
+
+@given(st.lists(st.integers(0, 2**40 - 1), min_size=1), st.integers(5, 7))
+def test_numbers_survive_as_bytes(numbers: list[int], width: int) -> None:
+    """What is encoded is little-endian and decodes to itself."""
+    digits = encoded(np.array(numbers), width)
+    assert digits.tobytes() == b"".join(number.to_bytes(width, "little") for number in numbers)
+    assert decoded(digits).tolist() == numbers
+    assert [width_of(count) for count in (2, 256, 257, 65536, 65537)] == [1, 1, 2, 2, 3]
+
+
+def test_the_fast_transform_is_the_matrix_product() -> None:
+    """The Walsh-Hadamard transform is the product with the matrix of parities of row AND column."""
+    for order in (1, 2, 8, 64):
+        places = np.arange(order)
+        matrix = 1 - 2 * (np.bitwise_count(places[:, None] & places) & 1).astype(np.int64)
+        numbers = seeded("transform", order).integers(-1000, 1000, size=order)
+        assert (walsh_hadamard(numbers) == matrix @ numbers).all()
+
+
+def test_a_hadamard_report_supports_what_its_row_says() -> None:
+    """The sums count, for each value, the reports whose sign is that of row and column."""
+    oracle = HadamardResponse(20, 1.0)
+    reports = some(oracle)
+    rows, plus = reports[:, 0] >> 1, reports[:, 0] & 1
+    columns = np.arange(1, 21)
+    signs = 1 - (np.bitwise_count(rows[:, None] & columns) & 1)
+    assert (oracle.aggregate(reports) == (signs == plus[:, None]).sum(axis=0)).all()
