@@ -17,6 +17,7 @@ from veilring.cli.estimate import estimate
 from veilring.cli.explore import explore
 from veilring.cli.keys import app as keys
 from veilring.cli.leakage import leakage
+from veilring.cli.ledger import app as ledger
 from veilring.cli.report import report
 from veilring.cli.reproduce import reproduce
 from veilring.cli.run import run
@@ -96,3 +97,4 @@ app.command()(submit)
 app.command()(estimate)
 app.command("deploy-survey")(deploy_survey)
 app.add_typer(keys, name="keys")
+app.add_typer(ledger, name="ledger")

@@ -1,0 +1,73 @@
+"""`veilring ledger`: totals for the owner, and nothing finer."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.privacy.ledger import Budgets, Charge, RecordCharge, open_ledger
+
+
+def _invoke(*arguments: str) -> tuple[int, str, str]:
+    """Run a command; return its exit code, standard output and standard error."""
+    result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "100", "VEILRING_DEBUG": ""})
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return a ledger in which two analysts spent."""
+    path = tmp_path / "queries.ledger"
+    with open_ledger(path, Budgets(total=2.0, analysts={"bob": 0.5}, record=0.123)) as ledger:
+        slots = ledger.records.add(["someone"])
+        for number, (analyst, amount) in enumerate([("ann", 0.25), ("ann", 0.5), ("bob", 0.125)]):
+            records = RecordCharge.of(slots, 0.0123)
+            ledger.charge(Charge(analyst, str(number), b"?", b"!", amount, records))
+    return path
+
+
+def test_show_prints_totals(path: Path) -> None:
+    """By analyst and by all: answers, what was spent and what is left."""
+    code, out, _ = _invoke("ledger", "show", str(path))
+    rows = [line.replace("│", " ").split() for line in out.splitlines()]
+    assert code == 0
+    assert ["ann", "2", "0.75", "no", "limit"] in rows
+    assert ["bob", "1", "0.125", "0.375"] in rows
+    assert ["all", "3", "0.875", "1.125"] in rows
+
+
+def test_json_has_the_same_and_nothing_of_records(path: Path) -> None:
+    """For programs; neither the records' budget nor what they spent is in it."""
+    code, out, _ = _invoke("ledger", "show", str(path), "--json")
+    assert code == 0
+    assert json.loads(out) == {
+        "unit": "epsilon",
+        "spent": 0.875,
+        "budget": 2.0,
+        "answers": 3,
+        "analysts": [
+            {"name": "ann", "spent": 0.75, "budget": None, "answers": 2},
+            {"name": "bob", "spent": 0.125, "budget": 0.5, "answers": 1},
+        ],
+    }
+
+
+def test_show_does_not_disturb_the_writer(path: Path) -> None:
+    """It shows a ledger that is being written, and the writer goes on."""
+    budgets = Budgets(total=2.0, analysts={"bob": 0.5}, record=0.123)
+    with open_ledger(path, budgets) as ledger:
+        for number, spent in enumerate((1.0, 1.125)):
+            ledger.charge(Charge("cid", str(number), b"?", b"!", 0.125))
+            code, out, _ = _invoke("ledger", "show", str(path), "--json")
+            assert code == 0
+            assert json.loads(out)["spent"] == spent
+
+
+def test_no_ledger_is_an_error_of_the_input(tmp_path: Path) -> None:
+    """One paragraph, and nothing is made where there was nothing."""
+    code, out, error = _invoke("ledger", "show", str(tmp_path / "nothing"))
+    assert (code, out) == (2, "")
+    assert "a ledger of veilring" in error
+    assert not list(tmp_path.iterdir())
