@@ -1,0 +1,192 @@
+"""What an adversary gets from a report: never more than its loss allows, and never nothing."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.random import Generator
+from numpy.typing import NDArray
+from scipy import stats
+from tests.privacy.generators import FALSE_ALARM, seeded
+from typing_extensions import override
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.means import (
+    EachFeature,
+    Hybrid,
+    Laplace,
+    Law,
+    Means,
+    OneBit,
+    Piecewise,
+    SampledFeature,
+)
+from veilring.protocols.ldp.algorithm.means.law import Codes
+from veilring.protocols.ldp.algorithm.oracles import ORACLES, DirectEncoding, OptimisedUnary
+from veilring.protocols.ldp.algorithm.plain import PlainOracle
+from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
+from veilring.protocols.ldp.attacks import (
+    Guesses,
+    attack_law,
+    attack_oracle,
+    epsilon_at_least,
+    likelihoods,
+    loss_of,
+    weights_of,
+)
+
+EPSILON = 1.5
+DOMAIN = 5
+TRIALS = 6000
+LAWS = (Laplace, OneBit, Piecewise, Hybrid)
+CANDIDATES = np.linspace(-1, 1, 5)
+GUESSED = len(ORACLES) + len(LAWS)
+
+
+def is_within(guesses: Guesses, probability: float, tests: int) -> bool:
+    """Return whether so many right guesses are no surprise, at most, with this probability."""
+    tail = stats.binom.sf(guesses.right - 1, guesses.trials, probability)
+    return bool(tail > FALSE_ALARM / tests)
+
+
+def is_above_blind(guesses: Guesses, tests: int) -> bool:
+    """Return whether a guess without the report would hardly ever be right so often."""
+    return not is_within(guesses, guesses.blind, tests)
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_no_guess_beats_the_bound_of_an_oracle(name: str) -> None:
+    """The best guess is right at most as often as the exact epsilon allows, and not blind."""
+    guesses = attack_oracle(ORACLES[name](DOMAIN, EPSILON), TRIALS, seeded("guess", name))
+    assert is_within(guesses, guesses.bound, GUESSED)
+    assert is_above_blind(guesses, GUESSED)
+
+
+def test_direct_encoding_meets_its_bound() -> None:
+    """Its best guess is what was said, which is right with exactly the bound's probability."""
+    oracle = DirectEncoding(DOMAIN, EPSILON)
+    guesses = attack_oracle(oracle, TRIALS, seeded("meets"))
+    assert guesses.bound == pytest.approx(float(oracle.p), rel=1e-12)
+    tails = stats.binomtest(guesses.right, TRIALS, guesses.bound)
+    assert tails.pvalue > FALSE_ALARM
+
+
+def test_unary_encoding_is_guessed_as_often_as_it_should_be() -> None:
+    """A random one of the bits that are set: right with a probability that sums over their number.
+
+    The own bit is set in half of the reports, with b others that are binomial: 1 / (1 + b). If no
+    bit is set any value will do.
+    """
+    oracle = OptimisedUnary(DOMAIN, EPSILON)
+    others = stats.binom(DOMAIN - 1, float(oracle.q))
+    counts = np.arange(DOMAIN)
+    expected = 0.5 * float(others.pmf(counts) @ (1 / (1 + counts))) + 0.5 * others.pmf(0) / DOMAIN
+    guesses = attack_oracle(oracle, TRIALS, seeded("unary"))
+    assert stats.binomtest(guesses.right, TRIALS, expected).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("kind", LAWS)
+def test_no_guess_beats_the_bound_of_a_law(kind: type[Law]) -> None:
+    """The most likely of five numbers is right at most as often as epsilon allows, and not blind.
+
+    How often it is right on average is the mean over codes of the greatest likelihood.
+    """
+    law = kind(EPSILON)
+    guesses = attack_law(law, CANDIDATES, TRIALS, seeded("guess", kind.name))
+    assert is_within(guesses, guesses.bound, GUESSED)
+    assert is_above_blind(guesses, GUESSED)
+    expected = likelihoods(law, np.arange(law.codes), CANDIDATES).max(axis=1).sum() / 5
+    assert stats.binomtest(guesses.right, TRIALS, expected).pvalue > FALSE_ALARM / len(LAWS)
+
+
+MECHANISMS: list[tuple[LocalRandomiser, NDArray[np.float64] | NDArray[np.int64]]] = [
+    *((ORACLES[name](DOMAIN, EPSILON), np.array([0, 1])) for name in ORACLES),
+    *(
+        (means, np.array([[1.0, 1.0], [-1.0, -1.0]]))
+        for kind in LAWS
+        for means in (EachFeature(kind(EPSILON / 2), 2), SampledFeature(kind(EPSILON), 2))
+    ),
+    *(
+        (means, np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]))
+        for law in (Laplace(EPSILON), OneBit(EPSILON))
+        for means in (SampledFeature(law, 2, 2), EachFeature(law, 2, 2))
+    ),
+]
+
+
+def words(randomiser: object) -> str:
+    """Name a mechanism in a test's name."""
+    match randomiser:
+        case Means():
+            return f"{randomiser.name}-{randomiser.law.name}-{randomiser.classes}"
+        case LocalRandomiser():
+            return randomiser.name
+        case _:
+            return ""
+
+
+@pytest.mark.parametrize(("randomiser", "pair"), MECHANISMS, ids=words)
+def test_no_mechanism_gives_away_more_than_it_claims(
+    randomiser: LocalRandomiser, pair: NDArray[np.float64]
+) -> None:
+    """The lower bound of epsilon from its own reports is above 0, and not above the claim.
+
+    Above the claim it is once in a million sound mechanisms, over all of them together.
+    """
+    found = loss_of(
+        randomiser,
+        pair,
+        weights_of(randomiser, pair),
+        TRIALS,
+        seeded("loss", words(randomiser)),
+        alarm=FALSE_ALARM / len(MECHANISMS),
+    )
+    assert 0 < found <= randomiser.exact_epsilon
+
+
+@dataclass(frozen=True)
+class _Careless(OneBit):
+    """A law that draws with four times the epsilon that it claims."""
+
+    @override
+    def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
+        return OneBit(4 * float(self.epsilon)).sample(grid, rng)
+
+
+def test_a_mechanism_that_gives_away_more_is_found_out() -> None:
+    """One that spends four times its claim is caught by the same test."""
+    broken = EachFeature(_Careless(0.5), 1)
+    pair = np.array([[1.0], [-1.0]])
+    found = loss_of(broken, pair, weights_of(broken, pair), TRIALS, seeded("careless"))
+    assert found > broken.exact_epsilon
+
+
+def test_a_lower_bound_is_seldom_too_high() -> None:
+    """Of 50 pairs of equal laws none is told apart but once in a million such tests."""
+    rng = seeded("equal laws")
+    bounds = [
+        epsilon_at_least(rng.normal(size=200), rng.normal(size=200), alarm=FALSE_ALARM / 50)
+        for _ in range(50)
+    ]
+    assert max(bounds) == 0.0
+
+
+def test_laws_that_share_nothing_are_told_apart_as_far_as_a_sample_goes() -> None:
+    """With n judged scores each, the bound is the logarithm of two Clopper-Pearson ends."""
+    n = 500
+    found = epsilon_at_least(np.ones(2 * n), np.zeros(2 * n), alarm=1e-6)
+    end = 5e-7 ** (1 / n)
+    assert found == pytest.approx(math.log(end / (1 - end)), rel=1e-9)
+
+
+def test_attacks_refuse_what_they_cannot_do() -> None:
+    """No trials, too few scores, or a mechanism of another kind."""
+    with pytest.raises(InputError, match="trials"):
+        attack_oracle(DirectEncoding(2, 1.0), 0, seeded("none"))
+    with pytest.raises(InputError, match="trials"):
+        attack_law(OneBit(1.0), CANDIDATES, 0, seeded("none"))
+    with pytest.raises(InputError, match="scores"):
+        epsilon_at_least(np.zeros(3), np.zeros(9))
+    with pytest.raises(InputError, match="randomiser"):
+        weights_of(PlainOracle(2), np.array([0, 1]))

@@ -1,0 +1,294 @@
+"""Naive Bayes from tallies: the paper's example, scikit-learn's classifiers, and saved files."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.naive_bayes import CategoricalNB, GaussianNB
+from tests.privacy.generators import seeded
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.bayes import (
+    CONSISTENCIES,
+    Consistency,
+    DiscreteBayes,
+    GaussianBayes,
+    consistent,
+    learn_discrete,
+    learn_gaussian,
+    norm_sub,
+)
+from veilring.protocols.ldp.algorithm.means import APPROACHES, Approach, make_means
+from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
+from veilring.protocols.ldp.algorithm.plain import PlainOracle, census
+from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally
+from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey, GaussianBayesSurvey
+from veilring.protocols.ldp.saved import load, save
+
+# The paper's Table 1: age, income, gender; whether a payment was missed (C_1) or not (C_2).
+AGES, INCOMES, GENDERS = ("Young", "Medium", "Old"), ("Low", "Medium", "High"), ("Male", "Female")
+TABLE_1 = """
+Young Low Male Yes
+Young High Female Yes
+Medium High Male No
+Old Medium Male No
+Old High Male No
+Old Low Female Yes
+Medium Low Female No
+Medium Medium Male Yes
+Young Low Male No
+Old High Female No
+"""
+DOMAINS = (3, 5, 2, 4)
+CLASSES = 3
+Codes = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def the_papers_table() -> Codes:
+    """Return its rows as numbered values, and its classes, C_1 as 0."""
+    cells = [line.split() for line in TABLE_1.split("\n") if line]
+    rows = [[AGES.index(a), INCOMES.index(i), GENDERS.index(g)] for a, i, g, _ in cells]
+    return np.array(rows), np.array([("Yes", "No").index(missed) for *_, missed in cells])
+
+
+@pytest.fixture(scope="module")
+def categories() -> Codes:
+    """Return rows of four features that depend on one of three classes."""
+    rng = seeded("categories")
+    labels = rng.choice(CLASSES, 3000, p=[0.5, 0.3, 0.2])
+    columns = []
+    for size in DOMAINS:
+        cumulative = rng.dirichlet(np.full(size, 0.7), CLASSES).cumsum(axis=1)
+        drawn = (rng.random(3000)[:, None] > cumulative[labels]).sum(axis=1)
+        columns.append(np.minimum(drawn, size - 1))
+    return np.column_stack(columns), labels
+
+
+def learned(codes: Codes, smoothing: float | None = None) -> DiscreteBayes:
+    """Return the classifier without noise."""
+    rows, labels = codes
+    survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, PlainOracle)
+    found = census(survey, rows, labels, np.random.default_rng(0))
+    return learn_discrete(survey, found, smoothing=smoothing)
+
+
+def test_the_papers_example_has_these_numbers() -> None:
+    """A young woman of medium income: 0.025 for C_1 and 0.0056 for C_2, and so C_1 wins.
+
+    The paper prints 0.055 for C_2: it is 6/10 * 1/6 * 1/6 * 2/6 = 1/180.
+    """
+    rows, labels = the_papers_table()
+    survey = DiscreteBayesSurvey.of((3, 3, 2), 2, PlainOracle)
+    model = learn_discrete(survey, census(survey, rows, labels, np.random.default_rng(0)))
+    assert np.exp(model.log_priors) == pytest.approx([4 / 10, 6 / 10])
+    ages = [[2 / 4, 1 / 6], [1 / 4, 2 / 6], [1 / 4, 3 / 6]]  # the paper's Table 2
+    assert np.exp(model.log_conditionals[0]) == pytest.approx(np.array(ages))
+    asked = np.array([[AGES.index("Young"), INCOMES.index("Medium"), GENDERS.index("Female")]])
+    assert np.exp(model.joint(asked))[0] == pytest.approx([1 / 40, 1 / 180], rel=1e-8)
+    assert model.classify(asked).tolist() == [0]
+
+
+@pytest.mark.parametrize("smoothing", [1e-10, 0.5, 1.0])
+def test_without_noise_it_is_scikit_learns_categorical(categories: Codes, smoothing: float) -> None:
+    """Equal smoothing gives equal labels and equal log-probabilities, for all possible rows."""
+    rows, labels = categories
+    reference = CategoricalNB(alpha=smoothing, min_categories=np.array(DOMAINS)).fit(rows, labels)
+    every = np.indices(DOMAINS).reshape(len(DOMAINS), -1).T
+    model = learned(categories, smoothing)
+    assert (model.classify(every) == reference.predict(every)).all()
+    ours, theirs = model.log_probabilities(every), reference.predict_log_proba(every)
+    assert ours == pytest.approx(theirs, abs=1e-9)
+
+
+def test_without_noise_it_is_scikit_learns_gaussian() -> None:
+    """Labels are equal and log-probabilities equal to the 36 bits that are told."""
+    rng = seeded("gaussian")
+    labels = rng.choice(CLASSES, 2000, p=[0.6, 0.3, 0.1])
+    centres, widths = rng.uniform(-0.5, 0.5, (CLASSES, 4)), rng.uniform(0.05, 0.2, (CLASSES, 4))
+    rows = np.clip(rng.normal(centres[labels], widths[labels]), -1, 1)
+    survey = GaussianBayesSurvey(PlainOracle(CLASSES), make_means("one-bit", math.inf, 4, CLASSES))
+    found = census(survey, rows, labels, rng)
+    model = learn_gaussian(survey, found, variance_floor=1e-9)
+    reference = GaussianNB(var_smoothing=0).fit(rows, labels)
+    asked = rng.uniform(-1, 1, (2000, 4))
+    assert (model.classify(asked) == reference.predict(asked)).all()
+    assert pytest.approx(reference.theta_, abs=1e-9) == model.means.T
+    assert pytest.approx(reference.var_, abs=1e-9) == model.variances.T
+
+
+def test_with_noise_counts_come_near_the_true_ones(categories: Codes) -> None:
+    """Raw estimates lie within their intervals of Bonferroni's confidence, each cell of them."""
+    rows, labels = (
+        np.tile(each, (20, 1)) if each.ndim == 2 else np.tile(each, 20) for each in categories
+    )
+    survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, lambda d: OptimisedUnary(d, 2.0))
+    rng = seeded("noisy counts")
+    answers = answer(survey, rows, labels, rng)
+    model = learn_discrete(survey, tally(survey, answers.reports), confidence=1 - 1e-8)
+    for number, (found, who) in enumerate(zip(model.evidence, answers.clients, strict=True)):
+        told = survey.encode(rows[who], labels[who], number)
+        true = np.bincount(told, minlength=len(found.values)) / len(who)
+        assert ((found.low < true) & (true < found.high)).all()
+
+
+@pytest.mark.parametrize("approach", APPROACHES)
+def test_with_noise_moments_come_near_the_true_ones(approach: Approach) -> None:
+    """Raw moments lie within intervals that each fail once in 1e8, all 24 of three approaches."""
+    rng = seeded("noisy moments", approach)
+    labels = rng.integers(0, 2, 60_000)
+    rows = np.clip(rng.normal([[-0.4, 0.1], [0.4, -0.1]], 0.25)[labels], -1, 1)
+    survey = GaussianBayesSurvey(DirectEncoding(2, 2.0), make_means(approach, 2.0, 2, 2))
+    answers = answer(survey, rows, labels, rng)
+    model = learn_gaussian(survey, tally(survey, answers.reports), confidence=1 - 1e-8)
+    inside = labels[:, None] == np.arange(2)
+    for power, found in ((1, model.evidence[1]), (2, model.evidence[2])):
+        true = (rows[:, :, None] ** power * inside[:, None]).mean(axis=0).ravel()
+        assert ((found.low < true) & (true < found.high)).all()
+    assert ((model.means >= -1) & (model.means <= 1)).all()
+    assert ((model.variances >= 0.01) & (model.variances <= 1)).all()
+
+
+@given(counts=st.lists(st.floats(-50, 100), min_size=1, max_size=8), total=st.floats(0.1, 200))
+def test_norm_sub_gives_counts_that_sum_to_the_total(counts: list[float], total: float) -> None:
+    """They are the nearest point: none is below 0, and those that are kept are shifted alike."""
+    given_ = np.array(counts)
+    made = norm_sub(given_, total)
+    assert (made >= 0).all()
+    assert made.sum() == pytest.approx(total)
+    shifts = (made - given_)[made > 0]
+    assert shifts == pytest.approx(np.full(len(shifts), shifts[0]), abs=1e-9)
+    # What was cut to 0 would be negative after the common shift.
+    assert (given_[made == 0] + shifts[0] <= 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [("paper", [1.0, 0.0, 7.0]), ("clip", [0.0, 0.0, 7.0]), ("norm-sub", [0.0, 0.0, 5.0])],
+)
+def test_negative_counts_are_made_consistent(how: Consistency, expected: list[float]) -> None:
+    """They become 1, or 0, or all are shifted; a count of 0 is not negative."""
+    assert consistent(np.array([-2.0, 0.0, 7.0]), 5.0, how).tolist() == expected
+    assert (consistent(np.zeros(3), 0.0, how) == 0).all()
+
+
+@pytest.mark.parametrize("how", CONSISTENCIES)
+def test_what_was_estimated_is_kept_beside_what_was_made_of_it(
+    categories: Codes, how: Consistency
+) -> None:
+    """Evidence is the same for each way, negative values and all; counts are never negative."""
+    rows, labels = categories
+    survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, lambda d: DirectEncoding(d, 0.1))
+    found = tally(survey, answer(survey, rows, labels, seeded("kept")).reports)
+    model = learn_discrete(survey, found, consistency=how)
+    raw = np.concatenate([each.values for each in model.evidence])
+    assert raw.min() < 0
+    counts = [model.class_counts, *(counts.ravel() for counts in model.feature_counts)]
+    assert min(each.min() for each in counts) >= 0
+    assert np.isfinite(model.log_probabilities(rows)).all()
+    assert model.smoothing == (1e-10 if how == "paper" else 1.0)
+
+
+def test_without_an_answer_nothing_is_known() -> None:
+    """Of an empty tally all classes are equally likely, and intervals hold all numbers."""
+    discrete = DiscreteBayesSurvey.of(DOMAINS, CLASSES, lambda d: DirectEncoding(d, 1.0))
+    gaussian = GaussianBayesSurvey(DirectEncoding(3, 1.0), make_means("one-bit", 1.0, 2, 3))
+    for how in CONSISTENCIES:
+        flat = learn_discrete(discrete, Tally.empty(discrete), consistency=how)
+        assert np.exp(flat.log_probabilities(np.zeros((1, 4), dtype=int))) == pytest.approx(
+            np.full((1, 3), 1 / 3)
+        )
+        assert flat.evidence[0].low[0] == -math.inf
+        same = learn_gaussian(gaussian, Tally.empty(gaussian), consistency=how)
+        assert np.exp(same.log_probabilities(np.zeros((1, 2)))) == pytest.approx(
+            np.full((1, 3), 1 / 3)
+        )
+
+
+def test_probabilities_far_apart_do_not_underflow() -> None:
+    """A thousand features that all speak for one class give log-probabilities, not zeros."""
+    counts = (np.array([1.0, 1.0]), (np.array([[1.0, 999.0], [999.0, 1.0]]),) * 1000)
+    model = DiscreteBayes(*counts, smoothing=1e-10, evidence=())
+    found = model.log_probabilities(np.zeros((1, 1000), dtype=np.int64))
+    assert found[0] == pytest.approx([-1000 * math.log(999), 0.0])
+
+
+def models() -> list[DiscreteBayes | GaussianBayes]:
+    """Return one classifier of each kind, one of them with infinities in its evidence."""
+    rng = seeded("models")
+    discrete = DiscreteBayesSurvey.of((3, 2), 2, lambda d: OptimisedUnary(d, 1.0))
+    answers = answer(discrete, rng.integers(0, 2, (4, 2)), rng.integers(0, 2, 4), rng)
+    gaussian = GaussianBayesSurvey(DirectEncoding(2, 1.0), make_means("one-bit", 1.0, 3, 2))
+    told = answer(gaussian, rng.uniform(-1, 1, (50, 3)), rng.integers(0, 2, 50), rng)
+    return [
+        learn_discrete(discrete, tally(discrete, answers.reports)),
+        learn_discrete(discrete, Tally.empty(discrete)),
+        learn_gaussian(gaussian, tally(gaussian, told.reports)),
+    ]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_saved_classifier_is_read_back_bit_for_bit(number: int, tmp_path: Path) -> None:
+    """Every number of the model and of its evidence is the same."""
+    model, path = models()[number], tmp_path / "model.json"
+    save(model, path)
+    again = load(path)
+    assert type(again) is type(model)
+    assert repr(again) == repr(model)
+    for one, other in zip(again.evidence, model.evidence, strict=True):
+        for name in ("values", "variance", "low", "high"):
+            assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
+    with pytest.raises(InputError, match="nothing is overwritten"):
+        save(model, path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"format": "another"},
+        {"kind": "forest"},
+        {"class_counts": [[1.0]]},
+        {"class_counts": ["nan", 1.0]},
+        {"feature_counts": [[[1.0]]]},
+        {"evidence": [{}]},
+        {"smoothing": None},
+    ],
+    ids=str,
+)
+def test_a_file_that_is_none_is_refused(change: dict[str, object], tmp_path: Path) -> None:
+    """A wrong version, kind, shape or number is refused, and the file is named."""
+    path = tmp_path / "model.json"
+    save(models()[0], path)
+    content = {**json.loads(path.read_text()), **change}
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"model\.json"):
+        load(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense"])
+def test_what_is_not_json_of_ours_is_refused(text: str, tmp_path: Path) -> None:
+    """So is a file that is not there."""
+    path = tmp_path / "model.json"
+    with pytest.raises(InputError, match=r"model\.json"):
+        load(path)
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"model\.json"):
+        load(path)
+
+
+def test_rows_that_do_not_fit_a_classifier_are_refused(categories: Codes) -> None:
+    """Another number of features, or a value that there is not."""
+    model = learned(categories)
+    with pytest.raises(InputError, match="rows"):
+        model.joint(np.zeros((1, 3), dtype=np.int64))
+    with pytest.raises(InputError, match="rows"):
+        model.joint(np.array([[3, 0, 0, 0]]))
+    gaussian = models()[2]
+    assert isinstance(gaussian, GaussianBayes)
+    with pytest.raises(InputError, match="rows"):
+        gaussian.joint(np.zeros((1, 2)))

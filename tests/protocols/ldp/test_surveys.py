@@ -1,0 +1,221 @@
+"""Surveys: what an answer gives away with its question, and how rows become values."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.privacy.generators import follows, seeded
+from tests.protocols.ldp.laws import law_of
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.means import EachFeature, OneBit, make_means
+from veilring.protocols.ldp.algorithm.oracles import (
+    ORACLES,
+    DirectEncoding,
+    FrequencyOracle,
+    OptimisedUnary,
+)
+from veilring.protocols.ldp.algorithm.plain import PlainOracle, census
+from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
+from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally
+from veilring.protocols.ldp.algorithm.surveys import (
+    DiscreteBayesSurvey,
+    FrequencySurvey,
+    GaussianBayesSurvey,
+    MeanSurvey,
+)
+
+CLIENTS = 40_000
+FINITE = ("de", "sue", "oue", "the", "hr", "ss")
+Answer = tuple[int, bytes]
+
+
+def small(name: str, epsilon: float) -> DiscreteBayesSurvey:
+    """Return a survey of two features of two and three values, and two classes."""
+    return DiscreteBayesSurvey.of((2, 3), 2, lambda domain: ORACLES[name](domain, epsilon))
+
+
+def law_of_answer(
+    survey: DiscreteBayesSurvey, row: tuple[int, ...], label: int
+) -> dict[Answer, float]:
+    """Return the probability of every question and report that a client can send."""
+    asked = len(survey.questions)
+    law = {}
+    for number, oracle in enumerate(survey.questions):
+        assert isinstance(oracle, FrequencyOracle)
+        value = survey.encode(np.array([row]), np.array([label]), number)[0]
+        for report, share in law_of(oracle, int(value)).items():
+            law[number, report] = float(share) / asked
+    return law
+
+
+@pytest.mark.parametrize("name", FINITE)
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_no_answer_is_likelier_than_its_epsilon_allows(name: str, epsilon: float) -> None:
+    """Over all rows with their classes, and all questions with reports, the loss is epsilon's."""
+    survey = small(name, epsilon)
+    clients = list(itertools.product(itertools.product(range(2), range(3)), range(2)))
+    laws = [law_of_answer(survey, row, label) for row, label in clients]
+    for law in laws:
+        assert sum(law.values()) == pytest.approx(1.0, abs=1e-9)
+    greatest = max(
+        math.log(a[said] / b[said]) for a, b in itertools.permutations(laws, 2) for said in a
+    )
+    assert greatest <= survey.exact_epsilon + 1e-9
+    assert survey.exact_epsilon <= min(greatest + 1e-9, epsilon)
+
+
+@pytest.mark.parametrize("name", ["de", "oue"])
+def test_answers_are_drawn_from_the_law(name: str) -> None:
+    """Questions and reports together pass a G-test."""
+    survey = small(name, 1.0)
+    law = law_of_answer(survey, (1, 2), 1)
+    rows = np.tile([1, 2], (CLIENTS, 1))
+    answers = answer(survey, rows, np.ones(CLIENTS, dtype=np.int64), seeded("answers", name))
+    place = {said: number for number, said in enumerate(law)}
+    drawn = [place[number, each.tobytes()] for number, reports in answers for each in reports]
+    counts = np.bincount(drawn, minlength=len(law))
+    assert follows(counts, np.array(list(law.values())), 2)
+
+
+def test_which_question_is_drawn_does_not_depend_on_the_row() -> None:
+    """With equal randomness clients with any rows and classes draw equal questions."""
+    survey = small("de", 1.0)
+    rng = np.random.default_rng(1)
+    asked = [
+        answer(
+            survey,
+            rng.integers(0, 2, (500, 2)),
+            rng.integers(0, 2, 500),
+            np.random.default_rng(7),
+        )
+        for _ in range(2)
+    ]
+    for one, other in zip(asked[0].clients, asked[1].clients, strict=True):
+        assert (one == other).all()
+
+
+@given(
+    domains=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    classes=st.integers(1, 4),
+    seed=st.integers(0, 1000),
+)
+def test_value_and_class_are_one_number_as_in_the_paper(
+    domains: list[int], classes: int, seed: int
+) -> None:
+    """Counted from 1 it is `(a - 1) k + v`, and no two pairs have the same."""
+    survey = DiscreteBayesSurvey.of(domains, classes, PlainOracle)
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, domains, (20, len(domains)))
+    labels = rng.integers(0, classes, 20)
+    assert (survey.encode(rows, labels, 0) == labels).all()
+    for feature in range(len(domains)):
+        told = survey.encode(rows, labels, feature + 1)
+        a, v = rows[:, feature] + 1, labels + 1
+        assert (told + 1 == (a - 1) * classes + v).all()
+        assert (told < survey.questions[feature + 1].cells).all()
+
+
+def test_a_moment_is_told_within_the_class() -> None:
+    """The features, cut to [-1, 1], or their squares, with the class as the last column."""
+    survey = GaussianBayesSurvey(DirectEncoding(3, 1.0), make_means("one-bit", 1.0, 2, 3))
+    rows, labels = np.array([[0.5, -3.0], [-0.25, 1.0]]), np.array([2, 0])
+    assert survey.encode(rows, labels, 0).tolist() == [2, 0]
+    assert survey.encode(rows, labels, 1).tolist() == [[0.5, -1.0, 2.0], [-0.25, 1.0, 0.0]]
+    assert survey.encode(rows, labels, 2).tolist() == [[0.25, 1.0, 2.0], [0.0625, 1.0, 0.0]]
+
+
+def test_one_client_answers_one_question_about_its_moments() -> None:
+    """Class, features and squares have clients of their own, and each answer spends epsilon."""
+    survey = GaussianBayesSurvey(DirectEncoding(2, 0.7), make_means("all-features", 0.7, 3, 2))
+    rng = seeded("moments")
+    answers = answer(survey, rng.uniform(-1, 1, (900, 3)), rng.integers(0, 2, 900), rng)
+    everyone = np.sort(np.concatenate(answers.clients))
+    assert (everyone == np.arange(900)).all()
+    assert survey.exact_epsilon <= 0.7
+
+
+def test_one_attribute_and_means() -> None:
+    """The other surveys have one question, answered by all."""
+    rng = seeded("simple")
+    values = rng.integers(0, 4, (2000, 1))
+    shares = FrequencySurvey(PlainOracle(4))
+    none = np.zeros(2000, dtype=np.int64)
+    found = census(shares, values, none, rng)
+    assert found.counts == (2000,)
+    assert found.sums[0].tolist() == np.bincount(values[:, 0]).tolist()
+    means = MeanSurvey(make_means("one-bit", math.inf, 1), (Ranges((0.0,), (4.0,)),))
+    sums = census(means, values, none, rng)
+    told = means.questions[0].estimate(sums.sums[0], 2000).values
+    assert told == pytest.approx([values.mean() / 2 - 1], abs=1e-10)
+
+
+def test_tallies_of_parts_add_up() -> None:
+    """Two collectors' tallies together are that of one."""
+    survey = small("oue", 1.0)
+    rng = seeded("parts")
+    answers = answer(survey, rng.integers(0, 2, (300, 2)), rng.integers(0, 2, 300), rng)
+    halves = [[r[:20] for _, r in answers], [r[20:] for _, r in answers]]
+    whole = tally(survey, answers.reports)
+    both = tally(survey, halves[0]) + tally(survey, halves[1]) + Tally.empty(survey)
+    assert both.counts == whole.counts
+    for one, other in zip(both.sums, whole.sums, strict=True):
+        assert (one == other).all()
+
+
+def test_what_is_public_is_plain_data() -> None:
+    """It goes through JSON unchanged, and differs wherever a probability does."""
+    bins = Bins(Ranges((0.0, 1.0), (1.0, 3.0)), (2, 3))
+    surveys = [
+        FrequencySurvey(DirectEncoding(4, 1.0)),
+        MeanSurvey(make_means("one-feature", 1.0, 2)),
+        MeanSurvey(make_means("one-feature", 1.1, 2)),
+        small("oue", 1.0),
+        small("oue", 1.1),
+        DiscreteBayesSurvey.of((2, 3), 2, lambda d: OptimisedUnary(d, 1.0), (bins,)),
+        GaussianBayesSurvey(DirectEncoding(2, 1.0), make_means("one-bit", 1.0, 2, 2)),
+    ]
+    written = [json.dumps(survey.public, sort_keys=True, allow_nan=False) for survey in surveys]
+    assert len(set(written)) == len(surveys)
+    assert [json.loads(text) for text in written] == [survey.public for survey in surveys]
+
+
+def test_noise_forbids_to_ask_everybody_everything() -> None:
+    """A census is refused where answers spend something, since they would add up."""
+    rows, labels = np.zeros((4, 2), dtype=np.int64), np.zeros(4, dtype=np.int64)
+    with pytest.raises(InputError, match="survey is one with noise"):
+        census(small("de", 1.0), rows, labels, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "field"),
+    [
+        (np.array([[0, 3]]), np.array([0]), "column 1"),
+        (np.array([[0, -1]]), np.array([0]), "column 1"),
+        (np.array([[0.0, 0.5]]), np.array([0]), "column 1"),
+        (np.array([[0, 0]]), np.array([2]), "column label"),
+        (np.array([[0, 0, 0]]), np.array([0]), "rows"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_without_being_shown(
+    rows: NDArray[np.float64], labels: NDArray[np.int64], field: str
+) -> None:
+    """The error names the column, and no value."""
+    with pytest.raises(InputError) as caught:
+        small("de", 1.0).encode(rows, labels, 2)
+    assert caught.value.field == field
+
+
+def test_surveys_that_do_not_fit_together_are_refused() -> None:
+    """Too few oracles, or one with too few values, are named."""
+    with pytest.raises(InputError, match="oracles"):
+        DiscreteBayesSurvey((2,), 2, (DirectEncoding(2, 1.0), DirectEncoding(3, 1.0)))
+    with pytest.raises(InputError, match="oracles"):
+        DiscreteBayesSurvey((2,), 2, (DirectEncoding(2, 1.0),))
+    with pytest.raises(InputError, match="oracle"):
+        GaussianBayesSurvey(DirectEncoding(2, 1.0), EachFeature(OneBit(1.0), 1, 3))
