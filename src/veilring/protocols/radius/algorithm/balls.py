@@ -1,0 +1,151 @@
+"""Balls around queries: which rows they hold, and which of them can hold the same row.
+
+Everything here compares floats, and the privacy of a batch rests on one fact about them: if a row
+lies in two balls *by the comparison that counts it*, the two balls have an edge in the overlap
+graph. In real numbers that is the triangle inequality. With floats it needs slack.
+
+Let u = 2^-53. A computed distance is `d (1 + a) + b` of the real one, where `|a| <= (f + 4) u` for
+f features: each difference, square, addition and root rounds once, in whatever order the additions
+are done. `b` is what squares lose below the smallest normal number, `|b| <= 1e-161 sqrt(f)`. A row
+counted by the balls of radius r and s has real distances of at most `(r + |b|) / (1 - |a|)` and
+`(s + |b|) / (1 - |a|)`, so the computed distance of the centres is at most
+
+    (r + s) (1 + |a|) / (1 - |a|) + 4 |b|
+
+The relative part is below `1 + 2.3 (f + 4) u`; with at most `FEATURES_MAX` features that is 1 +
+2.6e-11, and the three roundings of the test itself add 3u. So a relative slack of 1e-9 is enough,
+together with an absolute one that is far above `b`. Without the absolute one, two balls of radius 0
+whose centres are 2e-162 apart could both count a row between them.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.privacy.checks import require
+from veilring.protocols.rows import Rows, in_unit_cube
+
+__all__ = (
+    "ABSOLUTE_SLACK",
+    "BATCH_MAX",
+    "FEATURES_MAX",
+    "RELATIVE_SLACK",
+    "count_votes",
+    "distances",
+    "overlaps",
+    "require_queries",
+    "require_radii",
+)
+
+# The derivation above holds with a factor of 38 to spare up to here, and no table is so wide.
+FEATURES_MAX: Final = 100_000
+# The overlap graph has an entry for each pair of queries: 16 MiB of bits as bytes, 128 of floats.
+BATCH_MAX: Final = 4096
+RELATIVE_SLACK: Final = 1e-9
+ABSOLUTE_SLACK: Final = 1e-150
+# Distances that are in memory at once: 32 MiB.
+_CHUNK_ENTRIES: Final = 2**22
+
+
+def distances(points: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return all Euclidean distances, shape (P, R), each computed from its own pair alone.
+
+    The form with a matrix product is faster, but what it rounds depends on which other rows are
+    there, and is not bounded by the derivation above.
+
+    Args:
+        points: Shape (P, f).
+        others: Shape (R, f).
+    """
+    from scipy.spatial.distance import cdist  # noqa: PLC0415  (0.6 s; who launches needs none)
+
+    return np.asarray(cdist(points, others, metric="euclidean"), dtype=np.float64)
+
+
+def count_votes(
+    queries: NDArray[np.float64], radii: NDArray[np.float64], rows: Rows, classes: int
+) -> NDArray[np.int64]:
+    """Return how many rows of each class lie in each ball, shape (Q, classes) (Definition 8).
+
+    A row lies in a ball if its computed distance is `<=` the radius. Secret: nothing of it may
+    leave but through a mechanism.
+
+    Args:
+        queries: Shape (Q, f), in [0, 1].
+        radii: Shape (Q,), finite, at least 0.
+        rows: Of f features.
+        classes: The number of classes; every label is below it.
+
+    Raises:
+        InputError: If a shape or a value does not fit.
+    """
+    require_radii(queries, radii)
+    _require_rows(queries, rows, classes)
+    votes = np.zeros((len(queries), classes), dtype=np.int64)
+    ballots = np.eye(classes, dtype=np.float32)[rows.labels]
+    for chunk in _chunks(len(rows), len(queries)):
+        inside = distances(queries, rows.features[chunk]) <= radii[:, None]
+        # A chunk has at most 2^22 rows, so sums of ones are exact in single precision.
+        votes += (inside.astype(np.float32) @ ballots[chunk]).astype(np.int64)
+    return votes
+
+
+def overlaps(
+    queries: NDArray[np.float64],
+    radii: NDArray[np.float64],
+    *,
+    relative_slack: float = RELATIVE_SLACK,
+    absolute_slack: float = ABSOLUTE_SLACK,
+) -> NDArray[np.bool_]:
+    """Return the region overlap graph as its adjacency matrix, shape (Q, Q) (Definition 10).
+
+    There is an edge between two queries if their balls meet, or nearly do: see the module for why
+    the slack makes this safe. No query has an edge to itself.
+
+    Args:
+        queries: Shape (Q, f), in [0, 1]; at most `BATCH_MAX`.
+        radii: Shape (Q,), finite, at least 0.
+        relative_slack: What the sum of two radii is stretched by. Less than the default is unsafe.
+        absolute_slack: What is added to it. Less than the default is unsafe for tiny radii.
+
+    Raises:
+        InputError: If a shape or a value does not fit.
+    """
+    require_radii(queries, radii)
+    reach = (radii[:, None] + radii[None, :]) * (1.0 + relative_slack) + absolute_slack
+    graph = distances(queries, queries) <= reach
+    np.fill_diagonal(graph, val=False)
+    return graph
+
+
+def require_queries(queries: NDArray[np.float64]) -> None:
+    """Refuse what is no batch of points in the unit cube, or too large."""
+    fits = queries.ndim == 2 and 1 <= queries.shape[-1] <= FEATURES_MAX  # noqa: PLR2004  (points by features)
+    shape = f"of shape {queries.shape}"
+    require(fits, "queries", shape, f"shape (Q, f) with f from 1 to {FEATURES_MAX}")
+    require(len(queries) <= BATCH_MAX, "queries", f"{len(queries)} points", f"at most {BATCH_MAX}")
+    require(in_unit_cube(queries), "queries", "outside in some place", "numbers from 0 to 1")
+
+
+def require_radii(queries: NDArray[np.float64], radii: NDArray[np.float64]) -> None:
+    """Refuse a batch whose queries or radii do not fit."""
+    require_queries(queries)
+    fits = radii.shape == queries.shape[:1]
+    require(fits, "radii", f"of shape {radii.shape}", f"shape ({len(queries)},)")
+    good = bool((np.isfinite(radii) & (radii >= 0)).all())
+    require(good, "radii", "not such in some place", "finite numbers of at least 0")
+
+
+def _require_rows(queries: NDArray[np.float64], rows: Rows, classes: int) -> None:
+    width = rows.features.shape[1]
+    require(width == queries.shape[1], "rows", f"of {width} features", f"{queries.shape[1]}")
+    require(classes >= 1, "classes", classes, "a whole number of at least 1")
+    known = rows.labels.size == 0 or int(rows.labels.max()) < classes
+    require(known, "rows.labels", "a class too high", f"below {classes}")
+
+
+def _chunks(rows: int, queries: int) -> Iterator[slice]:
+    step = max(1, _CHUNK_ENTRIES // max(1, queries))
+    return (slice(first, first + step) for first in range(0, rows, step))

@@ -1,0 +1,166 @@
+"""From k to a radius, once for all queries: a noisy grid of the data (Algorithm 7).
+
+[0, 1]^f is cut into `side ** f` equal cells. A row lies in one of them, so one noisy count each
+costs epsilon in all, and everything read from the counts afterwards is free: any number of queries,
+of any batch. Hopeless above some six features: either the cells are too many to count, which is
+refused, or so large that they say nothing.
+
+Source: Section 4.3; the number of cells is that of Su et al. (CODASPY 2016),
+`side = (|D| epsilon / 10) ^ (2 / (2 + f))`.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.privacy.checks import require
+from veilring.privacy.laplace import discrete_laplace
+from veilring.protocols.radius.algorithm.balls import distances, require_queries
+from veilring.protocols.radius.algorithm.volumes import cell_points, covered_1d, covered_2d
+from veilring.protocols.rows import Rows
+
+__all__ = ("CELLS_MAX", "GAMMA", "NoisyGrid", "grid_radii", "grid_side", "noisy_grid")
+
+# Six features and ten thousand rows at epsilon = 1 come to 46,656 cells. With many more, each holds
+# less than its noise.
+CELLS_MAX: Final = 65_536
+GAMMA: Final = 1e-4
+"""The step of radii as a share of the diagonal, as in the paper's experiments."""
+# Of the quadrature above two dimensions: a ball that holds a few hundred of them is measured to some
+# per cent, which is less than the counts' noise and the uneven spread within cells.
+_POINTS: Final = 16_384
+# Shares or distances that are in memory at once: 32 MiB.
+_CHUNK_ENTRIES: Final = 2**22
+_EXACT_FEATURES: Final = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisyGrid:
+    """A released grid. Public.
+
+    Attributes:
+        side: Cells on each side.
+        features: f.
+        counts: Shape (side ** f,), in C order, at least 0: a negative count became 0.
+    """
+
+    side: int
+    features: int
+    counts: NDArray[np.int64]
+
+    @property
+    def diagonal(self) -> float:
+        """The diagonal of the domain: no radius need be longer."""
+        return float(np.sqrt(self.features))
+
+
+def grid_side(rows: int, features: int, epsilon: float) -> int:
+    """Return how many cells a side there are (Su et al. 2016), at least 1.
+
+    Args:
+        rows: How many rows there are: public, or released with noise.
+        features: At least 1.
+        epsilon: What the grid may spend.
+
+    Raises:
+        InputError: If that makes more than `CELLS_MAX` cells.
+    """
+    side = max(1, round((max(rows, 1) * epsilon / 10) ** (2 / (2 + features))))
+    cells = features * np.log2(side)  # as a power of 2, which cannot overflow
+    given = f"{features} with {side} cells a side"
+    require(cells <= np.log2(CELLS_MAX), "features", given, f"at most {CELLS_MAX} cells in all")
+    return int(side)
+
+
+def noisy_grid(rows: Rows, side: int, epsilon: float, rng: Generator) -> NoisyGrid:
+    """Release how many rows each cell has, under epsilon (Algorithm 7, line 1).
+
+    Args:
+        rows: In [0, 1].
+        side: As `grid_side` gives it, from public numbers.
+        epsilon: Above 0.
+        rng: Secret.
+
+    Raises:
+        InputError: As `discrete_laplace` does.
+    """
+    features = rows.features.shape[1]
+    place = np.minimum((rows.features * side).astype(np.int64), side - 1)
+    cell = np.ravel_multi_index(tuple(place.T), (side,) * features)
+    counts = np.bincount(cell, minlength=side**features)
+    noisy = counts + discrete_laplace(1 / Fraction(epsilon), len(counts), rng)
+    return NoisyGrid(side, features, np.maximum(noisy, 0))
+
+
+def grid_radii(
+    grid: NoisyGrid, queries: NDArray[np.float64], k: int, gamma: float = GAMMA
+) -> NDArray[np.float64]:
+    """Return the least radius whose ball is expected to hold k rows, shape (Q,) (Algorithm 7).
+
+    Rows are taken to be spread evenly over each cell. Radii are multiples of `gamma` times the
+    diagonal, and at most the diagonal, which holds whatever there is. The share of a cell that a
+    ball holds is exact in one and two dimensions; above, it is the share of points that are spread
+    over the cell by a fixed rule.
+
+    Args:
+        grid: The released grid.
+        queries: Shape (Q, f), in [0, 1].
+        k: At least 1.
+        gamma: In (0, 1].
+
+    Raises:
+        InputError: If a shape or a value does not fit.
+    """
+    require_queries(queries)
+    width = queries.shape[1]
+    require(width == grid.features, "queries", f"of {width} features", f"{grid.features}")
+    require(k >= 1, "k", k, "a whole number of at least 1")
+    require(0 < gamma <= 1, "gamma", gamma, "a number above 0 and at most 1")
+    if not grid.counts.any():
+        return np.full(len(queries), grid.diagonal)
+    find = _by_area if grid.features <= _EXACT_FEATURES else _by_points
+    entries = max(len(grid.counts), _POINTS if find is _by_points else 0)
+    step = max(1, _CHUNK_ENTRIES // entries)
+    parts = [
+        find(grid, queries[first : first + step], k, gamma)
+        for first in range(0, len(queries), step)
+    ]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _by_area(
+    grid: NoisyGrid, queries: NDArray[np.float64], k: int, gamma: float
+) -> NDArray[np.float64]:
+    """Find the least step whose ball is full enough by halving: mass grows with the radius."""
+    covered = covered_1d if grid.features == 1 else covered_2d
+    unit = gamma * grid.diagonal
+    low = np.zeros(len(queries), dtype=np.int64)  # too small, or 0
+    high = np.full(len(queries), int(np.ceil(1 / gamma)), dtype=np.int64)  # large enough, or last
+    while (apart := high - low > 1).any():
+        middle = (low + high) // 2
+        tried = np.maximum(middle, 1) * unit
+        full = covered(queries, tried, grid.side) @ grid.counts >= k
+        low, high = np.where(apart & ~full, middle, low), np.where(apart & full, middle, high)
+    return np.asarray(np.minimum(high * unit, grid.diagonal))
+
+
+def _by_points(
+    grid: NoisyGrid, queries: NDArray[np.float64], k: int, gamma: float
+) -> NDArray[np.float64]:
+    """Take points with the mass of their cells in order of distance until k is reached."""
+    filled = np.flatnonzero(grid.counts)
+    points = cell_points(grid.side, grid.features, _POINTS)[filled]
+    mass = np.repeat(grid.counts[filled] / points.shape[1], points.shape[1])
+    to_points = distances(queries, points.reshape(-1, grid.features))
+    order = np.argsort(to_points, axis=1, kind="stable")
+    reached = np.cumsum(mass[order], axis=1) >= k
+    first = np.where(reached.any(axis=1), reached.argmax(axis=1), order.shape[1] - 1)
+    nearest = np.take_along_axis(order, first[:, None], axis=1)
+    needed = np.take_along_axis(to_points, nearest, axis=1)[:, 0]
+    steps = np.maximum(1, np.ceil(needed / (gamma * grid.diagonal)))
+    enough = np.minimum(steps * gamma * grid.diagonal, grid.diagonal)
+    return np.asarray(np.where(reached.any(axis=1), enough, grid.diagonal))
