@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.privacy.generators import FALSE_ALARM, GENERATORS, scripted, seeded
+from tests.privacy.generators import FALSE_ALARM, GENERATORS, follows, scripted, seeded
 
 from veilring.errors import InputError
 from veilring.privacy import Dyadic, bernoulli, packed_bernoulli
@@ -44,6 +44,15 @@ def test_coins_are_as_frequent_as_their_probability(
     packed = np.unpackbits(packed_bernoulli(p, 400, 1000, rng))
     for heads in (bernoulli(p, trials, rng).sum(), packed.sum()):
         assert stats.binomtest(int(heads), trials, float(p)).pvalue > FALSE_ALARM / 24
+
+
+def test_rare_heads_are_everywhere() -> None:
+    """Heads that only the tenth bit or a later one decides fall into each part of a row alike."""
+    for p in (Dyadic(3, 11), Dyadic(2**9 + 1, 20)):
+        packed = packed_bernoulli(p, 1, 64 * 2**15, seeded("everywhere", p.bits))
+        heads = np.unpackbits(packed).reshape(16, -1).sum(axis=1)
+        law = np.full(16, 1 / 16)
+        assert follows(heads, law, tests=2)
 
 
 def test_neighbouring_packed_coins_are_independent() -> None:

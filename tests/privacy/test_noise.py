@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Callable
+from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from veilring.privacy import (
     geometric,
 )
 from veilring.privacy.lazy import bernoulli_exp
+from veilring.privacy.scales import Scale
 
 DRAWS = 200_000
 SCALES = (0.2, Fraction(1, 3), 1, 7.3, 40)
@@ -74,6 +77,17 @@ def test_floats_decide_as_exact_numbers_do(scale: float | Fraction) -> None:
     assert np.array_equal(quick, exact)
 
 
+@pytest.mark.parametrize("sigma", [0.3, Fraction(7, 3), np.array([0.5, 20.0, 2.0**30])], ids=str)
+def test_gaussian_proposals_are_judged_as_exact_numbers_judge_them(
+    sigma: Scale, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same random bits give the same Gaussian noise when no float is trusted."""
+    quick = discrete_gaussian(sigma, (200, 3), seeded("judged"))
+    trusting_none = partial(bernoulli_exp, slack=2.0)
+    monkeypatch.setattr("veilring.privacy.gaussian.bernoulli_exp", trusting_none)
+    assert np.array_equal(quick, discrete_gaussian(sigma, (200, 3), seeded("judged")))
+
+
 def test_doubtful_draws_follow_the_law_too() -> None:
     """At a scale of 2**40, where many draws need more than 53 bits, coarse bins pass a G-test."""
     drawn = geometric(2.0**40, 6000, seeded("far")) >> 38
@@ -109,6 +123,18 @@ def test_a_number_next_to_its_threshold_is_judged_rightly(gamma: Fraction, bits:
         coin = bernoulli_exp(np.array([float(gamma)]), lambda _: gamma, spelling(number))
         assert coin.tolist() == [side < 0]
         assert geometric(1 / gamma, 1, spelling(number)).tolist() == [int(side < 0)]
+
+
+def test_numpy_is_as_exact_as_is_relied_on() -> None:
+    """`exp` and `log` are right to 48 bits of their value, held against 40 digits."""
+    rng = seeded("numpy")
+    powers = np.concatenate([-np.logspace(-17, 2.8, 1500), -60 * rng.random(1500)])
+    numbers = np.concatenate([rng.random(1500), 1 - np.logspace(-15.9, -1, 1500)])
+    with localcontext(prec=40):
+        for x, y in zip(powers.tolist(), np.exp(powers).tolist(), strict=True):
+            assert abs(Decimal(y) / Decimal(x).exp() - 1) < 2.0**-48
+        for x, y in zip(numbers.tolist(), np.log(numbers).tolist(), strict=True):
+            assert abs(Decimal(y) / Decimal(x).ln() - 1) < 2.0**-48
 
 
 @pytest.mark.parametrize("gamma", [Fraction(1, 7), Fraction(1), Fraction(5, 2)])

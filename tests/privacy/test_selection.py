@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from itertools import permutations, product
 
 import numpy as np
@@ -21,6 +22,7 @@ from veilring.privacy import (
     permute_and_flip,
     permute_and_flip_probabilities,
 )
+from veilring.privacy.lazy import bernoulli_exp
 
 Draw = Callable[..., NDArray[np.int64]]
 Law = Callable[..., NDArray[np.float64]]
@@ -120,13 +122,16 @@ def test_eighty_rows_against_twenty() -> None:
     assert round(law[0, 0], 3) == 0.574
 
 
-def test_floats_decide_as_exact_numbers_do() -> None:
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_floats_decide_as_exact_numbers_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same random bits give the same choices when no float is trusted."""
     scores = seeded("scores").integers(-50, 50, (300, 8))
-    epsilon = np.linspace(0.001, 3, 300)
-    quick = exponential_mechanism(scores, epsilon, seeded("exact"))
-    exact = exponential_mechanism(scores, epsilon, seeded("exact"), slack=1.0)
-    assert np.array_equal(quick, exact)
+    choose = partial(MECHANISMS[name][0], scores, np.linspace(0.001, 3, 300), sensitivity=3)
+    quick = choose(seeded("exact"))
+    monkeypatch.setattr("veilring.privacy.selection._SLACK", 1.0)
+    trusting_none = partial(bernoulli_exp, slack=2.0)
+    monkeypatch.setattr("veilring.privacy.selection.bernoulli_exp", trusting_none)
+    assert np.array_equal(quick, choose(seeded("exact")))
 
 
 @pytest.mark.parametrize("bits", [40, 53, 54, 85, 117, 150])

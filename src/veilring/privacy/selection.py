@@ -40,7 +40,6 @@ def exponential_mechanism(
     *,
     sensitivity: int = 1,
     monotone: bool = False,
-    slack: float = _SLACK,
 ) -> NDArray[np.int64]:
     """Choose candidates with probability proportional to `e**(epsilon * score / (2 D))`, exactly.
 
@@ -53,7 +52,6 @@ def exponential_mechanism(
         rng: Source of the draws.
         sensitivity: D: by how much one record can change any score, at least 1.
         monotone: Whether one record moves all scores in the same direction.
-        slack: At which distance floats decide. A larger one changes nothing but the speed.
 
     Returns:
         The chosen candidates, shape (runs,).
@@ -66,7 +64,7 @@ def exponential_mechanism(
     draws = rng.random(len(gamma))
     distances = draws[:, None] - ends / ends[:, -1:]
     chosen = np.asarray((distances[:, :-1] >= 0).sum(axis=1))
-    doubtful = (np.abs(distances[:, :-1]) < slack * gamma.shape[1]).any(axis=1)
+    doubtful = (np.abs(distances[:, :-1]) < _SLACK * gamma.shape[1]).any(axis=1)
     for run in np.flatnonzero(doubtful):
         gammas = [exact(int(run) * gamma.shape[1] + i) for i in range(gamma.shape[1])]
         chosen[run] = _invert(Uniform(float(draws[run])), gammas, rng)
