@@ -254,6 +254,9 @@ def test_ids_are_hashed_with_the_owners_key(tmp_path: Path) -> None:
         pass
     with pytest.raises(InputError, match="key"):
         open_ledger(tmp_path / "own", BUDGETS, key=key)
+    for short_or_long in (b"k" * 15, b"k" * 65):
+        with pytest.raises(InputError, match="16 to 64"):
+            open_ledger(tmp_path / "new", BUDGETS, key=short_or_long)
 
 
 def test_the_odometer_shows_no_record(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from veilring.privacy.accounting.checks import require_count, require_delta, require_noise
 from veilring.privacy.checks import require
 
-__all__ = ("ORDERS", "RenyiDP")
+__all__ = ("ORDERS", "WHOLE_ORDERS", "RenyiDP")
 
 # Dense where the best order for epsilon in 0.1 … 20 lies, sparse up to what tiny epsilons want.
 ORDERS: Final = (
@@ -19,6 +19,8 @@ ORDERS: Final = (
     *(64.0 * 2 ** (x / 4) for x in range(1, 17) if x % 4),
     *(64.0 * 2**x for x in range(1, 5)),
 )
+# They reach down to an epsilon of 0.1 at delta = 1e-5; a smaller one wants higher orders.
+WHOLE_ORDERS: Final = tuple(float(order) for order in range(2, 257))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class RenyiDP:
         sigma: float,
         rate: float,
         sensitivity: float = 1.0,
-        orders: tuple[float, ...] = tuple(float(a) for a in range(2, 257)),
+        orders: tuple[float, ...] = WHOLE_ORDERS,
     ) -> Self:
         """Return what Gaussian noise gives on a Poisson sample (Mironov et al. 2019, Section 3.3).
 

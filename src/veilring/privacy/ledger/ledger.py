@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from veilring.errors import BudgetExhausted, InputError
+from veilring.privacy.checks import require
 from veilring.privacy.ledger.budgets import Budgets, Limits, left
 from veilring.privacy.ledger.charges import Charge, Outcome, digest_of, require_names
 from veilring.privacy.ledger.records import Records
@@ -19,6 +20,7 @@ from veilring.privacy.ledger.units import from_units, to_units
 __all__ = ("Ledger", "open_ledger")
 
 _KEY_BYTES: Final = 32
+_OWN_KEY_BYTES: Final = (16, 64)  # guessable below; BLAKE2b takes no more
 
 
 def open_ledger(
@@ -205,6 +207,9 @@ def _settle_key(store: Store, key: bytes | None) -> bytes:
         if own is None:
             raise InputError("key", "missing", "the key that the ledger was begun with")
         return own
+    shortest, longest = _OWN_KEY_BYTES
+    fits = shortest <= len(key) <= longest
+    require(fits, "key", f"{len(key)} bytes", f"{shortest} to {longest} secret bytes")
     check = digest_of(b"veilring ledger" + key)
     if _setting(store, "key") is None and _setting(store, "key check") is None:
         _set(store, "key check", check)
