@@ -93,6 +93,19 @@ class TestCsv:
         assert table.class_names == ("9", "10")
         assert table.labels.tolist() == [1, 0, 1]
 
+    def test_which_features_were_one_column_is_remembered(self, write_csv: WriteCsv) -> None:
+        """Through scaling and splitting too, so that each row's category can be read again."""
+        table = load_table(write_csv("size,kind,x,y\n2,b,p,0\n3,a,p,1\n4,c,p,1\n5,a,p,0\n"))
+        half = split(scale_to_unit(table), 0.5, default_rng(0)).train
+        kind, only = half.categories
+        assert (kind.column, kind.first, kind.values) == ("kind", 1, ("a", "b", "c"))
+        assert (only.column, only.first, only.values) == ("x", 4, ("p",))
+        one_hot = half.features[:, kind.features]
+        assert (one_hot.sum(axis=1) == 1).all()
+        told = [kind.values[place] for place in one_hot.argmax(axis=1)]
+        sizes = (2 + 3 * half.features[:, 0]).tolist()
+        assert told == [{2: "b", 3: "a", 4: "c", 5: "a"}[round(size)] for size in sizes]
+
     @pytest.mark.parametrize("unknown", ["?", "NA", "null", "None"])
     def test_no_word_means_missing(self, write_csv: WriteCsv, unknown: str) -> None:
         """A word for a missing value is a category like any other, even among numbers."""

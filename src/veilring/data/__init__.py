@@ -2,11 +2,12 @@
 
 from veilring.data.partition import PARTITIONS, PartitionKind, partition
 from veilring.data.sources import load_table
-from veilring.data.table import Bounds, Split, Table, bounds_of, scale_to_unit, split
+from veilring.data.table import Bounds, Categories, Split, Table, bounds_of, scale_to_unit, split
 
 __all__ = (
     "PARTITIONS",
     "Bounds",
+    "Categories",
     "PartitionKind",
     "Split",
     "Table",

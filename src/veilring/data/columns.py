@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.data.table import Table
+from veilring.data.table import Categories, Table
 from veilring.errors import InputError
 
 __all__ = ("CATEGORIES_MAX", "encode")
@@ -37,11 +37,13 @@ def encode(name: str, columns: Mapping[str, Column], labels: NDArray[np.str_]) -
     if not columns or not len(labels):
         given = f"with {len(labels)} rows and {len(columns)} columns of features"
         raise InputError(name, given, "at least one row, one column of features and the label")
-    blocks, feature_names = [], []
+    blocks, feature_names, categories = [], [], []
     for column, values in columns.items():
-        block, names = _features(name, column, values)
+        block, found = _features(name, column, values)
+        if found is not None:
+            categories.append(Categories(column, len(feature_names), found))
         blocks.append(block)
-        feature_names += names
+        feature_names += [column] if found is None else [f"{column}={value}" for value in found]
     classes = _classes(name, labels)
     numbers = {label: number for number, label in enumerate(classes)}
     return Table(
@@ -50,12 +52,14 @@ def encode(name: str, columns: Mapping[str, Column], labels: NDArray[np.str_]) -
         np.array([numbers[label] for label in labels.tolist()], dtype=np.int64),
         tuple(feature_names),
         tuple(classes),
+        tuple(categories),
     )
 
 
 def _features(
     table: str, column: str, values: NDArray[Any]
-) -> tuple[NDArray[np.float64], list[str]]:
+) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
+    """Return the features of a column, and which categories they stand for if it has any."""
     if values.dtype == np.float64:
         finite = np.isfinite(values)
         if not finite.all():
@@ -63,11 +67,11 @@ def _features(
             raise InputError(
                 f"{table}, column {column!r}, row {row}", "not finite", "a finite number"
             )
-        return values[:, None], [column]
+        return values[:, None], None
     categories, positions = np.unique(values, return_inverse=True)
     _require_few(table, column, len(categories))
     one_hot = np.eye(len(categories))[positions]
-    return one_hot, [f"{column}={category}" for category in categories]
+    return one_hot, tuple(categories.tolist())
 
 
 def _classes(table: str, labels: NDArray[np.str_]) -> list[str]:

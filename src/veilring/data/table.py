@@ -8,7 +8,26 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 
-__all__ = ("Bounds", "Split", "Table", "bounds_of", "scale_to_unit", "split")
+__all__ = ("Bounds", "Categories", "Split", "Table", "bounds_of", "scale_to_unit", "split")
+
+
+class Categories(NamedTuple):
+    """The features that one column of categories became: 1 where a row has the value, else 0.
+
+    Attributes:
+        column: What the column is called.
+        first: The position of its first feature.
+        values: One a feature, in their order.
+    """
+
+    column: str
+    first: int
+    values: tuple[str, ...]
+
+    @property
+    def features(self) -> slice:
+        """The positions of its features."""
+        return slice(self.first, self.first + len(self.values))
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -21,6 +40,9 @@ class Table:
         labels: Shape (rows,), positions in `class_names`.
         feature_names: One a column of `features`.
         class_names: At least one.
+        categories: The columns that were categories before they became features of 0 and 1, by
+            position; all other features were numbers. Scaling into [0, 1] leaves them as they are,
+            but for a column of one category, which becomes 0.
 
     Raises:
         InputError: If the shapes do not fit, a feature is not finite or a label has no name.
@@ -31,6 +53,7 @@ class Table:
     labels: NDArray[np.int64]
     feature_names: tuple[str, ...]
     class_names: tuple[str, ...]
+    categories: tuple[Categories, ...] = ()
 
     def __post_init__(self) -> None:
         if self.features.shape != (len(self.labels), len(self.feature_names)):
