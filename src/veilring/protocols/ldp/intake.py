@@ -20,7 +20,7 @@ from veilring.protocols.ldp.verdicts import Verdict
 __all__ = ("BATCH_REPORTS_MAX", "Accepted", "Verdicts", "count_reports", "receipt", "sift")
 
 # More than a batch of the smallest reports has; what it costs to judge a message is bounded by it.
-BATCH_REPORTS_MAX: Final = 1 << 16
+BATCH_REPORTS_MAX: Final = 1 << 14
 
 Verdicts = NDArray[np.uint8]
 """One `Verdict` a report."""

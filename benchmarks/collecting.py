@@ -1,0 +1,100 @@
+"""A fresh process: one submitter of many, which sends reports that it made beforehand.
+
+Usage: python -m benchmarks.collecting FOLDER NAME REPORTS AT_ONCE
+
+FOLDER is one of `veilring deploy-survey`. It prints `ready` once it is connected, waits for a line,
+and prints one line of JSON: when it began and ended, on the system's monotonic clock, the bytes of
+its messages and how many reports the collector says it counted.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from veilring.deployment.config import SubmitterConfig, load_config, load_credentials
+from veilring.deployment.sending import SESSION_REPORTS_MAX
+from veilring.deployment.survey_terms import load_survey_terms
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties
+from veilring.nodes.runtimes.loops import party_loop
+from veilring.nodes.service import convening
+from veilring.protocols.ldp.collector import SUBMIT
+from veilring.protocols.ldp.intake import Verdicts
+from veilring.protocols.ldp.pool import Batch, ClientPool
+from veilring.protocols.ldp.roles import submit
+from veilring.protocols.ldp.task import Task
+from veilring.randomness import Streams
+from veilring.transport.frames import frame_size
+from veilring.transport.messages import SESSION_BYTES, encode
+from veilring.transport.tls import TlsEndpoint
+
+
+def _reports(task: Task, folder: Path, name: str, count: int, at_once: int) -> list[Batch]:
+    """Return the reports of as many clients, drawn from the submitter's rows."""
+    terms = load_survey_terms(folder / "terms.toml")
+    pool = terms.read_clients(folder / f"{name}.csv")
+    rows = np.random.default_rng().integers(len(pool), size=count)
+    clients = ClientPool(pool.rows[rows], pool.labels[rows])
+    return list(clients.answer(task, Streams().generator("clients"), at_once=at_once))
+
+
+def _sessions(batches: list[Batch]) -> list[list[Batch]]:
+    """Divide batches as a submitter does."""
+    sessions: list[list[Batch]] = [[]]
+    held = 0
+    for batch in batches:
+        if held >= SESSION_REPORTS_MAX:
+            sessions.append([])
+            held = 0
+        sessions[-1].append(batch)
+        held += len(batch)
+    return sessions
+
+
+async def _send(folder: Path, name: str, count: int, at_once: int) -> None:
+    config = load_config(folder / f"{name}.toml")
+    if not isinstance(config, SubmitterConfig):
+        raise TypeError("not a submitter")
+    task = load_survey_terms(folder / "terms.toml").task
+    sessions = _sessions(_reports(task, folder, name, count, at_once))
+    identity, roster = load_credentials(config)
+    endpoint = await TlsEndpoint.start(identity, roster, connect_to=(config.collector,))
+    counted = 0
+
+    def settled(_batch: Batch, verdicts: Verdicts) -> None:
+        nonlocal counted
+        counted += int(np.count_nonzero(verdicts == 0))
+
+    async with Node(endpoint, Streams()) as node:
+        print("ready", flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+        began = time.monotonic()
+        for batches in sessions:
+            await node.run(
+                convening(submit, SUBMIT, task.digest),
+                Streams().token("session"),
+                Parties((name, config.collector)),
+                batches,
+                task=task,
+                settled=settled,
+            )
+        ended = time.monotonic()
+    first = [sessions[0][0], sessions[-1][-1]]
+    sizes = [
+        frame_size(encode(bytes(SESSION_BYTES), b.message(task, more=True))) / len(b)
+        for b in first[:1]
+    ]
+    print(
+        json.dumps({"began": began, "ended": ended, "counted": counted, "bytes": sizes[0]}),
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    folder, name, count, at_once = sys.argv[1:]
+    with asyncio.Runner(loop_factory=party_loop()) as runner:
+        runner.run(_send(Path(folder), name, int(count), int(at_once)))

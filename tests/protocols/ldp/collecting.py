@@ -1,0 +1,51 @@
+"""A small task and reports to it, for the tests of whoever collects."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
+from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey
+from veilring.protocols.ldp.intake import Accepted, sift
+from veilring.protocols.ldp.messages import ReportBatch
+from veilring.protocols.ldp.pool import Batch, ClientPool
+from veilring.protocols.ldp.task import Task
+
+__all__ = ("accepted", "batches", "make_task", "messages", "people")
+
+CLASSES, VALUES = 3, 5
+
+
+def make_task(*, epsilon: float = 1.0, minimum: int = 1, closes: float | None = None) -> Task:
+    """Return a task with three questions: of one byte, of two and of two."""
+    oracles = (
+        DirectEncoding(CLASSES, epsilon),
+        OptimisedUnary(CLASSES * VALUES, epsilon),
+        OptimisedUnary(CLASSES * VALUES, epsilon),
+    )
+    survey = DiscreteBayesSurvey((VALUES, VALUES), CLASSES, oracles)
+    return Task({"columns": ["a", "b"]}, survey, minimum, closes)
+
+
+def people(count: int, rng: np.random.Generator) -> ClientPool:
+    """Return clients with random rows."""
+    rows: NDArray[np.int64] = rng.integers(VALUES, size=(count, 2))
+    return ClientPool(rows, rng.integers(CLASSES, size=count))
+
+
+def batches(task: Task, count: int, seed: int = 0, *, at_once: int | None = None) -> list[Batch]:
+    """Return the reports of so many clients."""
+    rng = np.random.default_rng(seed)
+    return list(people(count, rng).answer(task, rng, at_once=at_once))
+
+
+def messages(task: Task, made: list[Batch]) -> list[ReportBatch]:
+    """Return what is sent of batches."""
+    last = len(made) - 1
+    return [batch.message(task, more=place < last) for place, batch in enumerate(made)]
+
+
+def accepted(task: Task, made: list[Batch]) -> tuple[Accepted, ...]:
+    """Return batches as a store is given them."""
+    verdicts, found = sift(task, messages(task, made))
+    assert not verdicts.any()
+    return found

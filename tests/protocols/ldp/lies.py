@@ -1,0 +1,75 @@
+"""What no client sends; processes import these by their names."""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
+from veilring.protocols.ldp.verdicts import Verdict
+from veilring.transport.messages import Message
+
+__all__ = ("LIES", "REFUSALS", "ragged_ids")
+
+
+def _as_batch(message: Message) -> ReportBatch:
+    assert isinstance(message, ReportBatch)
+    return message
+
+
+def _with(message: Message, **changed: object) -> ReportBatch:
+    return _as_batch(message).model_copy(update=changed)
+
+
+def ragged_ids(message: Message) -> Message:
+    """Leave a part of an id."""
+    return _with(message, ids=_as_batch(message).ids[:-1])
+
+
+def other_task(message: Message) -> Message:
+    """Answer another task."""
+    return _with(message, task=bytes(32))
+
+
+def short_hash(message: Message) -> Message:
+    """Give no hash of a task at all."""
+    return _with(message, task=b"")
+
+
+def no_such_question(message: Message) -> Message:
+    """Answer a question that was not asked."""
+    return _with(message, question=99)
+
+
+def too_few_bytes(message: Message) -> Message:
+    """Cut the last report."""
+    return _with(message, reports=_as_batch(message).reports[:-1])
+
+
+def too_many_bytes(message: Message) -> Message:
+    """Let each report be longer than it is."""
+    return _with(message, reports=_as_batch(message).reports * 2)
+
+
+def too_many_reports(message: Message) -> Message:
+    """Send more reports than a message may have."""
+    return _with(message, ids=bytes(ID_BYTES * (1 << 14) + ID_BYTES), reports=b"")
+
+
+def out_of_domain(message: Message) -> Message:
+    """Report what no client can have drawn: padding bits, or a value that there is not."""
+    reports = np.full(len(_as_batch(message).reports), 255, dtype=np.uint8)
+    return _with(message, reports=reports.tobytes())
+
+
+REFUSALS: Final[dict[Callable[[Message], Message], Verdict]] = {
+    other_task: Verdict.OTHER_TASK,
+    short_hash: Verdict.OTHER_TASK,
+    no_such_question: Verdict.MALFORMED,
+    too_few_bytes: Verdict.MALFORMED,
+    too_many_bytes: Verdict.OVERSIZED,
+    too_many_reports: Verdict.OVERSIZED,
+    out_of_domain: Verdict.OUT_OF_DOMAIN,
+}
+"""What each lie is refused for."""
+LIES: Final = (ragged_ids, *REFUSALS)

@@ -1,0 +1,119 @@
+"""One collection in one session: the same on every runtime, and what it costs."""
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from tests.protocols.ldp.collecting import batches, make_task, people
+from tests.protocols.ldp.lies import LIES
+
+from veilring.errors import ProtocolViolation, RunFailed
+from veilring.nodes.adversaries import Alter
+from veilring.nodes.cluster import Cluster
+from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally
+from veilring.protocols.ldp.cost import gather_cost
+from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
+from veilring.protocols.ldp.pool import BATCH_BYTES_MAX, ClientPool
+from veilring.protocols.ldp.roles import gather
+from veilring.testing import ProtocolRunner, assert_cost
+from veilring.transport.messages import Message
+
+NAMES = ["census", "ada", "bob", "crowd"]
+TASK = make_task()
+
+
+def pools(crowd: int) -> list[ClientPool | None]:
+    """Return nobody, two single clients and a crowd."""
+    rng = np.random.default_rng(1)
+    return [None, people(1, rng), people(1, rng), people(crowd, rng)]
+
+
+async def in_memory() -> tuple[Tally | None, str]:
+    """Return the tally and the transcript of a run in memory."""
+    async with Cluster(NAMES, own=pools(500), seed=7) as cluster:
+        run = await cluster.run(gather, aggregator="census", task=TASK)
+    return run.results["census"], run.transcript
+
+
+def test_the_same_reports_are_counted_on_every_runtime(run_protocol: ProtocolRunner) -> None:
+    """One seed gives one tally and one transcript, whatever carries the reports."""
+    expected, transcript = asyncio.run(in_memory())
+    run = run_protocol(gather, NAMES, own=pools(500), seed=7, aggregator="census", task=TASK)
+    found = run.results["census"]
+    assert found is not None
+    assert expected is not None
+    assert found.clients == 502
+    assert found.counts == expected.counts
+    for sums, theirs in zip(found.sums, expected.sums, strict=True):
+        np.testing.assert_array_equal(sums, theirs)
+    assert run.transcript == transcript
+    assert [run.results[name] for name in NAMES[1:]] == [None] * 3
+
+
+def test_a_collection_costs_what_the_closed_form_says(run_protocol: ProtocolRunner) -> None:
+    """One message a client, one a question for a pool, in one round, to the byte."""
+    run = run_protocol(
+        gather, NAMES, own=pools(500), seed=7, watch=["census"], aggregator="census", task=TASK
+    )
+    asked = {name: [0, 0, 0] for name in NAMES[1:]}
+    for seen in run.views["census"].received:
+        assert isinstance(seen.message, ReportBatch)
+        asked[seen.sender][seen.message.question] += len(seen.message.ids) // ID_BYTES
+    assert [sum(counts) for counts in asked.values()] == [1, 1, 500]
+    cost = gather_cost(TASK, list(asked.values()))
+    assert cost.traffic.messages == 1 + 1 + 3
+    assert_cost(run, messages=cost.traffic.messages, bytes=cost.traffic.bytes, rounds=cost.rounds)
+
+
+def test_nobody_to_ask_costs_an_empty_message(run_protocol: ProtocolRunner) -> None:
+    """A pool without clients says so, and the tally of no reports is the result."""
+    run = run_protocol(gather, NAMES[:2], own=pools(0)[::3], aggregator="census", task=TASK)
+    found = run.results["census"]
+    assert found is not None
+    assert found.clients == 0
+    cost = gather_cost(TASK, [[0, 0, 0]])
+    assert_cost(run, messages=1, bytes=cost.traffic.bytes, rounds=1)
+
+
+def test_large_pools_are_divided_as_forecast() -> None:
+    """A pool sends as many batches to a question as their greatest size needs."""
+    made = batches(TASK, 60_000)
+    asked = [sum(len(each) for each in made if each.question == q) for q in range(3)]
+    assert len(made) == gather_cost(TASK, [asked]).traffic.messages > 3
+    assert all(each.bytes <= BATCH_BYTES_MAX for each in made)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_ends_the_collection_with_its_teller(
+    run_protocol: ProtocolRunner, lie: Callable[[Message], Message]
+) -> None:
+    """Each report that no client sends ends the run with its sender's name."""
+    with pytest.raises(RunFailed) as caught:
+        run_protocol(
+            gather,
+            NAMES,
+            own=pools(500),
+            adversaries={"crowd": Alter(lie, only=(ReportBatch,))},
+            aggregator="census",
+            task=TASK,
+        )
+    errors = caught.value.errors.values()
+    assert {e.culprit for e in errors if isinstance(e, ProtocolViolation)} == {"crowd"}
+
+
+def test_a_pool_of_many_is_as_many_clients() -> None:
+    """What a pool's reports add up to is what the algorithm gives for the same draws."""
+    rng = np.random.default_rng(3)
+    crowd = people(100_000, rng)
+    made = list(crowd.answer(TASK, np.random.default_rng(4)))
+    answers = answer(TASK.survey, crowd.rows, crowd.labels, np.random.default_rng(4))
+    expected = tally(TASK.survey, answers.reports)
+    for question, randomiser in enumerate(TASK.survey.questions):
+        mine = [batch for batch in made if batch.question == question]
+        reports = np.concatenate([batch.reports for batch in mine])
+        np.testing.assert_array_equal(randomiser.aggregate(reports), expected.sums[question])
+    clients = np.sort(np.concatenate([batch.clients for batch in made]))
+    np.testing.assert_array_equal(clients, np.arange(100_000))
+    ids = np.concatenate([batch.ids for batch in made])
+    assert len(np.unique(ids, axis=0)) == 100_000
