@@ -307,9 +307,9 @@ def test_a_table_that_does_not_fit_itself_is_refused(
     change: dict[str, np.ndarray], named: str
 ) -> None:
     """Shapes agree, features are finite, and each label has a name."""
-    fitting = {"features": np.zeros((1, 1)), "labels": np.zeros(1, dtype=np.int64)}
+    columns = {"features": np.zeros((1, 1)), "labels": np.zeros(1, dtype=np.int64), **change}
     with pytest.raises(InputError, match=named):
-        Table("made", **{**fitting, **change}, feature_names=("a",), class_names=("x",))
+        Table("made", columns["features"], columns["labels"], ("a",), ("x",))
 
 
 def test_a_table_does_not_show_its_rows() -> None:

@@ -37,7 +37,9 @@ def encode(name: str, columns: Mapping[str, Column], labels: NDArray[np.str_]) -
     if not columns or not len(labels):
         given = f"with {len(labels)} rows and {len(columns)} columns of features"
         raise InputError(name, given, "at least one row, one column of features and the label")
-    blocks, feature_names, categories = [], [], []
+    blocks: list[NDArray[np.float64]] = []
+    feature_names: list[str] = []
+    categories: list[Categories] = []
     for column, values in columns.items():
         block, found = _features(name, column, values)
         if found is not None:
