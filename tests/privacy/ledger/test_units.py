@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilring.errors import InputError
@@ -14,6 +14,7 @@ from veilring.privacy.ledger.units import AMOUNT_MAX, budget_units
 AMOUNTS = st.floats(0, AMOUNT_MAX, allow_subnormal=False)
 
 
+@settings(deadline=None)
 @given(AMOUNTS)
 def test_charges_round_up_and_budgets_down(amount: float) -> None:
     """Either is off by less than a unit, to the right side but for the float's own error."""
@@ -23,6 +24,7 @@ def test_charges_round_up_and_budgets_down(amount: float) -> None:
     assert -error <= exact - budget < 1
 
 
+@settings(deadline=None)
 @given(st.integers(0, 100 * UNITS))
 def test_twelve_decimals_are_exact(units: int) -> None:
     """A decimal number with up to twelve places up to 100 is that number, both ways."""
@@ -31,6 +33,7 @@ def test_twelve_decimals_are_exact(units: int) -> None:
     assert to_units(amount) == budget_units(amount, field="total") == units
 
 
+@settings(deadline=None)
 @given(st.integers(1, 1000), st.floats(1e-3, 10))
 def test_shares_of_a_whole_lack_at_most_a_unit_each(parts: int, whole: float) -> None:
     """Rounding up makes many equal shares dearer than the whole by less than a unit a share."""
