@@ -4,7 +4,15 @@ from dataclasses import dataclass
 
 from veilring.simulation.faults import FaultClass
 
-__all__ = ("Attack", "Findings", "Named", "Recovery", "StruckFault", "Victim")
+__all__ = ("Attack", "Estimate", "Findings", "Named", "Recovery", "StruckFault", "Victim")
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A Monte Carlo estimate and its standard error."""
+
+    value: float
+    standard_error: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +61,7 @@ class Victim:
     simple: Attack
     optimal: Attack | None
     pinned: int
-    pinned_expected: float
+    pinned_expected: Estimate
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from veilring.measure import Cost
 from veilring.protocols.ring import Forecast
-from veilring.scenarios.findings import Findings, Recovery, StruckFault
+from veilring.scenarios.findings import Estimate, Findings, Recovery, StruckFault
 from veilring.scenarios.schema import Scenario
 
 __all__ = ("CostSummary", "Estimate", "Leakage", "Report", "RingOrigin")
@@ -50,14 +50,6 @@ class CostSummary:
     def _sum(cls, costs: Iterable[tuple[int, ...]]) -> "CostSummary":
         each = list(costs)
         return cls(len(each), *(sum(column) for column in zip(*each, strict=True)))
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A Monte Carlo estimate and its standard error."""
-
-    value: float
-    standard_error: float
 
 
 @dataclass(frozen=True, slots=True)

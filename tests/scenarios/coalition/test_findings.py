@@ -154,7 +154,7 @@ class TestDistances:
             observed = math.sqrt(victim.queries * math.log(2 / share) / 2)
             # In each batch each of 6 queries was simulated 20 times.
             simulated = victim.queries * math.sqrt(math.log(2 / share) / (2 * BATCH * 20))
-            assert abs(victim.pinned - victim.pinned_expected) <= observed + simulated
+            assert abs(victim.pinned - victim.pinned_expected.value) <= observed + simulated
 
     def test_without_trials_the_exact_attack_is_left(self) -> None:
         """A victim with one member beside it has no optimal attack that is not simulated."""

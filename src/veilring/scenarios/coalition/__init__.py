@@ -5,6 +5,6 @@ attacks themselves get no more than the coalition has: its members' views, rows 
 is public.
 """
 
-from veilring.scenarios.coalition.find import find
+from veilring.scenarios.coalition.joint import find
 
 __all__ = ("find",)

@@ -19,7 +19,7 @@ from veilring.protocols.ring.attacks import (
     sandwich_posterior,
 )
 from veilring.protocols.ring.leakage import exposure_to_coalition
-from veilring.scenarios.findings import Attack
+from veilring.scenarios.findings import Attack, Estimate
 
 __all__ = ("attack_distances", "beside", "decide", "expected_pinned", "fit_prior", "pinned")
 
@@ -125,8 +125,10 @@ def pinned(view: TopKView, victim: str, own: NDArray[np.float64]) -> int:
 
 def expected_pinned(
     view: TopKView, own: Mapping[str, NDArray[np.float64]], trials: int, rng: Generator
-) -> dict[str, float]:
+) -> dict[str, Estimate]:
     """Return what `pinned` is on average over coins and noise, for each honest party.
+
+    The standard error is that of independent runs; queries that differ make it less.
 
     Args:
         view: Where the coalition sits.
@@ -139,8 +141,10 @@ def expected_pinned(
     times = max(1, min(trials, SIMULATED_ENTRIES_MAX // entries * len(values)) // len(values))
     places = [view.order.index(member) for member in view.order if member in view.members]
     found = exposure_to_coalition(np.repeat(values, times, axis=0), view.parameters, places, rng)
+    error = np.sqrt(found.exactly * (1 - found.exactly) / found.trials)
+    scaled = zip(view.order, len(values) * found.exactly, len(values) * error, strict=True)
     return {
-        party: float(len(values) * share)
-        for party, share in zip(view.order, found.exactly, strict=True)
+        party: Estimate(float(mean), float(spread))
+        for party, mean, spread in scaled
         if party not in view.members
     }

@@ -113,7 +113,8 @@ def say(fault: StruckFault) -> str:
 
 
 def _who_and_votes(found: Findings) -> Iterable[Line]:
-    members = f"{', '.join(found.members)}: they pool what they see"
+    what = "it keeps what it sees" if len(found.members) == 1 else "they pool what they see"
+    members = f"{', '.join(found.members)}: {what}"
     yield Line("coalition", _times(len(found.members), "party", "parties"), members)
     expected = f"parties whose votes it found exactly; {found.exposed_expected:.2f} expected"
     yield Line("votes exposed", _of(found.exposed, found.honest), expected)

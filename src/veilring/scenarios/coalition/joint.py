@@ -1,12 +1,14 @@
-"""All attacks on all batches, and what they found together."""
+"""All attacks on the joint view of all batches, and what they found together."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from numpy.random import Generator
 
 from veilring.errors import InputError
-from veilring.protocols.ring.attacks import CoalitionView, TopKView, topk_view
+from veilring.protocols.ring.attacks import CoalitionView, TopKView, UniformPrior, topk_view
 from veilring.randomness import Streams
 from veilring.scenarios.batches import Attempt, Batch
 from veilring.scenarios.coalition.distances import (
@@ -20,7 +22,7 @@ from veilring.scenarios.coalition.distances import (
 from veilring.scenarios.coalition.owners import name_owners
 from veilring.scenarios.coalition.truth import Truth, truth_of
 from veilring.scenarios.coalition.votes import exposure, recover_votes
-from veilring.scenarios.findings import Attack, Findings, Named, Victim
+from veilring.scenarios.findings import Attack, Estimate, Findings, Named, Victim
 from veilring.scenarios.prepare import Prepared
 
 __all__ = ("find",)
@@ -89,7 +91,15 @@ def _find_in(
     others = {party: own for party, own in truth.own.items() if party not in members}
     failed = [seen for attempt in batch.failed if (seen := _failed_view(attempt, prepared))]
     return _Found(
-        victims=_victims(view, batch, truth, votes.exposed, prepared, trials, streams, number),
+        victims=_victims(
+            view,
+            truth,
+            votes.exposed,
+            prepared.adversaries,
+            _prior(view, batch, prepared),
+            trials,
+            streams.generator("coalition", number),
+        ),
         exposure=exposure(len(ring), len(members), method),
         exposed=len(votes.exposed),
         honest=len(others.keys() - prepared.adversaries.keys()),
@@ -109,32 +119,28 @@ def _failed_view(attempt: Attempt, prepared: Prepared) -> TopKView | None:
         return None
 
 
-def _victims(  # noqa: PLR0917  (a view, the truth, and what to try)
+def _prior(view: TopKView, batch: Batch, prepared: Prepared) -> UniformPrior:
+    held = zip(prepared.parties, prepared.rows, strict=True)
+    rows = [len(own) for party, own in held if party in view.members]
+    mean = round(float(np.mean(rows)))
+    return fit_prior(batch.answer.nearest, len(view.order), mean, view.parameters)
+
+
+def _victims(  # noqa: PLR0917  (a view, what is known, and what to try)
     view: TopKView,
-    batch: Batch,
     truth: Truth,
     exposed: frozenset[str],
-    prepared: Prepared,
+    liars: Container[str],
+    prior: UniformPrior,
     trials: int,
-    streams: Streams,
-    number: int,
+    rng: Generator,
 ) -> tuple[Victim, ...]:
-    rows = [
-        len(own)
-        for party, own in zip(prepared.parties, prepared.rows, strict=True)
-        if party in view.members
-    ]
-    prior = fit_prior(
-        batch.answer.nearest, len(view.order), round(float(np.mean(rows))), view.parameters
-    )
-    rng = streams.generator("coalition", "pinned", number)
     expected = expected_pinned(view, truth.own, max(1, trials), rng)
     found = []
     for party, between in beside(view).items():
-        if party in prepared.adversaries:
+        if party in liars:
             continue
         own = truth.own[party]
-        rng = streams.generator("coalition", party, number)
         decided = decide(view, party, prior, trials, rng)
         found.append(
             Victim(
@@ -158,11 +164,16 @@ def _together(party: str, found: Iterable[_Found]) -> Victim | None:
     if not of:
         return None
     optimal = [victim.optimal for victim in of if victim.optimal is not None]
-    counts = ("queries", "between", "votes", "distances", "pinned", "pinned_expected")
+    counts = ("queries", "between", "votes", "distances", "pinned")
+    expected = [victim.pinned_expected for victim in of]
     return Victim(
         party=party,
         simple=_sum_attacks(victim.simple for victim in of),
         optimal=_sum_attacks(optimal) if len(optimal) == len(of) else None,
+        pinned_expected=Estimate(
+            sum(each.value for each in expected),
+            math.hypot(*(each.standard_error for each in expected)),
+        ),
         **{name: sum(getattr(victim, name) for victim in of) for name in counts},
     )
 
