@@ -117,7 +117,11 @@ class FrequencyOracle(LocalRandomiser):
             raise InputError("reports", given, f"uint8 of shape (clients, {self.report_bytes})")
         if reports.shape[1] != self.report_bytes:
             return np.zeros(len(reports), dtype=np.bool_)
-        return self._fits(reports)
+        fits = np.empty(len(reports), dtype=np.bool_)
+        # Digits take up to eight times their space while they are looked at.
+        for chunk in chunks(len(reports), 8 * self.report_bytes):
+            fits[chunk] = self._fits(reports[chunk])
+        return fits
 
     @abstractmethod
     def _fits(self, reports: Reports) -> NDArray[np.bool_]:
