@@ -115,6 +115,31 @@ def test_a_run_is_repeated_without_the_party_that_died() -> None:
     simulation.run(main())
 
 
+def test_a_retry_can_depend_on_who_is_left_and_keeps_what_was_seen() -> None:
+    """Each attempt asks for its options, and the views of a failed one are there."""
+    asked: list[tuple[str, ...]] = []
+
+    def watch(alive: tuple[str, ...]) -> dict[str, object]:
+        asked.append(alive)
+        return {"watch": alive}
+
+    async def main() -> None:
+        async with _under(Fault("crash", 1.05, 20.0, ("party-2",)), parties=4) as cluster:
+            await asyncio.sleep(1.0)
+            four = tuple(cluster.parties)
+            retried = await run_with_retries(cluster, pass_on, seconds=5.0, for_those=watch)
+            left = tuple(name for name in four if name != "party-2")
+            assert asked == [four, left]
+            assert set(retried.run.views) == set(left)
+            (failed,) = retried.failed
+            assert {outcome.party for outcome in failed} == set(four)
+            assert all(outcome.view is not None for outcome in failed)
+            again = await run_with_retries(cluster, pass_on, seconds=5.0, among=left)
+            assert (again.without, again.wasted, again.failed) == (("party-2",), (), ())
+
+    simulation.run(main())
+
+
 def test_a_retry_gives_up_when_too_few_are_left() -> None:
     """Three parties cannot go on as two."""
 
