@@ -30,12 +30,15 @@ __all__ = ("CELLS_MAX", "GAMMA", "NoisyGrid", "grid_radii", "grid_side", "noisy_
 CELLS_MAX: Final = 65_536
 GAMMA: Final = 1e-4
 """The step of radii as a share of the diagonal, as in the paper's experiments."""
-# Of the quadrature above two dimensions: a ball that holds a few hundred of them is measured to some
-# per cent, which is less than the counts' noise and the uneven spread within cells.
+# Of the quadrature above two dimensions: a ball that holds a few hundred of them is measured to
+# some per cent, which is less than the counts' noise and the uneven spread within cells.
 _POINTS: Final = 16_384
 # Shares or distances that are in memory at once: 32 MiB.
 _CHUNK_ENTRIES: Final = 2**22
 _EXACT_FEATURES: Final = 2
+# With more cells, each is so small that where in it the rows are hardly matters.
+_EXACT_CELLS: Final = 4096
+_COARSER_FEATURES: Final = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,19 +64,23 @@ class NoisyGrid:
 def grid_side(rows: int, features: int, epsilon: float) -> int:
     """Return how many cells a side there are (Su et al. 2016), at least 1.
 
+    Where that makes more than `CELLS_MAX` cells, up to six features get a coarser grid, which
+    still has six cells a side; more features are refused.
+
     Args:
         rows: How many rows there are: public, or released with noise.
         features: At least 1.
         epsilon: What the grid may spend.
 
     Raises:
-        InputError: If that makes more than `CELLS_MAX` cells.
+        InputError: If there are too many features.
     """
     side = max(1, round((max(rows, 1) * epsilon / 10) ** (2 / (2 + features))))
-    cells = features * np.log2(side)  # as a power of 2, which cannot overflow
+    most = int(CELLS_MAX ** (1 / features) + 1e-9)  # so that the root of a power is whole
     given = f"{features} with {side} cells a side"
-    require(cells <= np.log2(CELLS_MAX), "features", given, f"at most {CELLS_MAX} cells in all")
-    return int(side)
+    fits = side <= most or features <= _COARSER_FEATURES
+    require(fits, "features", given, f"at most {CELLS_MAX} cells in all: convert by candidates")
+    return int(min(side, most))
 
 
 def noisy_grid(rows: Rows, side: int, epsilon: float, rng: Generator) -> NoisyGrid:
@@ -103,8 +110,8 @@ def grid_radii(
 
     Rows are taken to be spread evenly over each cell. Radii are multiples of `gamma` times the
     diagonal, and at most the diagonal, which holds whatever there is. The share of a cell that a
-    ball holds is exact in one and two dimensions; above, it is the share of points that are spread
-    over the cell by a fixed rule.
+    ball holds is exact in one and two dimensions up to 4,096 cells; else it is the share of points
+    that are spread over the cell by a fixed rule.
 
     Args:
         grid: The released grid.
@@ -122,8 +129,10 @@ def grid_radii(
     require(0 < gamma <= 1, "gamma", gamma, "a number above 0 and at most 1")
     if not grid.counts.any():
         return np.full(len(queries), grid.diagonal)
-    find = _by_area if grid.features <= _EXACT_FEATURES else _by_points
-    entries = max(len(grid.counts), _POINTS if find is _by_points else 0)
+    exact = grid.features <= _EXACT_FEATURES and len(grid.counts) <= _EXACT_CELLS
+    find, entries = (
+        (_by_area, len(grid.counts)) if exact else (_by_points, max(len(grid.counts), _POINTS))
+    )
     step = max(1, _CHUNK_ENTRIES // entries)
     parts = [
         find(grid, queries[first : first + step], k, gamma)

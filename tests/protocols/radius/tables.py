@@ -1,0 +1,44 @@
+"""Tiny tables and all their neighbours."""
+
+from collections.abc import Iterator
+from itertools import combinations_with_replacement
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.protocols.rows import Rows
+
+__all__ = ("ROUNDING", "all_tables", "banana", "rows_of")
+
+# Losses are sums of a few logarithms of probabilities: rounding is far below this.
+ROUNDING = 1e-11
+
+Kind = tuple[tuple[float, ...], int]
+
+
+def rows_of(kinds: tuple[Kind, ...], features: int) -> Rows:
+    """Return a table of such rows: places and labels."""
+    places = np.array([place for place, _ in kinds], dtype=np.float64).reshape(-1, features)
+    return Rows(places, np.array([label for _, label in kinds], dtype=np.int64))
+
+
+def all_tables(
+    places: tuple[tuple[float, ...], ...], classes: int, most: int
+) -> Iterator[tuple[tuple[Kind, ...], tuple[Kind, ...]]]:
+    """Yield each table of at most `most` rows with each table of one row more."""
+    kinds = [(place, label) for place in places for label in range(classes)]
+    for size in range(most + 1):
+        for table in combinations_with_replacement(kinds, size):
+            for one in kinds:
+                yield table, tuple(sorted((*table, one)))
+
+
+def banana(rows: int, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return two crescents within each other, in the unit square, with their classes."""
+    labels = rng.integers(2, size=rows)
+    turn = rng.random(rows) * np.pi
+    x = np.where(labels == 0, np.cos(turn), 1 - np.cos(turn))
+    y = np.where(labels == 0, np.sin(turn), 0.5 - np.sin(turn))
+    noisy = np.column_stack([x, y]) + rng.normal(0, 0.2, (rows, 2))
+    lows, ranges = np.array([-1.7, -1.2]), np.array([4.4, 3.0])
+    return np.clip((noisy - lows) / ranges, 0.0, 1.0), labels

@@ -1,0 +1,150 @@
+"""Attacks on batches, and an audit of what runs on banana-like data."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.random import Generator
+from numpy.typing import NDArray
+from scipy import stats
+from tests.protocols.radius.tables import banana
+
+from veilring.protocols.radius.algorithm import (
+    KNNParameters,
+    RNParameters,
+    allocate,
+    count_votes,
+    label_batch,
+    label_nearest,
+    plan_batch,
+    vote,
+)
+from veilring.protocols.radius.leakage import (
+    advantage,
+    advantage_bound,
+    audited_epsilon,
+    batch_law,
+    exact_advantage,
+    greatest_loss,
+    guess_membership,
+)
+from veilring.protocols.rows import Rows
+
+FALSE_ALARM = 1e-6
+EPSILON = 1.0
+QUERIES = 6
+
+
+def case() -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[Rows, Rows]]:
+    """Return a batch around one row of a banana, and the tables with it and without it.
+
+    The row is the only one of its class near by: what is most told about.
+    """
+    places, labels = banana(400, np.random.default_rng(0))
+    target = np.array([0.05, 0.95])
+    absent = Rows(places, labels)
+    present = Rows(np.vstack([places, target]), np.append(labels, 0))
+    queries = target + np.random.default_rng(1).uniform(-0.02, 0.02, (QUERIES, 2))
+    return queries, np.full(QUERIES, 0.05), (present, absent)
+
+
+def answers_of(
+    rows: Rows, epsilons: NDArray[np.float64], runs: int, rng: Generator
+) -> NDArray[np.int64]:
+    """Return the labels of a batch that is asked again and again, shape (runs, Q)."""
+    queries, radii, _ = case()
+    counts = np.tile(count_votes(queries, radii, rows, 2), (runs, 1))
+    drawn = vote(counts, np.tile(epsilons, runs), "permute-and-flip", rng)
+    return drawn.reshape(runs, QUERIES)
+
+
+def codes(answers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how often each joint answer came up."""
+    return np.bincount(answers @ (1 << np.arange(QUERIES)), minlength=1 << QUERIES)
+
+
+def test_no_attack_beats_the_bound() -> None:
+    """The best attack on a row, measured and exact, has less advantage than epsilon allows."""
+    queries, radii, tables = case()
+    shares = plan_batch(queries, radii, RNParameters(EPSILON, 2))
+    assert shares.crowds.tolist() == [QUERIES] * QUERIES
+    laws = [batch_law(queries, radii, rows, 2, shares, "permute-and-flip") for rows in tables]
+    exact = exact_advantage(*laws)
+    assert 0.05 < exact < advantage_bound(EPSILON)
+    rng, runs = np.random.default_rng(2), 100_000
+    guesses = [
+        guess_membership(answers_of(rows, shares.epsilons, runs, rng), *laws) for rows in tables
+    ]
+    # Two shares, each within Hoeffding's reach of its probability but for half of the alarm rate.
+    reach = 2 * math.sqrt(math.log(4 / FALSE_ALARM) / (2 * runs))
+    assert abs(advantage(*guesses) - exact) < reach
+
+
+def test_the_attack_succeeds_against_an_allocation_that_forgets_overlaps() -> None:
+    """If every query gets the whole budget, the advantage is above what epsilon allows."""
+    queries, radii, tables = case()
+    careless = allocate(np.zeros((QUERIES, QUERIES), dtype=np.bool_), EPSILON)
+    laws = [batch_law(queries, radii, rows, 2, careless, "permute-and-flip") for rows in tables]
+    assert exact_advantage(*laws) > advantage_bound(EPSILON)
+
+
+def test_the_bound_is_that_of_randomised_response() -> None:
+    """For randomised response the advantage is the bound itself."""
+    law = np.array([[math.e, 1.0]]) / (1 + math.e)
+    assert exact_advantage(law, law[:, ::-1]) == pytest.approx(advantage_bound(1.0), rel=1e-14)
+    assert greatest_loss(law, law[:, ::-1]) == pytest.approx(1.0, rel=1e-14)
+
+
+def test_an_audit_finds_no_fault_where_there_is_none() -> None:
+    """The lower bound from runs of the true allocation stays below epsilon, but above nothing."""
+    queries, radii, tables = case()
+    shares = plan_batch(queries, radii, RNParameters(EPSILON, 2)).epsilons
+    rng = np.random.default_rng(3)
+    one, other = (codes(answers_of(rows, shares, 50_000, rng)) for rows in tables)
+    found = audited_epsilon(one, other)
+    assert 0.1 < found <= EPSILON
+
+
+def test_an_audit_finds_an_allocation_that_forgets_overlaps() -> None:
+    """Runs alone prove that more than epsilon was spent."""
+    _, _, tables = case()
+    whole = np.full(QUERIES, EPSILON)
+    rng = np.random.default_rng(4)
+    one, other = (codes(answers_of(rows, whole, 50_000, rng)) for rows in tables)
+    assert audited_epsilon(one, other) > EPSILON
+
+
+def test_an_audit_of_the_whole_classifier_stays_below_its_claim() -> None:
+    """k-N as it is called, from table to labels, hundreds of times on both tables."""
+    queries, _, tables = case()
+    parameters = KNNParameters(3, 2, 0.5, 0.5, rows=400)
+    rng = np.random.default_rng(5)
+    counts = []
+    for rows in tables:
+        runs = [label_nearest(queries, rows, parameters, rng).labels for _ in range(150)]
+        counts.append(codes(np.array(runs)))
+    assert audited_epsilon(counts[0], counts[1]) <= parameters.epsilon
+
+
+def test_audited_bounds_are_clopper_and_pearsons() -> None:
+    """For one event they are the ends of SciPy's exact intervals at the alarm rate."""
+    one, other = np.array([900, 100]), np.array([300, 700])
+    confidence = 1 - 2 * FALSE_ALARM / 8
+    low = stats.binomtest(900, 1000).proportion_ci(confidence, "exact").low
+    high = stats.binomtest(300, 1000).proportion_ci(confidence, "exact").high
+    rare = stats.binomtest(700, 1000).proportion_ci(confidence, "exact").low
+    often = stats.binomtest(100, 1000).proportion_ci(confidence, "exact").high
+    expected = max(math.log(low / high), math.log(rare / often))
+    assert audited_epsilon(one, other) == pytest.approx(expected, rel=1e-9)
+    assert audited_epsilon(one, one) == 0
+    certain = np.array([1000, 0])
+    assert 4 < audited_epsilon(certain, certain[::-1]) < math.inf
+
+
+def test_what_is_attacked_is_what_is_deployed() -> None:
+    """Asking a batch once gives the same answers as the repeated counts do."""
+    queries, radii, (rows, _) = case()
+    parameters = RNParameters(EPSILON, 2)
+    shares = plan_batch(queries, radii, parameters).epsilons
+    once = label_batch(queries, radii, rows, parameters, np.random.default_rng(6))
+    assert once.tolist() == answers_of(rows, shares, 1, np.random.default_rng(6))[0].tolist()

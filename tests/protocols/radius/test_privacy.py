@@ -1,0 +1,200 @@
+"""The privacy loss of r-N and k-N, exactly, over all small tables and all their neighbours."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.protocols.radius.tables import ROUNDING, Kind, all_tables, rows_of
+
+from veilring.errors import InputError
+from veilring.protocols.radius.algorithm import (
+    AllocationRule,
+    ByCandidates,
+    KNNParameters,
+    Mechanism,
+    RNParameters,
+    allocate,
+    count_votes,
+    label_law,
+    overlaps,
+    pay,
+    plan_batch,
+    vote,
+)
+from veilring.protocols.radius.algorithm.voting import label_law as law_of
+from veilring.protocols.radius.leakage import greatest_loss, laws, nearest_loss
+
+EPSILON = 0.7
+# Balls that overlap in pairs, in threes, and that touch in a single place; one is alone.
+QUERIES = np.array([[0.1], [0.3], [0.35], [0.5], [0.95]])
+RADII = np.array([0.1, 0.1, 0.2, 0.15, 0.02])
+PLACES = ((0.2,), (0.35,), (0.4,), (0.95,), (0.7,))
+MECHANISMS: tuple[Mechanism, ...] = ("permute-and-flip", "exponential", "laplace")
+
+
+def worst(parameters: RNParameters, epsilons: NDArray[np.float64], most: int = 3) -> float:
+    """Return the greatest loss over all tables and their neighbours."""
+
+    @cache
+    def law(table: tuple[Kind, ...]) -> NDArray[np.float64]:
+        counts = count_votes(QUERIES, RADII, rows_of(table, 1), parameters.classes)
+        return label_law(counts, epsilons, parameters.mechanism)
+
+    pairs = all_tables(PLACES, parameters.classes, most)
+    return max(greatest_loss(law(table), law(more)) for table, more in pairs)
+
+
+@pytest.mark.parametrize("rule", ["clique", "component", "batch"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_batch_costs_no_more_than_it_says(rule: AllocationRule, mechanism: Mechanism) -> None:
+    """Each allocation with each mechanism, for every table of up to three rows and one more."""
+    parameters = RNParameters(EPSILON, 2, rule, mechanism)
+    shares = plan_batch(QUERIES, RADII, parameters)
+    assert worst(parameters, shares.epsilons, most=2) <= EPSILON + ROUNDING
+
+
+def test_three_classes_cost_no_more_than_two() -> None:
+    """Labels are disjoint: one share serves all."""
+    parameters = RNParameters(EPSILON, 3)
+    shares = plan_batch(QUERIES, RADII, parameters)
+    assert worst(parameters, shares.epsilons, most=1) <= EPSILON + ROUNDING
+
+
+def test_an_allocation_that_forgets_an_overlap_is_caught() -> None:
+    """If each query gets the whole budget, a row in three balls loses more than it."""
+    parameters = RNParameters(EPSILON, 2, mechanism="laplace")
+    assert worst(parameters, np.full(5, EPSILON)) > 1.5 * EPSILON
+
+
+def test_the_factor_of_two_falls_for_monotone_scores_only() -> None:
+    """Permute-and-flip comes close to its budget on counts, and the paper's mechanism to half."""
+    counts = np.array([[300, 0]])
+    one_more = np.array([[300, 1]])
+    share = np.array([1.0])
+    bounds: tuple[tuple[Mechanism, float, float], ...] = (
+        ("permute-and-flip", 0.99, 1.0),
+        ("exponential", 0.49, 0.5),
+    )
+    for mechanism, least, most in bounds:
+        pair = [label_law(each, share, mechanism) for each in (counts, one_more)]
+        assert least < greatest_loss(*pair) <= most + ROUNDING
+
+
+CANDIDATES = ByCandidates(3, "geometric")
+KNN = KNNParameters(1, 2, 0.4, 0.5, rows=3, conversion=CANDIDATES)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        KNN,
+        replace(KNN, conversion=replace(CANDIDATES, chooser="exponential", spacing="linear")),
+        replace(KNN, conversion=replace(ByCandidates.paper(), number=3), allocation="component"),
+        replace(KNN, mechanism="exponential", k=2),
+    ],
+)
+def test_k_neighbours_cost_no_more_than_they_say(parameters: KNNParameters) -> None:
+    """Radii and labels together, over all combinations of candidates and all small tables."""
+    queries = np.array([[0.3], [0.6]])
+    losses = [
+        nearest_loss(queries, (rows_of(table, 1), rows_of(more, 1)), parameters)
+        for table, more in all_tables(((0.2,), (0.45,), (0.9,)), 2, 1)
+    ]
+    assert max(losses) <= parameters.epsilon + ROUNDING
+    assert max(losses) > parameters.epsilon / 4
+
+
+def test_conversions_that_forget_an_overlap_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If each conversion gets the whole budget, a row in both largest balls loses more than it."""
+    parameters = replace(KNN, epsilon_vote=1e-6)
+    queries = np.array([[0.4], [0.4], [0.41], [0.41]])
+    near, far = ((0.4,), 0), ((0.6,), 0)
+    tables = rows_of((near,), 1), rows_of((near, far), 1)
+    assert nearest_loss(queries, tables, parameters) <= parameters.epsilon + ROUNDING
+    apart = np.zeros((4, 4), dtype=np.bool_)
+    monkeypatch.setattr(laws, "plan_conversion", lambda *_, **__: allocate(apart, 0.4))
+    assert nearest_loss(queries, tables, parameters) > parameters.epsilon
+
+
+def test_only_candidates_are_enumerated() -> None:
+    """A grid's law is that of its noise, and needs no enumeration of radii."""
+    tables = rows_of((), 1), rows_of((((0.2,), 0),), 1)
+    with pytest.raises(InputError, match="parameters is for something else"):
+        nearest_loss(np.array([[0.3]]), tables, KNNParameters(1, 2, 0.4, 0.5, rows=3))
+
+
+def test_a_budget_is_counted_whole() -> None:
+    """The parts of a k-N budget add up to the total, rounded up."""
+    parameters = KNNParameters(1, 2, 0.1, 0.2, epsilon_count=0.3)
+    assert parameters.epsilon >= 0.1 + 0.2 + 0.3
+    assert KNNParameters.halves(1.0, 5, 2, 100).epsilon == 1.0
+
+
+@pytest.mark.parametrize(("rows", "paid"), [(None, 0.0), (5, 0.1), (None, -1.0), (None, np.inf)])
+def test_the_number_of_rows_is_public_or_paid_for(rows: int | None, paid: float) -> None:
+    """It is never read off the data for nothing, and never paid for without need."""
+    with pytest.raises(InputError, match="epsilon_count is"):
+        KNNParameters(1, 2, 0.5, 0.5, rows=rows, epsilon_count=paid)
+
+
+def test_no_row_pays_more_than_it_has_when_queries_adapt() -> None:
+    """A filter's answers lose a row what it paid, exactly, and never more than its budget."""
+    rng = np.random.default_rng(3)
+    inside, costs = rng.random((60, 40)) < 0.3, rng.choice([0.05, 0.1, 0.3], 60)
+    budget = np.full(40, 1.0)
+    paying, left = pay(inside, costs, budget)
+    paid = costs @ paying
+    assert paid.max() <= 1.0 + ROUNDING
+    assert (left >= 0).all()
+    assert left == pytest.approx(1.0 - paid, abs=ROUNDING)
+    assert not (paying & ~inside).any()
+    with_all = label_law(counts_of(paying), costs, "permute-and-flip")
+    for row in range(40):
+        others = np.delete(inside, row, axis=1)
+        voting, _ = pay(others, costs, budget[1:])
+        assert (voting == np.delete(paying, row, axis=1)).all()
+        without = paying.copy()
+        without[:, row] = False
+        loss = greatest_loss(with_all, label_law(counts_of(without), costs, "permute-and-flip"))
+        assert loss <= paid[row] + ROUNDING
+
+
+def counts_of(voting: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return counts of two classes, those of even and of odd rows."""
+    return np.stack([voting[:, ::2].sum(axis=1), voting[:, 1::2].sum(axis=1)], axis=1)
+
+
+def test_votes_are_drawn_from_their_law() -> None:
+    """Each label's share in a million draws is within Hoeffding's bound of its probability.
+
+    Three mechanisms with three labels: nine alarms with probability 1e-7 each.
+    """
+    counts, share, runs = np.array([[7, 5, 5]]), np.array([0.4]), 200_000
+    reach = np.sqrt(np.log(2 / 1e-7) / (2 * runs))
+    for number, mechanism in enumerate(MECHANISMS):
+        rng = np.random.default_rng(number)
+        labels = vote(np.repeat(counts, runs, axis=0), np.repeat(share, runs), mechanism, rng)
+        drawn = np.bincount(labels, minlength=3) / runs
+        assert np.abs(drawn - law_of(counts, share, mechanism)[0]).max() < reach
+
+
+def test_the_papers_worked_example() -> None:
+    """Counts of 80 and 20 at epsilon' = 0.01: the first with probability 0.574 (Section 3.1)."""
+    law = label_law(np.array([[80, 20]]), np.array([0.01]), "exponential")
+    assert law[0, 0] == pytest.approx(1 / (1 + np.exp(-0.3)), rel=1e-12)
+    assert round(law[0, 0], 3) == 0.574
+
+
+def test_the_papers_single_neighbour() -> None:
+    """One row at epsilon = 1: 1.65 to 1 in favour of its label (footnote 1)."""
+    law = label_law(np.array([[1, 0]]), np.array([1.0]), "exponential")
+    assert law[0, 0] == pytest.approx(np.exp(0.5) / (1 + np.exp(0.5)), rel=1e-12)
+
+
+def test_touching_balls_are_neighbours() -> None:
+    """A row on the edge of two balls is in both, and the two share the budget."""
+    queries, radii = np.array([[0.25], [0.75]]), np.array([0.25, 0.25])
+    assert overlaps(queries, radii)[0, 1]
+    assert count_votes(queries, radii, rows_of((((0.5,), 0),), 1), 1).tolist() == [[1], [1]]
