@@ -85,19 +85,12 @@ def test_large_pools_are_divided_as_forecast() -> None:
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_lie_ends_the_collection_with_its_teller(
-    run_protocol: ProtocolRunner, lie: Callable[[Message], Message]
-) -> None:
+async def test_a_lie_ends_the_collection_with_its_teller(lie: Callable[[Message], Message]) -> None:
     """Each report that no client sends ends the run with its sender's name."""
-    with pytest.raises(RunFailed) as caught:
-        run_protocol(
-            gather,
-            NAMES,
-            own=pools(500),
-            adversaries={"crowd": Alter(lie, only=(ReportBatch,))},
-            aggregator="census",
-            task=TASK,
-        )
+    liar = {"crowd": Alter(lie, only=(ReportBatch,))}
+    async with Cluster(NAMES, own=pools(500)) as cluster:
+        with pytest.raises(RunFailed) as caught:
+            await cluster.run(gather, adversaries=liar, aggregator="census", task=TASK)
     errors = caught.value.errors.values()
     assert {e.culprit for e in errors if isinstance(e, ProtocolViolation)} == {"crowd"}
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from veilring.protocols.forecast import Forecast, Traffic, repeated
+from veilring.measure.cost import Traffic
+from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
 from veilring.protocols.ldp.pool import batch_reports
 from veilring.protocols.ldp.task import Task

@@ -68,8 +68,12 @@ class PostgresStore(Store):
         super().__init__(task)
         self._url, self._read_only = url, read_only
         self._db: psycopg.Connection | None = None
-        with self.transaction():
-            self._open_task()
+        try:
+            with self.transaction():
+                self._open_task()
+        except BaseException:
+            self.close()
+            raise
 
     def _connection(self) -> psycopg.Connection:
         if self._db is None or self._db.broken:

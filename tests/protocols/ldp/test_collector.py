@@ -1,0 +1,293 @@
+"""A collector acknowledges what is stored, refuses what is not to be, and counts nothing twice."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.protocols.ldp.collecting import batches, make_task, messages
+from tests.protocols.ldp.lies import REFUSALS, ragged_ids
+
+from veilring import simulation
+from veilring.errors import ProtocolViolation, RunFailed, SessionAborted, StoreFailed
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
+from veilring.protocols.ldp.collector import Aside, Collector
+from veilring.protocols.ldp.messages import ID_BYTES, Receipt, ReportBatch
+from veilring.protocols.ldp.pool import Batch
+from veilring.protocols.ldp.roles import submit
+from veilring.protocols.ldp.roles.submit import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX
+from veilring.protocols.ldp.store import Store, open_store
+from veilring.protocols.ldp.task import Task
+from veilring.protocols.ldp.verdicts import Verdict
+from veilring.transport.messages import Message
+
+TASK = make_task()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Give a place for a store."""
+    return tmp_path / "reports.sqlite"
+
+
+def noon() -> float:
+    """Say that it is always the same time."""
+    return 1000.0
+
+
+async def at_once(call: Callable[[], Any]) -> Any:  # noqa: ANN401  (as `Aside`)
+    """Call in the event loop itself."""
+    return call()
+
+
+class Setting:
+    """A collector, and clients that open sessions with it."""
+
+    def __init__(self, store: Store, collector: Collector, cluster: Cluster) -> None:
+        self.store, self.collector, self.cluster = store, collector, cluster
+
+    async def play(self, client: str, role: Callable[[Party], Any]) -> None:
+        """Let a client play a role in a session of its own."""
+
+        async def both(party: Party) -> None:
+            if party.me == "census":
+                await self.collector.take(party, client)
+            else:
+                await role(party)
+
+        await self.cluster.run(both, among=("census", client))
+
+    async def submit(self, client: str, made: Iterable[Batch], task: Task = TASK) -> list[int]:
+        """Submit batches, and return the verdict on each report in order."""
+        verdicts: list[int] = []
+
+        async def role(party: Party) -> None:
+            await submit(party, made, task=task, settled=lambda _, v: verdicts.extend(v.tolist()))
+
+        await self.play(client, role)
+        return verdicts
+
+
+@asynccontextmanager
+async def collecting(
+    path: Path,
+    task: Task = TASK,
+    *,
+    runtime: str = "memory",
+    aside: Aside[Any] | None = None,
+) -> AsyncIterator[Setting]:
+    """Start a collector with three clients."""
+    store = open_store(str(path), task)
+    async with (
+        Collector(store, noon, aside) as collector,
+        Cluster(["census", "ada", "bob", "eve"], runtime=runtime, seed=1) as cluster,
+    ):
+        yield Setting(store, collector, cluster)
+
+
+async def test_many_sessions_at_once_count_everything_once(path: Path) -> None:
+    """What several clients send at the same time, one report or many a message, is all there."""
+    async with collecting(path) as setting:
+        submitted = await asyncio.gather(
+            setting.submit("ada", batches(TASK, 2000, 1, at_once=1)),
+            setting.submit("bob", batches(TASK, 9000, 2)),
+            setting.submit("eve", batches(TASK, 2000, 3, at_once=7)),
+        )
+        assert [len(verdicts) for verdicts in submitted] == [2000, 9000, 2000]
+        assert {verdict for verdicts in submitted for verdict in verdicts} == {Verdict.COUNTED}
+        assert setting.store.recount().clients == 13_000
+        again = await setting.submit("eve", batches(TASK, 2000, 1, at_once=64))
+        assert set(again) == {Verdict.KNOWN}
+        assert setting.store.recount().clients == 13_000
+
+
+def test_the_collector_runs_on_the_simulated_clock(path: Path) -> None:
+    """The same role, its store called in the loop, takes what it takes on a real clock."""
+
+    async def main() -> tuple[int, set[int]]:
+        async with collecting(path, aside=at_once, runtime="simulated") as setting:
+            verdicts = await setting.submit("ada", batches(TASK, 3000, at_once=50))
+            return setting.store.recount().clients, set(verdicts)
+
+    assert simulation.run(main()) == (3000, {Verdict.COUNTED})
+
+
+@pytest.mark.parametrize(("lie", "verdict"), REFUSALS.items())
+async def test_a_refused_batch_gets_its_reason_and_sinks_no_other(
+    path: Path, lie: Callable[[Message], Message], verdict: Verdict
+) -> None:
+    """Every report of a bad message gets the reason, none of it counts, and the rest does."""
+    good = messages(TASK, batches(TASK, 300))
+    bad = lie(messages(TASK, batches(TASK, 90, 5))[0])
+    assert isinstance(bad, ReportBatch)
+    expected = len(bad.ids) // ID_BYTES
+    verdicts: list[int] = []
+
+    async def role(party: Party) -> None:
+        for message in (good[0], bad.model_copy(update={"more": True}), *good[1:]):
+            await party.send("census", message)
+        while len(verdicts) < 300 + expected:
+            receipt = await party.receive(Receipt, sender="census")
+            some = np.zeros(receipt.reports, dtype=int)
+            some[receipt.places] = receipt.verdicts
+            verdicts.extend(some.tolist())
+
+    async with collecting(path) as setting:
+        await setting.play("eve", role)
+        first = len(good[0].ids) // ID_BYTES
+        assert set(verdicts[first : first + expected]) == {verdict}
+        assert set(verdicts[:first] + verdicts[first + expected :]) == {Verdict.COUNTED}
+        assert setting.store.recount().clients == 300
+
+
+async def test_one_bad_report_in_a_batch_does_not_sink_the_others(path: Path) -> None:
+    """In a batch each report is judged by itself, and the receipt lists the refused one alone."""
+    batch = next(each for each in batches(TASK, 300) if each.question == 1)
+    reports = batch.reports.copy()
+    reports[5] = 255  # a padding bit is set
+    made = Batch(1, batch.ids, reports, batch.clients)
+    async with collecting(path) as setting:
+        verdicts = await setting.submit("eve", [made])
+        assert np.flatnonzero(verdicts).tolist() == [5]
+        assert verdicts[5] == Verdict.OUT_OF_DOMAIN
+        assert setting.store.recount().clients == len(batch) - 1
+
+
+async def test_a_closed_collection_takes_nothing_new_and_knows_the_old(path: Path) -> None:
+    """After closing a new report is too late, and an old one is acknowledged still."""
+    task = make_task(closes=1000.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{__name__}.noon", lambda: 999.0)
+        async with collecting(path, task) as setting:
+            assert set(await setting.submit("ada", batches(task, 50), task)) == {Verdict.COUNTED}
+    async with collecting(path, task) as setting:
+        assert set(await setting.submit("ada", batches(task, 50), task)) == {Verdict.KNOWN}
+        assert set(await setting.submit("ada", batches(task, 50, 9), task)) == {Verdict.CLOSED}
+        assert setting.store.recount().clients == 50
+
+
+@pytest.mark.parametrize(
+    "role",
+    [
+        lambda party: _send_one(party, ragged_ids),
+        lambda party: _send_one(party, lambda message: message.model_copy(update={"ids": b""})),
+        lambda party: _flood_and_wait(party, 1, WINDOW_MESSAGES_MAX + 1),
+        lambda party: _flood_and_wait(party, 8192, WINDOW_BYTES_MAX // 8192 // 17 + 2),
+    ],
+    ids=["ragged-ids", "no-report", "too-many-messages", "too-many-bytes"],
+)
+async def test_what_cannot_be_answered_ends_the_session_and_names_the_client(
+    path: Path, role: Callable[[Party], Any]
+) -> None:
+    """A client that cannot be told about its reports, or that floods, loses its session only."""
+    gate = asyncio.Event()
+
+    async def when_told(call: Callable[[], Any]) -> Any:  # noqa: ANN401  (as `Aside`)
+        await gate.wait()
+        return call()
+
+    async with collecting(path, aside=when_told) as setting:
+        with pytest.raises(RunFailed) as caught:
+            await setting.play("eve", role)
+        (violation,) = (e for e in caught.value.errors.values() if isinstance(e, ProtocolViolation))
+        assert violation.culprit == "eve"
+        gate.set()
+        assert set(await setting.submit("ada", batches(TASK, 30, 8))) == {Verdict.COUNTED}
+
+
+async def _send_one(party: Party, lie: Callable[[Message], Message]) -> None:
+    await party.send("census", lie(messages(TASK, batches(TASK, 30))[0]))
+    await party.receive(Receipt, sender="census")
+
+
+async def _flood_and_wait(party: Party, size: int, count: int) -> None:
+    batch = batches(TASK, 4 * size, at_once=size)[0].message(TASK, more=True)
+    for _ in range(count):
+        await party.send("census", batch)
+    await party.receive(Receipt, sender="census")
+
+
+async def test_a_store_that_fails_ends_sessions_and_acknowledges_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the disk is full clients are told; what they send again counts, once."""
+    monkeypatch.setattr("veilring.protocols.ldp.collector.groups.STORE_PAUSE_SECONDS", 0.0)
+    made = batches(TASK, 100)
+    async with collecting(path) as setting:
+        with monkeypatch.context() as patch:
+
+            def fail(*_: object, **__: object) -> None:
+                raise StoreFailed("the disk is full")
+
+            patch.setattr(setting.store, "keep", fail)
+            with pytest.raises(RunFailed) as caught:
+                await setting.submit("ada", made)
+        assert isinstance(caught.value.errors["census"], StoreFailed)
+        assert isinstance(caught.value.errors["ada"], SessionAborted)
+        assert set(await setting.submit("ada", made)) == {Verdict.COUNTED}
+        assert setting.store.recount().clients == 100
+
+
+async def test_groups_form_while_one_is_stored(path: Path) -> None:
+    """All that arrives while a transaction runs is in the next one, of all sessions together."""
+    gate, groups = asyncio.Semaphore(0), []
+
+    async def counted(call: Callable[[], Any]) -> Any:  # noqa: ANN401  (as `Aside`)
+        await gate.acquire()
+        result = call()
+        groups.append(sum(map(len, result)))
+        return result
+
+    async with collecting(path, aside=counted) as setting:
+        running = asyncio.gather(
+            setting.submit("ada", batches(TASK, 200, 1, at_once=1)),
+            setting.submit("bob", batches(TASK, 200, 2, at_once=1)),
+        )
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
+        for _ in range(10):
+            gate.release()
+        await running
+        assert sum(groups) == 400
+        assert len(groups) <= 3
+
+
+@pytest.mark.parametrize(
+    ("receipt", "reason"),
+    [
+        (Receipt(reports=99, places=np.zeros(0, "<u4"), verdicts=np.zeros(0, "u1")), "not sent"),
+        (Receipt(reports=0, places=np.zeros(0, "<u4"), verdicts=np.zeros(0, "u1")), "not sent"),
+        (Receipt(reports=1, places=np.zeros(0, "<u4"), verdicts=np.zeros(0, "u1")), "a part of"),
+        (Receipt(reports=9, places=np.full(1, 9, "<u4"), verdicts=np.ones(1, "u1")), "be read"),
+        (Receipt(reports=9, places=np.zeros(1, "<u4"), verdicts=np.zeros(0, "u1")), "be read"),
+        (Receipt(reports=9, places=np.zeros(1, "<u4"), verdicts=np.full(1, 8, "u1")), "be read"),
+    ],
+)
+async def test_a_receipt_that_no_collector_sends_names_the_collector(
+    receipt: Receipt, reason: str
+) -> None:
+    """A client believes no receipt for what it did not send."""
+    made = batches(TASK, 27, at_once=9)[:1]
+    settled: list[object] = []
+
+    async def play(party: Party) -> None:
+        if party.me == "census":
+            await party.receive(ReportBatch, sender="ada")
+            await party.send("ada", receipt)
+            await party.receive(ReportBatch, sender="ada")
+        else:
+            await submit(party, made, task=TASK, settled=lambda *what: settled.append(what))
+
+    async with Cluster(["census", "ada"]) as cluster:
+        with pytest.raises(RunFailed) as caught:
+            await cluster.run(play)
+    error = caught.value.errors["ada"]
+    assert isinstance(error, ProtocolViolation)
+    assert error.culprit == "census"
+    assert reason in error.reason
+    assert settled == []
