@@ -7,12 +7,12 @@ values of k, n, r and d on the axes; d = 0.5 in figures 3 and 5; k = 5, 10 and 2
 and "a large range" testable.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from veilring.data import Table
 from veilring.protocols.ring import KNNParameters
-from veilring.scenarios.figures.claims import Claim
+from veilring.scenarios.figures.claims import Claim, Evidence
 from veilring.scenarios.figures.evidence import (
     at_last,
     best_over_last,
@@ -22,6 +22,7 @@ from veilring.scenarios.figures.evidence import (
     relative,
     slopes,
 )
+from veilring.scenarios.figures.measured import Measured
 from veilring.scenarios.figures.model import Axis, Figure, Grid
 from veilring.scenarios.figures.ring.accuracy import (
     ACCURACY,
@@ -48,6 +49,8 @@ _AS_ACCURATE: Final = 0.01  # one query in a hundred
 _USUAL_K: Final = 10
 _LARGE_RANGE: Final = 20  # from 1: a factor of twenty
 _CHOSEN: Final = f"chosen: n = {PARTIES}, delta = {DELTA}, weights 1/distance"
+_OF_ACCURACY: Final = {ACCURACY: Axis("accuracy, share of held-out rows")}
+_OF_GAP: Final = {GAP: Axis("|accuracy - ordinary accuracy|", low=0.0)}
 _NAMES: Final = {"exposure": "exposure", "claim": "claim", "lop": "loss of privacy (LoP)"}
 
 
@@ -89,23 +92,32 @@ def _with_d(table: Table, k: int, d: float) -> KNNParameters:
     return parameters_for(table, k, d, _ROUNDS)
 
 
+_Take = Callable[[Measured], Evidence]
+
+
+def _above(bound: float, says: str, quantity: str, take: _Take) -> Claim:
+    return Claim(says, quantity, "above", bound, take)
+
+
+def _below(bound: float, says: str, quantity: str, take: _Take) -> Claim:
+    return Claim(says, quantity, "below", bound, take)
+
+
 def _below_one_half(estimator: str) -> Claim:
-    return Claim(
-        says="the probability of revealing a value is below one half over a large range of k",
-        quantity=f"{_NAMES[estimator]} at every n and every k up to {_LARGE_RANGE}",
-        side="below",
-        bound=0.5,
-        take=first_points(estimator, "k", up_to=_LARGE_RANGE),
+    return _below(
+        0.5,
+        "the probability of revealing a value is below one half over a large range of k",
+        f"{_NAMES[estimator]} at every n and every k up to {_LARGE_RANGE}",
+        first_points(estimator, "k", up_to=_LARGE_RANGE),
     )
 
 
 def _grows(estimator: str) -> Claim:
-    return Claim(
-        says="with very large k a party is more likely to reveal its values",
-        quantity=f"{_NAMES[estimator]} at the largest k less that at k = 1, at every n,",
-        side="above",
-        bound=0.0,
-        take=growth(estimator),
+    return _above(
+        0.0,
+        "with very large k a party is more likely to reveal its values",
+        f"{_NAMES[estimator]} at the largest k less that at k = 1, at every n,",
+        growth(estimator),
     )
 
 
@@ -116,16 +128,15 @@ FIGURES: Final = (
         source=_source(2, "6.2"),
         setting=f"P0 = 1, d = {_D}, 1 round; {_CHOSEN}",
         x=Axis("k, neighbours that vote"),
-        measures={ACCURACY: Axis("accuracy, share of held-out rows")},
+        measures=_OF_ACCURACY,
         grid=_up_to_rows(_SMALL_KS, with_all=False),
         observe=accuracy_over_k(_D, rounds=1),
         claims=(
-            Claim(
-                says="with one round PP-kNN is about as accurate as the ordinary classifier",
-                quantity="accuracy relative to the ordinary classifier's, at every k,",
-                side="above",
-                bound=_CLOSE,
-                take=relative(ACCURACY, PRIVATE, ORDINARY, "k"),
+            _above(
+                _CLOSE,
+                "with one round PP-kNN is about as accurate as the ordinary classifier",
+                "accuracy relative to the ordinary classifier's, at every k,",
+                relative(ACCURACY, PRIVATE, ORDINARY, "k"),
             ),
         ),
     ),
@@ -135,23 +146,21 @@ FIGURES: Final = (
         source=_source(3, "6.3"),
         setting=f"P0 = 1, d = {_D}; {_CHOSEN}",
         x=Axis("r, rounds of PP-TopK"),
-        measures={GAP: Axis("|accuracy - ordinary accuracy|", low=0.0)},
+        measures=_OF_GAP,
         grid=_fixed(range(1, 9)),
         observe=gap_over(_with_rounds, _GAP_KS),
         claims=(
-            Claim(
-                says="the gap in accuracy falls with the number of rounds",
-                quantity="slope of the gap a round, at every k,",
-                side="below",
-                bound=0.0,
-                take=slopes(GAP),
+            _below(
+                0.0,
+                "the gap in accuracy falls with the number of rounds",
+                "slope of the gap a round, at every k,",
+                slopes(GAP),
             ),
-            Claim(
-                says="many rounds make PP-kNN as accurate as the ordinary classifier",
-                quantity="gap with the most rounds, at every k,",
-                side="below",
-                bound=_AS_ACCURATE,
-                take=at_last(GAP),
+            _below(
+                _AS_ACCURATE,
+                "many rounds make PP-kNN as accurate as the ordinary classifier",
+                "gap with the most rounds, at every k,",
+                at_last(GAP),
             ),
         ),
     ),
@@ -161,16 +170,15 @@ FIGURES: Final = (
         source=_source(4, "6.4"),
         setting=f"P0 = 1, {_ROUNDS} rounds (chosen); {_CHOSEN}",
         x=Axis("d, factor of the noise probability a round"),
-        measures={GAP: Axis("|accuracy - ordinary accuracy|", low=0.0)},
+        measures=_OF_GAP,
         grid=_fixed([number / 10 for number in range(1, 11)]),
         observe=gap_over(_with_d, _GAP_KS),
         claims=(
-            Claim(
-                says="the gap in accuracy rises with d",
-                quantity="slope of the gap over d, at every k,",
-                side="above",
-                bound=0.0,
-                take=slopes(GAP),
+            _above(
+                0.0,
+                "the gap in accuracy rises with d",
+                "slope of the gap over d, at every k,",
+                slopes(GAP),
             ),
         ),
     ),
@@ -180,23 +188,21 @@ FIGURES: Final = (
         source=_source(5, "6.5"),
         setting=f"P0 = 1, d = {_D}, {_ROUNDS} rounds (chosen); {_CHOSEN}",
         x=Axis("k, neighbours that vote", is_log=True),
-        measures={ACCURACY: Axis("accuracy, share of held-out rows")},
+        measures=_OF_ACCURACY,
         grid=_up_to_rows(_ALL_KS, with_all=True),
         observe=accuracy_over_k(_D, _ROUNDS),
         claims=(
-            Claim(
-                says="accuracy falls from a usual k to a very large one",
-                quantity=f"accuracy at k = {_USUAL_K} less that at k = all rows, of both,",
-                side="above",
-                bound=0.0,
-                take=lead_over_last(ACCURACY, PRIVATE, ORDINARY, at=_USUAL_K),
+            _above(
+                0.0,
+                "accuracy falls from a usual k to a very large one",
+                f"accuracy at k = {_USUAL_K} less that at k = all rows, of both,",
+                lead_over_last(ACCURACY, PRIVATE, ORDINARY, at=_USUAL_K),
             ),
-            Claim(
-                says="accuracy falls from the best k to a very large one",
-                quantity="accuracy at the other splits' best k less that at all rows, of both,",
-                side="above",
-                bound=0.0,
-                take=best_over_last(ACCURACY, PRIVATE, ORDINARY),
+            _above(
+                0.0,
+                "accuracy falls from the best k to a very large one",
+                "accuracy at the other splits' best k less that at all rows, of both,",
+                best_over_last(ACCURACY, PRIVATE, ORDINARY),
             ),
         ),
     ),
