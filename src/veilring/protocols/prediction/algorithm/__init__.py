@@ -1,1 +1,26 @@
-"""The mathematics of private prediction: kernels, the filter's steps and their votes."""
+"""The mathematics of private prediction: kernels, the filter's steps and their votes.
+
+`features` and `kernels` say exactly how alike two vectors are, `filter` answers one query, and a
+`Predictor` a stream of them; `hashing` and `reuse` are its two options.
+"""
+
+from veilring.protocols.prediction.algorithm.features import lengths, quantise
+from veilring.protocols.prediction.algorithm.filter import Answer, IndKNN, Neighbours, answer_query
+from veilring.protocols.prediction.algorithm.hashing import Hashing
+from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, Kernel, KernelName
+from veilring.protocols.prediction.algorithm.predictor import BLOCK, Predictor
+
+__all__ = (
+    "BLOCK",
+    "PAPER_WIDTH",
+    "Answer",
+    "Hashing",
+    "IndKNN",
+    "Kernel",
+    "KernelName",
+    "Neighbours",
+    "Predictor",
+    "answer_query",
+    "lengths",
+    "quantise",
+)

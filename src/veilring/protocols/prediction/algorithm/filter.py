@@ -5,7 +5,7 @@ overcharged by rounding. Votes are whole numbers too, so that their sum has no o
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,8 +20,8 @@ __all__ = ("LEAST_NEIGHBOURS", "Answer", "IndKNN", "Neighbours", "answer_query")
 LEAST_NEIGHBOURS: Final = 30
 """Below it the noise of the count would decide how much noise the votes get."""
 
-# A vote is at most 1; 2**32 steps are finer than any noise, and 2**31 votes still add up.
-_VOTE_STEPS: Final = 2.0**32
+# A vote is at most 1. Steps this fine are lost in any noise, and 2**28 votes add up exactly.
+_VOTE_STEPS: Final = 2.0**24
 # Cuts a contribution by more than its payment can be rounded up.
 _SHORT_OF: Final = 1 - 2.0**-40
 
@@ -84,13 +84,14 @@ class Answer:
 
     Attributes:
         label: The class.
-        payers: The positions of the records that pay.
+        payers: The records that pay, each once: positions from `answer_query`, ids from a
+            `Predictor`.
         units: What each of them pays.
     """
 
     label: int
-    payers: NDArray[np.intp]
-    units: NDArray[np.int64]
+    payers: NDArray[np.int64] = field(repr=False)
+    units: NDArray[np.int64] = field(repr=False)
 
 
 def answer_query(
@@ -132,4 +133,4 @@ def answer_query(
     remaining[active] -= units
     totals = np.bincount(classes, weights=votes, minlength=parameters.classes)
     noisy = totals / _VOTE_STEPS + reused[:-1] + spread * noise[1:]
-    return Answer(int(noisy.argmax()), active, units)
+    return Answer(int(noisy.argmax()), active.astype(np.int64), units)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.protocols.prediction.algorithm.features import LENGTH_MAX
 
 __all__ = ("PAPER_WIDTH", "Kernel", "KernelName")
 
@@ -16,8 +17,8 @@ KernelName = Literal["cosine", "rbf"]
 PAPER_WIDTH: Final = math.exp(1.5)
 """ν² of the paper's figures, which give its logarithm."""
 
-# Cosines that two quantised vectors can have are further apart than this.
-_MARGIN: Final = 1e-9
+# By how much the cosine is lowered at which rows are sorted out, so that no rounding loses one.
+_MARGIN: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +68,9 @@ class Kernel:
             Positions, ascending, and κ of each.
         """
         # One comparison with a number sorts out nearly all; the rest are judged one by one.
-        least = self.least_cosine * query_length
-        floor = (
-            least * (row_lengths.min() if least > 0 else row_lengths.max()) if len(products) else 0
-        )
-        near = np.flatnonzero(products >= np.float32(floor * (1 - math.copysign(1e-6, floor))))
+        least = (self.least_cosine - _MARGIN) * query_length
+        extreme = row_lengths.min(initial=LENGTH_MAX) if least > 0 else LENGTH_MAX
+        near = np.flatnonzero(products >= np.float32(least * extreme))
         values = self._values(products[near] / (row_lengths[near] * query_length))
         kept = values >= self.tau
         return near[kept], values[kept]
