@@ -16,7 +16,7 @@ from benchmarks.measurement import Measurement, Skipped
 
 # As wide as the longest row, also where the output goes to a file.
 TABLE_WIDTH = 150
-NAMES = ("hop", "topk", "simulated", "batch", "startup", "large")
+NAMES = ("hop", "topk", "simulated", "batch", "sweep", "startup", "large", "ldp", "ledger")
 
 
 def main() -> None:
