@@ -1,9 +1,13 @@
 """The attack on the low bits of noisy histograms: it wins on floats, and has nothing on a grid.
 
-A coordinate that is 1 plus noise is rounded to the spacing of floats near its size, while 0 plus
-noise keeps all bits that the noise has: so the low bits say which coordinate was the 1. On a public
-grid every number can come from either.
+A float sampler reaches only some floats: 0 plus noise others than 1 plus noise, which is rounded
+once more. So a collector asks of each coordinate whether the sampler can give it at all, for the
+client's value and for another one. A value is possible only if all coordinates are (Mironov,
+"On significance of the least significant bits for differential privacy", CCS 2012).
 """
+
+import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,36 +16,62 @@ from tests.privacy.generators import seeded
 
 from veilring.protocols.ldp.algorithm.oracles import SummedHistogram
 
-CLIENTS, DOMAIN = 2_000, 8
-SPACING = 2.0**-53  # of floats from 1/2 to 1: what is left of small noise once 1 was added
+CLIENTS, DOMAIN, SCALE = 400, 8, 2.0
+GRID = 2**53  # what a generator's uniform floats are multiples of the inverse of
+NEAR = range(-6, 7)  # so far rounding can move a preimage on that grid
+
+Possible = Callable[[float], bool]
 
 
-def guesses(reports: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which coordinates may be the 1: taking 1 away and adding it again loses nothing."""
-    whole = reports / SPACING
-    return np.asarray(whole == np.rint(whole))
+def laplace(place: int) -> float:
+    """Return Laplace noise by inversion, as libraries draw it, from a uniform `place / 2^53`."""
+    u = place / GRID
+    return -SCALE * math.log(2 - u - u) if u >= 1 / 2 else SCALE * math.log(u + u)
+
+
+def from_floats(centre: float) -> Possible:
+    """Return what tells whether `centre` plus float noise can be exactly a given number."""
+
+    def possible(number: float) -> bool:
+        noise = number - centre
+        tail = math.exp(-abs(noise) / SCALE) / 2
+        start = round((1 - tail if noise > 0 else tail) * GRID)
+        places = (start + step for step in NEAR)
+        return any(0 < at < GRID and centre + laplace(at) == number for at in places)
+
+    return possible
+
+
+def candidates(reports: NDArray[np.generic], own: Possible, other: Possible) -> NDArray[np.bool_]:
+    """Return which values each client may hold, shape (clients, domain)."""
+    as_own = np.array([[own(number) for number in row] for row in reports.tolist()])
+    as_other = np.array([[other(number) for number in row] for row in reports.tolist()])
+    impossible = (~as_other).sum(axis=1, keepdims=True)
+    return np.asarray(as_own & (impossible - ~as_other == 0))
 
 
 def test_the_attack_reads_values_off_float_noise() -> None:
-    """Of reports with float noise it names the value alone, and rightly, in most cases."""
+    """Of reports with float noise it leaves one value, the true one, for more than half of them."""
     rng = seeded("float")
     values = rng.integers(DOMAIN, size=CLIENTS)
-    # Laplace noise by inversion, as libraries draw it.
-    noise = rng.standard_exponential((CLIENTS, DOMAIN)) * rng.choice((-2.0, 2.0), (CLIENTS, DOMAIN))
-    reports = np.eye(DOMAIN)[values] + noise
-    suspects = guesses(reports)
-    assert suspects[np.arange(CLIENTS), values].mean() > 0.9
-    # A float of 1 or more has no finer bits anyway, so some innocents look guilty.
-    small = np.abs(noise) < 1 / 4
-    innocent = small & (np.eye(DOMAIN)[values] == 0)
-    assert suspects[innocent].mean() < 0.3
+    places = rng.integers(1, GRID, size=(CLIENTS, DOMAIN))
+    noise = np.vectorize(laplace)(places)
+    left = candidates(np.eye(DOMAIN)[values] + noise, from_floats(1.0), from_floats(0.0))
+    assert left[np.arange(CLIENTS), values].all()
+    assert (left.sum(axis=1) == 1).mean() > 1 / 2
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-def test_on_the_grid_every_number_can_come_from_either(epsilon: float) -> None:
-    """Every number that leaves a client has a probability above 0 for the own value and others."""
-    laws = SummedHistogram(DOMAIN, epsilon).laws
-    assert all(min(row) > 0 for row in laws.weights)
+def test_the_attack_excludes_nothing_on_the_grid(epsilon: float) -> None:
+    """What goes over the wire leaves every client all values, by the exact laws of the numbers."""
+    oracle = SummedHistogram(DOMAIN, epsilon)
+    values = np.arange(CLIENTS) % DOMAIN
+    reports = oracle.perturb(values, seeded("wire", str(epsilon)))
+    laws = [oracle.laws.probabilities(which) for which in (0, 1)]
+    other, own = (lambda steps, law=law: law[steps + oracle.bound] > 0 for law in laws)
+    assert candidates(reports.view("<i2"), own, other).all()
+    # Nor is any number impossible that these clients did not happen to send.
+    assert all(min(law) > 0 for law in laws)
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3])
@@ -59,11 +89,8 @@ def test_low_bits_of_the_grid_say_next_to_nothing(bits: int) -> None:
 def test_what_is_sent_are_these_numbers_and_no_more() -> None:
     """A report has two bytes a coordinate, and these are the steps: there is no other low bit."""
     oracle = SummedHistogram(DOMAIN, 1.0)
-    reports = oracle.perturb(np.zeros(CLIENTS, dtype=np.int64), seeded("wire"))
+    reports = oracle.perturb(np.zeros(CLIENTS, dtype=np.int64), seeded("bytes"))
     steps = reports.view("<i2")
     assert steps.shape == (CLIENTS, DOMAIN)
     assert np.abs(steps).max() <= oracle.bound
     assert (oracle.aggregate(reports) == steps.sum(axis=0, dtype=np.int64)).all()
-    # The attack itself, on the numbers as the collector scales them: all coordinates are alike.
-    suspects = guesses(steps / (2 * oracle.half))
-    assert suspects.all()

@@ -33,7 +33,7 @@ POINTS = (
 CASES = [(name, epsilon, domain) for name in ORACLES for epsilon, domain in POINTS]
 ALARM = FALSE_ALARM / len(CASES)
 CLIENTS = 20_000
-RUNS = 300
+RUNS = 200
 
 
 def _threshold(epsilon: float) -> float:
