@@ -1,0 +1,193 @@
+"""The terms of a collection: what is asked, how a row is read, and what does not fit."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from veilring.deployment.survey_terms import load_survey_terms, read_published
+from veilring.errors import InputError, ProtocolViolation, ScenarioError
+
+TERMS = """
+classes = ["no", "yes"]
+features = [
+    { name = "age", low = 0, high = 100 },
+    { name = "colour", categories = ["red", "green", "blue"] },
+]
+[survey]
+kind = "discrete-bayes"
+epsilon = 1.5
+closes = 2027-01-31T00:00:00Z
+"""
+NUMERIC = TERMS.replace("discrete-bayes", "gaussian-bayes")
+PLAIN = TERMS.replace('classes = ["no", "yes"]', "")
+FREQUENCY = PLAIN.replace("discrete-bayes", "frequency").replace(
+    '{ name = "age", low = 0, high = 100 },', ""
+)
+ROWS = "age,colour,note,label\n50,blue,x,yes\n200,red,y,no\n0,green,z,no\n"
+
+
+def written(tmp_path: Path, text: str, name: str = "terms.toml") -> Path:
+    """Write a file."""
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "domains"),
+    [
+        (TERMS, [[50, 2], [100, 0], [0, 1]], [2, 16, 6]),
+        (NUMERIC, [[50, 0, 0, 1], [100, 1, 0, 0], [0, 0, 1, 0]], [2]),
+        (
+            PLAIN.replace("discrete-bayes", "means"),
+            [[50, 0, 0, 1], [100, 1, 0, 0], [0, 0, 1, 0]],
+            [],
+        ),
+        (FREQUENCY, [[2], [0], [1]], [3]),
+        (
+            FREQUENCY.replace(
+                '"colour", categories = ["red", "green", "blue"]', '"age", high = 100'
+            ),
+            [[4], [7], [0]],
+            [8],
+        ),
+    ],
+    ids=["discrete-bayes", "gaussian-bayes", "means", "categories", "bins"],
+)
+def test_rows_are_read_as_the_survey_asks(
+    tmp_path: Path, text: str, rows: list[list[float]], domains: list[int]
+) -> None:
+    """A range is cut, a category is its number or one of several 0 and 1, and all answer."""
+    terms = load_survey_terms(written(tmp_path, text))
+    pool = terms.read_clients(written(tmp_path, ROWS, "rows.csv"))
+    np.testing.assert_array_equal(pool.rows, rows)
+    if terms.classes:
+        assert pool.labels.tolist() == [1, 0, 0]
+    asked = terms.task.survey.questions
+    assert [q.cells for q in asked][: len(domains)] == domains
+    for question in range(len(asked)):
+        encoded = terms.task.survey.encode(pool.rows, pool.labels, question)
+        reports = asked[question].perturb(encoded, np.random.default_rng(0))
+        assert asked[question].accept(reports).all()
+    assert terms.task.survey.exact_epsilon <= 1.5
+
+
+def test_each_category_has_its_own_number_and_each_bin_its_range(tmp_path: Path) -> None:
+    """No rounding moves a category to another bin, however many there are."""
+    names = [f"c{n}" for n in range(97)]
+    text = TERMS.replace('["red", "green", "blue"]', json.dumps(names))
+    terms = load_survey_terms(written(tmp_path, text))
+    cells = "".join(f"{n * 12.5},{name},no\n" for n, name in zip(range(97), names, strict=True))
+    pool = terms.read_clients(written(tmp_path, "age,colour,label\n" + cells, "rows.csv"))
+    survey = terms.task.survey
+    np.testing.assert_array_equal(survey.encode(pool.rows, pool.labels, 2) // 2, np.arange(97))
+    bins = survey.encode(pool.rows, pool.labels, 1) // 2
+    assert bins[:10].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            'classes = ["no", "yes"]',
+            "",
+            r"classes is \[\]; allowed: two or more for discrete-bayes",
+        ),
+        ('["no", "yes"]', '["no", "no"]', "classes is .*each once"),
+        ('"discrete-bayes"', '"means"', r"classes is \['no', 'yes'\]; allowed: none for means"),
+        ('"discrete-bayes"', '"oracle"', "survey.kind is oracle; allowed: frequency, means"),
+        ("epsilon = 1.5", "", "survey.epsilon is missing; allowed: a number above 0"),
+        ("epsilon = 1.5", "epsilon = 0", "survey.epsilon is 0; allowed: a number above 0"),
+        ("epsilon = 1.5", "epsilon = 1.5\noracle = 'rot13'", "survey.oracle is rot13; .*auto, de"),
+        ("epsilon = 1.5", "epsilon = 1.5\nbins = 1", "survey.bins is 1; allowed: a whole number"),
+        ("epsilon = 1.5", "epsilon = 1.5\nminimum = 0", "survey.minimum is 0; allowed"),
+        ("2027-01-31T00:00:00Z", "2027-01-31T00:00:00", "survey.closes is .*with its zone"),
+        ('["red", "green", "blue"]', '["red"]', r"features.colour.categories is .*two or more"),
+        ("epsilon = 1.5", "epsilon = 1.5\nsalt = 1", r"survey\.salt is 1, but there is no such"),
+        ("high = 100", "high = -1", r"features\.age\.high is -1"),
+    ],
+)
+def test_terms_are_met_at_the_edge(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """A mistake in the terms names the key, the value and what is allowed."""
+    assert old in TERMS
+    with pytest.raises(ScenarioError, match=message):
+        load_survey_terms(written(tmp_path, TERMS.replace(old, new, 1)))
+
+
+def test_one_column_is_counted_at_a_time(tmp_path: Path) -> None:
+    """A frequency is that of one column."""
+    text = PLAIN.replace("discrete-bayes", "frequency")
+    with pytest.raises(ScenarioError, match="features is 2 columns; allowed: one for frequency"):
+        load_survey_terms(written(tmp_path, text))
+
+
+def test_rows_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    """A mistake in a file is named by column and row."""
+    terms = load_survey_terms(written(tmp_path, TERMS))
+    with pytest.raises(InputError, match=r"'colour', row 1 is 'pink'; allowed: one of red"):
+        terms.read_clients(written(tmp_path, "age,colour,label\n1,pink,no\n", "rows.csv"))
+    with pytest.raises(InputError, match=r"without 'age'"):
+        terms.read_clients(written(tmp_path, "colour,label\nred,no\n", "rows.csv"))
+
+
+@pytest.mark.parametrize(
+    "text", [TERMS, NUMERIC, PLAIN.replace("discrete-bayes", "means"), FREQUENCY]
+)
+def test_a_published_task_is_made_again_from_its_terms(tmp_path: Path, text: str) -> None:
+    """A client that reads what is published ends with the same survey, numbers and hash."""
+    terms = load_survey_terms(written(tmp_path, text))
+    assert load_survey_terms(written(tmp_path, terms.to_toml())).task.digest == terms.task.digest
+    again = read_published(terms.task.encoded, "census")
+    assert again == terms
+    assert again.task.digest == terms.task.digest
+    assert again.task.survey == terms.task.survey
+
+
+def _changed(encoded: bytes, change: str) -> bytes:
+    content = json.loads(encoded)
+    match change:
+        case "likelier to tell":
+            content["numbers"]["questions"][0]["own"] += 1
+        case "other terms":
+            content["terms"]["survey"]["epsilon"] = 3.0
+        case "another minimum":
+            content["minimum"] += 1
+        case "a number more":
+            content["numbers"]["salt"] = 1
+        case "no terms":
+            del content["terms"]
+        case "no such oracle":
+            content["terms"]["survey"]["oracle"] = "rot13"
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "likelier to tell",
+        "other terms",
+        "another minimum",
+        "a number more",
+        "no terms",
+        "no such oracle",
+    ],
+)
+def test_numbers_that_terms_do_not_give_are_refused(tmp_path: Path, change: str) -> None:
+    """A client answers no task of which any number is not what its own terms give."""
+    encoded = load_survey_terms(written(tmp_path, TERMS)).task.encoded
+    changed = _changed(encoded, change)
+    assert changed != encoded
+    with pytest.raises(ProtocolViolation) as caught:
+        read_published(changed, "census")
+    assert caught.value.culprit == "census"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"null", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"terms":1}']
+)
+def test_bytes_that_are_no_task_name_the_collector(body: bytes) -> None:
+    """Whatever is published, a client either reads it or names who published it."""
+    with pytest.raises(ProtocolViolation, match="census"):
+        read_published(body, "census")

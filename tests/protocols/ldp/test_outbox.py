@@ -1,0 +1,124 @@
+"""An outbox makes a client's report durable before it is sent, and spends no budget twice."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.protocols.ldp.collecting import batches, make_task, people
+
+from veilring.errors import InputError, StoreFailed
+from veilring.protocols.ldp.outbox import Outbox
+from veilring.protocols.ldp.pool import Batch
+from veilring.protocols.ldp.store import open_store
+from veilring.protocols.ldp.task import Task
+from veilring.protocols.ldp.verdicts import Verdict
+
+TASK = make_task()
+NAMES = [f"client-{n}" for n in range(300)]
+
+
+def by_client(made: Iterable[Batch]) -> dict[int, tuple[int, bytes, bytes]]:
+    """Return question, id and report of each client."""
+    return {
+        who: (batch.question, name.tobytes(), report.tobytes())
+        for batch in made
+        for who, name, report in zip(batch.clients.tolist(), batch.ids, batch.reports, strict=True)
+    }
+
+
+def test_what_is_sent_again_is_the_same_to_the_byte(tmp_path: Path) -> None:
+    """Question, id and report of each client are those that were made, after a restart too."""
+    made = batches(TASK, len(NAMES))
+    with Outbox(tmp_path / "outbox") as outbox:
+        outbox.add(TASK, NAMES, made)
+        first = [(batch.question, batch.ids.tobytes(), batch.reports.tobytes()) for batch in made]
+    with Outbox(tmp_path / "outbox") as outbox:
+        again = list(outbox.waiting(TASK))
+        singles = list(outbox.waiting(TASK, at_once=1))
+    found = [(batch.question, batch.ids.tobytes(), batch.reports.tobytes()) for batch in again]
+    assert found == first
+    assert len(singles) == len(NAMES)
+    assert by_client(singles) == by_client(again)
+
+
+def test_what_was_answered_is_not_sent_again(tmp_path: Path) -> None:
+    """A verdict, good or bad, ends a report's waiting; what has none goes on waiting."""
+    with Outbox(tmp_path / "outbox") as outbox:
+        outbox.add(TASK, NAMES, batches(TASK, len(NAMES)))
+        first, second, *_ = outbox.waiting(TASK)
+        refused = np.full(len(second), Verdict.CLOSED, dtype=np.uint8)
+        counted = np.full(len(first), Verdict.COUNTED, dtype=np.uint8)
+        outbox.settle([(first, counted), (second, refused)])
+        left = len(NAMES) - len(first) - len(second)
+        assert sum(map(len, outbox.waiting(TASK))) == left
+        expected = {None: left, Verdict.COUNTED: len(first), Verdict.CLOSED: len(second)}
+        assert outbox.count(TASK) == expected
+
+
+def test_a_client_reports_to_a_task_once(tmp_path: Path) -> None:
+    """A second report of any client is refused, with all that came beside it."""
+    with Outbox(tmp_path / "outbox") as outbox:
+        outbox.add(TASK, NAMES[:200], batches(TASK, 200))
+        assert outbox.reported(TASK, NAMES).tolist() == [True] * 200 + [False] * 100
+        assert not outbox.reported(make_task(epsilon=2.0), NAMES).any()
+        with pytest.raises(StoreFailed, match="UNIQUE"):
+            outbox.add(TASK, NAMES[199:], batches(TASK, 101, 7))
+        assert sum(map(len, outbox.waiting(TASK))) == 200
+
+
+def test_a_lifetime_budget_holds_over_all_tasks(tmp_path: Path) -> None:
+    """A client that has spent its budget on any tasks affords nothing more, after a restart too."""
+    tasks = [make_task(minimum=n + 1) for n in range(3)]
+    spends = tasks[0].survey.exact_epsilon
+    for round_, task in enumerate(tasks):
+        with Outbox(tmp_path / "outbox") as outbox:
+            affords = outbox.can_afford(NAMES, spends, 2 * spends)
+            expected = [True] * 300 if round_ < 2 else [False] * 100 + [True] * 200
+            assert affords.tolist() == expected
+            outbox.add(task, NAMES[:100], batches(task, 100, round_))
+    with Outbox(tmp_path / "outbox") as outbox:
+        assert outbox.can_afford(NAMES[:1], spends, 4 * spends).all()
+        assert not outbox.can_afford(NAMES[:1], spends * 1.0000001, 4 * spends).any()
+
+
+def test_the_budget_covers_what_one_report_spends(tmp_path: Path) -> None:
+    """What an outbox charges is the exact loss of the task's costliest question."""
+    task = make_task(epsilon=0.7)
+    with Outbox(tmp_path / "outbox") as outbox:
+        outbox.add(task, NAMES[:1], batches(task, 1))
+        left = 0.7 - max(question.exact_epsilon for question in task.survey.questions)
+        assert not outbox.can_afford(NAMES[:1], left + 1e-9, 0.7).any()
+
+
+def test_one_process_at_a_time_uses_an_outbox(tmp_path: Path) -> None:
+    """A second submitter is refused while the first one has the outbox open."""
+    with Outbox(tmp_path / "outbox"), pytest.raises(StoreFailed, match="locked"):
+        Outbox(tmp_path / "outbox")
+    Outbox(tmp_path / "outbox").__exit__()
+
+
+def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
+    """A file that is no outbox is refused."""
+    open_store(str(tmp_path / "store"), TASK).close()
+    with pytest.raises(InputError, match="a file that `veilring submit` has made"):
+        Outbox(tmp_path / "store")
+
+
+def test_pages_give_every_report_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading in pages, while earlier ones are settled, gives each waiting report once."""
+    monkeypatch.setattr("veilring.protocols.ldp.outbox.batch_reports", lambda _width: 7)
+    seen: list[int] = []
+    with Outbox(tmp_path / "outbox") as outbox:
+        outbox.add(TASK, NAMES, _answers(TASK))
+        for batch in outbox.waiting(TASK):
+            assert len(batch) <= 7
+            seen += batch.clients.tolist()
+            outbox.settle([(batch, np.zeros(len(batch), dtype=np.uint8))])
+        assert sorted(seen) == list(range(1, 301))
+        assert list(outbox.waiting(TASK)) == []
+
+
+def _answers(task: Task) -> Iterable[Batch]:
+    rng = np.random.default_rng(5)
+    return people(len(NAMES), rng).answer(task, rng)
