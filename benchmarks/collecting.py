@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from veilring.deployment.config import SubmitterConfig, load_config, load_credentials
+from veilring.deployment.config import SubmitterConfig, load_credentials
+from veilring.deployment.roles import load_config
 from veilring.deployment.sending import SESSION_REPORTS_MAX
 from veilring.deployment.survey_terms import load_survey_terms
 from veilring.nodes.node import Node

@@ -1,9 +1,12 @@
 """`veilring ask`: the client of whatever is served."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from veilring.deployment.roles import Columns
 
 __all__ = ("ask",)
 
@@ -38,16 +41,21 @@ def ask(
     """
     import asyncio
 
-    from veilring.deployment import ClientConfig, load_config
-    from veilring.deployment import ask as ask_ring
-    from veilring.errors import ScenarioError
+    from veilring.deployment import asking, load_config
 
-    loaded = load_config(config)
-    if not isinstance(loaded, ClientConfig):
-        raise ScenarioError("role", loaded.role, "client, for `veilring ask`")
-    labels = asyncio.run(ask_ring(loaded, queries))
-    text = "\n".join(["label", *labels]) + "\n"
+    text = _csv(asyncio.run(asking(load_config(config), queries)))
     if out is None:
         typer.echo(text, nl=False)
     else:
         out.write_text(text, encoding="utf-8")
+
+
+def _csv(columns: "Columns") -> str:
+    import csv
+    import io
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue()

@@ -1,12 +1,10 @@
 """`veilring serve`: one party by itself, on this machine."""
 
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    from veilring.deployment import CollectorConfig, MemberConfig
 
 __all__ = ("serve",)
 
@@ -52,30 +50,22 @@ def serve(
     import asyncio
     import logging
 
-    from veilring.deployment import CollectorConfig, MemberConfig, load_config
-    from veilring.errors import ScenarioError
+    from veilring.deployment import load_config, serving
     from veilring.nodes.runtimes.loops import party_loop
 
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
     logging.getLogger("veilring").setLevel(logging.INFO)
-    loaded = load_config(config)
-    if not isinstance(loaded, MemberConfig | CollectorConfig):
-        allowed = "ring-member or collector, for `veilring serve`"
-        raise ScenarioError("role", loaded.role, allowed)
+    role = serving(load_config(config))
     with asyncio.Runner(loop_factory=party_loop()) as runner:
-        runner.run(_serve_until_told(loaded))
+        runner.run(_serve_until_told(role))
 
 
-async def _serve_until_told(config: "MemberConfig | CollectorConfig") -> None:
+async def _serve_until_told(role: Coroutine[Any, Any, None]) -> None:
     """Serve until the first signal, and then leave in order."""
     import asyncio
     import contextlib
     import signal
 
-    from veilring.deployment import MemberConfig, collect
-    from veilring.deployment import serve as be_member
-
-    role = be_member(config) if isinstance(config, MemberConfig) else collect(config)
     serving = asyncio.create_task(role)
     for sign in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(sign, serving.cancel)

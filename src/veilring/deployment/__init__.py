@@ -15,30 +15,34 @@ from veilring.deployment.config import (
     CollectorConfig,
     MemberConfig,
     SubmitterConfig,
-    load_config,
 )
 from veilring.deployment.estimating import Estimates, estimate
 from veilring.deployment.member import serve
+from veilring.deployment.roles import ROLES, Part, asking, load_config, serving
 from veilring.deployment.submitter import Submitted, submit
 from veilring.deployment.survey_terms import SurveyTerms, load_survey_terms
 from veilring.deployment.terms import Terms, load_terms
 
 __all__ = (
+    "ROLES",
     "ClientConfig",
     "CollectorConfig",
     "Estimates",
     "FeatureTerms",
     "MemberConfig",
+    "Part",
     "Submitted",
     "SubmitterConfig",
     "SurveyTerms",
     "Terms",
     "ask",
+    "asking",
     "collect",
     "estimate",
     "load_config",
     "load_survey_terms",
     "load_terms",
     "serve",
+    "serving",
     "submit",
 )

@@ -23,7 +23,7 @@ BATCH: Final = 1000
 CONNECT_SECONDS: Final = 10.0
 
 
-async def ask(config: ClientConfig, queries: Path) -> list[str]:
+async def ask(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
     """Have the rows of a CSV file labelled by the ring.
 
     Args:
@@ -31,7 +31,7 @@ async def ask(config: ClientConfig, queries: Path) -> list[str]:
         queries: The file; it has the columns of the terms.
 
     Returns:
-        The class of each row, by name, in order.
+        The class of each row, by name, in order: the column `label`.
 
     Raises:
         ScenarioError: If a file does not fit.
@@ -55,4 +55,4 @@ async def ask(config: ClientConfig, queries: Path) -> list[str]:
             batch = slice(first, first + size)
             session = Streams().token("session")
             labels[batch] = await node.run(role, session, pair, features[batch])
-    return [terms.classes[label] for label in labels]
+    return {"label": [terms.classes[label] for label in labels]}

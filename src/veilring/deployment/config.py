@@ -1,56 +1,64 @@
 """The configuration of one long-lived party or of a client: one small file each."""
 
-import tomllib
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from veilring.deployment.files import read_toml
 from veilring.errors import InputError, ScenarioError
-from veilring.protocols.ldp.store.opening import URL_PREFIXES
 from veilring.scenarios.schema import Section
 from veilring.transport.identity import Identity, load_identity
 from veilring.transport.roster import Roster
 from veilring.transport.tls import LOOPBACK
 
 __all__ = (
-    "AnyConfig",
+    "A_FILE",
+    "RELATIVE",
+    "AnAddress",
     "ClientConfig",
     "CollectorConfig",
     "Config",
+    "FilePath",
     "MemberConfig",
     "SubmitterConfig",
-    "load_config",
+    "TermsConfig",
     "load_credentials",
 )
 
-_FILE = "a path, relative to this file"
+A_FILE: Final = "a path, relative to this file"
+RELATIVE: Final = "relative"
+"""Marks a key whose path is relative to the file that it stands in."""
+_ADDRESS: Final = "an address of this machine, such as 0.0.0.0"
+
+FilePath = Annotated[str, RELATIVE, Field(description=A_FILE)]
+AnAddress = Annotated[str, Field(description=_ADDRESS)]
 
 
 class Config(Section):
     """What every role has.
 
     Attributes:
+        role: What it does: see `roles`.
         identity: The file with this party's own key.
         roster: The file that says who takes part.
     """
 
-    identity: str = Field(description=_FILE)
-    roster: str = Field(description=_FILE)
+    role: str
+    identity: FilePath
+    roster: FilePath
 
 
-class _TermsConfig(Config):
+class TermsConfig(Config):
     """What every role has that has to know beforehand what is run.
 
     Attributes:
         terms: The file that says what is run.
     """
 
-    terms: str = Field(description=_FILE)
+    terms: FilePath
 
 
-class MemberConfig(_TermsConfig):
+class MemberConfig(TermsConfig):
     """A member of a ring that answers queries together with all others.
 
     Attributes:
@@ -60,11 +68,11 @@ class MemberConfig(_TermsConfig):
     """
 
     role: Literal["ring-member"] = Field(description="ring-member")
-    rows: str = Field(description=_FILE)
-    listen: str = Field(LOOPBACK, description="an address of this machine, such as 0.0.0.0")
+    rows: FilePath
+    listen: AnAddress = LOOPBACK
 
 
-class ClientConfig(_TermsConfig):
+class ClientConfig(TermsConfig):
     """A client that has queries labelled.
 
     Attributes:
@@ -76,7 +84,7 @@ class ClientConfig(_TermsConfig):
     ask: str = Field(description="the name of a party of the roster")
 
 
-class CollectorConfig(_TermsConfig):
+class CollectorConfig(TermsConfig):
     """An aggregator that collects clients' reports.
 
     Attributes:
@@ -86,8 +94,10 @@ class CollectorConfig(_TermsConfig):
     """
 
     role: Literal["collector"] = Field(description="collector")
-    store: str = Field("reports.sqlite", description=f"{_FILE}, or postgresql://USER@HOST/DATABASE")
-    listen: str = Field(LOOPBACK, description="an address of this machine, such as 0.0.0.0")
+    store: Annotated[str, RELATIVE] = Field(
+        "reports.sqlite", description=f"{A_FILE}, or postgresql://USER@HOST/DATABASE"
+    )
+    listen: AnAddress = LOOPBACK
 
 
 class SubmitterConfig(Config):
@@ -107,46 +117,10 @@ class SubmitterConfig(Config):
     collector: str = Field(description="the name of a party of the roster")
     budget: float = Field(gt=0, description="a number above 0")
     key: str = Field("", description="the header of a column, or nothing")
-    outbox: str = Field("outbox.sqlite", description=_FILE)
+    outbox: FilePath = "outbox.sqlite"
     task: str = Field(
         "", pattern="^([0-9a-f]{64})?$", description="64 hexadecimal digits, or nothing"
     )
-
-
-AnyConfig = MemberConfig | ClientConfig | CollectorConfig | SubmitterConfig
-_ROLES: dict[str, type[AnyConfig]] = {
-    "ring-member": MemberConfig,
-    "client": ClientConfig,
-    "collector": CollectorConfig,
-    "submitter": SubmitterConfig,
-}
-_PATHS = {"identity", "roster", "terms", "rows", "store", "outbox"}
-
-
-def load_config(path: Path) -> AnyConfig:
-    """Read a configuration; the paths in it come back relative to where it was.
-
-    Raises:
-        ScenarioError: With all mistakes: the key, its value and what is allowed.
-    """
-    config = read_toml(path, _ROLES[_role_of(path)])
-    named = {key: getattr(config, key) for key in _PATHS & type(config).model_fields.keys()}
-    found = {
-        key: str(path.parent / name)
-        for key, name in named.items()
-        if not name.startswith(URL_PREFIXES)
-    }
-    return config.model_copy(update=found)
-
-
-def _role_of(path: Path) -> str:
-    try:
-        role = tomllib.loads(path.read_text(encoding="utf-8")).get("role")
-    except (OSError, ValueError) as error:
-        raise ScenarioError("file", path, f"a file in TOML that can be read ({error})") from error
-    if role not in _ROLES:
-        raise ScenarioError("role", role, ", ".join(_ROLES))
-    return str(role)
 
 
 def load_credentials(config: Config) -> tuple[Identity, Roster]:

@@ -1,0 +1,110 @@
+"""The roles of a deployment: how each is configured, and what it does. A new one is one entry."""
+
+import tomllib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar
+
+from veilring.deployment.client import ask
+from veilring.deployment.collector import collect
+from veilring.deployment.config import (
+    RELATIVE,
+    ClientConfig,
+    CollectorConfig,
+    Config,
+    MemberConfig,
+    SubmitterConfig,
+)
+from veilring.deployment.files import read_toml
+from veilring.deployment.member import serve
+from veilring.errors import ScenarioError
+from veilring.protocols.ldp.store.opening import URL_PREFIXES
+
+__all__ = ("ROLES", "Columns", "Part", "asking", "load_config", "serving")
+
+Columns = Mapping[str, Sequence[object]]
+"""What was asked for, row by row of the queries: each column by its header."""
+
+C = TypeVar("C", bound=Config)
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[C]):
+    """What a role is.
+
+    Attributes:
+        config: The model of its configuration.
+        serve: What `veilring serve` runs until it is cancelled, if it serves.
+        ask: What `veilring ask` runs on a file of queries, if it asks.
+    """
+
+    config: type[C]
+    serve: Callable[[C], Coroutine[Any, Any, None]] | None = None
+    ask: Callable[[C, Path], Coroutine[Any, Any, Columns]] | None = None
+
+
+ROLES: Final[Mapping[str, Part[Any]]] = MappingProxyType(
+    {
+        "ring-member": Part(MemberConfig, serve=serve),
+        "client": Part(ClientConfig, ask=ask),
+        "collector": Part(CollectorConfig, serve=collect),
+        "submitter": Part(SubmitterConfig),
+    }
+)
+"""Each role by the name that it has in a configuration."""
+
+
+def load_config(path: Path) -> Config:
+    """Read a configuration; the paths in it come back relative to where it was.
+
+    Raises:
+        ScenarioError: With all mistakes: the key, its value and what is allowed.
+    """
+    model: type[Config] = ROLES[_role_of(path)].config
+    config = read_toml(path, model)
+    fields = model.model_fields.items()
+    named = {key: getattr(config, key) for key, field in fields if RELATIVE in field.metadata}
+    found = {
+        key: str(path.parent / name)
+        for key, name in named.items()
+        if not name.startswith(URL_PREFIXES)
+    }
+    return config.model_copy(update=found)
+
+
+def serving(config: Config) -> Coroutine[Any, Any, None]:
+    """Return what serves by a configuration until it is cancelled.
+
+    Raises:
+        ScenarioError: If its role serves nothing.
+    """
+    serve = ROLES[config.role].serve
+    if serve is None:
+        able = ", ".join(name for name, part in ROLES.items() if part.serve)
+        raise ScenarioError("role", config.role, f"{able}, for `veilring serve`")
+    return serve(config)
+
+
+def asking(config: Config, queries: Path) -> Coroutine[Any, Any, Columns]:
+    """Return what has a file of queries answered.
+
+    Raises:
+        ScenarioError: If its role asks nothing.
+    """
+    ask = ROLES[config.role].ask
+    if ask is None:
+        able = ", ".join(name for name, part in ROLES.items() if part.ask)
+        raise ScenarioError("role", config.role, f"{able}, for `veilring ask`")
+    return ask(config, queries)
+
+
+def _role_of(path: Path) -> str:
+    try:
+        role = tomllib.loads(path.read_text(encoding="utf-8")).get("role")
+    except (OSError, ValueError) as error:
+        raise ScenarioError("file", path, f"a file in TOML that can be read ({error})") from error
+    if role not in ROLES:
+        raise ScenarioError("role", role, ", ".join(ROLES))
+    return str(role)
