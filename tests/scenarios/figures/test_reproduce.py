@@ -44,7 +44,8 @@ def _measure(name: str, splits: int = 2, table: str = "iris") -> Mapping[Key, ob
 
 def test_the_ring_has_the_papers_five_figures() -> None:
     """They are known by their names, and each has claims."""
-    assert tuple(FIGURES) == tuple(f"ring/figure-{number}" for number in range(2, 7))
+    of_the_ring = [name for name in FIGURES if name.startswith("ring/")]
+    assert of_the_ring == [f"ring/figure-{number}" for number in range(2, 7)]
     assert all(figure.claims for figure in FIGURES.values())
     with pytest.raises(InputError, match="figure is ring/figure-1; allowed: ring/figure-2"):
         find_figure("ring/figure-1")

@@ -48,6 +48,7 @@ _STYLES: Final = (
     _Style("#CC79A7", "D", ":"),
     _Style("#E69F00", "v", "-"),
     _Style("#56B4E9", "P", "--"),
+    _Style("#000000", "X", ":"),
 )
 
 _SETTINGS: "Final[dict[RcKeyType, Any]]" = {
