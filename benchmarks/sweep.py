@@ -1,4 +1,4 @@
-"""A sweep of 200 cells: on two worker processes, beside one."""
+"""A sweep of 200 cells: in two worker processes, beside one process alone."""
 
 import tempfile
 import time
@@ -18,7 +18,7 @@ TIMES_FASTER = 1.3
 
 
 def measure(*, quick: bool) -> list[Measurement]:
-    """Compare one worker and two, both in processes of their own."""
+    """Compare two workers with one, which is this process; once only if it has to be quick."""
     import joblib  # noqa: PLC0415  (0.1 s that no other benchmark needs)
 
     if joblib.cpu_count() < 2:
