@@ -4,6 +4,7 @@
 `Predictor` a stream of them; `hashing` and `reuse` are its two options.
 """
 
+from veilring.protocols.prediction.algorithm.centring import Origin, private_mean
 from veilring.protocols.prediction.algorithm.features import lengths, quantise
 from veilring.protocols.prediction.algorithm.filter import Answer, IndKNN, Neighbours, answer_query
 from veilring.protocols.prediction.algorithm.hashing import Hashing
@@ -19,8 +20,10 @@ __all__ = (
     "Kernel",
     "KernelName",
     "Neighbours",
+    "Origin",
     "Predictor",
     "answer_query",
     "lengths",
+    "private_mean",
     "quantise",
 )

@@ -19,29 +19,33 @@ LENGTH_MAX: Final = 4096
 """Its square is 2**24, the last whole number up to which single precision has all."""
 LENGTH: Final = 4090
 """What vectors are scaled to: rounding hardly ever makes one longer than `LENGTH_MAX`."""
+_ROWS: Final = 4096  # at once, so that a table is not copied in double precision
 
 
-def quantise(features: NDArray[np.floating]) -> NDArray[np.float32]:
+def quantise(
+    features: NDArray[np.floating], origin: NDArray[np.floating] | None = None
+) -> NDArray[np.float32]:
     """Return vectors of length 1, whatever theirs was, as whole numbers in steps of 1 / 4090.
 
     Args:
-        features: Shape (rows, features), finite, none of them zero. Centre them before, by a public
-            or a private mean: the mean of private rows gives them away.
+        features: Shape (rows, features), finite, none of them zero.
+        origin: If given, directions are taken from there: each row is first scaled to length 1,
+            `origin` is subtracted, and the difference is scaled. The mean of private rows gives
+            them away: take one that is public, or that `private_mean` released.
 
     Raises:
-        InputError: If the shape is another, or a row is zero or not finite.
+        InputError: If the shapes are others, or a row is zero (or the origin) or not finite.
     """
     if features.ndim != 2 or features.shape[1] == 0:  # noqa: PLR2004 (a table has two axes)
         raise InputError("features", f"of shape {features.shape}", "shape (rows, features)")
-    wide = features.astype(np.float64)
-    norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
-    if not np.all(np.isfinite(norms) & (norms > 0)):
-        raise InputError("features", "with a row that is zero or not finite", "finite directions")
-    scaled = wide * (LENGTH / norms)[:, None]
-    whole = np.rint(scaled)
-    too_long = np.einsum("ij,ij->i", whole, whole) > LENGTH_MAX**2
-    whole[too_long] = np.trunc(scaled[too_long])
-    quantised: NDArray[np.float32] = whole.astype(np.float32)
+    if origin is not None and not (
+        origin.shape == features.shape[1:] and np.isfinite(origin).all()
+    ):
+        raise InputError("origin", f"of shape {origin.shape}", "finite, one for each feature")
+    quantised = np.empty(features.shape, np.float32)
+    for first in range(0, len(features), _ROWS):
+        block = slice(first, first + _ROWS)
+        quantised[block] = _rounded(features[block].astype(np.float64), origin)
     return quantised
 
 
@@ -54,3 +58,20 @@ def lengths(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the length of each quantised vector, about `LENGTH`, shape (rows,)."""
     squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
     return np.asarray(np.sqrt(squares))
+
+
+def _rounded(rows: NDArray[np.float64], origin: NDArray[np.floating] | None) -> NDArray[np.float64]:
+    if origin is not None:
+        rows = _scaled(rows, 1) - origin
+    scaled = _scaled(rows, LENGTH)
+    whole = np.rint(scaled)
+    too_long = np.einsum("ij,ij->i", whole, whole) > LENGTH_MAX**2
+    whole[too_long] = np.trunc(scaled[too_long])
+    return whole
+
+
+def _scaled(rows: NDArray[np.float64], length: float) -> NDArray[np.float64]:
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    if not np.all(np.isfinite(norms) & (norms > 0)):
+        raise InputError("features", "with a row that is zero or not finite", "finite directions")
+    return np.asarray(rows * (length / norms)[:, None])
