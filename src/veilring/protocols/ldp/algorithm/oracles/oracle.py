@@ -179,6 +179,8 @@ class PureOracle(FrequencyOracle):
         deviations of its mean, both taken at `f` (Wilson 1927). It holds its confidence at the
         ends of the domain too, where the usual normal interval is too narrow. Neither the
         estimates nor the intervals are cut to [0, 1]; `consistency` does that to the estimates.
+        All is about the clients that reported: if they are a sample of more, its error comes on
+        top.
 
         Args:
             sums: How many reports support each value, shape (domain,).
@@ -191,7 +193,7 @@ class PureOracle(FrequencyOracle):
         require_sums(sums, self.cells, clients, low=0, high=clients)
         share = sums / clients
         values = (share - float(self.q)) / self._gap
-        clipped = np.clip(values, 0.0, 1.0)
+        idle, own = self.variance(), self.variance(1.0)
         spread = z_score(confidence) ** 2 / clients
         slope = float(1 - self.p - self.q)
         above = share - float(self.q)
@@ -200,8 +202,7 @@ class PureOracle(FrequencyOracle):
         reach = np.sqrt(np.maximum(inside, 0.0))
         return Estimate(
             values=values,
-            variance=self.variance() / clients
-            + clipped * (self.variance(1.0) - self.variance()) / clients,
+            variance=(idle + (own - idle) * np.clip(values, 0.0, 1.0)) / clients,
             low=(centre - reach) / self._gap,
             high=(centre + reach) / self._gap,
             clients=clients,
