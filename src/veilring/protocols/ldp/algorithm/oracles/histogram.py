@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -70,10 +70,10 @@ class SummedHistogram(FrequencyOracle):
     def _scale(self) -> Fraction:
         return 4 * self.half / Fraction(self.epsilon)
 
-    @cached_property
+    @property
     def laws(self) -> TableLaws:
         """The exact laws of a coordinate: first that of another value's, then of the own."""
-        return clamped_laplace((-self.half, self.half), self._scale, self.bound)
+        return _laws(self.half, self._scale, self.bound)
 
     @property
     @override
@@ -153,6 +153,12 @@ class SummedHistogram(FrequencyOracle):
         variance = (self.variance() + slope * np.clip(values, 0.0, 1.0)) / clients
         reach = z_score(confidence) * np.sqrt(variance)
         return Estimate(values, variance, values - reach, values + reach, clients)
+
+
+# Tables take up to half a second and a few MiB; the questions of a survey share an epsilon.
+@lru_cache(maxsize=16)
+def _laws(half: int, scale: Fraction, bound: int) -> TableLaws:
+    return clamped_laplace((-half, half), scale, bound)
 
 
 @dataclass(frozen=True)
