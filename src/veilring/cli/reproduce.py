@@ -27,7 +27,7 @@ def reproduce(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="10 splits at few points, not 100 at many.")
+        bool, typer.Option("--quick", help="10 splits at few points, not all at many.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 0,
     out: Annotated[

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,10 @@ __all__ = (
     "Take",
     "at_last",
     "best_over_last",
+    "change",
     "first_points",
     "growth",
+    "lead",
     "lead_over_last",
     "relative",
     "slopes",
@@ -105,6 +108,30 @@ def growth(measure: str) -> Take:
         curves = measured.of(measure)
         ends = [curve[:, -1] - curve[:, 0] for curve in curves.values()]
         return Evidence(tuple(curves), _columns(ends))
+
+    return take
+
+
+def change(measure: str, *series: str) -> Take:
+    """Take by how much some curves are higher at the last point than at the first."""
+
+    def take(measured: Measured) -> Evidence:
+        curves = [measured.curves[Key(measure, name)] for name in series]
+        return Evidence(series, _columns([curve[:, -1] - curve[:, 0] for curve in curves]))
+
+    return take
+
+
+def lead(measure: str, series: str, over: str, x: str, *, since: float = -inf) -> Take:
+    """Take by how much one curve is higher than another, from `since` on, and at the last."""
+
+    def take(measured: Measured) -> Evidence:
+        last = len(measured.x) - 1
+        places = [place for place, at in enumerate(measured.x) if at >= since or place == last]
+        one, other = (measured.curves[Key(measure, name)] for name in (series, over))
+        points = _points(measured, x)
+        labels = tuple(points[place] for place in places)
+        return Evidence(labels, (one - other)[:, places])
 
     return take
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from numpy.random import Generator
 
@@ -10,7 +10,10 @@ from veilring.data import Table
 from veilring.scenarios.figures.claims import Claim
 from veilring.scenarios.figures.measured import Key
 
-__all__ = ("Axis", "Figure", "Grid", "Observe")
+__all__ = ("SPLITS", "Axis", "Figure", "Grid", "Observe")
+
+SPLITS: Final = 100
+"""How many random splits there are, unless a figure says otherwise."""
 
 
 Grid = Callable[[Table, bool], tuple[float, ...]]
@@ -41,6 +44,7 @@ class Figure:
         grid: Where to measure.
         observe: How to measure. It takes tables whose features are scaled into [0, 1].
         claims: What the paper says of it.
+        splits: How many random splits the paper took.
     """
 
     name: str
@@ -52,3 +56,4 @@ class Figure:
     grid: Grid
     observe: Observe
     claims: tuple[Claim, ...]
+    splits: int = SPLITS

@@ -14,13 +14,12 @@ from veilring.randomness import Streams
 from veilring.scenarios.figures.claims import Verdict, judge
 from veilring.scenarios.figures.measure import measure
 from veilring.scenarios.figures.measured import Measured
-from veilring.scenarios.figures.model import Figure
+from veilring.scenarios.figures.model import SPLITS, Figure
 from veilring.scenarios.figures.registry import find_figure
 from veilring.scenarios.runner import Progress
 
 __all__ = ("QUICK_SPLITS", "SPLITS", "Reproduction", "reproduce")
 
-SPLITS: Final = 100  # as in the papers
 QUICK_SPLITS: Final = 10
 
 
@@ -59,7 +58,7 @@ def reproduce(
         name: `family/figure-n`.
         sources: Data sets as `load_table` takes them, at least one.
         folder: Made if it is not there.
-        quick: Whether to measure 10 splits at few points, in place of 100 at many.
+        quick: Whether to measure 10 splits at few points, in place of the figure's at many.
         seed: Of everything random.
         progress: Told how far it is.
 
@@ -70,7 +69,7 @@ def reproduce(
     figure, streams = find_figure(name), Streams(seed)
     tables = [load_table(source) for source in sources]
     files = _files(figure, folder)
-    splits = QUICK_SPLITS if quick else SPLITS
+    splits = min(QUICK_SPLITS, figure.splits) if quick else figure.splits
     measured = []
     for place, table in enumerate(tables):
 
