@@ -7,6 +7,7 @@ from veilring.protocols.ldp.algorithm.means.law import Law
 from veilring.protocols.ldp.algorithm.means.one_bit import OneBit
 from veilring.protocols.ldp.algorithm.means.piecewise import Piecewise
 from veilring.protocols.ldp.algorithm.means.plain import Plain
+from veilring.protocols.ldp.algorithm.means.signs import SignVector
 from veilring.protocols.ldp.algorithm.means.vectors import EachFeature, Means, SampledFeature
 
 __all__ = (
@@ -21,5 +22,6 @@ __all__ = (
     "Piecewise",
     "Plain",
     "SampledFeature",
+    "SignVector",
     "make_means",
 )

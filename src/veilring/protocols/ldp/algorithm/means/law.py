@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.oracles.numerals import width_of
 
-__all__ = ("LARGEST_EPSILON", "Codes", "Law", "grid_square", "rounded")
+__all__ = ("LARGEST_EPSILON", "Codes", "Law", "grid_square", "require_in_range", "rounded")
 
 # Beyond this nothing is hidden, and e^epsilon soon has no room in 64 bits.
 LARGEST_EPSILON: Final = 20.0
@@ -121,11 +121,20 @@ def rounded(values: NDArray[np.float64], levels: int, rng: Generator) -> NDArray
     Raises:
         InputError: If a value is not a number in [-1, 1].
     """
-    if not np.all((values >= -1.0) & (values <= 1.0)):
-        raise InputError("values", "out of range in some place", "numbers from -1 to 1")
+    require_in_range(values)
     scaled = values * levels
     below = np.floor(scaled)
     return (below + (rng.random(values.shape) < scaled - below)).astype(np.int64)
+
+
+def require_in_range(values: NDArray[np.float64]) -> None:
+    """Refuse values of which one is no number in [-1, 1]; none is shown.
+
+    Raises:
+        InputError: If there is one.
+    """
+    if not np.all((values >= -1.0) & (values <= 1.0)):
+        raise InputError("values", "out of range in some place", "numbers from -1 to 1")
 
 
 def grid_square(x: float, levels: int) -> float:

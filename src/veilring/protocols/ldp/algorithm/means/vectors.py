@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.means.law import Codes, Law, rounded
+from veilring.protocols.ldp.algorithm.means.law import Codes, Law, require_in_range, rounded
 from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
 from veilring.protocols.ldp.algorithm.oracles.oracle import chunks, z_score
 from veilring.protocols.ldp.algorithm.randomiser import (
@@ -267,7 +267,7 @@ class SampledFeature(Means):
             drawn = rng.integers(self.features, size=len(numbers[chunk]))
             only = np.take_along_axis(numbers[chunk], drawn[:, None], axis=1)
             # Every number is judged, so that a wrong one is refused whatever was drawn.
-            _require_in_range(numbers[chunk, : self.features])
+            require_in_range(numbers[chunk, : self.features])
             told = np.hstack((only, numbers[chunk, self.features :]))
             codes = self.law.sample(self._grid(told, rng), rng)[:, 0]
             index = encoded(drawn, self._index_bytes)
@@ -296,8 +296,3 @@ class SampledFeature(Means):
         table = sums.reshape(self.features, -1)
         shaped = table[:, 1:].reshape(self.features, self.classes, self.law.parts)
         return self._estimate(shaped, table[:, 0], confidence)
-
-
-def _require_in_range(numbers: NDArray[np.float64]) -> None:
-    if not np.all((numbers >= -1.0) & (numbers <= 1.0)):
-        raise InputError("values", "out of range in some place", "numbers from -1 to 1")
