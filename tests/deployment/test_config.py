@@ -7,7 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.deployment import ClientConfig, MemberConfig, load_config
+from veilring.deployment import (
+    ClientConfig,
+    CollectorConfig,
+    MemberConfig,
+    SubmitterConfig,
+    load_config,
+)
 from veilring.errors import ScenarioError
 from veilring.transport.roster import Roster
 
@@ -24,6 +30,20 @@ identity = "clerk.key"
 roster = "roster.toml"
 terms = "terms.toml"
 ask = "ada"
+"""
+
+COLLECTOR = """
+role = "collector"
+identity = "census.key"
+roster = "roster.toml"
+terms = "terms.toml"
+"""
+SUBMITTER = """
+role = "submitter"
+identity = "clinic.key"
+roster = "roster.toml"
+collector = "census"
+budget = 2.0
 """
 
 
@@ -45,9 +65,30 @@ def test_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
     assert client.ask == "ada"
 
 
+def test_a_store_is_a_file_or_a_url(tmp_path: Path) -> None:
+    """A path is relative to the configuration, and the URL of a database stays as it is."""
+    collector = load_config(write(tmp_path, COLLECTOR))
+    assert isinstance(collector, CollectorConfig)
+    assert collector.store == str(tmp_path / "reports.sqlite")
+    url = "postgresql://census@db/survey"
+    collector = load_config(write(tmp_path, COLLECTOR + f'store = "{url}"'))
+    assert isinstance(collector, CollectorConfig)
+    assert collector.store == url
+    submitter = load_config(write(tmp_path, SUBMITTER))
+    assert isinstance(submitter, SubmitterConfig)
+    assert submitter.outbox == str(tmp_path / "outbox.sqlite")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (COLLECTOR.replace('terms = "terms.toml"', ""), "terms is missing; allowed: a path"),
+        (COLLECTOR + "store = 3", "store is 3; allowed: a path, .* or postgresql://"),
+        (COLLECTOR + "stor = 3", r"stor is 3, but there is no such key; .*did you mean store"),
+        (SUBMITTER.replace("2.0", "0"), "budget is 0; allowed: a number above 0"),
+        (SUBMITTER.replace("budget = 2.0", ""), "budget is missing; allowed: a number above 0"),
+        (SUBMITTER + 'task = "12"', "task is 12; allowed: 64 hexadecimal digits, or nothing"),
+        (SUBMITTER + "key = 1", "key is 1; allowed: the header of a column, or nothing"),
         (MEMBER.replace('"ring-member"', '"oracle"'), "role is oracle; allowed: ring-member, cl"),
         (MEMBER.replace('role = "ring-member"', ""), "role is None; allowed"),
         (MEMBER.replace('rows = "ada.csv"', ""), "rows is missing"),
@@ -99,11 +140,42 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert cli.invoke(app, ["deploy", "wine", "--out", str(tmp_path)]).exit_code == 2
 
 
-@pytest.mark.parametrize("command", ["serve", "ask"])
-def test_each_command_refuses_the_other_role(tmp_path: Path, command: str) -> None:
-    """A member does not ask and a client does not serve."""
-    text = CLIENT if command == "serve" else MEMBER
-    arguments = [command, str(write(tmp_path, text))] + ["q.csv"] * (command == "ask")
-    result = CliRunner().invoke(app, arguments)
+@pytest.mark.parametrize(
+    ("command", "text", "allowed"),
+    [
+        (["serve"], CLIENT, "ring-member"),
+        (["serve"], SUBMITTER, "ring-member"),
+        (["ask", "q.csv"], MEMBER, "client"),
+        (["submit", "rows.csv"], COLLECTOR, "submitter"),
+        (["estimate"], SUBMITTER, "collector"),
+    ],
+)
+def test_each_command_refuses_the_other_roles(
+    tmp_path: Path, command: list[str], text: str, allowed: str
+) -> None:
+    """A member does not ask, a client does not serve, and who submits does not estimate."""
+    name, *files = command
+    result = CliRunner().invoke(app, [name, str(write(tmp_path, text)), *files])
     assert result.exit_code == 2
-    assert "role is" in result.output
+    assert f"allowed: {allowed}" in result.output
+    assert f"for `veilring {name}`" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--kind", "oracle"], "survey.kind is oracle; allowed: frequency, means"),
+        (["--epsilon", "0"], "survey.epsilon is 0.0; allowed: a number above 0"),
+        (["--submitters", "0"], "--submitters is 0; allowed: 1 to"),
+        (["--kind", "frequency"], "features is 4 columns; allowed: one for frequency"),
+    ],
+)
+def test_a_trial_collection_is_met_at_the_edge(
+    tmp_path: Path, options: list[str], message: str
+) -> None:
+    """What cannot be tried is refused before anything is written."""
+    command = ["deploy-survey", "iris", *options, "--out", str(tmp_path / "survey")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert not (tmp_path / "survey").exists()

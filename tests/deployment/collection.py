@@ -1,0 +1,154 @@
+"""The processes of a deployed collection, for tests that start and kill them."""
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.deployment import CollectorConfig, load_config, load_survey_terms
+from veilring.deployment.collector import open_configured_store
+from veilring.transport.sockets import bind
+from veilring.transport.tls import LOOPBACK
+
+__all__ = ("SECONDS", "Collection")
+
+SECONDS = 60.0  # several Python processes on a busy machine
+_EXE = (sys.executable, "-m", "veilring")
+
+
+class Collection:
+    """A folder of `veilring deploy-survey`, and what runs in it."""
+
+    def __init__(self, folder: Path, *, clients: int, submitters: int = 2) -> None:
+        self.folder = folder
+        with bind(LOOPBACK, 0) as free:
+            port = free.getsockname()[1]
+        options = ["--clients", str(clients), "--submitters", str(submitters), "--port", str(port)]
+        made = CliRunner().invoke(app, ["deploy-survey", "iris", *options, "--out", str(folder)])
+        assert made.exit_code == 0, made.output
+        self.collector: subprocess.Popen[bytes] | None = None
+        self.submitters: list[subprocess.Popen[str]] = []
+
+    @property
+    def log(self) -> Path:
+        """The collector's log."""
+        return self.folder / "collector.log"
+
+    def serve(self) -> None:
+        """Start the collector and wait until it is ready."""
+        self.log.write_text("")
+        with self.log.open("ab") as log:
+            command = [*_EXE, "serve", "collector.toml"]
+            self.collector = subprocess.Popen(command, cwd=self.folder, stderr=log)  # noqa: S603  (ourselves)
+        deadline = time.monotonic() + SECONDS
+        while "is ready" not in self.log.read_text():
+            assert time.monotonic() < deadline, self.log.read_text()
+            assert self.collector.poll() is None, self.log.read_text()
+            time.sleep(0.02)
+
+    def submit(self, number: int, *options: str) -> subprocess.Popen[str]:
+        """Start a submitter."""
+        name = f"submitter-{number}"
+        process = subprocess.Popen(  # noqa: S603  (ourselves)
+            [*_EXE, "submit", f"{name}.toml", f"{name}.csv", *options],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.submitters.append(process)
+        return process
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(  # noqa: S603  (ourselves)
+            [*_EXE, *command],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
+    def kill_all(self) -> None:
+        """End all processes as a loss of power would end them."""
+        for process in (self.collector, *self.submitters):
+            if process is not None:
+                if process.poll() is None:
+                    os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+                if process.stdout is not None:
+                    process.stdout.close()
+        self.collector = None
+        self.submitters.clear()
+
+    def stored(self) -> dict[bytes, bytes]:
+        """Return the stored reports by their ids."""
+        database = sqlite3.connect(self.folder / "reports.sqlite")
+        rows = dict(database.execute("SELECT id, report FROM reports"))
+        database.close()
+        return rows
+
+    def outboxes(self) -> list[tuple[str, bytes, bytes, int | None]]:
+        """Return client, id, report and verdict of all reports that were made."""
+        rows: list[tuple[str, bytes, bytes, int | None]] = []
+        for path in sorted(self.folder.glob("*.outbox.sqlite")):
+            database = sqlite3.connect(path)
+            found = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if found[0]:
+                rows += database.execute("SELECT client, id, report, verdict FROM reports")
+            database.close()
+        return rows
+
+    def require_sound(self) -> int:
+        """Check what must hold whenever everything was killed; return how many are stored.
+
+        What was acknowledged is stored, to the byte; what is stored was made, once, by one client;
+        and the running sums are those of the stored reports.
+        """
+        stored, made = self.stored(), self.outboxes()
+        assert len({client for client, *_ in made}) == len(made)
+        reports = {name: report for _, name, report, _ in made}
+        assert all(reports[name] == report for name, report in stored.items())
+        acknowledged = [(name, report) for _, name, report, v in made if v is not None]
+        assert all(stored.get(name) == report for name, report in acknowledged)
+        config = load_config(self.folder / "collector.toml")
+        assert isinstance(config, CollectorConfig)
+        task = load_survey_terms(Path(config.terms)).task
+        store = open_configured_store(config, task)
+        assert store.recount().clients == len(stored)  # raises if the sums differ
+        store.close()
+        return len(stored)
+
+    def kill_in_rounds(self, rounds: int, *, rng: np.random.Generator, seconds: float) -> list[int]:
+        """Start everything and kill all of it, again and again; return how many were stored."""
+        progress = []
+        for number in range(rounds):
+            self.serve()
+            for submitter in range(2):
+                options = ("--single",) if (number + submitter) % 2 else ()
+                self.submit(submitter, *options)
+            time.sleep(seconds * rng.random())
+            if number % 3 == 1 and self.collector is not None:  # the collector alone, then all
+                os.kill(self.collector.pid, signal.SIGKILL)
+                self.collector.wait()
+                self.serve()
+                time.sleep(seconds * rng.random())
+            self.kill_all()
+            progress.append(self.require_sound())
+        return progress
+
+    @staticmethod
+    def kept(output: str) -> int:
+        """Return how many reports a submitter says are stored."""
+        found = re.search(r"^([\d,]+) reports are stored", output, re.MULTILINE)
+        assert found is not None, output
+        return int(found[1].replace(",", ""))

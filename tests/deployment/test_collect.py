@@ -1,0 +1,120 @@
+"""A deployed collection: `serve`, `submit` and `estimate` as processes, killed at any moment."""
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.deployment.collection import SECONDS, Collection
+
+CLIENTS = 3000
+
+Start = Callable[..., Collection]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Deploy collections, and end what runs in them."""
+    started: list[Collection] = []
+
+    def deploy(**options: int) -> Collection:
+        started.append(Collection(tmp_path / f"survey-{len(started)}", **options))
+        return started[-1]
+
+    yield deploy
+    for collection in started:
+        collection.kill_all()
+
+
+def test_a_collection_from_its_files_to_its_estimates(start: Start) -> None:
+    """Each row is reported once however often it is asked, and estimated while it runs."""
+    collection = start(clients=CLIENTS)
+    collection.serve()
+    collector = collection.collector
+    assert collector is not None
+    early = collection.run("estimate", "collector.toml")
+    assert early.returncode == 2
+    assert "reports is 0; allowed: at least 1000" in early.stderr
+    for number, options in ((0, ()), (1, ("--single",)), (0, ())):
+        submitted = collection.submit(number, *options)
+        output, _ = submitted.communicate(timeout=SECONDS)
+        assert submitted.returncode == 0, output
+        assert collection.kept(output) == CLIENTS // 2
+    confidence = ("--confidence", "0.9999999")
+    shown = collection.run("estimate", "collector.toml", "--json", "--recount", *confidence)
+    assert shown.returncode == 0, shown.stderr
+    document = json.loads(shown.stdout)
+    assert document["reports"] == CLIENTS
+    shares = [line for line in document["estimates"] if line["of"] == "class"]
+    assert [line["value"] for line in shares] == ["setosa", "versicolor", "virginica"]
+    # Three intervals that each miss with a chance of 1e-7; and the shares of 3,000 rows that were
+    # drawn from thirds are within 0.053 of them but for a chance of 1e-7 each (Hoeffding).
+    for line in shares:
+        assert line["low"] - 0.053 <= 1 / 3 <= line["high"] + 0.053
+    collector.send_signal(signal.SIGTERM)
+    assert collector.wait(SECONDS) == 0
+    assert "Traceback" not in collection.log.read_text()
+    assert collection.require_sound() == CLIENTS
+
+
+def test_kill_minus_nine_loses_and_doubles_nothing(start: Start) -> None:
+    """Whenever all is killed what was acknowledged is stored; in the end each row counts once."""
+    collection = start(clients=CLIENTS)
+    rng = np.random.default_rng()  # when to kill is the point, not the same again
+    progress = collection.kill_in_rounds(2, rng=rng, seconds=3.0)
+    assert progress == sorted(progress)
+    collection.serve()
+    for number in range(2):
+        output, _ = collection.submit(number).communicate(timeout=SECONDS)
+        assert collection.kept(output) == CLIENTS // 2
+    collection.kill_all()
+    assert collection.require_sound() == CLIENTS
+
+
+def test_a_submitter_outlives_its_collector(start: Start) -> None:
+    """A submitter whose collector dies waits for it, and ends well when it is back."""
+    collection = start(clients=CLIENTS)
+    collection.serve()
+    submitted = collection.submit(0, "--single")
+    while not collection.stored():
+        assert submitted.poll() is None
+    assert collection.collector is not None
+    collection.collector.kill()
+    collection.collector.wait()
+    collection.serve()
+    output, _ = submitted.communicate(timeout=SECONDS)
+    assert submitted.returncode == 0, output
+    assert collection.kept(output) == CLIENTS // 2
+    assert "Traceback" not in output
+    collection.kill_all()
+    assert collection.require_sound() == CLIENTS // 2
+
+
+def test_a_spent_budget_a_changed_task_and_a_pinned_one(start: Start) -> None:
+    """A second task gets nothing from clients without budget, and a pinned task is the only one."""
+    collection = start(clients=1000, submitters=1)
+    collection.serve()
+    output, _ = collection.submit(0).communicate(timeout=SECONDS)
+    assert collection.kept(output) == 1000
+    collection.kill_all()
+
+    terms = collection.folder / "terms.toml"
+    terms.write_text(terms.read_text().replace("[survey]", "[survey]\nminimum = 7"))
+    refused = collection.run("serve", "collector.toml")
+    assert refused.returncode == 2
+    assert "store is" in refused.stderr
+    (collection.folder / "reports.sqlite").rename(collection.folder / "first.sqlite")
+    collection.serve()
+    submitted = collection.submit(0)
+    output, _ = submitted.communicate(timeout=SECONDS)
+    assert submitted.returncode == 1
+    assert "1,000 rows were not reported: their clients have spent the budget" in output
+    assert collection.stored() == {}
+
+    config = collection.folder / "submitter-0.toml"
+    config.write_text(config.read_text() + f'task = "{"0" * 64}"\n')
+    pinned = collection.run("submit", "submitter-0.toml", "submitter-0.csv")
+    assert pinned.returncode == 2
+    assert "task is 000" in pinned.stderr
