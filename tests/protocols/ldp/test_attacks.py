@@ -21,6 +21,7 @@ from veilring.protocols.ldp.algorithm.means import (
     OneBit,
     Piecewise,
     SampledFeature,
+    SignVector,
 )
 from veilring.protocols.ldp.algorithm.means.law import Codes
 from veilring.protocols.ldp.algorithm.oracles import ORACLES, DirectEncoding, OptimisedUnary
@@ -107,6 +108,7 @@ MECHANISMS: list[tuple[LocalRandomiser, NDArray[np.float64] | NDArray[np.int64]]
         for kind in LAWS
         for means in (EachFeature(kind(EPSILON / 2), 2), SampledFeature(kind(EPSILON), 2))
     ),
+    (SignVector(EPSILON, 2), np.array([[1.0, 1.0], [-1.0, -1.0]])),
     *(
         (means, np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]))
         for law in (Laplace(EPSILON), OneBit(EPSILON))

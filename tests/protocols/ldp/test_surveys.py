@@ -13,7 +13,7 @@ from tests.privacy.generators import follows, seeded
 from tests.protocols.ldp.laws import law_of
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.means import EachFeature, OneBit, make_means
+from veilring.protocols.ldp.algorithm.means import EachFeature, OneBit, SignVector, make_means
 from veilring.protocols.ldp.algorithm.oracles import (
     ORACLES,
     DirectEncoding,
@@ -175,6 +175,7 @@ def test_what_is_public_is_plain_data() -> None:
         FrequencySurvey(DirectEncoding(4, 1.0)),
         MeanSurvey(make_means("one-feature", 1.0, 2)),
         MeanSurvey(make_means("one-feature", 1.1, 2)),
+        MeanSurvey(SignVector(1.0, 2)),
         small("oue", 1.0),
         small("oue", 1.1),
         DiscreteBayesSurvey.of((2, 3), 2, lambda d: OptimisedUnary(d, 1.0), (bins,)),
@@ -217,5 +218,7 @@ def test_surveys_that_do_not_fit_together_are_refused() -> None:
         DiscreteBayesSurvey((2,), 2, (DirectEncoding(2, 1.0), DirectEncoding(3, 1.0)))
     with pytest.raises(InputError, match="oracles"):
         DiscreteBayesSurvey((2,), 2, (DirectEncoding(2, 1.0),))
+    with pytest.raises(InputError, match="means is within 3 classes"):
+        MeanSurvey(EachFeature(OneBit(1.0), 1, 3))
     with pytest.raises(InputError, match="oracle"):
         GaussianBayesSurvey(DirectEncoding(2, 1.0), EachFeature(OneBit(1.0), 1, 3))

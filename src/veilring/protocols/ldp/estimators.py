@@ -142,7 +142,7 @@ class LDPNaiveBayes(_LDPBayes):
         random_state: A seed for experiments. By default the clients' randomness is cryptographic.
 
     Attributes:
-        classes_: The classes, sorted.
+        classes_: The classes, sorted; that there are these counts as public.
         epsilon_: What each client spent, exactly; at most `epsilon`.
         tally_: The sums of the reports: all that the model knows.
         survey_: What was asked.
@@ -208,7 +208,7 @@ class LDPGaussianNaiveBayes(_LDPBayes):
         random_state: A seed for experiments. By default the clients' randomness is cryptographic.
 
     Attributes:
-        classes_: The classes, sorted.
+        classes_: The classes, sorted; that there are these counts as public.
         epsilon_: What each client spent, exactly; at most `epsilon`.
         tally_: The sums of the reports: all that the model knows.
         survey_: What was asked.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.means.vectors import Means
+from veilring.protocols.ldp.algorithm.means import Means, SignVector
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
 from veilring.protocols.ldp.algorithm.steps import Step, prepared
 from veilring.protocols.ldp.algorithm.survey import Survey
@@ -77,14 +77,22 @@ class MeanSurvey(_Prepared):
     """The mean of each feature over all clients.
 
     Attributes:
-        means: Of so many features, without classes.
+        means: Of so many features.
         steps: What becomes of a row first; its result is cut to [-1, 1].
+
+    Raises:
+        InputError: If the means are within classes: labels are not asked for.
     """
 
-    means: Means
+    means: Means | SignVector
     steps: tuple[Step, ...] = ()
 
     name: ClassVar[str] = "means"
+
+    def __post_init__(self) -> None:
+        """Refuse means within classes."""
+        if isinstance(self.means, Means) and self.means.classes > 1:
+            raise InputError("means", f"within {self.means.classes} classes", "without classes")
 
     @property
     @override

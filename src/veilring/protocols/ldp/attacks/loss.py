@@ -12,7 +12,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.means import Means, SampledFeature
+from veilring.protocols.ldp.algorithm.means import Means, SampledFeature, SignVector
 from veilring.protocols.ldp.algorithm.oracles import FrequencyOracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
 from veilring.protocols.ldp.attacks.single import single_sums
@@ -64,6 +64,8 @@ def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> NDArray[np.fl
         case FrequencyOracle():
             one_hot = np.eye(randomiser.cells)[pair]
             return np.asarray(one_hot[0] - one_hot[1])
+        case SignVector():
+            return np.asarray(pair[0] - pair[1], dtype=np.float64)
         case Means():
             vectors = _vectors(randomiser, pair)
             parts = randomiser.law.total(np.eye(randomiser.law.parts, dtype=np.int64))
