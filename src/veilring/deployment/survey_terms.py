@@ -29,7 +29,7 @@ from veilring.deployment.files import read_toml
 from veilring.errors import InputError, ProtocolViolation, ScenarioError
 from veilring.protocols.ldp.algorithm.means import Approach, make_means
 from veilring.protocols.ldp.algorithm.oracles import ORACLES, FrequencyOracle
-from veilring.protocols.ldp.algorithm.oracles.oracle import LARGEST_EPSILON
+from veilring.protocols.ldp.algorithm.oracles.oracle import EPSILON_MAX
 from veilring.protocols.ldp.algorithm.planner import recommend
 from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
 from veilring.protocols.ldp.algorithm.survey import Survey
@@ -67,7 +67,7 @@ class SurveySection(Section):
         description="frequency, means, discrete-bayes or gaussian-bayes"
     )
     epsilon: float = Field(
-        gt=0, le=LARGEST_EPSILON, description=f"a number above 0 and up to {LARGEST_EPSILON:g}"
+        gt=0, le=EPSILON_MAX, description=f"a number above 0 and up to {EPSILON_MAX:g}"
     )
     oracle: str = Field("auto", description=f"auto, {', '.join(ORACLES)}")
     approach: Approach = Field("one-feature", description="all-features, one-bit or one-feature")
