@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import numpy as np
 import tomli_w
@@ -29,7 +29,6 @@ from veilring.deployment.files import read_toml
 from veilring.errors import InputError, ProtocolViolation, ScenarioError
 from veilring.protocols.ldp.algorithm.means import Approach, make_means
 from veilring.protocols.ldp.algorithm.oracles import ORACLES, FrequencyOracle
-from veilring.protocols.ldp.algorithm.oracles.oracle import EPSILON_MAX
 from veilring.protocols.ldp.algorithm.planner import recommend
 from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
 from veilring.protocols.ldp.algorithm.survey import Survey
@@ -43,11 +42,20 @@ from veilring.protocols.ldp.pool import ClientPool
 from veilring.protocols.ldp.task import Task
 from veilring.scenarios.schema import Section
 
-__all__ = ("BINS_MAX", "SurveySection", "SurveyTerms", "load_survey_terms", "read_published")
+__all__ = (
+    "BINS_MAX",
+    "EPSILON_MAX",
+    "SurveySection",
+    "SurveyTerms",
+    "load_survey_terms",
+    "read_published",
+)
 
 # More bins than this tell nothing that noise would not drown.
-BINS_MAX = 1024
-_HALF = 0.5
+BINS_MAX: Final = 1024
+# Beyond this a report hides nothing, and no oracle takes it.
+EPSILON_MAX: Final = 20.0
+_HALF: Final = 0.5
 
 
 class SurveySection(Section):
