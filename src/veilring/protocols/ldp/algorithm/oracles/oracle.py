@@ -30,8 +30,8 @@ from veilring.protocols.ldp.algorithm.randomiser import (
 
 __all__ = (
     "BITS",
-    "LARGEST_DOMAIN",
-    "LARGEST_EPSILON",
+    "DOMAIN_MAX",
+    "EPSILON_MAX",
     "FrequencyOracle",
     "PureOracle",
     "chunks",
@@ -43,9 +43,9 @@ __all__ = (
 BITS: Final = 32
 
 # Beyond this nothing is hidden, and e^epsilon soon has no room in 64 bits.
-LARGEST_EPSILON: Final = 20.0
+EPSILON_MAX: Final = 20.0
 # A value has its number in at most three bytes, and the sums of a survey fit in memory.
-LARGEST_DOMAIN: Final = 1 << 20
+DOMAIN_MAX: Final = 1 << 20
 # What a step works on at once: it stays in the second level of a usual processor's cache.
 CHUNK_BYTES: Final = 1 << 18
 
@@ -67,10 +67,10 @@ class FrequencyOracle(LocalRandomiser):
 
     def __post_init__(self) -> None:
         """Refuse what is outside the documented ranges."""
-        if not 2 <= self.domain <= LARGEST_DOMAIN:  # noqa: PLR2004  (one value would hide itself)
-            raise InputError("domain", self.domain, f"an integer from 2 to {LARGEST_DOMAIN}")
-        if not 0 < self.epsilon <= LARGEST_EPSILON:
-            raise InputError("epsilon", self.epsilon, f"a number in (0, {LARGEST_EPSILON:g}]")
+        if not 2 <= self.domain <= DOMAIN_MAX:  # noqa: PLR2004  (one value would hide itself)
+            raise InputError("domain", self.domain, f"an integer from 2 to {DOMAIN_MAX}")
+        if not 0 < self.epsilon <= EPSILON_MAX:
+            raise InputError("epsilon", self.epsilon, f"a number in (0, {EPSILON_MAX:g}]")
 
     @property
     @override
