@@ -16,6 +16,7 @@ from scipy import stats
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm import (
     TopKParameters,
+    blocks,
     final_result,
     highest_entry,
     own_smallest,
@@ -153,6 +154,18 @@ def test_step_of_a_batch_draws_for_its_runs_in_order() -> None:
     first, second = step(G, V, half, seed=1), step(G, V, half, seed=1)
     assert first[0].tobytes() == second[0].tobytes()
     assert (first[1] == second[1]).all()
+
+
+def test_blocks_of_runs_draw_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many runs are worked through at a time, the same seed gives the same bits."""
+    rng = np.random.default_rng(6)
+    G, V = start_vector(NOISY, 50), np.sort(rng.uniform(0, 9, (50, 3)), axis=1)
+    half = replace(NOISY, P0=0.5)
+    whole = step(G, V, half, seed=1)
+    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 10)
+    parts = step(G, V, half, seed=1)
+    assert whole[0].tobytes() == parts[0].tobytes()
+    assert (whole[1] == parts[1]).all()
 
 
 @given(
