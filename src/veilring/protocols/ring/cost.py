@@ -71,4 +71,3 @@ def knn_cost(
         setup = setup.plus(repeated(each, RingReveal(nonce=nonce, heard=nonce)))
     rounds = topk.rounds - (not waits) + votes.rounds
     return Forecast(rounds, topk.traffic.plus(votes.traffic), setup)
-
