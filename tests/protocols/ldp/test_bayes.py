@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
 from tests.privacy.generators import seeded
@@ -15,14 +13,12 @@ from tests.privacy.generators import seeded
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import (
     CONSISTENCIES,
-    Consistency,
     DiscreteBayes,
     GaussianBayes,
-    consistent,
     learn_discrete,
     learn_gaussian,
-    norm_sub,
 )
+from veilring.protocols.ldp.algorithm.consistency import Consistency
 from veilring.protocols.ldp.algorithm.means import APPROACHES, Approach, make_means
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.plain import PlainOracle, census
@@ -153,29 +149,6 @@ def test_with_noise_moments_come_near_the_true_ones(approach: Approach) -> None:
     assert ((model.variances >= 0.01) & (model.variances <= 1)).all()
 
 
-@given(counts=st.lists(st.floats(-50, 100), min_size=1, max_size=8), total=st.floats(0.1, 200))
-def test_norm_sub_gives_counts_that_sum_to_the_total(counts: list[float], total: float) -> None:
-    """They are the nearest point: none is below 0, and those that are kept are shifted alike."""
-    given_ = np.array(counts)
-    made = norm_sub(given_, total)
-    assert (made >= 0).all()
-    assert made.sum() == pytest.approx(total)
-    shifts = (made - given_)[made > 0]
-    assert shifts == pytest.approx(np.full(len(shifts), shifts[0]), abs=1e-9)
-    # What was cut to 0 would be negative after the common shift.
-    assert (given_[made == 0] + shifts[0] <= 1e-9).all()
-
-
-@pytest.mark.parametrize(
-    ("how", "expected"),
-    [("paper", [1.0, 0.0, 7.0]), ("clip", [0.0, 0.0, 7.0]), ("norm-sub", [0.0, 0.0, 5.0])],
-)
-def test_negative_counts_are_made_consistent(how: Consistency, expected: list[float]) -> None:
-    """They become 1, or 0, or all are shifted; a count of 0 is not negative."""
-    assert consistent(np.array([-2.0, 0.0, 7.0]), 5.0, how).tolist() == expected
-    assert (consistent(np.zeros(3), 0.0, how) == 0).all()
-
-
 @pytest.mark.parametrize("how", CONSISTENCIES)
 def test_what_was_estimated_is_kept_beside_what_was_made_of_it(
     categories: Codes, how: Consistency
@@ -207,6 +180,21 @@ def test_without_an_answer_nothing_is_known() -> None:
         assert np.exp(same.log_probabilities(np.zeros((1, 2)))) == pytest.approx(
             np.full((1, 3), 1 / 3)
         )
+
+
+def test_what_is_no_way_to_learn_is_refused(categories: Codes) -> None:
+    """Raw counts have no logarithms; smoothing and floors are above 0."""
+    survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, PlainOracle)
+    found = census(survey, *categories, np.random.default_rng(0))
+    with pytest.raises(InputError, match="consistency is raw; allowed: paper, clip, norm-sub"):
+        learn_discrete(survey, found, consistency="raw")
+    with pytest.raises(InputError, match="smoothing"):
+        learn_discrete(survey, found, smoothing=0.0)
+    with pytest.raises(InputError, match="tally"):
+        learn_discrete(survey, Tally((), ()))
+    gaussian = GaussianBayesSurvey(PlainOracle(2), make_means("one-bit", math.inf, 1, 2))
+    with pytest.raises(InputError, match="variance_floor"):
+        learn_gaussian(gaussian, Tally.empty(gaussian), variance_floor=0.0)
 
 
 def test_probabilities_far_apart_do_not_underflow() -> None:

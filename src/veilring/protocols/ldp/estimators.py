@@ -20,13 +20,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.bayes import (
-    Consistency,
-    Posterior,
-    learn_discrete,
-    learn_gaussian,
-)
+from veilring.protocols.ldp.algorithm.bayes import Posterior, learn_discrete, learn_gaussian
 from veilring.protocols.ldp.algorithm.bayes.gaussian import VARIANCE_FLOOR
+from veilring.protocols.ldp.algorithm.consistency import Consistency
 from veilring.protocols.ldp.algorithm.means import Approach, make_means
 from veilring.protocols.ldp.algorithm.oracles import ORACLES
 from veilring.protocols.ldp.algorithm.plain import PlainOracle, census
@@ -142,7 +138,7 @@ class LDPNaiveBayes(_LDPBayes):
         random_state: A seed for experiments. By default the clients' randomness is cryptographic.
 
     Attributes:
-        classes_: The classes, sorted; that there are these counts as public.
+        classes_: The classes, sorted; which there are counts as public.
         epsilon_: What each client spent, exactly; at most `epsilon`.
         tally_: The sums of the reports: all that the model knows.
         survey_: What was asked.
@@ -208,7 +204,7 @@ class LDPGaussianNaiveBayes(_LDPBayes):
         random_state: A seed for experiments. By default the clients' randomness is cryptographic.
 
     Attributes:
-        classes_: The classes, sorted; that there are these counts as public.
+        classes_: The classes, sorted; which there are counts as public.
         epsilon_: What each client spent, exactly; at most `epsilon`.
         tally_: The sums of the reports: all that the model knows.
         survey_: What was asked.

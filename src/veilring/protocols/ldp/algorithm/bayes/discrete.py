@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.bayes.consistency import Consistency, consistent
 from veilring.protocols.ldp.algorithm.bayes.evidence import counts_of, evidence
 from veilring.protocols.ldp.algorithm.bayes.posterior import Posterior, log_of, log_shares
+from veilring.protocols.ldp.algorithm.consistency import Consistency
 from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey
@@ -92,9 +92,6 @@ def learn_discrete(
     found = evidence(survey, tally, confidence=confidence)
     classes = survey.classes
     sizes = (classes, *(classes * values for values in survey.domains))
-    counts = [
-        consistent(counts_of(each, size), each.clients, consistency)
-        for each, size in zip(found, sizes, strict=True)
-    ]
+    counts = [counts_of(*pair, consistency) for pair in zip(found, sizes, strict=True)]
     features = tuple(each.reshape(-1, classes) for each in counts[1:])
     return DiscreteBayes(counts[0], features, smoothing, found)

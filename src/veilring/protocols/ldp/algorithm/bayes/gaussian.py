@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.bayes.consistency import Consistency, consistent
 from veilring.protocols.ldp.algorithm.bayes.evidence import counts_of, evidence
 from veilring.protocols.ldp.algorithm.bayes.posterior import Posterior, log_of, log_shares
+from veilring.protocols.ldp.algorithm.consistency import Consistency
 from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.algorithm.surveys import GaussianBayesSurvey
@@ -85,7 +85,7 @@ def learn_gaussian(
         raise InputError("variance_floor", variance_floor, "in (0, 1]")
     found = evidence(survey, tally, confidence=confidence)
     shape = (survey.means.features, survey.means.classes)
-    counts = consistent(counts_of(found[0], shape[1]), found[0].clients, consistency)
+    counts = counts_of(found[0], shape[1], consistency)
     shares = np.exp(log_shares(counts))
     firsts, seconds = (each.values.reshape(shape) / shares for each in found[1:])
     means = np.clip(firsts, -1.0, 1.0)

@@ -5,10 +5,12 @@ from math import inf
 from typing import Final, Literal
 
 from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.means.each_feature import EachFeature
 from veilring.protocols.ldp.algorithm.means.laplace import Laplace
 from veilring.protocols.ldp.algorithm.means.one_bit import OneBit
 from veilring.protocols.ldp.algorithm.means.plain import Plain
-from veilring.protocols.ldp.algorithm.means.vectors import EachFeature, Means, SampledFeature
+from veilring.protocols.ldp.algorithm.means.sampled_feature import SampledFeature
+from veilring.protocols.ldp.algorithm.means.vectors import Means
 
 __all__ = ("APPROACHES", "Approach", "make_means")
 

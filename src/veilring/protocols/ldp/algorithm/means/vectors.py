@@ -12,8 +12,7 @@ client's class and 0 elsewhere (Section 3.2), so that neither number nor class i
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.random import Generator
@@ -21,18 +20,17 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.means.law import Codes, Law, require_in_range, rounded
-from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
+from veilring.protocols.ldp.algorithm.means.law import Codes, Law, rounded
+from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded
 from veilring.protocols.ldp.algorithm.oracles.oracle import chunks, z_score
 from veilring.protocols.ldp.algorithm.randomiser import (
-    CONFIDENCE,
     Estimate,
     LocalRandomiser,
     Reports,
     Sums,
 )
 
-__all__ = ("EachFeature", "Means", "SampledFeature")
+__all__ = ("Means",)
 
 _BYTE: Final = 8
 _WORK_BYTES: Final = 64  # of a code: what it was, its draws and what is summed of it
@@ -163,136 +161,3 @@ class Means(LocalRandomiser):
         high = np.where(known, values + reach, 1.0)
         flat = (values.ravel(), variance.ravel(), low.ravel(), high.ravel())
         return Estimate(*flat, int(counts.max()))
-
-
-@dataclass(frozen=True)
-class EachFeature(Means):
-    """All features of a client in one report; the loss is the sum of theirs."""
-
-    name: ClassVar[str] = "each-feature"
-
-    @property
-    @override
-    def exact_epsilon(self) -> float:
-        asked = float(self.features * Fraction(self.law.epsilon)) if self._is_private else np.inf
-        return min(asked, self.features * self.law.exact_epsilon)
-
-    @property
-    def _is_private(self) -> bool:
-        return bool(np.isfinite(self.law.exact_epsilon))
-
-    @property
-    @override
-    def report_bytes(self) -> int:
-        return self._code_bytes
-
-    @property
-    @override
-    def cells(self) -> int:
-        return self.features * self.classes * self.law.parts
-
-    @property
-    @override
-    def _told(self) -> int:
-        return self.features * self.classes
-
-    @override
-    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        numbers = self._require(values)
-        reports = np.empty((len(numbers), self.report_bytes), dtype=np.uint8)
-        for chunk in self._chunks(len(numbers)):
-            codes = self.law.sample(self._grid(numbers[chunk], rng), rng)
-            reports[chunk] = self._packed(codes.reshape(len(codes), -1))
-        return reports
-
-    @override
-    def _accepted(self, reports: Reports) -> NDArray[np.bool_]:
-        return self._fits(reports)
-
-    @override
-    def aggregate(self, reports: Reports) -> Sums:
-        sums = np.zeros((self._told, self.law.parts), dtype=np.int64)
-        for chunk in self._chunks(len(reports)):
-            sums += self.law.summed(self._unpacked(reports[chunk])).sum(axis=0)
-        return sums.ravel()
-
-    @override
-    def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
-        self._require_sums(sums, clients)
-        shaped = sums.reshape(self.features, self.classes, self.law.parts)
-        return self._estimate(shaped, np.full(self.features, clients), confidence)
-
-
-@dataclass(frozen=True)
-class SampledFeature(Means):
-    """One feature a client, which it draws itself; its number stands in front of the report.
-
-    Each mean is over the clients that drew its feature. That is unbiased whenever there are any,
-    and varies less than the paper's sum over all clients times `n / m`. A feature that nobody drew
-    gets 0 with an infinite variance and the interval [-1, 1].
-    """
-
-    name: ClassVar[str] = "sampled-feature"
-
-    @property
-    @override
-    def exact_epsilon(self) -> float:
-        return self.law.exact_epsilon
-
-    @property
-    def _index_bytes(self) -> int:
-        return width_of(self.features)
-
-    @property
-    @override
-    def report_bytes(self) -> int:
-        return self._index_bytes + self._code_bytes
-
-    @property
-    @override
-    def cells(self) -> int:
-        """A count for each feature, then its sums."""
-        return self.features * (1 + self.classes * self.law.parts)
-
-    @property
-    @override
-    def _told(self) -> int:
-        return self.classes
-
-    @override
-    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        numbers = self._require(values)
-        reports = np.empty((len(numbers), self.report_bytes), dtype=np.uint8)
-        for chunk in self._chunks(len(numbers)):
-            drawn = rng.integers(self.features, size=len(numbers[chunk]))
-            only = np.take_along_axis(numbers[chunk], drawn[:, None], axis=1)
-            # Every number is judged, so that a wrong one is refused whatever was drawn.
-            require_in_range(numbers[chunk, : self.features])
-            told = np.hstack((only, numbers[chunk, self.features :]))
-            codes = self.law.sample(self._grid(told, rng), rng)[:, 0]
-            index = encoded(drawn, self._index_bytes)
-            reports[chunk] = np.hstack((index, self._packed(codes)))
-        return reports
-
-    @override
-    def _accepted(self, reports: Reports) -> NDArray[np.bool_]:
-        drawn = decoded(reports[:, : self._index_bytes])
-        return (drawn < self.features) & self._fits(reports[:, self._index_bytes :])
-
-    @override
-    def aggregate(self, reports: Reports) -> Sums:
-        sums = np.zeros((self.features, 1 + self.classes * self.law.parts), dtype=np.int64)
-        for chunk in self._chunks(len(reports)):
-            drawn = decoded(reports[chunk, : self._index_bytes])
-            codes = self._unpacked(reports[chunk, self._index_bytes :])
-            ones = np.ones((len(drawn), 1), dtype=np.int64)
-            summed = self.law.summed(codes).reshape(len(drawn), -1)
-            np.add.at(sums, drawn, np.hstack((ones, summed)))
-        return sums.ravel()
-
-    @override
-    def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
-        self._require_sums(sums, clients)
-        table = sums.reshape(self.features, -1)
-        shaped = table[:, 1:].reshape(self.features, self.classes, self.law.parts)
-        return self._estimate(shaped, table[:, 0], confidence)

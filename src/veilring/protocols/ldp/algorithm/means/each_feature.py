@@ -1,0 +1,73 @@
+"""`EachFeature`: all features of a client, each at a share of epsilon."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.protocols.ldp.algorithm.means.vectors import Means
+from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate, Reports, Sums
+
+__all__ = ("EachFeature",)
+
+
+@dataclass(frozen=True)
+class EachFeature(Means):
+    """All features of a client in one report; the loss is the sum of theirs."""
+
+    name: ClassVar[str] = "each-feature"
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        asked = float(self.features * Fraction(self.law.epsilon)) if self._is_private else np.inf
+        return min(asked, self.features * self.law.exact_epsilon)
+
+    @property
+    def _is_private(self) -> bool:
+        return bool(np.isfinite(self.law.exact_epsilon))
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return self._code_bytes
+
+    @property
+    @override
+    def cells(self) -> int:
+        return self.features * self.classes * self.law.parts
+
+    @property
+    @override
+    def _told(self) -> int:
+        return self.features * self.classes
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        numbers = self._require(values)
+        reports = np.empty((len(numbers), self.report_bytes), dtype=np.uint8)
+        for chunk in self._chunks(len(numbers)):
+            codes = self.law.sample(self._grid(numbers[chunk], rng), rng)
+            reports[chunk] = self._packed(codes.reshape(len(codes), -1))
+        return reports
+
+    @override
+    def _accepted(self, reports: Reports) -> NDArray[np.bool_]:
+        return self._fits(reports)
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        sums = np.zeros((self._told, self.law.parts), dtype=np.int64)
+        for chunk in self._chunks(len(reports)):
+            sums += self.law.summed(self._unpacked(reports[chunk])).sum(axis=0)
+        return sums.ravel()
+
+    @override
+    def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
+        self._require_sums(sums, clients)
+        shaped = sums.reshape(self.features, self.classes, self.law.parts)
+        return self._estimate(shaped, np.full(self.features, clients), confidence)
