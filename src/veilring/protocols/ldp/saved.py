@@ -12,12 +12,12 @@ from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes, GaussianBayes, Posterior
 from veilring.protocols.ldp.algorithm.randomiser import Estimate
 
-__all__ = ("FORMAT", "VERSION", "load", "save")
+__all__ = ("FORMAT", "MODEL_BYTES_MAX", "VERSION", "load", "save")
 
 FORMAT: Final = "veilring naive Bayes"
 VERSION: Final = 1
 # A model of a thousand features of a hundred values has a tenth of this.
-_MOST_BYTES: Final = 1 << 28
+MODEL_BYTES_MAX: Final = 1 << 28
 
 _ESTIMATE: Final = ("values", "variance", "low", "high")
 
@@ -44,8 +44,8 @@ def load(path: Path) -> DiscreteBayes | GaussianBayes:
     Raises:
         InputError: If the file is not there, too large, or not such a file of this version.
     """
-    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
-        raise InputError("path", path, f"a file of at most {_MOST_BYTES} bytes")
+    if not path.is_file() or path.stat().st_size > MODEL_BYTES_MAX:
+        raise InputError("path", path, f"a file of at most {MODEL_BYTES_MAX} bytes")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         kind = content["format"], content["version"], content["kind"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.oracles.numerals import width_of
+from veilring.protocols.ldp.algorithm.oracles.oracle import EPSILON_MAX
 
-__all__ = ("LARGEST_EPSILON", "Codes", "Law", "grid_square", "require_in_range", "rounded")
-
-# Beyond this nothing is hidden, and e^epsilon soon has no room in 64 bits.
-LARGEST_EPSILON: Final = 20.0
+__all__ = ("Codes", "Law", "grid_square", "require_in_range", "rounded")
 
 Codes = NDArray[np.int64]
 """What a law says, numbers from 0 to `Law.codes - 1`."""
@@ -52,8 +50,8 @@ class Law(ABC):
 
     def __post_init__(self) -> None:
         """Refuse an epsilon outside (0, 20]."""
-        if not 0 < self.epsilon <= LARGEST_EPSILON:
-            raise InputError("epsilon", float(self.epsilon), f"in (0, {LARGEST_EPSILON:g}]")
+        if not 0 < self.epsilon <= EPSILON_MAX:
+            raise InputError("epsilon", float(self.epsilon), f"in (0, {EPSILON_MAX:g}]")
 
     @property
     @abstractmethod

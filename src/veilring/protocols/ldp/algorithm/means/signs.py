@@ -21,9 +21,14 @@ from typing_extensions import override
 
 from veilring.errors import InputError
 from veilring.privacy import exp_floor, log_ceil
-from veilring.protocols.ldp.algorithm.means.law import LARGEST_EPSILON, require_in_range, rounded
+from veilring.protocols.ldp.algorithm.means.law import require_in_range, rounded
 from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
-from veilring.protocols.ldp.algorithm.oracles.oracle import chunks, require_sums, z_score
+from veilring.protocols.ldp.algorithm.oracles.oracle import (
+    EPSILON_MAX,
+    chunks,
+    require_sums,
+    z_score,
+)
 from veilring.protocols.ldp.algorithm.randomiser import (
     CONFIDENCE,
     Estimate,
@@ -62,8 +67,8 @@ class SignVector(LocalRandomiser):
 
     def __post_init__(self) -> None:
         """Refuse what is outside the documented ranges."""
-        if not 0 < self.epsilon <= LARGEST_EPSILON:
-            raise InputError("epsilon", self.epsilon, f"in (0, {LARGEST_EPSILON:g}]")
+        if not 0 < self.epsilon <= EPSILON_MAX:
+            raise InputError("epsilon", self.epsilon, f"in (0, {EPSILON_MAX:g}]")
         if self.features < 1 or self._low_bits < _LEAST_BITS:
             most = _WORD_BITS - _LEAST_BITS - ceil(self.epsilon / log(2))
             raise InputError("features", self.features, f"an integer from 1 to {most}")
