@@ -62,7 +62,8 @@ class Hashing:
     def codes(self, rows: NDArray[np.float32]) -> NDArray[np.uint8]:
         """Return the code of each row in each table, shape (tables, rows)."""
         above = inner_products(self.planes, rows) >= 0
-        packed = np.packbits(above.reshape(self.tables, -1, len(rows)), axis=1)
+        bits = len(self.planes) // self.tables
+        packed = np.packbits(above.reshape(self.tables, bits, len(rows)), axis=1)
         return np.ascontiguousarray(packed[:, 0])
 
     def candidates(self, rows: NDArray[np.uint8], query: NDArray[np.uint8]) -> NDArray[np.intp]:

@@ -1,0 +1,58 @@
+"""Algorithm 3 word for word: one record after the other, and what it truly costs each."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from veilring.privacy.ledger import UNITS
+from veilring.protocols.prediction.algorithm import IndKNN
+
+__all__ = ("NaiveAnswer", "naive_answer")
+
+# Votes are rounded down to these steps. One that lies on a step up to `_EITHER` could be rounded
+# either way by the error of floats, and counts as the smaller here.
+_STEPS = 2.0**24
+_EITHER = 1e-4
+
+
+class NaiveAnswer(NamedTuple):
+    """What the algorithm does with one query.
+
+    Attributes:
+        label: The winner.
+        lead: By how much it led, at least.
+        costs: By record that takes part: its releases have a divergence of order α of α times this.
+    """
+
+    label: int
+    lead: float
+    costs: dict[int, float]
+
+
+def naive_answer(
+    parameters: IndKNN,
+    near: Iterable[tuple[int, float, int]],
+    left: Sequence[int],
+    noise: Sequence[float],
+) -> NaiveAnswer:
+    """Answer a query.
+
+    Args:
+        parameters: Public.
+        near: Record, κ and label of each row with κ ≥ τ.
+        left: What each record has left, in units.
+        noise: Standard normal numbers: for the count, and for each class.
+    """
+    sigma2, entry = parameters.sigma2, 1 / (2 * parameters.sigma1**2)
+    active = [each for each in near if left[each[0]] >= parameters.entry_units]
+    K = max(len(active) + parameters.sigma1 * noise[0], 30.0)
+    votes = [sigma2 * math.sqrt(K) * each for each in noise[1:]]
+    costs = {}
+    for record, kappa, label in active:
+        z = (left[record] - parameters.entry_units) / UNITS
+        f = math.floor(min(kappa, sigma2 * math.sqrt(2 * K * z)) * _STEPS - _EITHER) / _STEPS
+        votes[label] += f
+        costs[record] = entry + max(f, 0.0) ** 2 / (2 * sigma2**2 * K)
+    first, *others = sorted(votes, reverse=True)
+    lead = first - others[0] if others else math.inf
+    return NaiveAnswer(votes.index(first), lead, costs)

@@ -1,0 +1,58 @@
+"""Small tables and streams of queries on them."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.privacy.ledger import UNITS
+from veilring.protocols.prediction.algorithm import Answer, IndKNN, Kernel, Predictor, quantise
+
+__all__ = ("Table", "answers", "clustered", "predictor", "same")
+
+
+class Table(NamedTuple):
+    """Quantised rows with labels."""
+
+    features: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+    def take(self, rows: slice) -> "Table":
+        """Return some of the rows."""
+        return Table(self.features[rows], self.labels[rows])
+
+
+def clustered(rows: int, features: int, classes: int, rng: Generator) -> Table:
+    """Draw directions around one centre for each class."""
+    labels = rng.integers(0, classes, rows)
+    centres = rng.standard_normal((classes, features))
+    return Table(quantise(centres[labels] + rng.standard_normal((rows, features))), labels)
+
+
+def predictor(parameters: IndKNN, kernel: Kernel, rows: Table, **options: Any) -> Predictor:  # noqa: ANN401 (passed on)
+    """Make one whose records have their whole budget, and the ids 100, 101, ..."""
+    made = Predictor(parameters, kernel, rows.features.shape[1], **options)
+    count = len(rows.labels)
+    budgets = np.full(count, int(parameters.budget * UNITS))
+    made.add(np.arange(100, 100 + count), rows.features, rows.labels, budgets)
+    return made
+
+
+def answers(made: Predictor, queries: NDArray[np.float32], block: int, seed: int) -> list[Answer]:
+    """Ask in blocks of so many queries."""
+    rng, found = np.random.default_rng(seed), list[Answer]()
+    for first in range(0, len(queries), block):
+        found += made.answer_block(queries[first : first + block], rng)
+    return found
+
+
+def same(one: list[Answer], other: list[Answer]) -> bool:
+    """Whether all labels, and each record's payments, are equal."""
+
+    def paid(answer: Answer) -> dict[int, int]:
+        return dict(zip(answer.payers.tolist(), answer.units.tolist(), strict=True))
+
+    return len(one) == len(other) and all(
+        (a.label, paid(a)) == (b.label, paid(b)) for a, b in zip(one, other, strict=True)
+    )

@@ -1,0 +1,179 @@
+"""The individual filter: what is paid, who votes, and the law of the label."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.random import Generator
+from numpy.typing import NDArray
+from scipy import integrate, stats
+from tests.protocols.prediction.naive import naive_answer
+
+from veilring.errors import InputError
+from veilring.privacy.ledger import UNITS
+from veilring.protocols.prediction.algorithm import IndKNN, Neighbours, answer_query
+
+# 100,000 streams were run by hand, with `check_streams(0, 100_000)`; these are the first of them.
+STREAMS = 1_000
+ALARM = 1e-6
+
+
+def _parameters(rng: Generator) -> IndKNN:
+    """Draw parameters with which some records run out of budget soon, and others late."""
+    return IndKNN(
+        classes=int(rng.integers(1, 5)),
+        queries=int(rng.integers(1, 40)),
+        budget=float(10 ** rng.uniform(-5, 1)),
+        sigma2=float(10 ** rng.uniform(-2, 1)),
+    )
+
+
+def _near(rng: Generator, labels: NDArray[np.int64]) -> Neighbours:
+    chosen = np.flatnonzero(rng.random(len(labels)) < rng.random())
+    return Neighbours(chosen, rng.uniform(1e-3, 1, len(chosen)), labels[chosen])
+
+
+def check_streams(first: int, last: int) -> int:
+    """Run adaptive streams beside the naive algorithm; return how many records were spent."""
+    exhausted = 0
+    for seed in range(first, last):
+        rng = np.random.default_rng((7, seed))
+        parameters, records = _parameters(rng), int(rng.integers(1, 12))
+        remaining = np.full(records, int(parameters.budget * UNITS))
+        labels = rng.integers(0, parameters.classes, records)
+        spent = np.zeros(records)
+        for _ in range(int(rng.integers(1, 30))):
+            near = _near(rng, labels)
+            before, state = remaining.tolist(), rng.bit_generator.state
+            answer = answer_query(parameters, near, remaining, rng)
+            rng.bit_generator.state = state
+            noise = rng.standard_normal(1 + parameters.classes).tolist()
+            rows = zip(*(column.tolist() for column in near), strict=True)
+            naive = naive_answer(parameters, rows, before, noise)
+            assert naive.label == answer.label or naive.lead < records * 2.0**-23
+            assert answer.payers.tolist() == list(naive.costs)
+            spent[answer.payers] += list(naive.costs.values())
+            charged = parameters.budget - remaining / UNITS
+            assert (spent <= charged * (1 + 1e-12)).all()
+            assert (remaining >= 0).all()
+            if answer.label:  # the next query is another one, as an adversary would choose
+                labels = rng.permutation(labels)
+        assert (spent <= parameters.budget * (1 + 1e-12)).all()
+        exhausted += int((remaining < parameters.entry_units).sum())
+    return exhausted
+
+
+def test_no_stream_of_queries_costs_a_record_more_than_its_budget() -> None:
+    """What each record's releases truly cost is at most what it paid, and that at most B."""
+    with np.errstate(all="raise"):
+        assert check_streams(0, STREAMS) > STREAMS
+
+
+def test_records_that_cannot_pay_change_nothing() -> None:
+    """They are neither counted in K nor vote, so all others' payments and the label stay."""
+    parameters = IndKNN(classes=3, queries=10, budget=0.05, sigma2=0.5)
+    rng = np.random.default_rng(1)
+    for seed in range(200):
+        left = np.full(80, int(0.05 * UNITS))
+        left[40:] = parameters.entry_units - 1
+        kappa, labels = rng.uniform(0.1, 1, 80), rng.integers(0, 3, 80)
+        everyone = Neighbours(np.arange(80), kappa, labels)
+        able = Neighbours(np.arange(40), kappa[:40], labels[:40])
+        one, other = left.copy(), left.copy()
+        with_them = answer_query(parameters, everyone, one, np.random.default_rng(seed))
+        without = answer_query(parameters, able, other, np.random.default_rng(seed))
+        assert with_them.label == without.label
+        assert np.array_equal(with_them.payers, without.payers)
+        assert np.array_equal(one, other)
+        assert np.array_equal(one[40:], left[40:])
+
+
+def test_an_exhausted_budget_votes_nothing_and_warns_of_nothing() -> None:
+    """With exactly the entry left a record is counted, votes 0 and has nothing left."""
+    parameters = IndKNN(classes=2, queries=3, budget=0.01, sigma2=0.4)
+    left = np.array([parameters.entry_units, 0, int(0.01 * UNITS)])
+    near = Neighbours(np.arange(3), np.ones(3), np.array([0, 1, 1]))
+    with np.errstate(all="raise"):
+        answer = answer_query(parameters, near, left, np.random.default_rng(0))
+    assert answer.payers.tolist() == [0, 2]
+    assert answer.units[0] == parameters.entry_units
+    assert left[:2].tolist() == [0, 0]
+
+
+def test_the_label_is_noise_where_nobody_is_near() -> None:
+    """Each class is answered as often, not a fixed one."""
+    parameters, rng = IndKNN(4, 10, 0.05, 0.5), np.random.default_rng(2)
+    nobody = Neighbours(np.zeros(0, np.intp), np.zeros(0), np.zeros(0, np.int64))
+    left = np.zeros(0, np.int64)
+    runs = 5_000
+    labels = [answer_query(parameters, nobody, left, rng).label for _ in range(runs)]
+    counts = np.bincount(labels, minlength=4)
+    low, high = (stats.binom.isf(q, runs, 0.25) for q in (1 - ALARM / 8, ALARM / 8))
+    assert ((counts >= low) & (counts <= high)).all()
+
+
+def test_the_label_has_the_law_of_the_paper() -> None:
+    """With two classes it is a probit of the difference of votes, averaged over the noisy K."""
+    parameters = IndKNN(classes=2, queries=600, budget=2.0, sigma2=0.8)
+    kappa = np.r_[np.full(30, 0.9), np.full(25, 0.8)]
+    near = Neighbours(np.arange(55), kappa, np.r_[np.zeros(30, int), np.ones(25, int)])
+    difference = 30 * 0.9 - 25 * 0.8
+
+    def weighted(count: float) -> float:
+        K = max(count, 30.0)
+        wins = stats.norm.cdf(difference / (parameters.sigma2 * math.sqrt(2 * K)))
+        return float(wins * stats.norm.pdf(count, 55, parameters.sigma1))
+
+    reach = 10 * parameters.sigma1
+    expected, _ = integrate.quad(weighted, 55 - reach, 55 + reach, points=[30], epsabs=1e-10)
+    rng, runs = np.random.default_rng(3), 10_000
+    budgets = np.full(55, int(2 * UNITS))
+    zeros = sum(answer_query(parameters, near, budgets.copy(), rng).label == 0 for _ in range(runs))
+    low, high = (stats.binom.isf(q, runs, expected) for q in (1 - ALARM / 2, ALARM / 2))
+    assert low <= zeros <= high
+    assert high / runs < 0.95  # or it would say little
+
+
+def test_votes_that_are_released_are_free_and_count() -> None:
+    """They join the sums and K, draw no noise, and nobody pays for them."""
+    parameters = IndKNN(classes=2, queries=10, budget=0.05, sigma2=0.01)
+    near = Neighbours(np.arange(2), np.full(2, 0.5), np.zeros(2, np.int64))
+    left = np.full(2, int(0.05 * UNITS))
+    rng = np.random.default_rng(4)
+    released = np.array([0.0, 500.0, 1000.0])
+    answer = answer_query(parameters, near, left, rng, released=released)
+    assert answer.label == 1
+    # K is about 1,000 now, so that each vote costs that much less.
+    assert (answer.units - parameters.entry_units < UNITS * 0.25 / (2 * 1e-4 * 900)).all()
+
+
+def test_an_answer_does_not_show_who_paid() -> None:
+    """Its text holds the label alone."""
+    near = Neighbours(np.arange(1), np.ones(1), np.zeros(1, np.int64))
+    parameters = IndKNN(1, 1, 1.0, 1.0)
+    answer = answer_query(parameters, near, np.array([UNITS]), np.random.default_rng(0))
+    assert repr(answer) == "Answer(label=0)"
+
+
+def test_counting_takes_half_of_the_budget_over_all_queries() -> None:
+    """σ1 is sqrt(T / 6B), so that T entries cost 3 B: those that are near a third of them pay B."""
+    parameters = IndKNN(classes=2, queries=600, budget=0.03, sigma2=1.0)
+    assert parameters.sigma1 == math.sqrt(600 / (6 * 0.03))
+    assert parameters.entry_units == math.ceil(3 * 0.03 / 600 * UNITS - 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("classes", (0, 1, 1.0, 1.0)),
+        ("queries", (1, 0, 1.0, 1.0)),
+        ("budget", (1, 1, 0.0, 1.0)),
+        ("sigma2", (1, 1, 1.0, math.inf)),
+    ],
+)
+def test_parameters_that_mean_nothing_are_refused(
+    field: str, values: tuple[int, int, float, float]
+) -> None:
+    """The error names the field."""
+    with pytest.raises(InputError, match=field):
+        IndKNN(*values)

@@ -1,0 +1,93 @@
+"""Kernels: their values, and which rows are neighbours."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+from veilring.protocols.prediction.algorithm import (
+    PAPER_WIDTH,
+    Kernel,
+    lengths,
+    quantise,
+)
+from veilring.protocols.prediction.algorithm.features import inner_products
+
+
+def _products(
+    seed: int, rows: int, features: int
+) -> tuple[NDArray[np.float32], NDArray[np.float64], float]:
+    rng = np.random.default_rng(seed)
+    table = quantise(rng.standard_normal((rows, features)))
+    query = quantise(rng.standard_normal((1, features)))
+    return inner_products(query, table)[0], lengths(table), float(lengths(query)[0])
+
+
+def test_the_rbf_kernel_is_its_formula() -> None:
+    """It is exp(-|x - q|² / ν²) of the unit vectors, and the paper's ν² is e^1.5."""
+    assert math.exp(1.5) == PAPER_WIDTH
+    rng = np.random.default_rng(1)
+    rows, query = quantise(rng.standard_normal((300, 20))), quantise(rng.standard_normal((1, 20)))
+    kernel = Kernel("rbf", tau=1e-3)
+    near, kappa = kernel.neighbours(
+        inner_products(query, rows)[0], lengths(rows), float(lengths(query)[0])
+    )
+    units = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in (rows, query)]
+    squares = ((units[0].astype(np.float64) - units[1]) ** 2).sum(axis=1)
+    assert np.array_equal(near, np.arange(300))  # the least that is possible is exp(-4 / ν²) = 0.41
+    np.testing.assert_allclose(kappa, np.exp(-squares / PAPER_WIDTH), rtol=1e-6)
+
+
+def _kernel(kernel: Kernel, cosine: float) -> float:
+    return cosine if kernel.name == "cosine" else math.exp(2 * (cosine - 1) / kernel.width)
+
+
+@given(
+    st.integers(0, 2**32),
+    st.integers(0, 80),
+    st.integers(1, 6),
+    st.builds(
+        Kernel, st.sampled_from(["cosine", "rbf"]), st.floats(1e-6, 1.0), st.floats(0.05, 20)
+    ),
+)
+def test_neighbours_are_all_rows_whose_kernel_reaches_tau(
+    seed: int, rows: int, features: int, kernel: Kernel
+) -> None:
+    """No row is lost by how rows are sorted out first, and none is let in."""
+    products, long, length = _products(seed, rows, features)
+    near, kappa = kernel.neighbours(products, long, length)
+    cosines = products.astype(np.float64) / (long * length)
+    values = [_kernel(kernel, cosine) for cosine in cosines.tolist()]
+    expected = [place for place, value in enumerate(values) if value >= kernel.tau]
+    assert near.tolist() == expected
+    assert kappa.tolist() == [values[place] for place in expected]
+
+
+def test_a_row_at_the_threshold_is_a_neighbour() -> None:
+    """κ ≥ τ holds for equality: of a query with itself at τ = 1, of right angles in an RBF."""
+    itself = quantise(np.array([[3.0, 4.0]]))
+    square = inner_products(itself, itself)[0]
+    near, _ = Kernel("cosine", 1.0).neighbours(square, lengths(itself), float(lengths(itself)[0]))
+    assert near.tolist() == [0]
+    right = Kernel("rbf", math.exp(-2 / 3.0), 3.0)
+    near, _ = right.neighbours(np.zeros(1, np.float32), np.array([4090.0]), 4090.0)
+    assert near.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("field", "given_"),
+    [
+        ("tau", {"tau": 0.0}),
+        ("tau", {"tau": 1.1}),
+        ("width", {"width": 0.0}),
+        ("kernel", {"name": "k"}),
+    ],
+)
+def test_kernels_that_mean_nothing_are_refused(field: str, given_: dict[str, float]) -> None:
+    """τ is above 0, since a row that is no neighbour must not vote."""
+    with pytest.raises(InputError, match=field):
+        Kernel(**given_)  # type: ignore[arg-type]
