@@ -82,6 +82,20 @@ class Ledger:
         with self._guard:
             return self._find(analyst, key, digest_of(request))
 
+    def check(self, analyst: str, amount: float) -> None:
+        """Raise what `charge` would raise now because of the analyst's or the total budget.
+
+        It spares the work on an answer that could not be paid for. Others may charge before that
+        answer is ready, so it says nothing about a later charge.
+
+        Raises:
+            BudgetExhausted: If a budget does not suffice.
+            InputError: If the amount is out of range.
+        """
+        with self._guard:
+            self._store.require_open()
+            self._require(analyst, int(to_units(amount, field="amount")))
+
     def charge(self, charge: Charge) -> bytes:
         """Charge, and return the answer that may leave now.
 
@@ -166,14 +180,17 @@ class Ledger:
 
     def _pay(self, charge: Charge, units: int) -> None:
         """Charge all budgets, or raise and charge none."""
-        for budget, amount in self._left(charge.analyst):
-            if units > amount:
-                asked, rest = float(from_units(units)), float(from_units(amount))
-                raise BudgetExhausted(budget, asked, rest, self._limits.unit)
+        self._require(charge.analyst, units)
         if charge.records is not None and not self.records.pay(charge.records):
             raise BudgetExhausted("record")
         self._spent[charge.analyst] += units
         self._total += units
+
+    def _require(self, analyst: str, units: int) -> None:
+        for budget, amount in self._left(analyst):
+            if units > amount:
+                asked, rest = float(from_units(units)), float(from_units(amount))
+                raise BudgetExhausted(budget, asked, rest, self._limits.unit)
 
     def _left(self, analyst: str) -> tuple[tuple[str, int], ...]:
         own = left(self._limits.for_analyst(analyst), self._spent[analyst])

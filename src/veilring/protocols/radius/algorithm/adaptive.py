@@ -9,7 +9,7 @@ at most `e ** (what it paid)`, and it never pays more than it began with.
 What is left is secret: it tells which rows are there.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -32,18 +32,19 @@ class Answered(NamedTuple):
     """
 
     labels: NDArray[np.int64]
-    left: NDArray[np.float64]
+    left: NDArray[Any]
 
 
-def answer_next(  # noqa: PLR0917  (queries and what they may cost, a table and its accounts)
+def answer_next(  # noqa: PLR0913, PLR0917  (queries and what they may cost, a table and its accounts)
     queries: NDArray[np.float64],
     radii: NDArray[np.float64],
     epsilons: NDArray[np.float64],
     rows: Rows,
-    left: NDArray[np.float64],
+    left: NDArray[Any],
     rng: Generator,
     *,
     classes: int,
+    prices: NDArray[Any] | None = None,
     mechanism: Mechanism = "permute-and-flip",
 ) -> Answered:
     """Release labels, one query after another, to be charged to the rows that voted.
@@ -53,10 +54,12 @@ def answer_next(  # noqa: PLR0917  (queries and what they may cost, a table and 
         radii: Shape (Q,), finite, at least 0.
         epsilons: Shape (Q,): what each query may cost a row, above 0.
         rows: N rows of f features. Secret.
-        left: Shape (N,): what each row may still pay; at first the budget, for each. Secret.
+        left: Shape (N,): what each row may still pay; at first the budget, for each. Secret. Whole
+            units, as a ledger counts, are charged exactly; other numbers are rounded down.
         rng: Secret.
         classes: The number of classes.
         mechanism: How a label is chosen.
+        prices: Shape (Q,): `epsilons` in what `left` is counted in, if that is something else.
 
     Returns:
         The labels, and what is left. It has to be kept durably *before* the labels leave.
@@ -69,26 +72,28 @@ def answer_next(  # noqa: PLR0917  (queries and what they may cost, a table and 
     right = epsilons.shape == radii.shape and bool((epsilons > 0).all())
     require(right, "epsilons", f"of shape {epsilons.shape}", "a number above 0 for each query")
     inside = distances(queries, rows.features) <= radii[:, None]
-    voting, after = pay(inside, epsilons, left)
+    voting, after = pay(inside, epsilons if prices is None else prices, left)
     counts = voting.astype(np.int64) @ np.eye(classes, dtype=np.int64)[rows.labels]
     return Answered(vote(counts, epsilons, mechanism, rng), after)
 
 
 def pay(
-    inside: NDArray[np.bool_], epsilons: NDArray[np.float64], left: NDArray[np.float64]
-) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    inside: NDArray[np.bool_], epsilons: NDArray[Any], left: NDArray[Any]
+) -> tuple[NDArray[np.bool_], NDArray[Any]]:
     """Charge rows for the balls that they are in, in the order of the queries.
 
     Args:
         inside: Shape (Q, N): whether a row is in a ball.
         epsilons: Shape (Q,): what a ball costs.
-        left: Shape (N,): what rows have.
+        left: Shape (N,): what rows have, in the same unit. If both are whole numbers, all is exact.
 
     Returns:
         Which rows could pay for which ball, shape (Q, N), and what they have left, rounded down.
     """
+    exact = np.issubdtype(np.result_type(epsilons, left), np.integer)
     paying = np.zeros_like(inside)
     for place, epsilon in enumerate(epsilons):
         paying[place] = inside[place] & (left >= epsilon)
-        left = np.where(paying[place], np.maximum(np.nextafter(left - epsilon, -np.inf), 0), left)
+        rest = left - epsilon if exact else np.maximum(np.nextafter(left - epsilon, -np.inf), 0)
+        left = np.where(paying[place], rest, left)
     return paying, left

@@ -1,0 +1,32 @@
+"""The closed form: what a request and its answer cost, before anything is sent."""
+
+import numpy as np
+
+from veilring.protocols.forecast import Forecast, repeated
+from veilring.protocols.radius.messages import KEY_BYTES, Answer, Request
+
+__all__ = ("label_cost",)
+
+
+def label_cost(queries: int, features: int, k: int = 0) -> Forecast:
+    """Forecast a request: one message there and one back, in two rounds.
+
+    Some 100 bytes each, and `8 f` for each query; another 8 there for its radius, or, with k, back
+    for the one that was chosen; and 2 back for its label. An answer that is refused costs the same.
+
+    Args:
+        queries: How many.
+        features: f.
+        k: How many neighbours are wanted, or 0 for radii.
+    """
+    radii, none = np.zeros(queries), np.zeros(0)
+    request = Request(
+        key=bytes(KEY_BYTES),
+        epsilon=0.0,
+        k=k,
+        queries=np.zeros((queries, features)),
+        radii=none if k else radii,
+    )
+    labels = np.zeros(queries, dtype=np.uint16)
+    answer = Answer(verdict=0, left=0.0, labels=labels, radii=radii if k else none)
+    return Forecast(2, repeated(1, request).plus(repeated(1, answer)))

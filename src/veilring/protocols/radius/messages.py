@@ -1,0 +1,67 @@
+"""What crosses the wire between an analyst and a data owner: one request, one answer."""
+
+from enum import IntEnum
+from typing import Annotated, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from veilring.transport.frames import pack
+from veilring.transport.messages import Array, Matrix, Message
+
+__all__ = ("KEY_BYTES", "Answer", "Numbers", "Request", "Verdict")
+
+KEY_BYTES: Final = 16  # as many as a UUID has: never drawn twice by chance
+
+Numbers = Annotated[NDArray[np.float64], Array("<f8", 1)]
+"""Real numbers of shape (queries,), or none."""
+
+
+class Verdict(IntEnum):
+    """What became of a request."""
+
+    ANSWERED = 0
+    ANALYST_EXHAUSTED = 1
+    TOTAL_EXHAUSTED = 2
+    KEY_USED = 3
+
+
+class Request(Message, kind="radius.request"):
+    """A batch of queries to be labelled together: within radii, or by about k neighbours each.
+
+    Attributes:
+        key: The analyst's name of this request, `KEY_BYTES` long. A request that is sent again has
+            the same key, gets the same answer, and is charged once.
+        epsilon: What the batch may cost; what each query may cost a row, where rows have budgets.
+        k: How many neighbours are wanted, or 0 for radii.
+        queries: Shape (queries, features), in [0, 1].
+        radii: Shape (queries,); empty if k is not 0.
+    """
+
+    key: Annotated[bytes, Field(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+    epsilon: float
+    k: Annotated[int, Field(ge=0)]
+    queries: Matrix
+    radii: Numbers
+
+    @property
+    def content(self) -> bytes:
+        """All but the key: what a key stands for."""
+        return pack(self.fields()[1:])
+
+
+class Answer(Message, kind="radius.answer"):
+    """What the data owner says. Its size is the same whatever it says.
+
+    Attributes:
+        verdict: A `Verdict`.
+        left: What is left of the budget that does not suffice; else 0.
+        labels: Shape (queries,); all 0 unless the request is answered.
+        radii: The radii within which rows voted, of the same shape, for a request with k.
+    """
+
+    verdict: Annotated[int, Field(ge=0, le=max(Verdict))]
+    left: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    labels: Annotated[NDArray[np.uint16], Array("<u2", 1)]
+    radii: Numbers

@@ -1,0 +1,192 @@
+"""The data owner: it labels what analysts ask, and pays before it answers."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
+from typing import Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, StoreFailed
+from veilring.nodes.aside import Aside
+from veilring.nodes.party import Party
+from veilring.nodes.service import Offer
+from veilring.privacy.ledger import Charge, Ledger, RecordCharge, to_units
+from veilring.protocols.radius.algorithm import answer_next, label_batch, label_nearest
+from veilring.protocols.radius.messages import Answer, Request, Verdict
+from veilring.protocols.radius.rules import Rules
+from veilring.protocols.rows import Rows
+from veilring.transport.frames import pack, unpack
+
+__all__ = ("LABEL", "Owner")
+
+LABEL: Final = "radius.label"
+"""What an analyst asks of a data owner: the labels of a batch of queries."""
+
+
+class Owner:
+    """Labels requests under the budgets of a ledger.
+
+    What is refused, and whether a budget suffices, follows from the requests and from what was
+    charged before: from no row.
+
+    Args:
+        rows: Secret.
+        rules: Public.
+        ledger: Where all is charged; whoever opened it closes it.
+        aside: Calls what takes long.
+        ids: Where rows have budgets of their own: the id of each row, by which the ledger knows it
+            again. Each id once, since one person is one row.
+
+    Raises:
+        InputError: If rows, ids and rules do not fit together.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        rules: Rules,
+        ledger: Ledger,
+        aside: Aside,
+        *,
+        ids: Sequence[str] | None = None,
+    ) -> None:
+        _require_fitting(rows, rules, ids)
+        self._rows, self._rules, self._ledger, self._aside = rows, rules, ledger, aside
+        self._slots = ledger.records.add(ids or ())
+        # One analyst's requests take turns, so that it never has more than a thread of ours.
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # What rows have left may not change between reading and charging it.
+        self._guard: AbstractContextManager[object] = nullcontext() if ids is None else Lock()
+
+    def offers(self, terms: bytes) -> dict[str, Offer]:
+        """Return the one service, for all members of the roster.
+
+        Args:
+            terms: SHA-256 of all that analysts and owner agree on.
+        """
+        return {LABEL: Offer(self.answer, terms, lambda _peer: True)}
+
+    async def answer(self, party: Party, analyst: str) -> None:
+        """Answer one request: one message in, one of a size that the request determines out.
+
+        Args:
+            party: The owner, in a session with the analyst alone.
+            analyst: Who asks.
+
+        Raises:
+            ProtocolViolation: If the request is against the rules.
+            InputError: If the rules were broken by the owner: its rows do not fit.
+        """
+        request = await party.receive(Request, sender=analyst)
+        try:
+            self._rules.check(request)
+        except InputError as error:
+            party.accuse(ProtocolViolation(analyst, f"asked against the rules: {error}"))
+        rng = party.rng
+        async with self._turns[analyst]:
+            answer = await self._aside(lambda: self.settle(analyst, request, rng))
+        party.round(2)
+        await party.send(analyst, answer)
+
+    def settle(self, analyst: str, request: Request, rng: Generator) -> Answer:
+        """Return the answer that may leave: it is paid for, and on the disk.
+
+        Args:
+            analyst: Who asks, as the transport authenticated it.
+            request: One that the rules allow.
+            rng: Secret, and fresh for each call.
+
+        Raises:
+            StoreFailed: If the ledger contradicts itself.
+        """
+        price, key, content = self._rules.price(request), request.key.hex(), request.content
+        try:
+            kept = self._ledger.find(analyst, key, content)
+            if kept is None:
+                self._ledger.check(analyst, price)
+                with self._guard:
+                    released, records = self._label(request, rng)
+                    charge = Charge(analyst, key, content, released, price, records)
+                    kept = self._ledger.charge(charge)
+        except BudgetExhausted as error:
+            return _exhausted(request, error)
+        except InputError as error:
+            if error.field != "key":
+                raise
+            return _refused(request, Verdict.KEY_USED)
+        labels, radii = _unpacked(kept)
+        return Answer(verdict=Verdict.ANSWERED, left=0.0, labels=labels, radii=radii)
+
+    def _label(self, request: Request, rng: Generator) -> tuple[bytes, RecordCharge | None]:
+        """Draw labels; return them as the ledger keeps them, and what rows have to pay."""
+        rules, rows, queries = self._rules, self._rows, request.queries
+        if rules.accounting == "record":
+            return self._label_by_rows(request, rng)
+        if request.k:
+            found = label_nearest(queries, rows, rules.nearest(request.k, request.epsilon), rng)
+            return _packed(found.labels, found.radii), None
+        labels = label_batch(queries, request.radii, rows, rules.within(request.epsilon), rng)
+        return _packed(labels, np.zeros(0)), None
+
+    def _label_by_rows(self, request: Request, rng: Generator) -> tuple[bytes, RecordCharge]:
+        """Have the rows vote that can pay: the others are left out, and nobody is told."""
+        count = len(request.queries)
+        left = self._ledger.records.remaining()[self._slots]
+        answered = answer_next(
+            request.queries,
+            request.radii,
+            np.full(count, request.epsilon),
+            self._rows,
+            left,
+            rng,
+            classes=self._rules.classes,
+            mechanism=self._rules.mechanism,
+            prices=np.full(count, to_units(request.epsilon)),
+        )
+        paid = left - answered.left
+        payers = np.flatnonzero(paid)
+        charge = RecordCharge(self._slots[payers], paid[payers])
+        return _packed(answered.labels, np.zeros(0)), charge
+
+
+def _require_fitting(rows: Rows, rules: Rules, ids: Sequence[str] | None) -> None:
+    width = rows.features.shape[1]
+    if width != rules.features:
+        raise InputError("rows", f"of {width} features", f"{rules.features}, as in the rules")
+    if rows.labels.size and int(rows.labels.max()) >= rules.classes:
+        raise InputError("rows.labels", "a class too high", f"below {rules.classes}")
+    if (ids is not None) != (rules.accounting == "record"):
+        raise InputError("ids", "given" if ids else "none", "for rows with budgets of their own")
+    if ids is not None and not len(set(ids)) == len(ids) == len(rows):
+        raise InputError("ids", f"{len(ids)}", f"{len(rows)} different ones, one for each row")
+
+
+def _packed(labels: NDArray[np.int64], radii: NDArray[np.float64]) -> bytes:
+    return pack((labels.astype(np.uint16), radii))
+
+
+def _unpacked(kept: bytes) -> tuple[NDArray[np.uint16], NDArray[np.float64]]:
+    match unpack(kept):
+        case (np.ndarray() as labels, np.ndarray() as radii):
+            return labels.astype(np.uint16), radii.astype(np.float64)
+    raise StoreFailed("the ledger holds an answer of another kind")
+
+
+def _exhausted(request: Request, error: BudgetExhausted) -> Answer:
+    if error.left is None:
+        # Rows that cannot pay were left out under the lock; that one could not after all is secret.
+        raise StoreFailed("the ledger has charged what nobody here has seen") from None
+    analyst = error.budget == "analyst"
+    verdict = Verdict.ANALYST_EXHAUSTED if analyst else Verdict.TOTAL_EXHAUSTED
+    return _refused(request, verdict, error.left)
+
+
+def _refused(request: Request, verdict: Verdict, left: float = 0.0) -> Answer:
+    count = len(request.queries)
+    labels, radii = np.zeros(count, dtype=np.uint16), np.zeros(count if request.k else 0)
+    return Answer(verdict=verdict, left=left, labels=labels, radii=radii)

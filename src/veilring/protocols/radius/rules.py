@@ -1,0 +1,186 @@
+"""The rules of a data owner: what it answers, how, and what it refuses. Public."""
+
+from dataclasses import dataclass
+from math import isfinite, nextafter, sqrt
+from typing import Final, Literal, get_args
+
+import numpy as np
+
+from veilring.privacy.checks import require
+from veilring.protocols.radius.algorithm import (
+    BATCH_MAX,
+    FEATURES_MAX,
+    WORK_MAX,
+    AllocationRule,
+    ByGrid,
+    Conversion,
+    KNNParameters,
+    Mechanism,
+    RNParameters,
+)
+from veilring.protocols.radius.messages import Request
+from veilring.protocols.rows import in_unit_cube
+from veilring.transport.frames import FRAME_BYTES_MAX
+
+__all__ = (
+    "CLASSES_MAX",
+    "EPSILON_MAX",
+    "EPSILON_MIN",
+    "GRID_FEATURES_MAX",
+    "K_MAX",
+    "Accounting",
+    "Rules",
+)
+
+Accounting = Literal["batch", "record"]
+"""Who pays for an answer: the data as a whole, once for a batch; or each row that votes, from a
+budget of its own, for as long as it can."""
+
+CLASSES_MAX: Final = 1 << 16  # a label has two bytes on the wire
+# Every answer stays in the ledger for good: at a thousandth each, a budget of 10 buys 10,000.
+EPSILON_MIN: Final = 1e-3
+# Beyond it an answer protects nobody.
+EPSILON_MAX: Final = 10.0
+# More rows than any owner has; a larger k is a mistake, or means harm.
+K_MAX: Final = 1_000_000_000
+# A grid of more features may have too many cells, which only shows once the rows are counted.
+GRID_FEATURES_MAX: Final = 6
+_ENVELOPE_BYTES: Final = 256  # the session, the kind, the small fields and the headers of arrays
+_NUMBER_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a data owner answers, and how. Analysts hold the same.
+
+    Attributes:
+        features: Of a row and a query.
+        classes: The number of classes.
+        accounting: Who pays for an answer.
+        allocation: By what a query's share of a batch's budget is divided.
+        mechanism: How a label is chosen.
+        conversion: How k becomes radii; none if only radii are answered.
+        rows: How many rows there are, if that is public: stated, never read off the rows.
+        count_share: Which share of a request with k counts the rows, if their number is not public.
+        conversion_share: Which share of the rest turns k into radii; the paper's w.
+        epsilon_max: What a request may spend; the least is `EPSILON_MIN`.
+        batch_max: How many queries it may have.
+        work: The limit of the clique search.
+
+    Raises:
+        InputError: If a rule is out of range, or does not go with another.
+    """
+
+    features: int
+    classes: int
+    accounting: Accounting = "batch"
+    allocation: AllocationRule = "clique"
+    mechanism: Mechanism = "permute-and-flip"
+    conversion: Conversion | None = None
+    rows: int | None = None
+    count_share: float = 0.1
+    conversion_share: float = 0.5
+    epsilon_max: float = 1.0
+    batch_max: int = 1000
+    work: int = WORK_MAX
+
+    def __post_init__(self) -> None:
+        _require_whole("features", self.features, FEATURES_MAX)
+        _require_whole("classes", self.classes, CLASSES_MAX)
+        _require_whole("batch_max", self.batch_max, BATCH_MAX)
+        for name, value, kind in (
+            ("accounting", self.accounting, Accounting),
+            ("allocation", self.allocation, AllocationRule),
+            ("mechanism", self.mechanism, Mechanism),
+        ):
+            require(value in get_args(kind), name, value, ", ".join(get_args(kind)))
+        for name, share in (
+            ("count_share", self.count_share),
+            ("conversion_share", self.conversion_share),
+        ):
+            require(0 < share < 1, name, share, "a number above 0 and below 1")
+        top = self.epsilon_max
+        right = EPSILON_MIN <= top <= EPSILON_MAX
+        require(right, "epsilon_max", top, f"{EPSILON_MIN:g} to {EPSILON_MAX:g}")
+        require(self.rows is None or self.rows >= 0, "rows", self.rows, "at least 0, or none")
+        self._check_conversion()
+        fits = self._bytes(1) <= FRAME_BYTES_MAX
+        require(fits, "features", self.features, "so many that a query fits a frame")
+
+    @property
+    def radius_max(self) -> float:
+        """The diagonal of the domain: a ball that large holds every row."""
+        return sqrt(self.features)
+
+    def check(self, request: Request) -> None:
+        """Refuse a request that is against the rules.
+
+        Raises:
+            InputError: It names a field of the request.
+        """
+        count, features = request.queries.shape
+        require(features == self.features, "queries", f"of {features} features", f"{self.features}")
+        most = min(self.batch_max, self._fitting())
+        require(1 <= count <= most, "queries", f"{count} queries", f"1 to {most} at once")
+        require(in_unit_cube(request.queries), "queries", "outside in some place", "0 to 1")
+        good = isfinite(request.epsilon) and EPSILON_MIN <= request.epsilon <= self.epsilon_max
+        allowed = f"a number from {EPSILON_MIN:g} to {self.epsilon_max:g}"
+        require(good, "epsilon", request.epsilon, allowed)
+        if request.k:
+            require(self.conversion is not None, "k", request.k, "radii: k is not answered")
+            require(request.k <= K_MAX, "k", request.k, f"1 to {K_MAX:,}")
+        shape = (0,) if request.k else (count,)
+        require(
+            request.radii.shape == shape, "radii", f"of shape {request.radii.shape}", f"{shape}"
+        )
+        inside = bool(np.all((request.radii >= 0) & (request.radii <= self.radius_max)))
+        require(inside, "radii", "outside in some place", f"0 to {self.radius_max:.6g}")
+
+    def price(self, request: Request) -> float:
+        """Return what a request costs its analyst: an upper bound of what it costs any row."""
+        return request.epsilon * (len(request.queries) if self.accounting == "record" else 1)
+
+    def within(self, epsilon: float) -> RNParameters:
+        """Return how a batch with radii is labelled."""
+        return RNParameters(epsilon, self.classes, self.allocation, self.mechanism, self.work)
+
+    def nearest(self, k: int, epsilon: float) -> KNNParameters:
+        """Return how a batch with k is labelled; its parts cost `epsilon` at most."""
+        counting = 0.0 if self.rows is not None else epsilon * self.count_share
+        converting = (epsilon - counting) * self.conversion_share
+        voting = nextafter(nextafter(epsilon - counting, 0) - converting, 0)
+        conversion = self.conversion or ByGrid()
+        return KNNParameters(
+            k,
+            self.classes,
+            converting,
+            voting,
+            self.rows,
+            counting,
+            conversion,
+            self.allocation,
+            self.mechanism,
+            self.work,
+        )
+
+    def _check_conversion(self) -> None:
+        """Refuse what could only fail once something secret has been looked at."""
+        if self.conversion is None:
+            return
+        batch = self.accounting == "batch"
+        require(batch, "conversion", "given", "none where rows have budgets of their own")
+        if isinstance(self.conversion, ByGrid):
+            coarse = self.features <= GRID_FEATURES_MAX
+            allowed = f"at most {GRID_FEATURES_MAX} for a grid: convert by candidates"
+            require(coarse, "features", self.features, allowed)
+
+    def _bytes(self, queries: int) -> int:
+        return _ENVELOPE_BYTES + _NUMBER_BYTES * queries * (self.features + 1)
+
+    def _fitting(self) -> int:
+        """Return how many queries fit a frame."""
+        return (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // (_NUMBER_BYTES * (self.features + 1))
+
+
+def _require_whole(name: str, value: int, most: int) -> None:
+    require(1 <= value <= most, name, value, f"a whole number from 1 to {most:,}")

@@ -1,0 +1,34 @@
+"""The two roles as one, for a cluster: who holds a request is the analyst."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from veilring.nodes.aside import at_once
+from veilring.nodes.party import Party
+from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.protocols.radius.analyst import request_labels
+from veilring.protocols.radius.messages import Request
+from veilring.protocols.radius.owner import Owner
+from veilring.protocols.radius.rules import Rules
+from veilring.protocols.rows import Rows
+
+__all__ = ("Holding", "labelling")
+
+
+class Holding(NamedTuple):
+    """What a data owner begins a session with."""
+
+    rows: Rows
+    budgets: Budgets
+    ids: Sequence[str] | None = None
+
+
+async def labelling(party: Party, own: object, *, rules: Rules) -> object:
+    """Ask if the own data are a request; answer it from a fresh ledger if they are rows."""
+    if isinstance(own, Request):
+        return await request_labels(party, own, rules=rules)
+    assert isinstance(own, Holding)
+    (analyst,) = party.peers
+    with open_ledger(None, own.budgets) as ledger:
+        await Owner(own.rows, rules, ledger, at_once, ids=own.ids).answer(party, analyst)
+        return ledger.totals().spent
