@@ -16,7 +16,18 @@ from benchmarks.measurement import Measurement, Skipped
 
 # As wide as the longest row, also where the output goes to a file.
 TABLE_WIDTH = 150
-NAMES = ("hop", "topk", "simulated", "batch", "sweep", "startup", "large", "ldp", "ledger")
+NAMES = (
+    "hop",
+    "topk",
+    "simulated",
+    "batch",
+    "sweep",
+    "startup",
+    "large",
+    "ldp",
+    "ledger",
+    "cliques",
+)
 
 
 def main() -> None:

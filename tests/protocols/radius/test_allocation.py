@@ -5,7 +5,7 @@ from fractions import Fraction
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.protocols.radius.tables import ROUNDING, rows_of
@@ -40,7 +40,6 @@ def dearest(
     return max((sum(spent[those], Fraction(0)) for those in inside.T), default=Fraction(0))
 
 
-@settings(deadline=None)  # the first example imports SciPy
 @given(
     st.integers(1, 12),
     st.integers(1, 4),

@@ -3,7 +3,7 @@
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -27,7 +27,6 @@ def enumerated(graph: NDArray[np.bool_]) -> list[int]:
     return sizes
 
 
-@settings(deadline=None)  # the first example imports SciPy
 @given(st.integers(1, 16), st.floats(0, 1), st.integers(0, 2**32))
 def test_every_largest_clique_is_found(vertices: int, density: float, seed: int) -> None:
     """With work enough, each vertex gets the size that networkx enumerates."""
@@ -37,7 +36,6 @@ def test_every_largest_clique_is_found(vertices: int, density: float, seed: int)
     assert bounds.sizes.tolist() == enumerated(graph)
 
 
-@settings(deadline=None)  # the first example imports SciPy
 @given(st.integers(1, 16), st.floats(0, 1), st.integers(0, 2**32), st.integers(0, 60))
 def test_without_work_enough_bounds_are_upper(
     vertices: int, density: float, seed: int, work: int

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
@@ -48,7 +48,6 @@ def some_rows(rows: int, features: int, seed: int, classes: int = 3) -> Rows:
     return Rows(rng.random((rows, features)), rng.integers(classes, size=rows))
 
 
-@settings(deadline=None)  # the first example imports SciPy
 @given(st.integers(0, 30), st.integers(1, 5), st.integers(0, 2**32))
 def test_votes_are_counted_one_by_one(rows: int, features: int, seed: int) -> None:
     """Each count is that of a loop over rows with the distance in the same floats."""
@@ -110,7 +109,6 @@ def test_intervals_cover_their_share_of_cells() -> None:
     assert covered == pytest.approx(np.array([[0.2, 1, 1, 0.2], [0.4, 0, 0, 0]]), abs=1e-15)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 6), st.floats(0.001, 1.5), st.integers(0, 2**32))
 def test_discs_cover_their_share_of_cells(side: int, radius: float, seed: int) -> None:
     """In two dimensions, shares are those that an integral over the disc's chords gives."""
