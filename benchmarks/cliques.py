@@ -7,7 +7,6 @@ graph, cliques, counts and votes, beside counting alone.
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -68,7 +67,7 @@ def _batch(queries: int, features: int) -> Batch:
     return points[:queries], np.full(queries, away[PER_BALL * queries]), rows
 
 
-def _all_cliques(graph: Any) -> int:
+def _all_cliques(graph: "nx.Graph[int]") -> int:
     """List all maximal cliques, as the largest through every vertex would be taken from."""
     return sum(1 for _ in nx.find_cliques(graph))
 
