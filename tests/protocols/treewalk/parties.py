@@ -1,14 +1,23 @@
-"""The two roles as one, for a cluster: who holds queries is the client."""
+"""Both roles of each mechanism as one, for a cluster: who holds queries is the client."""
 
 import numpy as np
 
 from veilring.nodes.party import Party
 from veilring.protocols.treewalk.algorithm.places import Places
+from veilring.protocols.treewalk.algorithm.rivals import Blur
 from veilring.protocols.treewalk.algorithm.steps import Utility
+from veilring.protocols.treewalk.one_message import BlurPlan, BucketPlan, KnownTop
 from veilring.protocols.treewalk.plan import Plan
-from veilring.protocols.treewalk.roles import walk_client, walk_server
+from veilring.protocols.treewalk.roles import (
+    blur_client,
+    blur_server,
+    bucket_client,
+    bucket_server,
+    walk_client,
+    walk_server,
+)
 
-__all__ = ("tree_walk",)
+__all__ = ("blurred", "responded", "tree_walk")
 
 
 async def tree_walk(party: Party, own: object, *, plan: Plan, utility: Utility) -> object:
@@ -17,3 +26,21 @@ async def tree_walk(party: Party, own: object, *, plan: Plan, utility: Utility) 
         return await walk_server(party, own)
     assert isinstance(own, np.ndarray)
     return await walk_client(party, own, plan=plan, utility=utility)
+
+
+async def responded(
+    party: Party, own: object, *, plan: BucketPlan, epsilon: float, known: KnownTop | None = None
+) -> object:
+    """Be the client of bucket responses, or their server."""
+    if isinstance(own, Places):
+        return await bucket_server(party, own)
+    assert isinstance(own, np.ndarray)
+    return await bucket_client(party, own, plan=plan, epsilon=epsilon, known=known)
+
+
+async def blurred(party: Party, own: object, *, plan: BlurPlan, by: Blur) -> object:
+    """Be the client of blurred queries, or their server."""
+    if isinstance(own, Places):
+        return await blur_server(party, own)
+    assert isinstance(own, np.ndarray)
+    return await blur_client(party, own, plan=plan, by=by)

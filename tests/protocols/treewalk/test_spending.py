@@ -27,6 +27,12 @@ def test_the_papers_plots_claim_less_than_they_spend() -> None:
     assert spent.epsilon > 16.9 > spent.printed
 
 
+def test_the_papers_formula_is_never_more_than_the_sum_of_the_steps() -> None:
+    """Nine comparisons at epsilon 5.5 are printed as 49.5, where bounded range alone gives 69."""
+    spent = spending(Comparison(5.5, paper=True), Variant("early", 8), 17, 1e-6)
+    assert spent.printed == pytest.approx(49.5, rel=1e-9)
+
+
 @given(st.floats(0.01, 10), VARIANTS, st.sampled_from([0.0, 1e-9, 1e-6, 1e-3]))
 def test_it_is_the_least_of_all_bounds(epsilon: float, variant: Variant, delta: float) -> None:
     """Neither the sum of all steps nor bounded range is less than what a walk is charged."""
@@ -34,6 +40,7 @@ def test_it_is_the_least_of_all_bounds(epsilon: float, variant: Variant, delta: 
     assert spent.steps == variant.compositions(17)
     assert spent.epsilon <= spent.steps * epsilon / 2 * (1 + 1e-9)
     assert spent.epsilon <= spent.printed * (1 + 1e-9)
+    assert spent.printed <= spent.steps * epsilon * (1 + 1e-9)
 
 
 def test_a_radius_is_no_local_guarantee() -> None:

@@ -1,4 +1,4 @@
-"""What crosses the wire in a tree walk."""
+"""What crosses the wire between a client and a server of points."""
 
 from typing import Annotated, Literal
 
@@ -8,7 +8,17 @@ from pydantic import Field
 
 from veilring.transport.messages import Array, Matrix, Message
 
-__all__ = ("Bits", "Found", "Ground", "Nodes", "Request")
+__all__ = (
+    "Bits",
+    "Blurred",
+    "BucketRequest",
+    "Buckets",
+    "Found",
+    "Ground",
+    "Nodes",
+    "Request",
+    "Top",
+)
 
 _Whole = Annotated[int, Field(ge=0)]
 _Positive = Annotated[int, Field(ge=1)]
@@ -46,10 +56,40 @@ class Bits(Message, kind="treewalk.bits"):
     packed: Annotated[NDArray[np.uint8], Array("|u1", 1)]
 
 
+class BucketRequest(Message, kind="treewalk.bucket-request"):
+    """How large the buckets are that the client will name, and how many at once."""
+
+    splits: _Whole
+    neighbours: _Whole
+    queries: _Positive
+    known: bytes
+    """The hash of the splits that the client has already, or nothing."""
+
+
+class Top(Message, kind="treewalk.top"):
+    """The splits of the tree above its buckets, by node from the root; none if they are known."""
+
+    splits: Annotated[NDArray[np.float64], Array("<f8", 1)]
+
+
+class Buckets(Message, kind="treewalk.buckets"):
+    """The client's private answers: one bucket for each query, its own or another."""
+
+    named: Annotated[NDArray[np.uint32], Array("<u4", 1)]
+
+
+class Blurred(Message, kind="treewalk.blurred"):
+    """The client's queries, moved by noise, shape (queries, dimensions)."""
+
+    points: Matrix
+    nearest: _Positive
+    """How many places it wants for each."""
+
+
 class Found(Message, kind="treewalk.found"):
-    """The points at which the threads have arrived, and the neighbours that were asked for."""
+    """The points that were found, and the neighbours that were asked for."""
 
     places: Annotated[NDArray[np.uint32], Array("<u4", 2)]
-    """Their numbers with the server, shape (walks, found)."""
+    """Their numbers with the server, shape (queries, found)."""
     points: Matrix
-    """Their coordinates, shape (walks · found, dimensions)."""
+    """Their coordinates, shape (queries · found, dimensions)."""

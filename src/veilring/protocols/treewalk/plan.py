@@ -14,7 +14,16 @@ from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
 from veilring.protocols.treewalk.messages import Bits, Found, Ground, Nodes, Request
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-__all__ = ("NEIGHBOURS_MAX", "UTILITIES", "Plan", "UtilityName", "walk_cost")
+__all__ = (
+    "ENVELOPE_BYTES",
+    "FLOAT_BYTES",
+    "NEIGHBOURS_MAX",
+    "PLACE_BYTES",
+    "UTILITIES",
+    "Plan",
+    "UtilityName",
+    "walk_cost",
+)
 
 UtilityName = Literal["comparison", "distance"]
 
@@ -25,9 +34,9 @@ UTILITIES: Final[Mapping[UtilityName, type[Utility]]] = MappingProxyType(
 
 # What is sent and searched grows with it, and a client looks at a few dozen places at most.
 NEIGHBOURS_MAX: Final = 1000
-_FLOAT_BYTES: Final = 8
-_PLACE_BYTES: Final = 4
-_ENVELOPE_BYTES: Final = 256  # the session, the kind and the headers of arrays
+FLOAT_BYTES: Final = 8
+PLACE_BYTES: Final = 4
+ENVELOPE_BYTES: Final = 256  # the session, the kind and the headers of arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +81,8 @@ class Plan:
         """Return how many walks fit the frames of one session."""
         width = self.width(dimensions)
         sent = max((self.variant.threads_at(at) * width for at in self._levels(depth)), default=0)
-        found = self.found(depth) * (_FLOAT_BYTES * dimensions + _PLACE_BYTES)
-        return (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // max(_FLOAT_BYTES * sent, found)
+        found = self.found(depth) * (FLOAT_BYTES * dimensions + PLACE_BYTES)
+        return (FRAME_BYTES_MAX - ENVELOPE_BYTES) // max(FLOAT_BYTES * sent, found)
 
     def width(self, dimensions: int) -> int:
         """Return how many numbers a thread is sent for a step."""

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.protocols.treewalk.algorithm.tree import Splits, Tree, build_tree
+from veilring.protocols.treewalk.algorithm.walks import check_queries
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
@@ -62,6 +63,18 @@ class Places:
         itself[~itself.any(axis=1), -1] = True
         others = near[~itself].reshape(found.size, neighbours)
         return np.hstack([found.reshape(-1, 1), others]).astype(np.int32).reshape(len(found), -1)
+
+    def nearest(self, points: NDArray[np.float64], count: int) -> NDArray[np.int32]:
+        """Return the positions of the nearest places to some points, shape (points, count).
+
+        Raises:
+            InputError: If the points have other dimensions, or there are fewer places.
+        """
+        check_queries(self.tree, points)
+        if not 1 <= count <= len(self.tree):
+            raise InputError("nearest", count, f"1 to {len(self.tree)}, all places")
+        _, near = self._searched().query(points, k=count)
+        return near.reshape(len(points), count).astype(np.int32)
 
     def _searched(self) -> "cKDTree":
         if self._index is None:

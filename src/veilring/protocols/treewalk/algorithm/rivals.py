@@ -16,63 +16,78 @@ from veilring.privacy.laplace import discrete_laplace
 from veilring.privacy.planar import planar_laplace
 from veilring.privacy.response import ResponseLaw, randomised_response
 from veilring.protocols.treewalk.algorithm.tree import Tree
-from veilring.protocols.treewalk.algorithm.walks import Variant, check_queries, leaves_below
+from veilring.protocols.treewalk.algorithm.walks import Variant, leaves_below
 
-__all__ = ("Blur", "blur", "bucket_law", "buckets_of", "respond")
+__all__ = ("Blur", "blur", "bucket_law", "buckets_of", "points_of", "respond")
 
 _PLANE: Final = 2
 
 
-def buckets_of(tree: Tree, queries: NDArray[np.float64], level: int) -> NDArray[np.int64]:
+def buckets_of(
+    splits: NDArray[np.float64], queries: NDArray[np.float64], level: int
+) -> NDArray[np.int64]:
     """Return the node of a level on whose side of all splits each query lies.
 
-    It is a walk that never slips. Who does it has to know the tree's splits down to that level.
+    It is a walk that never slips.
 
     Args:
-        tree: The server's.
+        splits: Of a tree, at least down to that level, shape (at least 2**level,).
         queries: Shape (queries, dimensions).
         level: From 0 to the depth of the tree.
     """
     nodes = np.ones(len(queries), dtype=np.int64)
     for above in range(level):
-        nodes = 2 * nodes + (tree.splits[nodes] <= queries[:, tree.dimension_at(above)])
+        nodes = 2 * nodes + (splits[nodes] <= queries[:, above % queries.shape[1]])
     return nodes
 
 
-def bucket_law(tree: Tree, splits: int, epsilon: float) -> ResponseLaw:
+def bucket_law(depth: int, splits: int, epsilon: float) -> ResponseLaw:
     """Return the exact probabilities of randomised response over the 2**(L - s) buckets.
+
+    Args:
+        depth: L, of the tree.
+        splits: s: a bucket has at most 2**s points.
+        epsilon: What a response spends; δ = 0.
 
     Raises:
         InputError: If the tree has fewer than s + 1 levels, or epsilon is out of range.
     """
-    if not 0 <= splits < tree.depth:
-        raise InputError("splits", splits, f"0 to {tree.depth - 1}, so that there are two buckets")
-    return ResponseLaw.spending(epsilon, 1 << (tree.depth - splits))
+    if not 0 <= splits < depth:
+        raise InputError("splits", splits, f"0 to {depth - 1}, so that there are two buckets")
+    return ResponseLaw.spending(epsilon, 1 << (depth - splits))
 
 
 def respond(
-    tree: Tree, queries: NDArray[np.float64], law: ResponseLaw, rng: Generator
-) -> NDArray[np.int32]:
-    """Name one bucket for each query, its own or another, and find all points of that bucket.
+    splits: NDArray[np.float64], queries: NDArray[np.float64], law: ResponseLaw, rng: Generator
+) -> NDArray[np.int64]:
+    """Name one bucket for each query, its own or another.
 
     Args:
-        tree: The server's.
-        queries: Shape (queries, dimensions).
+        splits: Those of the levels above the buckets, shape (at least law.domain,).
+        queries: Shape (queries, dimensions), finite.
         law: From `bucket_law`; it spends `law.epsilon`, and δ = 0.
         rng: The client's secret randomness.
 
     Returns:
-        Positions, shape (queries, 2**splits).
-
-    Raises:
-        InputError: If the queries do not fit the tree.
+        Numbers of buckets from 0, shape (queries,).
     """
-    check_queries(tree, queries)
-    level = law.domain.bit_length() - 1
-    own = buckets_of(tree, queries, level) - law.domain
-    named = randomised_response(own, law, rng) + law.domain
-    early = Variant("early", tree.depth - level)
-    return leaves_below(tree, early, named[:, None])
+    own = buckets_of(splits, queries, law.domain.bit_length() - 1) - law.domain
+    return randomised_response(own, law, rng)
+
+
+def points_of(tree: Tree, splits: int, buckets: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the positions of all points of the buckets that were named.
+
+    Args:
+        tree: The server's.
+        splits: s.
+        buckets: Shape (queries,), from 0 to 2**(L - s) - 1.
+
+    Returns:
+        Shape (queries, 2**splits); a point whose leaf stands early in the tree counts twice.
+    """
+    nodes = buckets[:, None] + (1 << (tree.depth - splits))
+    return leaves_below(tree, Variant("early", splits), nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,9 @@ class Spending:
         epsilon: The least (ε, δ)-LDP bound; infinite where distances hide near queries only.
         per_distance: For distances with a radius: ε per unit of distance between two queries, for
             δ = 0; else infinite.
-        printed: What the paper's formula gives, bounded range composed as in Dong, Durfee and
-            Rogers. For comparisons in `paper` mode it is *less* than what is spent.
+        printed: What the paper's formula gives: the sum of all ε_i, or bounded range composed as
+            in Dong, Durfee and Rogers if that is less. For comparisons in `paper` mode it can be
+            *less* than what is spent.
     """
 
     steps: int
@@ -52,5 +53,5 @@ def spending(utility: Utility, variant: Variant, depth: int, delta: float) -> Sp
     per_distance = inf
     if isinstance(utility, Distance) and not local:
         per_distance = steps * utility.epsilon / utility.sensitivity
-    printed = ranged.epsilon_2020(delta) if delta > 0 else ranged.linear
+    printed = min(ranged.linear, ranged.epsilon_2020(delta)) if delta > 0 else ranged.linear
     return Spending(steps, together, per_distance, printed)

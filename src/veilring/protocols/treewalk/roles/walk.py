@@ -1,35 +1,27 @@
-"""The two roles of a tree walk: a client that hides its queries, and a server of public points."""
-
-from dataclasses import dataclass
+"""The walk of many steps: a client that hides its queries, and a server of public points."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
-from veilring.protocols.treewalk.algorithm.places import Places, nearest_found
+from veilring.protocols.treewalk.algorithm.places import Places
+from veilring.protocols.treewalk.algorithm.spending import spending
 from veilring.protocols.treewalk.algorithm.steps import Utility, answer_bits
-from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX
 from veilring.protocols.treewalk.algorithm.walks import Variant, begin, leaves_below, proceed
-from veilring.protocols.treewalk.messages import Bits, Found, Ground, Nodes, Request
+from veilring.protocols.treewalk.messages import Bits, Ground, Nodes, Request
 from veilring.protocols.treewalk.plan import UTILITIES, Plan
+from veilring.protocols.treewalk.roles.found import (
+    Nearest,
+    check_finite,
+    check_ground,
+    check_queries_of,
+    choose,
+    found_message,
+)
+from veilring.protocols.treewalk.roles.keeper import Keeper
 
-__all__ = ("Nearest", "walk_client", "walk_server")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Nearest:
-    """What a client learns about a batch of queries.
-
-    Attributes:
-        places: The server's numbers of the nearest point found for each query, shape (walks,).
-        distances: How far they are, shape (walks,).
-        found: The numbers of all points found, shape (walks, found).
-    """
-
-    places: NDArray[np.int64]
-    distances: NDArray[np.float64]
-    found: NDArray[np.int64]
+__all__ = ("walk_client", "walk_server")
 
 
 async def walk_client(
@@ -38,6 +30,7 @@ async def walk_client(
     *,
     plan: Plan,
     utility: Utility,
+    keeper: Keeper | None = None,
 ) -> Nearest:
     """Find near points of a server without telling it the queries.
 
@@ -48,31 +41,36 @@ async def walk_client(
         queries: Shape (plan.walks, dimensions); secret.
         plan: What both agree on.
         utility: What the steps spend, of the kind that the plan names.
+        keeper: Pays for the walks and remembers their bits, if given.
 
     Returns:
         The nearest of what was found.
 
     Raises:
         InputError: If the queries or the utility do not fit; no bit was sent then.
+        BudgetExhausted: If the keeper cannot pay; no bit was sent then.
         ProtocolViolation: If the server sent what no honest server sends.
     """
     (server,) = party.peers
     if not isinstance(utility, UTILITIES[plan.utility]):
         raise InputError("utility", type(utility).__name__, f"{plan.utility}, as in the plan")
-    if queries.ndim != 2 or len(queries) != plan.walks or not np.isfinite(queries).all():  # noqa: PLR2004 (a table has two axes)
-        allowed = f"finite numbers of shape ({plan.walks}, dimensions)"
-        raise InputError("queries", f"of shape {queries.shape}", allowed)
+    check_queries_of(queries, plan.walks)
     await party.send(server, _request(plan))
     depth = await _depth_of(party, server, plan, queries)
+    if keeper is not None:
+        keeper.pay(spending(utility, plan.variant, depth, 0.0).epsilon, plan.found(depth))
     for turn, level in enumerate(plan.variant.levels(depth)):
         threads = plan.variant.threads_at(level)
         exposed = (await party.receive(Nodes, sender=server)).values
         asked = np.repeat(queries, threads, axis=0)
-        _check_finite(server, exposed, (len(asked), plan.width(queries.shape[1])))
+        check_finite(server, exposed, (len(asked), plan.width(queries.shape[1])))
         bits = answer_bits(utility.judge(exposed, asked, level), party.rng)
+        if keeper is not None:
+            shown, said = exposed.reshape(plan.walks, -1), bits.reshape(plan.walks, -1)
+            bits = keeper.settle(turn, shown, said.astype(np.uint32)).ravel().astype(np.bool_)
         party.round(2 * turn + 2)
         await party.send(server, Bits(packed=np.packbits(bits)))
-    return await _choose(party, server, queries, plan.found(depth))
+    return await choose(party, server, queries, plan.found(depth))
 
 
 def _request(plan: Plan) -> Request:
@@ -87,32 +85,9 @@ def _request(plan: Plan) -> Request:
 
 async def _depth_of(party: Party, server: str, plan: Plan, queries: NDArray[np.float64]) -> int:
     ground = await party.receive(Ground, sender=server)
-    if ground.points > POINTS_MAX:
-        raise ProtocolViolation(server, f"claims to have {ground.points} points")
-    if ground.dimensions != queries.shape[1]:
-        allowed = f"shape ({plan.walks}, {ground.dimensions}), as the server's points"
-        raise InputError("queries", f"of shape {queries.shape}", allowed)
-    depth = (ground.points - 1).bit_length()
+    depth = check_ground(server, ground, queries)
     plan.check(depth, ground.dimensions)
     return depth
-
-
-def _check_finite(server: str, values: NDArray[np.float64], shape: tuple[int, int]) -> None:
-    if values.shape != shape:
-        raise ProtocolViolation(server, f"sent nodes of shape {values.shape}, not {shape}")
-    if not np.isfinite(values).all():
-        raise ProtocolViolation(server, "sent a node that is not finite")
-
-
-async def _choose(party: Party, server: str, queries: NDArray[np.float64], found: int) -> Nearest:
-    """Take what was found and choose from it: post-processing, of which the server sees nothing."""
-    message = await party.receive(Found, sender=server)
-    if message.places.shape != (len(queries), found):
-        raise ProtocolViolation(server, f"sent places of shape {message.places.shape}")
-    _check_finite(server, message.points, (len(queries) * found, queries.shape[1]))
-    places = message.places.astype(np.int64)
-    nearest, distances = nearest_found(queries, message.points.reshape(len(queries), found, -1))
-    return Nearest(places[np.arange(len(queries)), nearest], distances, places)
 
 
 async def walk_server(party: Party, places: Places) -> NDArray[np.bool_]:
@@ -146,8 +121,7 @@ async def walk_server(party: Party, places: Places) -> NDArray[np.bool_]:
         nodes = proceed(plan.variant, nodes, bits)
     found = places.with_neighbours(leaves_below(tree, plan.variant, nodes), plan.neighbours)
     party.round(2 * len(plan.variant.levels(tree.depth)) + 1)
-    numbers = tree.order[found].astype(np.uint32)
-    await party.send(client, Found(places=numbers, points=tree.points[found.ravel()]))
+    await party.send(client, found_message(tree, found))
     return np.hstack(seen)
 
 

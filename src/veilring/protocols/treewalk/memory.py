@@ -1,0 +1,178 @@
+"""A client's memory and budget: what was asked once is not asked, drawn or paid for again.
+
+Asking the same twice with new coins tells a server more each time. So answers are remembered, in
+the client's own ledger, beside what they cost. A query is paid for before its first private bit
+leaves, and each bit is written down before it leaves. A client that was interrupted and asks again
+says the very same bits to the same questions, and pays nothing more; if the server now shows other
+nodes than before, nothing is said, since equal coins over two questions would cancel out.
+
+The ledger's file holds what was found near the queries, and whoever has it can test guesses of
+them. It is as secret as they are.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError, ProtocolViolation
+from veilring.privacy.ledger import Charge, Ledger
+from veilring.privacy.ledger.charges import ANSWER_BYTES_MAX
+from veilring.protocols.treewalk.algorithm.places import nearest_found
+from veilring.protocols.treewalk.roles import Keeper, Nearest
+
+__all__ = ("Answer", "Memory", "remembered", "snap")
+
+_NUMBER_BYTES = 8
+_PAID = b"paid"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """What was found for one query.
+
+    Attributes:
+        found: The server's numbers of the places, shape (found,).
+        points: Where they are, shape (found, dimensions).
+    """
+
+    found: NDArray[np.int64]
+    points: NDArray[np.float64]
+
+    def nearest_to(self, query: NDArray[np.float64]) -> tuple[int, float]:
+        """Return the number of the nearest place to a point of shape (dimensions,), and how far."""
+        which, distances = nearest_found(query[None], self.points[None])
+        return int(self.found[which[0]]), float(distances[0])
+
+    def to_bytes(self) -> bytes:
+        """Return what the ledger keeps."""
+        return self.found.astype("<i8").tobytes() + self.points.astype("<f8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, kept: bytes, dimensions: int) -> "Answer":
+        """Return what the ledger kept of an answer in so many dimensions."""
+        count = len(kept) // (_NUMBER_BYTES * (1 + dimensions))
+        found = np.frombuffer(kept, "<i8", count).astype(np.int64)
+        points = np.frombuffer(kept, "<f8", offset=_NUMBER_BYTES * count).astype(np.float64)
+        return cls(found, points.reshape(count, dimensions))
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a client remembers of one server and one way of asking it.
+
+    Attributes:
+        ledger: The client's own; its analysts are servers, and its unit is epsilon.
+        server: Whom the client asks.
+        terms: All that is public about how it asks: the server's edition of its places, the plan
+            and the noise. Other terms are another question, and are paid for.
+    """
+
+    ledger: Ledger
+    server: str
+    terms: bytes
+
+    def names(self, queries: NDArray[np.float64]) -> list[str]:
+        """Return the ledger's name for each query: equal queries have equal names."""
+        # Adding zero turns the negative zero, which equals it, into zero.
+        rows = [row.tobytes() for row in (queries + 0.0).astype("<f8")]
+        about = hashlib.sha256(self.terms).digest()
+        return [hashlib.sha256(about + row).hexdigest() for row in rows]
+
+    def recall(self, name: str, dimensions: int) -> Answer | None:
+        """Return what was found for a query, or nothing if it was never answered."""
+        kept = self.ledger.find(self.server, f"{name} answer", b"")
+        return None if kept is None else Answer.from_bytes(kept, dimensions)
+
+    def remember(self, name: str, answer: Answer) -> None:
+        """Keep what was found for a query."""
+        self.ledger.charge(Charge(self.server, f"{name} answer", b"", answer.to_bytes()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Keeper:
+    """Pays for a batch of queries and writes down what is said about each: see `Keeper`."""
+
+    memory: Memory
+    names: tuple[str, ...]
+    dimensions: int
+
+    def pay(self, epsilon: float, found: int) -> None:
+        if epsilon == inf:
+            allowed = "a finite one: metric privacy has no epsilon to charge"
+            raise InputError("epsilon", epsilon, allowed)
+        most = ANSWER_BYTES_MAX // (_NUMBER_BYTES * (1 + self.dimensions))
+        if found > most:
+            raise InputError("found", found, f"at most {most} places, to be remembered")
+        # What was paid for is part of it: a server that claims a deeper tree later gets no steps.
+        what = repr((epsilon, found)).encode()
+        self._charge([(f"{name} paid", what, _PAID) for name in self.names], epsilon)
+
+    def settle(
+        self, turn: int, shown: NDArray[np.float64], said: NDArray[np.uint32]
+    ) -> NDArray[np.uint32]:
+        rows = zip(self.names, shown.astype("<f8"), said.astype("<u4"), strict=True)
+        entries = [(f"{name} {turn}", seen.tobytes(), row.tobytes()) for name, seen, row in rows]
+        kept = self._charge(entries, 0.0)
+        return np.stack([np.frombuffer(each, "<u4") for each in kept]).astype(np.uint32)
+
+    def _charge(self, entries: Sequence[tuple[str, bytes, bytes]], amount: float) -> list[bytes]:
+        server, kept = self.memory.server, list[bytes]()
+        charges = [Charge(server, key, shown, said, amount) for key, shown, said in entries]
+        for outcome in self.memory.ledger.charge_many(charges):
+            if isinstance(outcome, InputError):
+                raise ProtocolViolation(server, "shows another tree than when this was paid for")
+            if not isinstance(outcome, bytes):
+                raise outcome
+            kept.append(outcome)
+        return kept
+
+
+async def remembered(
+    memory: Memory,
+    queries: NDArray[np.float64],
+    ask: Callable[[NDArray[np.float64], Keeper], Awaitable[Nearest]],
+) -> list[Answer]:
+    """Return what was found for each query, asking the server for what is new only.
+
+    Args:
+        memory: Of the server and the terms that `ask` asks by.
+        queries: Shape (queries, dimensions); secret. Equal ones are asked once.
+        ask: Asks the server for some of them, and has the keeper pay. It is not called if all are
+            remembered; the server then does not even know that there was a question.
+
+    Raises:
+        BudgetExhausted: If the budget does not suffice for all that is new. What was paid for of
+            the batch stays paid, and is not charged when it is asked again.
+        ProtocolViolation: If the server shows other nodes than when an interrupted query was paid
+            for.
+    """
+    names, dimensions = memory.names(queries), queries.shape[1]
+    answers: dict[str, Answer] = {}
+    new: dict[str, int] = {}
+    for row, name in enumerate(names):
+        kept = memory.recall(name, dimensions)
+        if kept is None:
+            new[name] = row
+        else:
+            answers[name] = kept
+    if new:
+        keeper = _Keeper(memory, tuple(new), dimensions)
+        nearest = await ask(queries[list(new.values())], keeper)
+        for name, found, points in zip(new, nearest.found, nearest.points, strict=True):
+            answers[name] = Answer(found, points)
+            memory.remember(name, answers[name])
+    return [answers[name] for name in names]
+
+
+def snap(queries: NDArray[np.float64], step: float) -> NDArray[np.float64]:
+    """Move queries to a grid, so that a place has one name however it was measured: no privacy.
+
+    Args:
+        queries: Of any shape.
+        step: Of the grid, above 0: what a satellite's or a map's place errs by anyway.
+    """
+    return np.asarray(np.rint(queries / step) * step)

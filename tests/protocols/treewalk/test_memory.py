@@ -1,0 +1,252 @@
+"""What a client remembers and pays, also when it is interrupted or lied to."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, RunFailed
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
+from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.protocols.treewalk.algorithm.places import Places
+from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance, Utility
+from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
+from veilring.protocols.treewalk.memory import Answer, Memory, remembered, snap
+from veilring.protocols.treewalk.messages import Bits, Ground, Nodes, Request
+from veilring.protocols.treewalk.one_message import BucketPlan
+from veilring.protocols.treewalk.plan import Plan
+from veilring.protocols.treewalk.roles import (
+    Keeper,
+    Nearest,
+    bucket_client,
+    bucket_server,
+    walk_client,
+    walk_server,
+)
+
+CLIENT, SERVER = "party-0", "party-1"
+DRAWS = np.random.default_rng(12)
+PLACES = Places.of(DRAWS.random((64, 2)))
+OTHERS = Places.of(DRAWS.random((64, 2)))
+QUERIES = DRAWS.random((3, 2))
+STEPS = 6
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Asking:
+    """A client with a memory, a server, and all that the server has seen."""
+
+    memory: Memory
+    places: Places = PLACES
+    utility: Utility = field(default_factory=lambda: Comparison(1.0))
+    variant: Variant = BASIC
+    leaves_after: int | None = None
+    seed: int = 0
+    seen: list[object] = field(default_factory=list)
+
+    async def __call__(self, queries: Floats, keeper: Keeper) -> Nearest:
+        """Ask on a fresh cluster, whose seed is another each time."""
+        self.seed += 1
+        async with Cluster(2, own=[queries, self.places], seed=self.seed) as cluster:
+            run = await cluster.run(self._role, keeper=keeper)
+        self.seen.append(run.results[SERVER])
+        answer = run.results[CLIENT]
+        assert isinstance(answer, Nearest)
+        return answer
+
+    async def _role(self, party: Party, own: object, *, keeper: Keeper) -> object:
+        if isinstance(own, Places):
+            if self.leaves_after is None:
+                return await walk_server(party, own)
+            return await self._leave(party, own)
+        assert isinstance(own, np.ndarray)
+        name = "comparison" if isinstance(self.utility, Comparison) else "distance"
+        plan = Plan(name, self.variant, walks=len(own))  # type: ignore[arg-type]
+        return await walk_client(party, own, plan=plan, utility=self.utility, keeper=keeper)
+
+    async def _leave(self, party: Party, own: Places) -> object:
+        """Be a server that notes the bits of some levels and then sends what is no level."""
+        walks = (await party.receive(Request, sender=CLIENT)).walks
+        await party.send(CLIENT, Ground(points=len(own.tree), dimensions=2))
+        nodes = np.ones(walks, dtype=np.int64)
+        for level in range(self.leaves_after or 0):
+            await party.send(CLIENT, Nodes(values=Comparison.expose(own.tree, level, nodes)))
+            bits = np.unpackbits((await party.receive(Bits, sender=CLIENT)).packed)[:walks]
+            self.seen.append(bits.astype(np.bool_))
+            nodes = 2 * nodes + bits
+        await party.send(CLIENT, Nodes(values=np.zeros((0, 0))))
+        return await party.receive(Bits, sender=CLIENT)
+
+    def ask(self, queries: Floats = QUERIES) -> list[Answer]:
+        """Ask, or recall."""
+        return asyncio.run(remembered(self.memory, queries, self))
+
+
+def _memory(budget: float | None = None, path: Path | None = None, terms: bytes = b"") -> Memory:
+    return Memory(open_ledger(path, Budgets(analyst=budget)), SERVER, terms)
+
+
+def _spent(memory: Memory) -> float:
+    return memory.ledger.totals().spent
+
+
+def test_what_was_asked_is_not_asked_again() -> None:
+    """A repeated batch gets the same answers, and the server hears nothing and is paid nothing."""
+    asking = Asking(_memory())
+    first, again = asking.ask(), asking.ask(QUERIES[::-1])
+    assert len(asking.seen) == 1
+    for one, other in zip(first, reversed(again), strict=True):
+        np.testing.assert_array_equal(one.found, other.found)
+        np.testing.assert_array_equal(one.points, other.points)
+    assert _spent(asking.memory) == pytest.approx(3 * STEPS * 0.5)
+
+
+def test_equal_queries_of_a_batch_are_asked_once() -> None:
+    """Of five rows with two different queries, two walks are taken; zero has one sign."""
+    asking = Asking(_memory())
+    queries = np.array([[0.0, 0.5], [-0.0, 0.5], [0.25, 0.5], [0.0, 0.5], [0.25, 0.5]])
+    answers = asking.ask(queries)
+    (seen,) = asking.seen
+    assert isinstance(seen, np.ndarray)
+    assert seen.shape == (2, STEPS)
+    np.testing.assert_array_equal(answers[0].found, answers[3].found)
+
+
+@pytest.mark.parametrize("levels", range(STEPS))
+def test_an_interrupted_walk_says_the_same_bits_again(levels: int, tmp_path: Path) -> None:
+    """After a server is lost at any level, another attempt says its bits again and pays nothing."""
+    path = tmp_path / "ledger"
+    asking = Asking(_memory(path=path), leaves_after=levels)
+    with pytest.raises(RunFailed):
+        asking.ask()
+    asking.memory.ledger.close()
+    said = np.array(asking.seen).reshape(levels, len(QUERIES)).T
+    paid = Asking(_memory(path=path), seed=100)
+    assert _spent(paid.memory) == pytest.approx(3 * STEPS * 0.5)
+    paid.ask()
+    (seen,) = paid.seen
+    assert isinstance(seen, np.ndarray)
+    np.testing.assert_array_equal(seen[:, :levels], said)
+    assert _spent(paid.memory) == pytest.approx(3 * STEPS * 0.5)
+    paid.memory.ledger.close()
+
+
+def test_another_tree_gets_no_bits_of_a_walk_that_was_paid_for() -> None:
+    """A server that shows other nodes at a second attempt is named, and sees no further bit."""
+    asking = Asking(_memory(), leaves_after=3)
+    with pytest.raises(RunFailed):
+        asking.ask()
+    other = Asking(asking.memory, places=OTHERS, leaves_after=3)
+    with pytest.raises(RunFailed) as failed:
+        other.ask()
+    assert isinstance(failed.value.root, ProtocolViolation)
+    assert "another tree" in failed.value.root.reason
+    assert not other.seen
+
+
+def test_a_deeper_tree_gets_no_steps_that_were_not_paid_for() -> None:
+    """A server that claimed few points before it was lost may not claim more for the same price."""
+    asking = Asking(_memory(), places=Places.of(np.array([[0.0, 0.0], [1.0, 1.0]])), leaves_after=0)
+    with pytest.raises(RunFailed):
+        asking.ask()
+    assert _spent(asking.memory) == pytest.approx(3 * 0.5)
+    deeper = Asking(asking.memory, leaves_after=1)
+    with pytest.raises(RunFailed) as failed:
+        deeper.ask()
+    assert isinstance(failed.value.root, ProtocolViolation)
+    assert "another tree" in failed.value.root.reason
+    assert not deeper.seen
+
+
+def test_other_terms_are_another_question() -> None:
+    """The same queries by other terms are asked and paid for by themselves."""
+    asking = Asking(_memory())
+    asking.ask()
+    other = Asking(Memory(asking.memory.ledger, SERVER, b"another edition"))
+    other.ask()
+    assert len(other.seen) == 1
+    assert _spent(asking.memory) == pytest.approx(2 * 3 * STEPS * 0.5)
+
+
+def test_an_exhausted_budget_says_nothing() -> None:
+    """A batch that costs more than is left is refused, and the server sees no bit."""
+    asking = Asking(_memory(budget=5.0), leaves_after=2)
+    with pytest.raises(RunFailed) as failed:
+        asking.ask()
+    assert isinstance(failed.value.root, BudgetExhausted)
+    assert not asking.seen
+    assert _spent(asking.memory) <= 5.0
+
+
+@pytest.mark.parametrize(
+    ("utility", "variant", "name"),
+    [(Distance(1.0, 0.1), BASIC, "epsilon"), (Comparison(1.0), Variant("early", 6), None)],
+    ids=["metric", "free"],
+)
+def test_what_has_no_price_is_refused_and_what_is_free_is_not(
+    utility: Utility, variant: Variant, name: str | None
+) -> None:
+    """Metric privacy has no epsilon to charge; a walk of no steps costs nothing."""
+    asking = Asking(_memory(), utility=utility, variant=variant)
+    if name is None:
+        asking.ask()
+        assert _spent(asking.memory) == 0.0
+        return
+    with pytest.raises(RunFailed) as failed:
+        asking.ask()
+    assert isinstance(failed.value.root, InputError)
+    assert failed.value.root.field == name
+
+
+def test_a_response_is_remembered_and_said_again() -> None:
+    """The bucket that was named is named again after the answer was lost, and then recalled."""
+    memory, named = _memory(), list[int]()
+
+    async def role(party: Party, own: object, *, keeper: Keeper, lost: bool) -> object:
+        if isinstance(own, Places):
+            named.extend((await bucket_server(party, own)).tolist())
+            return None
+        assert isinstance(own, np.ndarray)
+        plan = BucketPlan(2, queries=len(own))
+        answer, _ = await bucket_client(party, own, plan=plan, epsilon=0.5, keeper=keeper)
+        if lost:
+            raise InputError("answer", "lost", "nothing")
+        return answer
+
+    def ask(*, lost: bool, seed: int) -> list[Answer]:
+        async def asked(queries: Floats, keeper: Keeper) -> Nearest:
+            async with Cluster(2, own=[queries, PLACES], seed=seed) as cluster:
+                run = await cluster.run(role, keeper=keeper, lost=lost)
+            answer = run.results[CLIENT]
+            assert isinstance(answer, Nearest)
+            return answer
+
+        return asyncio.run(remembered(memory, QUERIES, asked))
+
+    with pytest.raises(RunFailed):
+        ask(lost=True, seed=1)
+    ask(lost=False, seed=2)
+    ask(lost=False, seed=3)
+    assert named[:3] == named[3:]
+    assert len(named) == 6
+    assert _spent(memory) == pytest.approx(3 * 0.5, rel=1e-6)
+
+
+def test_answers_survive_their_bytes() -> None:
+    """An answer that was kept is the same when it is recalled, and knows what is nearest."""
+    answer = Answer(np.array([4, 2]), np.array([[0.0, 0.5, 1.0], [2.0, 2.0, 2.0]]))
+    kept = Answer.from_bytes(answer.to_bytes(), 3)
+    np.testing.assert_array_equal(kept.found, answer.found)
+    np.testing.assert_array_equal(kept.points, answer.points)
+    assert kept.nearest_to(np.array([2.0, 2.0, 1.0])) == (2, 1.0)
+
+
+def test_places_near_each_other_have_one_name_on_a_grid() -> None:
+    """Two measurements within a cell of the grid are one query."""
+    near = snap(np.array([[103.0, 198.0], [99.0, 204.9]]), 10.0)
+    np.testing.assert_array_equal(near, [[100.0, 200.0], [100.0, 200.0]])

@@ -1,0 +1,176 @@
+"""Bucket responses and blurred queries as roles, wherever they live."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.protocols.treewalk.parties import blurred, responded
+
+from veilring.errors import InputError, ProtocolViolation, RunFailed
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
+from veilring.protocols.treewalk.algorithm.places import Places, nearest_found
+from veilring.protocols.treewalk.algorithm.rivals import Blur, blur, bucket_law, points_of, respond
+from veilring.protocols.treewalk.messages import BucketRequest, Buckets, Ground, Top
+from veilring.protocols.treewalk.one_message import (
+    BlurPlan,
+    BucketPlan,
+    KnownTop,
+    blur_cost,
+    bucket_cost,
+)
+from veilring.protocols.treewalk.roles import Nearest, bucket_client, bucket_server
+from veilring.randomness import Streams
+from veilring.testing import ProtocolRunner, assert_cost
+
+Role = Callable[..., Awaitable[object]]
+
+CLIENT, SERVER = "party-0", "party-1"
+ASKED = 6
+DRAWS = np.random.default_rng(8)
+PLACES = Places.of(DRAWS.random((100, 2)))
+QUERIES = DRAWS.random((ASKED, 2))
+PLAN = BucketPlan(3, neighbours=1, queries=ASKED)
+TOP = KnownTop(PLACES.tree.splits[:16])
+BY = Blur(20.0, (0.0, 0.0), (1.0, 1.0), 1e-6)
+
+
+def _client_rng(seed: int) -> np.random.Generator:
+    session = Streams(seed).token("session", 0)
+    return Streams(seed).generator("party", CLIENT, "session", session.hex())
+
+
+@pytest.mark.parametrize(
+    "known", [None, TOP, KnownTop(TOP.splits + 1)], ids=["none", "same", "old"]
+)
+def test_a_response_in_a_network_is_that_of_the_algorithm(
+    known: KnownTop | None, run_protocol: ProtocolRunner
+) -> None:
+    """Buckets, points and costs are those of the vectorised response and of the closed form."""
+    own = [QUERIES, PLACES]
+    run = run_protocol(responded, 2, own=own, plan=PLAN, epsilon=4.0, known=known)
+    named = respond(TOP.splits, QUERIES, bucket_law(7, 3, 4.0), _client_rng(0))
+    np.testing.assert_array_equal(run.results[SERVER], named)
+    result = run.results[CLIENT]
+    assert isinstance(result, tuple)
+    answer, top = result
+    assert isinstance(answer, Nearest)
+    found = PLACES.with_neighbours(points_of(PLACES.tree, 3, named), 1)
+    np.testing.assert_array_equal(answer.found, PLACES.tree.order[found])
+    np.testing.assert_array_equal(answer.points, PLACES.tree.points[found])
+    np.testing.assert_array_equal(top.splits, TOP.splits)
+    forecast = bucket_cost(PLAN, 100, 2, is_known=known is not None)
+    assert_cost(run, messages=2, bytes=forecast.traffic.bytes, rounds=forecast.rounds)
+    if known is None or known is TOP:
+        assert run.cost.setup == forecast.setup
+    assert forecast.rounds == 2
+
+
+def test_a_blurred_query_in_a_network_is_that_of_the_algorithm(
+    run_protocol: ProtocolRunner,
+) -> None:
+    """What the server sees and finds, and the cost, are those of blur and of the closed form."""
+    plan = BlurPlan(3, ASKED)
+    run = run_protocol(blurred, 2, own=[QUERIES, PLACES], plan=plan, by=BY)
+    moved = blur(QUERIES, BY, _client_rng(0))
+    np.testing.assert_array_equal(run.results[SERVER], moved)
+    answer = run.results[CLIENT]
+    assert isinstance(answer, Nearest)
+    found = PLACES.nearest(moved, 3)
+    np.testing.assert_array_equal(answer.found, PLACES.tree.order[found])
+    _, distances = nearest_found(QUERIES, PLACES.tree.points[found])
+    np.testing.assert_array_equal(answer.distances, distances)
+    forecast = blur_cost(plan, 2)
+    assert_cost(run, messages=2, bytes=forecast.traffic.bytes, rounds=2)
+    assert run.cost.setup == forecast.setup
+
+
+def _cost_of(role: Role, query: float, seed: int, **public: Any) -> object:  # noqa: ANN401 (a role's own parameters)
+    async def main() -> object:
+        async with Cluster(2, own=[np.full((1, 2), query), PLACES], seed=seed) as cluster:
+            return (await cluster.run(role, **public)).cost.by_round
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("query", [-5.0, 0.0, 0.3, 1.0])
+def test_no_message_is_longer_for_one_query_than_for_another(query: float, seed: int) -> None:
+    """Whatever is asked and drawn, each round has the same messages of the same bytes."""
+    plan = BucketPlan(2)
+    first = _cost_of(responded, 0.5, 0, plan=plan, epsilon=1.0)
+    assert _cost_of(responded, query, seed, plan=plan, epsilon=1.0) == first
+    near = _cost_of(blurred, 0.5, 0, plan=BlurPlan(2), by=BY)
+    assert _cost_of(blurred, query, seed, plan=BlurPlan(2), by=BY) == near
+
+
+@pytest.mark.parametrize(
+    ("plan", "queries", "field"),
+    [
+        (BucketPlan(2, queries=2), QUERIES, "queries"),
+        (BucketPlan(2, queries=ASKED), QUERIES[:, :1], "queries"),
+        (BucketPlan(7, queries=ASKED), QUERIES, "splits"),
+        (BucketPlan(2, neighbours=100, queries=ASKED), QUERIES, "neighbours"),
+        (BucketPlan(6, neighbours=99, queries=12), np.tile(QUERIES, (2, 1)), "queries"),
+    ],
+    ids=["count", "dimensions", "one-bucket", "too-many-neighbours", "too-large"],
+)
+def test_what_does_not_fit_is_refused(
+    plan: BucketPlan, queries: NDArray[np.float64], field: str
+) -> None:
+    """A plan or a query that does not fit ends the session with its name."""
+
+    async def main() -> None:
+        async with Cluster(2, own=[queries, PLACES], seed=1) as cluster:
+            await cluster.run(responded, plan=plan, epsilon=1.0)
+
+    with pytest.raises(RunFailed) as failed:
+        asyncio.run(main())
+    assert isinstance(failed.value.root, InputError)
+    assert failed.value.root.field == field
+
+
+async def _rogue_client(party: Party, own: object, *, named: int) -> object:
+    if isinstance(own, Places):
+        return await bucket_server(party, own)
+    request = BucketRequest(splits=3, neighbours=0, queries=1, known=b"")
+    await party.send(SERVER, request)
+    await party.receive(Ground, sender=SERVER)
+    await party.receive(Top, sender=SERVER)
+    party.round(1)
+    await party.send(SERVER, Buckets(named=np.array([named], dtype=np.uint32)))
+    return None
+
+
+async def _rogue_server(party: Party, own: object, *, splits: NDArray[np.float64]) -> object:
+    if isinstance(own, np.ndarray):
+        return await bucket_client(party, own, plan=BucketPlan(3), epsilon=1.0)
+    await party.receive(BucketRequest, sender=CLIENT)
+    await party.send(CLIENT, Ground(points=100, dimensions=2))
+    await party.send(CLIENT, Top(splits=splits))
+    return await party.receive(Buckets, sender=CLIENT)
+
+
+@pytest.mark.parametrize(
+    ("role", "public", "culprit"),
+    [
+        (_rogue_client, {"named": 16}, CLIENT),
+        (_rogue_server, {"splits": np.zeros(0)}, SERVER),
+        (_rogue_server, {"splits": np.full(16, np.nan)}, SERVER),
+    ],
+    ids=["bucket", "no-splits", "nan"],
+)
+def test_who_breaks_the_protocol_is_named(role: Role, public: dict[str, Any], culprit: str) -> None:
+    """A bucket that is none, or splits that no honest server sends, name the culprit."""
+
+    async def main() -> None:
+        async with Cluster(2, own=[QUERIES[:1], PLACES], seed=1) as cluster:
+            await cluster.run(role, **public)
+
+    with pytest.raises(RunFailed) as failed:
+        asyncio.run(main())
+    assert isinstance(failed.value.root, ProtocolViolation)
+    assert failed.value.root.culprit == culprit

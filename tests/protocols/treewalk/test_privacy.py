@@ -1,0 +1,190 @@
+"""What walks and responses really give away, by their exact laws, against what they are charged."""
+
+from itertools import product
+from math import exp, log
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from veilring.protocols.treewalk.algorithm.rivals import bucket_law, buckets_of
+from veilring.protocols.treewalk.algorithm.spending import spending
+from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance, Utility
+from veilring.protocols.treewalk.algorithm.tree import Splits, Tree, build_tree
+from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
+from veilring.protocols.treewalk.leakage import log_likelihood
+from veilring.randomness import Streams
+
+Floats = NDArray[np.float64]
+
+SQUARE = 2**0.5
+# Charges are rounded up by less than this, relative to themselves.
+ROUNDING = 1e-9
+VARIANTS = [
+    BASIC,
+    Variant("parallel", 1),
+    Variant("parallel", 3),
+    Variant("early", 2),
+    Variant("greedy"),
+]
+UTILITIES: list[Utility] = [
+    Comparison(0.7),
+    Comparison(4.0),
+    Comparison(1.0, paper=True),
+    Distance(0.7, SQUARE, SQUARE),
+    Distance(4.0, SQUARE, SQUARE),
+]
+
+
+def _points(count: int, dimensions: int) -> Floats:
+    """Return points of which an eighth stand at one place."""
+    points = Streams(3).generator("points", count, dimensions).random((count, dimensions))
+    points[: count // 8] = points[0]
+    return points
+
+
+def _queries(tree: Tree) -> Floats:
+    """Return all points, all corners of the domain, and others at random."""
+    corners = np.array(list(product((0.0, 1.0), repeat=tree.dimensions)))
+    others = Streams(4).generator("queries").random((24, tree.dimensions))
+    return np.vstack([tree.points, corners, others])
+
+
+class Losses:
+    """The greatest loss over all transcripts, for each ordered pair of queries.
+
+    Given the query, threads answer independently, and any combination of their answers is a
+    transcript. So the greatest loss of a walk is the sum of the greatest losses of its threads, and
+    that of a thread is found from the leaves up.
+    """
+
+    def __init__(self, tree: Tree, utility: Utility, queries: Floats) -> None:
+        self._tree, self._utility, self._queries = tree, utility, queries
+
+    def _of_bits(self, node: int) -> tuple[Floats, Floats]:
+        """Return ln P(bit | query) - ln P(bit | other) for the bits 0 and 1 at a node."""
+        level, nodes = node.bit_length() - 1, np.full(len(self._queries), node)
+        exposed = self._utility.expose(self._tree, level, nodes)
+        step = self._utility.judge(exposed, self._queries, level)
+        slip = np.broadcast_to(step.slip, step.right.shape) / 2.0**64
+        left = np.log(np.where(step.right, slip, 1 - slip))
+        right = np.log(np.where(step.right, 1 - slip, slip))
+        return left[:, None] - left, right[:, None] - right
+
+    def thread(self, node: int, levels: int) -> Floats:
+        """Return the greatest loss of one thread from a node down."""
+        if not levels:
+            return np.zeros((len(self._queries),) * 2)
+        bits = self._of_bits(node)
+        below = [self.thread(2 * node + bit, levels - 1) for bit in (0, 1)]
+        return np.maximum(bits[0] + below[0], bits[1] + below[1])
+
+    def greedy(self, node: int, levels: int) -> Floats:
+        """Return the greatest loss of a thread that sends another down each child it leaves."""
+        if not levels:
+            return np.zeros((len(self._queries),) * 2)
+        bits = self._of_bits(node)
+        ways = [
+            bits[bit]
+            + self.greedy(2 * node + bit, levels - 1)
+            + self.thread(2 * node + 1 - bit, levels - 1)
+            for bit in (0, 1)
+        ]
+        return np.maximum(*ways)
+
+    def walk(self, variant: Variant) -> Floats:
+        """Return the greatest loss of a walk."""
+        depth = self._tree.depth
+        if variant.kind == "greedy":
+            return self.greedy(1, depth)
+        levels, first = len(variant.levels(depth)), variant.levels(depth).start
+        starts = range(1 << first, 2 << first)
+        return sum((self.thread(node, levels) for node in starts), np.zeros(1))
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: f"{each.kind}-{each.splits}")
+@pytest.mark.parametrize("utility", UTILITIES[:1] + UTILITIES[-1:], ids=repr)
+def test_the_greatest_loss_is_that_of_all_transcripts(utility: Utility, variant: Variant) -> None:
+    """On 16 points, thread by thread from the leaves up it is what enumeration finds."""
+    tree = build_tree(_points(16, 2))
+    queries = _queries(tree)
+    steps = variant.compositions(tree.depth)
+    bits = np.array(list(product((False, True), repeat=steps)))
+    likelihood = log_likelihood(tree, utility, variant, bits, queries)
+    expected = [(likelihood[:, [each]] - likelihood).max(axis=0) for each in range(len(queries))]
+    found = Losses(tree, utility, queries).walk(variant)
+    np.testing.assert_allclose(found, np.array(expected), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: f"{each.kind}-{each.splits}")
+@pytest.mark.parametrize("utility", UTILITIES, ids=repr)
+@pytest.mark.parametrize(("points", "dimensions"), [(64, 1), (64, 2), (37, 2), (50, 3)])
+def test_no_walk_gives_away_more_than_it_is_charged(
+    points: int, dimensions: int, utility: Utility, variant: Variant
+) -> None:
+    """For all pairs of queries the greatest loss is at most epsilon at delta 0."""
+    if isinstance(utility, Distance):
+        side = dimensions**0.5
+        utility = Distance(utility.epsilon, side, side)
+    tree = build_tree(_points(points, dimensions))
+    losses = Losses(tree, utility, _queries(tree)).walk(variant)
+    charged = spending(utility, variant, tree.depth, 0.0).epsilon
+    assert 0 < losses.max() <= charged * (1 + ROUNDING)
+
+
+@pytest.mark.parametrize("splits", ["least-right", "midpoint"])
+def test_a_basic_comparing_walk_gives_away_all_that_it_is_charged(splits: Splits) -> None:
+    """Two opposite corners differ at each step of some path: the charge is not merely a bound."""
+    tree = build_tree(_points(64, 2), splits)
+    losses = Losses(tree, Comparison(1.0), np.array([[-1.0, -1.0], [2.0, 2.0]])).walk(BASIC)
+    charged = spending(Comparison(1.0), BASIC, tree.depth, 0.0).epsilon
+    assert losses.max() == pytest.approx(charged, rel=ROUNDING)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: f"{each.kind}-{each.splits}")
+@pytest.mark.parametrize("radius", [0.02, 0.3])
+def test_a_radius_bounds_the_loss_by_the_distance(radius: float, variant: Variant) -> None:
+    """Of 64 points, for all pairs the loss is at most the epsilon per distance times theirs."""
+    tree, utility = build_tree(_points(64, 2)), Distance(1.0, radius)
+    queries = _queries(tree)
+    losses = Losses(tree, utility, queries).walk(variant)
+    apart = np.sqrt(np.square(queries[:, None] - queries[None]).sum(axis=2))
+    charged = spending(utility, variant, tree.depth, 0.0).per_distance
+    assert (losses <= charged * apart * (1 + 1e-6) + 1e-9).all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: f"{each.kind}-{each.splits}")
+@pytest.mark.parametrize("utility", UTILITIES, ids=repr)
+@pytest.mark.parametrize("delta", [1e-6, 1e-3, 0.05])
+def test_the_exact_delta_is_at_most_the_one_that_is_claimed(
+    delta: float, utility: Utility, variant: Variant
+) -> None:
+    """For all pairs, the mass of transcripts beyond e**epsilon is at most delta."""
+    tree = build_tree(_points(16, 2))
+    queries = _queries(tree)
+    steps = variant.compositions(tree.depth)
+    bits = np.array(list(product((False, True), repeat=steps)))
+    law = np.exp(log_likelihood(tree, utility, variant, bits, queries))
+    factor = exp(spending(utility, variant, tree.depth, delta).epsilon)
+    beyond = [
+        np.maximum(law[:, [each]] - factor * law, 0).sum(axis=0) for each in range(len(queries))
+    ]
+    assert np.max(beyond) <= delta * (1 + ROUNDING) + 1e-12
+
+
+@pytest.mark.parametrize("points", [16, 37, 64])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 6.0])
+def test_a_response_gives_away_its_epsilon_and_no_more(points: int, epsilon: float) -> None:
+    """The exact law of the bucket that is named differs by e**epsilon between any two queries."""
+    tree = build_tree(_points(points, 2))
+    queries = _queries(tree)
+    for splits in range(tree.depth):
+        law = bucket_law(tree.depth, splits, epsilon)
+        level = tree.depth - splits
+        own = buckets_of(tree.splits, queries, level) - law.domain
+        chances = np.where(own[:, None] == np.arange(law.domain), law.own, law.other)
+        assert (chances.sum(axis=1) == law.total).all()
+        # In logs of whole numbers the ratios are exact to the last bits of a float.
+        assert log(int(chances.max())) - log(int(chances.min())) <= law.epsilon + 1e-12
+        assert law.epsilon <= epsilon * (1 + ROUNDING)
+        assert law.epsilon == pytest.approx(epsilon, rel=1e-6)
