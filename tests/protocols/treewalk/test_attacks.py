@@ -1,0 +1,136 @@
+"""How well a server guesses queries, against exact probabilities and proven bounds."""
+
+from itertools import product
+from math import exp
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from veilring.errors import InputError
+from veilring.protocols.treewalk.algorithm.rivals import Blur, bucket_law
+from veilring.protocols.treewalk.algorithm.steps import Comparison
+from veilring.protocols.treewalk.algorithm.tree import build_tree
+from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
+from veilring.protocols.treewalk.attacks import (
+    Overheard,
+    attack,
+    overheard_blur,
+    overheard_response,
+    overheard_walk,
+)
+from veilring.protocols.treewalk.leakage import log_likelihood
+from veilring.randomness import Streams
+
+RUNS = 20_000
+ALARM = 1e-6
+POINTS = Streams(1).generator("points").random((16, 2))
+TREE = build_tree(POINTS)
+CANDIDATES = Streams(2).generator("candidates").random((12, 2))
+PRIOR = np.arange(1.0, 13.0) / 78
+EXACTLY = 1e-9  # a radius within which there is one candidate only
+
+
+def _exact(variant: Variant, utility: Comparison, times: int = 1) -> float:
+    """Return how often the likeliest candidate is the query, over all transcripts of all times."""
+    steps = variant.compositions(TREE.depth)
+    bits = np.array(list(product((False, True), repeat=steps)))
+    law = np.exp(log_likelihood(TREE, utility, variant, bits, CANDIDATES))
+    joint = law * PRIOR
+    for _ in range(times - 1):
+        joint = (joint[:, None, :] * law[None]).reshape(-1, len(CANDIDATES))
+    return float(joint.max(axis=1).sum())
+
+
+@pytest.mark.parametrize("variant", [BASIC, Variant("greedy")], ids=lambda each: each.kind)
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
+def test_a_server_guesses_as_often_as_bayes_says(variant: Variant, epsilon: float) -> None:
+    """Of 20,000 queries the server finds the exact Bayes share of all transcripts.
+
+    A test that is true fails with probability 1e-6; the seed is fixed.
+    """
+    utility, rng = Comparison(epsilon), Streams(3).generator("attack", variant.kind, str(epsilon))
+    overheard = overheard_walk(TREE, utility, variant)
+    found = attack(overheard, CANDIDATES, EXACTLY, runs=RUNS, rng=rng, prior=PRIOR)
+    hits = round(found.within * RUNS)
+    assert binomtest(hits, RUNS, _exact(variant, utility)).pvalue > ALARM
+    assert found.blind_within == pytest.approx(PRIOR.max())
+
+
+def test_asking_again_tells_more() -> None:
+    """Of queries that are asked twice with new coins, the server finds the exact share of pairs.
+
+    A test that is true fails with probability 1e-6; the seed is fixed.
+    """
+    utility, rng = Comparison(2.0), Streams(4).generator("twice")
+    overheard = overheard_walk(TREE, utility, BASIC)
+    found = attack(overheard, CANDIDATES, EXACTLY, runs=RUNS, rng=rng, prior=PRIOR, times=2)
+    once, twice = (_exact(BASIC, utility, times) for times in (1, 2))
+    assert binomtest(round(found.within * RUNS), RUNS, twice).pvalue > ALARM
+    assert twice > once + 0.05
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("mechanism", ["walk", "response"])
+def test_no_guess_is_better_than_epsilon_allows(mechanism: str, epsilon: float) -> None:
+    """With a uniform prior over n candidates no share is above e**epsilon / (e**epsilon + n - 1).
+
+    A test that is true fails with probability 1e-6; the seed is fixed.
+    """
+    overheard: Overheard
+    if mechanism == "walk":
+        overheard = overheard_walk(TREE, Comparison(2 * epsilon / TREE.depth), BASIC)
+    else:
+        overheard = overheard_response(TREE, bucket_law(TREE.depth, 0, epsilon))
+    rng = Streams(5).generator(mechanism, str(epsilon))
+    found = attack(overheard, TREE.points, EXACTLY, runs=RUNS, rng=rng)
+    most = exp(epsilon) / (exp(epsilon) + len(TREE) - 1)
+    assert binomtest(round(found.within * RUNS), RUNS, most, "greater").pvalue > ALARM
+
+
+def test_a_response_reaches_that_bound() -> None:
+    """In buckets of one point the server finds exactly the share that epsilon allows.
+
+    A test that is true fails with probability 1e-6; the seed is fixed.
+    """
+    law = bucket_law(TREE.depth, 0, 2.0)
+    rng = Streams(6).generator("reached")
+    found = attack(overheard_response(TREE, law), TREE.points, EXACTLY, runs=RUNS, rng=rng)
+    assert float(law.p) == pytest.approx(exp(2) / (exp(2) + 15), rel=1e-9)
+    assert binomtest(round(found.within * RUNS), RUNS, float(law.p)).pvalue > ALARM
+
+
+def test_blur_gives_away_about_where() -> None:
+    """No share is above the metric bound: the prior's, times e**(epsilon · diameter).
+
+    A test that is true fails with probability 1e-6; the seed is fixed.
+    """
+    by = Blur(0.5, (-1e3, -1e3), (1e3, 1e3), 1e-6)
+    rng = Streams(7).generator("blur")
+    found = attack(overheard_blur(by), CANDIDATES, EXACTLY, runs=RUNS, rng=rng)
+    apart = np.sqrt(np.square(CANDIDATES[:, None] - CANDIDATES[None]).sum(axis=2)).max()
+    most = exp(by.epsilon * (apart + 2e-6)) / 12
+    assert binomtest(round(found.within * RUNS), RUNS, most, "greater").pvalue > ALARM
+
+
+def test_without_noise_nothing_is_hidden_and_with_much_nothing_is_found() -> None:
+    """At a large epsilon the guess is the query, at a tiny one it is the blind one."""
+    rng = Streams(8).generator("extremes")
+    open_, closed = (
+        attack(
+            overheard_walk(TREE, Comparison(epsilon), BASIC), TREE.points, 0.2, runs=2000, rng=rng
+        )
+        for epsilon in (70.0, 1e-12)
+    )
+    assert (open_.error, open_.within) == (0.0, 1.0)
+    assert open_.blind_error == closed.blind_error
+    assert binomtest(round(closed.within * 2000), 2000, closed.blind_within).pvalue > ALARM
+
+
+def test_bad_parameters_are_named() -> None:
+    """Counts below one, and shares that are no prior, are refused with their names."""
+    overheard, rng = overheard_walk(TREE, Comparison(1.0), BASIC), Streams(9).generator("bad")
+    with pytest.raises(InputError, match="times is 0"):
+        attack(overheard, CANDIDATES, 0.1, runs=1, rng=rng, times=0)
+    with pytest.raises(InputError, match="prior is"):
+        attack(overheard, CANDIDATES, 0.1, runs=1, rng=rng, prior=np.full(12, 1.0))
