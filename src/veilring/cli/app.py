@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from veilring.cli.ask import ask
 from veilring.cli.deploy import deploy
+from veilring.cli.deploy_owner import deploy_owner
 from veilring.cli.deploy_survey import deploy_survey
 from veilring.cli.estimate import estimate
 from veilring.cli.explore import explore
@@ -96,5 +97,6 @@ app.command()(deploy)
 app.command()(submit)
 app.command()(estimate)
 app.command("deploy-survey")(deploy_survey)
+app.command("deploy-owner")(deploy_owner)
 app.add_typer(keys, name="keys")
 app.add_typer(ledger, name="ledger")

@@ -38,6 +38,24 @@ def ask(
 
     All parties of the ring see the queries; the client sees the labels and nothing else. The
     answer is a CSV file with the one column `label`.
+
+    For an analyst of a data owner:
+
+        role     = "analyst"
+
+        identity = "ann.key"
+
+        roster   = "roster.toml"
+
+        terms    = "terms.toml"
+
+        ask      = "clinic"
+
+        epsilon  = 0.5       # what the file of queries may cost, as one batch
+
+        r        = 0.2       # the radius within which rows vote; or k, how many neighbours
+
+    The same command again gets the same labels and pays nothing, whatever went wrong before.
     """
     import asyncio
 

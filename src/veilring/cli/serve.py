@@ -46,6 +46,26 @@ def serve(
         listen   = "0.0.0.0"
 
     `veilring deploy-survey wine --out DIR` writes all files of a small collection.
+
+    For a data owner, which labels analysts' queries under a privacy budget:
+
+        role     = "data-owner"
+
+        identity = "clinic.key"
+
+        roster   = "roster.toml"
+
+        terms    = "terms.toml"        # what is answered on which schema; analysts hold it, too
+
+        rows     = "clinic.csv"        # its own; the label is the last column
+
+        ledger   = "queries.ledger"    # what was spent, and each answer; never delete it
+
+        budgets  = { total = 4.0, analyst = 2.0 }
+
+        listen   = "0.0.0.0"
+
+    `veilring deploy-owner iris --r 0.2 --out DIR` writes all files of a small one.
     """
     import asyncio
     import logging

@@ -5,8 +5,11 @@ terms say what is run on which schema. Two are each party's own: its key and its
 
 A collection has one party, the collector, and clients that hand in reports; what it asks is in its
 own terms, which it publishes.
+
+A data owner has terms, too, and answers analysts by itself, under the budgets of a ledger.
 """
 
+from veilring.deployment.analyst import AnalystConfig, label
 from veilring.deployment.client import ask
 from veilring.deployment.collector import collect
 from veilring.deployment.columns import FeatureTerms
@@ -18,6 +21,8 @@ from veilring.deployment.config import (
 )
 from veilring.deployment.estimating import Estimates, estimate
 from veilring.deployment.member import serve
+from veilring.deployment.owner import OwnerConfig, own
+from veilring.deployment.owner_terms import OwnerTerms, load_owner_terms
 from veilring.deployment.roles import ROLES, Part, asking, load_config, serving
 from veilring.deployment.submitter import Submitted, submit
 from veilring.deployment.survey_terms import SurveyTerms, load_survey_terms
@@ -25,11 +30,14 @@ from veilring.deployment.terms import Terms, load_terms
 
 __all__ = (
     "ROLES",
+    "AnalystConfig",
     "ClientConfig",
     "CollectorConfig",
     "Estimates",
     "FeatureTerms",
     "MemberConfig",
+    "OwnerConfig",
+    "OwnerTerms",
     "Part",
     "Submitted",
     "SubmitterConfig",
@@ -39,9 +47,12 @@ __all__ = (
     "asking",
     "collect",
     "estimate",
+    "label",
     "load_config",
+    "load_owner_terms",
     "load_survey_terms",
     "load_terms",
+    "own",
     "serve",
     "serving",
     "submit",

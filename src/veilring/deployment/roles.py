@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
+from veilring.deployment.analyst import AnalystConfig, label
 from veilring.deployment.client import ask
 from veilring.deployment.collector import collect
 from veilring.deployment.config import (
@@ -19,6 +20,7 @@ from veilring.deployment.config import (
 )
 from veilring.deployment.files import read_toml
 from veilring.deployment.member import serve
+from veilring.deployment.owner import OwnerConfig, own
 from veilring.errors import ScenarioError
 from veilring.protocols.ldp.store.opening import URL_PREFIXES
 
@@ -51,6 +53,8 @@ ROLES: Final[Mapping[str, Part[Any]]] = MappingProxyType(
         "client": Part(ClientConfig, ask=ask),
         "collector": Part(CollectorConfig, serve=collect),
         "submitter": Part(SubmitterConfig),
+        "data-owner": Part(OwnerConfig, serve=own),
+        "analyst": Part(AnalystConfig, ask=label),
     }
 )
 """Each role by the name that it has in a configuration."""

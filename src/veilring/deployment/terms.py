@@ -1,100 +1,32 @@
 """The terms: what all parties of a deployment have agreed to run, and on which schema."""
 
-import hashlib
-import json
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-import tomli_w
-from numpy.typing import NDArray
-from pydantic import Field
-
-from veilring.data import Bounds, Table, bounds_of
-from veilring.data.csv import read_cells
-from veilring.deployment.columns import (
-    FEATURES_ALLOWED,
-    Cells,
-    Features,
-    FeatureTerms,
-    Words,
-    check_features,
-    look_up,
-    read_categories,
-    read_numbers,
-    require_different,
-)
+from veilring.data import Table
 from veilring.deployment.files import read_toml
+from veilring.deployment.schema import Schema, features_of_table
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.ring import KNNParameters
-from veilring.protocols.rows import Rows
 from veilring.scenarios.prepare import knn_parameters
-from veilring.scenarios.schema import ProtocolSection, Section
+from veilring.scenarios.schema import ProtocolSection
 
 __all__ = ("Terms", "load_terms", "terms_of_table")
 
 
-class Terms(Section):
-    """What is run, and how a row is read.
+class Terms(Schema):
+    """What a ring runs, and how a row is read.
 
     Attributes:
         protocol: As in a scenario.
-        classes: The names of all classes.
-        features: All columns but the label.
     """
 
     protocol: ProtocolSection = ProtocolSection()
-    classes: Words = Field(min_length=1, description="a list of different names of classes")
-    features: Features = Field(description=FEATURES_ALLOWED)
 
     @cached_property
     def parameters(self) -> KNNParameters:
         """The protocol's public parameters."""
-        width = sum(feature.width for feature in self.features)
-        return knn_parameters(self.protocol, width, len(self.classes))
-
-    @property
-    def digest(self) -> bytes:
-        """SHA-256 of all of it: parties that differ in anything refuse each other."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
-        return hashlib.sha256(text.encode()).digest()
-
-    def read_rows(self, path: Path) -> Rows:
-        """Read a party's own rows: all columns of the terms, and the label as the last column.
-
-        Raises:
-            InputError: If a column is missing or a cell does not fit; it names both, and no value
-                but an unknown category's first characters.
-        """
-        cells = read_cells(path)
-        label = list(cells)[-1]
-        labels = look_up(path, label, cells[label], self.classes)
-        return Rows(self._encode(path, cells), labels)
-
-    def read_queries(self, path: Path) -> NDArray[np.float64]:
-        """Read queries: all columns of the terms; others, such as a label, are passed over.
-
-        Raises:
-            InputError: As `read_rows`.
-        """
-        return self._encode(path, read_cells(path))
-
-    def _encode(self, path: Path, cells: Cells) -> NDArray[np.float64]:
-        return np.hstack([_encode(path, feature, cells) for feature in self.features])
-
-    def to_toml(self) -> str:
-        """Return the text of the file."""
-        return tomli_w.dumps(self.model_dump(mode="json", exclude_defaults=True))
-
-
-def _encode(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.float64]:
-    """Return a column scaled into [0, 1], or as one of several 0 and 1."""
-    if feature.categories:
-        return np.eye(feature.width)[read_categories(path, feature, cells)]
-    numbers = read_numbers(path, feature, cells)
-    span = (feature.high - feature.low) or 1.0
-    scaled: NDArray[np.float64] = (numbers - feature.low) / span
-    return scaled[:, None]
+        return knn_parameters(self.protocol, self.width, len(self.classes))
 
 
 def load_terms(path: Path) -> Terms:
@@ -103,9 +35,7 @@ def load_terms(path: Path) -> Terms:
     Raises:
         ScenarioError: With all mistakes: the key, its value and what is allowed.
     """
-    terms = read_toml(path, Terms)
-    require_different("classes", terms.classes)
-    check_features(terms.features)
+    terms = read_toml(path, Terms).checked()
     try:
         terms.parameters.sum.check(3)
     except InputError as error:
@@ -116,12 +46,6 @@ def load_terms(path: Path) -> Terms:
 def terms_of_table(table: Table, protocol: ProtocolSection) -> Terms:
     """Return terms that fit a table: for trials, where one holds all rows.
 
-    The ranges are the table's own. In earnest they come from what a column *can* hold, since a
-    range that was taken from private rows gives their extremes away.
+    The ranges are the table's own: see `features_of_table`.
     """
-    bounds: Bounds = bounds_of(table)
-    features = tuple(
-        FeatureTerms(name=name, low=float(low), high=float(high))
-        for name, low, high in zip(table.feature_names, *bounds, strict=True)
-    )
-    return Terms(protocol=protocol, classes=table.class_names, features=features)
+    return Terms(protocol=protocol, classes=table.class_names, features=features_of_table(table))

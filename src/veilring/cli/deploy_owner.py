@@ -1,0 +1,68 @@
+"""`veilring deploy-owner`: all files of a data owner and its analysts, to try it on one machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ("deploy_owner",)
+
+
+def deploy_owner(  # noqa: PLR0913  (each option is an argument)
+    source: Annotated[
+        str, typer.Argument(help="A data set, such as wine, or a path to a .csv file.")
+    ],
+    *,
+    total: Annotated[float, typer.Option(help="What all analysts together may spend.")] = 4.0,
+    analyst: Annotated[float, typer.Option(help="What any one of them may spend.")] = 2.0,
+    record: Annotated[
+        float | None,
+        typer.Option(help="Let each row have this budget, and pay for the balls it votes in."),
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="What an analyst asks for.")] = 1.0,
+    r: Annotated[float | None, typer.Option(help="The radius that an analyst asks for.")] = None,
+    k: Annotated[int | None, typer.Option(help="Or how many neighbours.")] = None,
+    analysts: Annotated[int, typer.Option(help="Among how many the queries are dealt.")] = 2,
+    seed: Annotated[int, typer.Option(help="Of the split.")] = 0,
+    port: Annotated[int, typer.Option(help="The owner's port.")] = 7311,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="A folder that does not exist yet.")],
+) -> None:
+    """Write what a data owner and its analysts would hold on machines of their own.
+
+    Then start the owner, and ask it, in a terminal of your own:
+
+        veilring deploy-owner iris --r 0.2 --out owner
+
+        veilring serve owner/owner.toml
+
+        veilring ask owner/analyst-0.toml owner/analyst-0.csv
+
+        veilring ledger show owner/queries.ledger
+
+    In earnest each makes its own key (`veilring keys new`), and the ranges in terms.toml come from
+    what a column can hold, not from anybody's rows.
+    """
+    from veilring.data import load_table
+    from veilring.deployment.owner_terms import LabellingSection
+    from veilring.deployment.owner_trial import OWNER, write_owner
+    from veilring.errors import InputError
+
+    if (r is None) == (k is None):
+        raise InputError("--r", "missing, and so is --k" if r is None else "given with --k", "one")
+    labelling = LabellingSection(accounting="batch" if record is None else "record")
+    budgets = {"total": total, "analyst": analyst, "record": record}
+    asked = {"epsilon": epsilon, "r": r, "k": k}
+    names = write_owner(
+        load_table(source),
+        labelling,
+        out,
+        budgets={name: each for name, each in budgets.items() if each is not None},
+        asked={name: each for name, each in asked.items() if each is not None},
+        analysts=analysts,
+        seed=seed,
+        port=port,
+    )
+    typer.echo(f"veilring serve {out / OWNER}.toml")
+    for name in names:
+        typer.echo(f"veilring ask {out / name}.toml {out / name}.csv")
+    typer.echo(f"veilring ledger show {out / 'queries.ledger'}")

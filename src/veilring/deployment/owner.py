@@ -1,0 +1,126 @@
+"""`veilring serve` for a data owner: it labels for as long as it is wanted."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from veilring.data.csv import read_cells
+from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
+from veilring.deployment.owner_terms import OwnerTerms, load_owner_terms
+from veilring.errors import InputError, ScenarioError
+from veilring.nodes.aside import Threads
+from veilring.nodes.node import Node
+from veilring.nodes.service import Service
+from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.protocols.radius.owner import Owner
+from veilring.randomness import Streams
+from veilring.scenarios.schema import Section
+from veilring.transport.tls import LOOPBACK, TlsEndpoint
+
+__all__ = ("WORKERS", "BudgetsSection", "OwnerConfig", "own")
+
+# Analysts whose batches are worked on at once; each has one turn at a time. Python runs a clique
+# search in one thread at a time anyway, and others wait a second or two at the most.
+WORKERS: Final = 4
+
+_log = logging.getLogger("veilring.owner")
+
+_Amount = Annotated[float, Field(ge=0, description="a number of at least 0")]
+
+
+class BudgetsSection(Section):
+    """What may be spent in all, for as long as the ledger lives.
+
+    Attributes:
+        total: By all analysts together.
+        analyst: By any one analyst.
+        analysts: By those who have a budget of their own.
+        record: By each row, where rows pay.
+    """
+
+    total: _Amount
+    analyst: _Amount | None = Field(None, description="a number of at least 0")
+    analysts: Mapping[str, _Amount] = Field({}, description="a table of names and numbers")
+    record: _Amount | None = Field(None, description="a number of at least 0")
+
+
+class OwnerConfig(TermsConfig):
+    """A data owner that labels analysts' queries.
+
+    Attributes:
+        role: `data-owner`.
+        rows: The CSV file with its own rows; the label is the last column.
+        budgets: What may be spent. To change them, see `amend`.
+        ledger: The file that remembers what was spent, and each answer.
+        key: Where rows pay: the column that says whose row it is. By default its place in the file
+            does, so that rows may be added at the end and never moved.
+        amend: Whether other budgets than before are meant; what was spent stays spent.
+        listen: The address to listen at; loopback unless it says otherwise.
+    """
+
+    role: Literal["data-owner"] = Field(description="data-owner")
+    rows: FilePath
+    budgets: BudgetsSection
+    ledger: FilePath = "queries.ledger"
+    key: str = Field("", description="the header of a column, or nothing")
+    amend: bool = Field(default=False, description="true or false")
+    listen: AnAddress = LOOPBACK
+
+
+async def own(config: OwnerConfig, *, on_ready: Callable[[Owner], None] | None = None) -> None:
+    """Label queries until cancelled.
+
+    All files are read and checked first. A cancelled owner lets what it is working on end, and
+    leaves in order; whoever was not answered asks the same again and does not pay twice.
+
+    Args:
+        config: Which files to read, and where to listen.
+        on_ready: Called once queries are answered.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+    """
+    identity, roster = load_credentials(config)
+    terms = load_owner_terms(Path(config.terms))
+    if identity.name not in roster.parties:
+        raise ScenarioError("identity", identity.name, f"a party: {', '.join(roster.parties)}")
+    budgets = _budgets(config, terms)
+    rows, ids = terms.read_rows(Path(config.rows)), _ids(config, terms)
+    with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
+        async with Threads(WORKERS, "labels") as aside:
+            owner = Owner(rows, terms.rules, ledger, aside, ids=ids)
+            endpoint = await TlsEndpoint.start(
+                identity, roster, listen_host=config.listen, connect_to=()
+            )
+            async with Node(endpoint, Streams()) as node, Service(node, owner.offers(terms.digest)):
+                _log.info("%s is ready", node.name)
+                if on_ready is not None:
+                    on_ready(owner)
+                await asyncio.Event().wait()
+
+
+def _budgets(config: OwnerConfig, terms: OwnerTerms) -> Budgets:
+    chosen, by_row = config.budgets, terms.labelling.accounting == "record"
+    if (chosen.record is not None) != by_row:
+        allowed = "a number where rows pay" if by_row else "left out unless rows pay"
+        raise ScenarioError("budgets.record", chosen.record, f"{allowed} (labelling.accounting)")
+    try:
+        return Budgets("epsilon", chosen.total, chosen.analyst, chosen.analysts, chosen.record)
+    except InputError as error:
+        raise ScenarioError(f"budgets.{error.field}", error.value, error.allowed) from error
+
+
+def _ids(config: OwnerConfig, terms: OwnerTerms) -> list[str] | None:
+    """Return whose each row is, where rows pay."""
+    if terms.labelling.accounting != "record":
+        return None
+    cells = read_cells(Path(config.rows))
+    if not config.key:
+        return [f"row {place}" for place in range(len(next(iter(cells.values()))))]
+    if config.key not in cells:
+        raise ScenarioError("key", config.key, f"a column of {Path(config.rows).name}")
+    return [str(cell) for cell in cells[config.key]]

@@ -1,0 +1,112 @@
+"""A schema that all agree on: how a row of a CSV file is read. The base of terms."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import tomli_w
+from numpy.typing import NDArray
+from pydantic import Field
+
+from veilring.data import Table, bounds_of
+from veilring.data.csv import read_cells
+from veilring.deployment.columns import (
+    FEATURES_ALLOWED,
+    Cells,
+    Features,
+    FeatureTerms,
+    Words,
+    check_features,
+    look_up,
+    read_categories,
+    read_numbers,
+    require_different,
+)
+from veilring.protocols.rows import Rows
+from veilring.scenarios.schema import Section
+
+__all__ = ("Schema", "features_of_table")
+
+
+class Schema(Section):
+    """How a row is read. Terms add what is run on it.
+
+    Attributes:
+        classes: The names of all classes.
+        features: All columns but the label.
+    """
+
+    classes: Words = Field(min_length=1, description="a list of different names of classes")
+    features: Features = Field(description=FEATURES_ALLOWED)
+
+    @property
+    def width(self) -> int:
+        """How many features a row has once categories are several 0 and 1."""
+        return sum(feature.width for feature in self.features)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of all of it: parties that differ in anything refuse each other."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).digest()
+
+    def checked(self) -> Self:
+        """Return itself.
+
+        Raises:
+            ScenarioError: If columns or classes do not go together.
+        """
+        require_different("classes", self.classes)
+        check_features(self.features)
+        return self
+
+    def read_rows(self, path: Path) -> Rows:
+        """Read a party's own rows: all columns of the terms, and the label as the last column.
+
+        Raises:
+            InputError: If a column is missing or a cell does not fit; it names both, and no value
+                but an unknown category's first characters.
+        """
+        cells = read_cells(path)
+        label = list(cells)[-1]
+        labels = look_up(path, label, cells[label], self.classes)
+        return Rows(self._encode(path, cells), labels)
+
+    def read_queries(self, path: Path) -> NDArray[np.float64]:
+        """Read queries: all columns of the terms; others, such as a label, are passed over.
+
+        Raises:
+            InputError: As `read_rows`.
+        """
+        return self._encode(path, read_cells(path))
+
+    def _encode(self, path: Path, cells: Cells) -> NDArray[np.float64]:
+        return np.hstack([_encode(path, feature, cells) for feature in self.features])
+
+    def to_toml(self) -> str:
+        """Return the text of the file."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_defaults=True))
+
+
+def features_of_table(table: Table) -> tuple[FeatureTerms, ...]:
+    """Return the columns of a table: for trials, where one holds all rows.
+
+    The ranges are the table's own. In earnest they come from what a column *can* hold, since a
+    range that was taken from private rows gives their extremes away.
+    """
+    return tuple(
+        FeatureTerms(name=name, low=float(low), high=float(high))
+        for name, low, high in zip(table.feature_names, *bounds_of(table), strict=True)
+    )
+
+
+def _encode(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.float64]:
+    """Return a column scaled into [0, 1], or as one of several 0 and 1."""
+    if feature.categories:
+        return np.eye(feature.width)[read_categories(path, feature, cells)]
+    numbers = read_numbers(path, feature, cells)
+    span = (feature.high - feature.low) or 1.0
+    scaled: NDArray[np.float64] = (numbers - feature.low) / span
+    return scaled[:, None]
