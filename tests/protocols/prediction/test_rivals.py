@@ -1,0 +1,187 @@
+"""The rivals: their sensitivities, their accounts, and that they classify."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from dp_accounting import (
+    GaussianDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+)
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.protocols.prediction.streams import clustered
+
+from veilring.errors import InputError
+from veilring.privacy.accounting import RenyiDP
+from veilring.protocols.prediction.algorithm import Kernel, lengths
+from veilring.protocols.prediction.algorithm.features import LENGTH_MAX
+from veilring.protocols.prediction.rivals import (
+    ClassMeans,
+    NoisySGD,
+    PrivateKNN,
+    best_class,
+    kernel_vote,
+    private_knn,
+    release_sums,
+    train,
+)
+from veilring.protocols.prediction.rivals.accounts import ORDERS
+from veilring.protocols.prediction.rivals.noisy_sgd import clipped_gradient
+from veilring.protocols.prediction.rivals.private_knn import SENSITIVITY, nearest_counts
+
+DELTA = 1e-5
+
+
+def _rdp_epsilon(noise: float, rate: float, count: int) -> float:
+    """Return what Google's library says of so many Gaussian releases on Poisson samples."""
+    accountant = RdpAccountant(orders=tuple(map(int, ORDERS)))
+    event = PoissonSampledDpEvent(rate, GaussianDpEvent(noise))
+    accountant.compose(SelfComposedDpEvent(event, count))
+    return float(accountant.get_epsilon(DELTA))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_private_knn_is_calibrated_for_a_sensitivity_of_root_two(epsilon: float) -> None:
+    """At its noise, √2 of sensitivity and all queries, dp-accounting finds the target."""
+    parameters = PrivateKNN.calibrate(4, 100, 0.05, queries=1000, epsilon=epsilon, delta=DELTA)
+    assert _rdp_epsilon(parameters.sigma / math.sqrt(2), 0.05, 1000) == pytest.approx(epsilon, 1e-6)
+    assert parameters.account(1000).epsilon(DELTA) <= epsilon
+
+
+def test_one_row_moves_one_vote_and_no_subset_more() -> None:
+    """Over all small samples, ties included, the counts move by √2 at most, and do so."""
+    parameters, moved = PrivateKNN(3, 2, 0.5, 1.0), set()
+    for labels in product(range(3), repeat=4):
+        for cosines in product((0.1, 0.5), repeat=4):
+            whole = nearest_counts(parameters, np.array(cosines), np.array(labels))
+            for gone in range(4):
+                fewer = nearest_counts(
+                    parameters, np.delete(cosines, gone), np.delete(labels, gone)
+                )
+                moved.add(float(np.linalg.norm(whole - fewer)))
+    assert max(moved) == SENSITIVITY
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_noisy_sgd_is_calibrated(epsilon: float) -> None:
+    """At its noise dp-accounting finds the target by Rényi orders, and less by convolution."""
+    parameters = NoisySGD(4, 200, 0.05, 200).calibrate(epsilon, DELTA)
+    assert _rdp_epsilon(parameters.sigma, 0.05, 200) == pytest.approx(epsilon, 1e-6)
+    every = RenyiDP.subsampled_gaussian(parameters.sigma, 0.05).repeat(200)  # all orders up to 256
+    assert every.epsilon(DELTA) > 0.998 * epsilon
+    accountant = PLDAccountant()
+    event = PoissonSampledDpEvent(0.05, GaussianDpEvent(parameters.sigma))
+    accountant.compose(SelfComposedDpEvent(event, 200))
+    assert accountant.get_epsilon(DELTA) <= parameters.account().epsilon(DELTA) <= epsilon
+
+
+@given(st.integers(0, 2**32), st.floats(0.01, 3))
+def test_a_row_moves_the_gradient_by_the_clip_at_most(seed: int, clip: float) -> None:
+    """The sum with a row and without it differ by no more than `clip` in L2."""
+    rng = np.random.default_rng(seed)
+    unit, labels = rng.standard_normal((6, 5)), rng.integers(0, 3, 6)
+    weights = 10 * rng.standard_normal((3, 5))
+    whole = clipped_gradient(weights, unit, labels, clip)
+    fewer = clipped_gradient(weights, unit[1:], labels[1:], clip)
+    assert np.linalg.norm(whole - fewer) <= clip * (1 + 1e-9)
+
+
+def test_the_gradient_is_that_of_the_cross_entropy() -> None:
+    """Unclipped it agrees with finite differences; an empty sample has none."""
+    rng = np.random.default_rng(1)
+    unit, labels, weights = rng.standard_normal((9, 4)), rng.integers(0, 3, 9), np.ones((3, 4))
+
+    def loss(at: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> float:
+        scores = unit @ at.T
+        norms = np.log(np.exp(scores).sum(axis=1))
+        return float((norms - scores[np.arange(9), labels]).sum())
+
+    found = clipped_gradient(weights, unit, labels, 1e9)
+    for place in np.ndindex(3, 4):
+        step = np.zeros((3, 4))
+        step[place] = 1e-6
+        slope = (loss(weights + step) - loss(weights - step)) / 2e-6
+        assert found[place] == pytest.approx(slope, abs=1e-6)
+    assert not clipped_gradient(weights, unit[:0], labels[:0], 1.0).any()
+
+
+def test_class_means_are_one_gaussian_release() -> None:
+    """A row moves one sum by its length; at the noise dp-accounting finds the target."""
+    rows = clustered(50, 7, 3, np.random.default_rng(2))
+    assert (lengths(rows.features) <= LENGTH_MAX).all()
+    parameters = ClassMeans.calibrate(3, 1.0, DELTA)
+    accountant = PLDAccountant(value_discretization_interval=1e-4)
+    accountant.compose(GaussianDpEvent(parameters.sigma))
+    # Google's discretisation of losses is pessimistic, by less than one of its steps.
+    assert accountant.get_epsilon(DELTA) == pytest.approx(1.0, abs=2e-4)
+    assert parameters.account().epsilon(DELTA) <= 1.0
+
+
+def test_class_means_are_the_sums_with_noise_of_the_stated_size() -> None:
+    """Without a row the release is noise alone, of length 1; with little noise it is the mean."""
+    rng = np.random.default_rng(3)
+    rows = clustered(300, 20, 3, rng)
+    almost = release_sums(ClassMeans(3, 1e-6), rows.features, rows.labels, rng)
+    for label in range(3):
+        total = rows.features[rows.labels == label].sum(axis=0, dtype=np.float64)
+        np.testing.assert_allclose(almost[label], total / np.linalg.norm(total), atol=1e-6)
+    nobody = release_sums(ClassMeans(3, 5.0), rows.features[:0], rows.labels[:0], rng)
+    np.testing.assert_allclose(np.linalg.norm(nobody, axis=1), 1.0)
+
+
+def test_all_rivals_learn_what_is_easy() -> None:
+    """On well separated classes, at a loose target, each is right on nine of ten queries."""
+    rng = np.random.default_rng(4)
+    table = clustered(2200, 30, 3, rng)
+    rows, labels = table.features[:2000], table.labels[:2000]
+    queries, truth = table.features[2000:], table.labels[2000:]
+    knn = PrivateKNN.calibrate(3, 60, 0.2, queries=200, epsilon=4, delta=DELTA)
+    sgd = NoisySGD(3, 100, 0.1, 200).calibrate(4, DELTA)
+    means = ClassMeans.calibrate(3, 4, DELTA)
+    answers = (
+        private_knn(knn, rows, labels, queries, rng),
+        best_class(queries, train(sgd, rows, labels, rng)),
+        best_class(queries, release_sums(means, rows, labels, rng)),
+        kernel_vote(rows, labels, queries, Kernel("cosine", 0.3), 3),
+    )
+    assert all((each == truth).mean() > 0.9 for each in answers)
+
+
+def test_the_vote_without_privacy_is_its_formula() -> None:
+    """It is the sum of cosines that reach τ, and the nearest row where none does."""
+    rng = np.random.default_rng(5)
+    rows, queries = clustered(80, 6, 4, rng), clustered(40, 6, 4, rng).features
+    found = kernel_vote(rows.features, rows.labels, queries, Kernel("cosine", 0.9), 4)
+    alone = 0
+    for query, label in zip(queries, found, strict=True):
+        exact = rows.features.astype(float) @ query.astype(float)
+        cosines = exact / (lengths(rows.features) * lengths(query[None])[0])
+        sums = [cosines[(rows.labels == each) & (cosines >= 0.9)].sum() for each in range(4)]
+        alone += not any(sums)
+        assert label == (np.argmax(sums) if any(sums) else rows.labels[cosines.argmax()])
+    assert 0 < alone < 40
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: PrivateKNN(0, 1, 0.5, 1.0),
+        lambda: PrivateKNN(1, 0, 0.5, 1.0),
+        lambda: PrivateKNN(1, 1, 0.0, 1.0),
+        lambda: PrivateKNN(1, 1, 0.5, 0.0),
+        lambda: NoisySGD(1, 0, 0.5, 10),
+        lambda: NoisySGD(1, 1, 1.5, 10),
+        lambda: NoisySGD(1, 1, 0.5, 0),
+        lambda: ClassMeans(0, 1.0),
+        lambda: ClassMeans(2, math.inf),
+    ],
+)
+def test_parameters_that_mean_nothing_are_refused(make: "type[object]") -> None:
+    """Each is in its range, or an error names it."""
+    with pytest.raises(InputError):
+        make()
