@@ -22,7 +22,7 @@ def _parameters(rng: Generator) -> IndKNN:
     """Draw parameters with which some records run out of budget soon, and others late."""
     return IndKNN(
         classes=int(rng.integers(1, 5)),
-        queries=int(rng.integers(1, 40)),
+        queries=int(rng.integers(4, 40)),
         budget=float(10 ** rng.uniform(-5, 1)),
         sigma2=float(10 ** rng.uniform(-2, 1)),
     )
@@ -90,7 +90,7 @@ def test_records_that_cannot_pay_change_nothing() -> None:
 
 def test_an_exhausted_budget_votes_nothing_and_warns_of_nothing() -> None:
     """With exactly the entry left a record is counted, votes 0 and has nothing left."""
-    parameters = IndKNN(classes=2, queries=3, budget=0.01, sigma2=0.4)
+    parameters = IndKNN(classes=2, queries=4, budget=0.01, sigma2=0.4)
     left = np.array([parameters.entry_units, 0, int(0.01 * UNITS)])
     near = Neighbours(np.arange(3), np.ones(3), np.array([0, 1, 1]))
     with np.errstate(all="raise"):
@@ -150,7 +150,7 @@ def test_votes_that_are_released_are_free_and_count() -> None:
 def test_an_answer_does_not_show_who_paid() -> None:
     """Its text holds the label alone."""
     near = Neighbours(np.arange(1), np.ones(1), np.zeros(1, np.int64))
-    parameters = IndKNN(1, 1, 1.0, 1.0)
+    parameters = IndKNN(1, 4, 1.0, 1.0)
     answer = answer_query(parameters, near, np.array([UNITS]), np.random.default_rng(0))
     assert repr(answer) == "Answer(label=0)"
 
@@ -165,10 +165,10 @@ def test_counting_takes_half_of_the_budget_over_all_queries() -> None:
 @pytest.mark.parametrize(
     ("field", "values"),
     [
-        ("classes", (0, 1, 1.0, 1.0)),
-        ("queries", (1, 0, 1.0, 1.0)),
-        ("budget", (1, 1, 0.0, 1.0)),
-        ("sigma2", (1, 1, 1.0, math.inf)),
+        ("classes", (0, 4, 1.0, 1.0)),
+        ("queries", (1, 3, 1.0, 1.0)),
+        ("budget", (1, 4, 0.0, 1.0)),
+        ("sigma2", (1, 4, 1.0, math.inf)),
     ],
 )
 def test_parameters_that_mean_nothing_are_refused(

@@ -19,6 +19,7 @@ __all__ = ("LEAST_NEIGHBOURS", "Answer", "IndKNN", "Neighbours", "answer_query")
 
 LEAST_NEIGHBOURS: Final = 30
 """Below it the noise of the count would decide how much noise the votes get."""
+_QUERIES_MIN: Final = 4  # of which each takes 3 B / T of B
 
 # A vote is at most 1. Steps this fine are lost in any noise, and 2**28 votes add up exactly.
 _VOTE_STEPS: Final = 2.0**24
@@ -32,7 +33,8 @@ class IndKNN:
 
     Attributes:
         classes: How many there are.
-        queries: T, for which the noise of counts is made; more may be asked.
+        queries: T, at least 4, for which the noise of counts is made; more may be asked. To be
+            counted costs 3 B / T, so that with fewer nothing would be left for a vote.
         budget: B of each record, in the unit of zCDP: see `individual_budget`.
         sigma2: σ2, the noise of a vote per square root of the neighbours.
 
@@ -46,16 +48,16 @@ class IndKNN:
     sigma2: float
 
     def __post_init__(self) -> None:
-        for name in ("classes", "queries"):
-            if getattr(self, name) < 1:
-                raise InputError(name, getattr(self, name), "a whole number of at least 1")
+        for name, least in (("classes", 1), ("queries", _QUERIES_MIN)):
+            if getattr(self, name) < least:
+                raise InputError(name, getattr(self, name), f"a whole number of at least {least}")
         for name in ("budget", "sigma2"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(name, getattr(self, name), "a finite number above 0")
 
     @property
     def sigma1(self) -> float:
-        """σ1 = sqrt(T / (6 B)): to be counted once costs 3 B / T."""
+        """σ1 = sqrt(T / (6 B))."""
         return math.sqrt(self.queries / (6 * self.budget))
 
     @property

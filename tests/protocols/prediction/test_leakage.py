@@ -1,0 +1,161 @@
+"""The audit of answers: they cost a record no more than is claimed, and more if a filter errs."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.random import Generator
+from numpy.typing import NDArray
+from scipy import stats
+from tests.protocols.prediction.streams import clustered
+
+from veilring.privacy.accounting import GaussianDP, individual_budget
+from veilring.privacy.ledger import UNITS
+from veilring.protocols.prediction.algorithm import (
+    Answer,
+    IndKNN,
+    Kernel,
+    Neighbours,
+    Predictor,
+    answer_query,
+    quantise,
+)
+from veilring.protocols.prediction.leakage import (
+    ALARM,
+    Make,
+    advantage,
+    advantage_bound,
+    audited_epsilon,
+    audited_mu,
+    canary_labels,
+    guess_membership,
+    label_laws,
+)
+
+DELTA = 1e-5
+QUERIES = 12
+CANARY = quantise(np.array([[1.0, 0.0, 0.0]]))
+FILTER = "veilring.protocols.prediction.algorithm.predictor.answer_query"
+
+
+def _make(epsilon: float, others: int, sigma2: float) -> Make:
+    """Make servers whose other rows lie around the canary, or on its other side."""
+    budget = individual_budget(epsilon, DELTA, "gdp")
+    parameters = IndKNN(classes=2, queries=QUERIES, budget=budget, sigma2=sigma2)
+    rows = clustered(others, 3, 2, np.random.default_rng(1))
+    units = np.full(others, int(budget * UNITS))
+
+    def make(present: bool) -> Predictor:  # noqa: FBT001 (as `Make` has it)
+        made = Predictor(parameters, Kernel("cosine", 0.1), 3)
+        made.add(np.arange(others), rows.features, rows.labels, units)
+        if present:
+            made.add(np.array([99]), CANARY, np.array([1]), np.array([int(budget * UNITS)]))
+        return made
+
+    return make
+
+
+def _labels(make: Make, runs: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    rng, queries = np.random.default_rng(2), np.repeat(CANARY, QUERIES, axis=0)
+    one = canary_labels(make, present=True, queries=queries, runs=runs, rng=rng)
+    return one, canary_labels(make, present=False, queries=queries, runs=runs, rng=rng)
+
+
+def _scores(make: Make, runs: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    one, other = _labels(make, runs)
+    return one.sum(axis=1), other.sum(axis=1)  # answers that are the canary's label
+
+
+@pytest.mark.parametrize(("epsilon", "others"), [(1.0, 0), (6.0, 8)])
+def test_answers_cost_a_record_no_more_than_is_claimed(epsilon: float, others: int) -> None:
+    """Neither bound exceeds its claim, but for one audit in a million."""
+    one, other = _scores(_make(epsilon, others, sigma2=0.4), 800)
+    assert audited_epsilon(one, other, QUERIES, DELTA) <= epsilon
+    assert audited_mu(one, other, QUERIES) <= GaussianDP.calibrate(epsilon, DELTA).mu
+
+
+def test_a_vote_that_takes_the_whole_budget_is_seen_and_costs_no_more() -> None:
+    """With little noise a lone record spends all on the first answer, and the audit finds some."""
+    one, other = (labels[:, 0] for labels in _labels(_make(6.0, others=0, sigma2=0.15), 800))
+    assert 0.3 < audited_mu(one, other, 1) <= GaussianDP.calibrate(6.0, DELTA).mu
+    assert audited_epsilon(one, other, 1, DELTA) <= 6.0
+
+
+def _who_cannot_pay_votes(
+    parameters: IndKNN,
+    near: Neighbours,
+    remaining: NDArray[np.int64],
+    rng: Generator,
+    *,
+    released: NDArray[np.float64] | None = None,
+) -> Answer:
+    """A filter whose records are counted and vote whatever they have left."""
+    plenty = np.maximum(remaining, 10**15)
+    answer = answer_query(parameters, near, plenty, rng, released=released)
+    remaining[answer.payers] -= np.minimum(answer.units, remaining[answer.payers])
+    return answer
+
+
+def _nobody_draws_no_noise(
+    parameters: IndKNN,
+    near: Neighbours,
+    remaining: NDArray[np.int64],
+    rng: Generator,
+    *,
+    released: NDArray[np.float64] | None = None,
+) -> Answer:
+    """A filter that answers the first class where nobody is selected."""
+    answer = answer_query(parameters, near, remaining, rng, released=released)
+    return answer if len(answer.payers) else Answer(0, answer.payers, answer.units)
+
+
+@pytest.mark.parametrize("broken", [_who_cannot_pay_votes, _nobody_draws_no_noise])
+def test_a_broken_filter_is_caught(broken: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both bounds rise above the claim."""
+    monkeypatch.setattr(FILTER, broken)
+    one, other = _scores(_make(1.0, others=0, sigma2=0.1), 300)
+    assert audited_epsilon(one, other, QUERIES, DELTA) > 1.0
+    assert audited_mu(one, other, QUERIES) > GaussianDP.calibrate(1.0, DELTA).mu
+
+
+def test_the_audit_meets_a_mechanism_that_is_known() -> None:
+    """For rounded Gaussians it finds most of mu, and never more, for epsilon as for mu."""
+    rng, runs, mu = np.random.default_rng(3), 20_000, 2.0
+    one, other = (
+        np.clip(np.rint(4 * (shift + rng.standard_normal(runs)) + 20), 0, 60).astype(np.int64)
+        for shift in (mu, 0.0)
+    )
+    found = audited_mu(one, other, 60)
+    assert 0.85 * mu < found <= mu
+    epsilon = GaussianDP(mu).epsilon(1e-3)
+    assert 0.3 * epsilon < audited_epsilon(one, other, 60, 1e-3) <= epsilon
+    assert audited_mu(other, other, 60) == 0
+    assert audited_epsilon(other, other, 60, 0.0) == pytest.approx(0, abs=1e-9)
+
+
+def test_membership_inference_stays_within_its_bound() -> None:
+    """An adversary that can play the server itself gains no more than Gaussian DP allows."""
+    epsilon = 6.0
+    make, runs = _make(epsilon, others=4, sigma2=0.4), 400
+    one, other = _labels(make, 2 * runs)
+    laws = [label_laws(each[:runs], 2) for each in (one, other)]
+    guesses = [guess_membership(each[runs:], *laws) for each in (one, other)]
+    # Hoeffding's bound for the difference of two means, each of `runs` coins.
+    error = math.sqrt(math.log(1 / ALARM) / runs)
+    bound = advantage_bound(GaussianDP.calibrate(epsilon, DELTA).mu)
+    assert advantage(*guesses) - error <= bound
+
+
+def test_the_bound_of_the_advantage_is_that_of_two_normal_laws() -> None:
+    """It is their distance in total variation."""
+    for mu in (0.0, 0.3, 2.0):
+        exact = stats.norm.cdf(mu / 2) - stats.norm.cdf(-mu / 2)
+        assert advantage_bound(mu) == pytest.approx(exact, abs=1e-12)
+
+
+def test_laws_are_shares_that_are_never_zero() -> None:
+    """Half an answer is added to each label, so that no ratio is infinite."""
+    laws = label_laws(np.array([[0, 1], [0, 1], [0, 0]]), 2)
+    assert laws.tolist() == [[3.5 / 4, 0.5 / 4], [1.5 / 4, 2.5 / 4]]
+    guessed = guess_membership(np.array([[0, 0], [1, 1]]), laws, laws[::-1])
+    assert guessed.tolist() == [False, False]
