@@ -1,0 +1,273 @@
+"""The data owner: paid before it leaves, once a request, and under every budget."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veilring.errors import InputError
+from veilring.nodes.aside import Threads, at_once
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
+from veilring.privacy.ledger import Budgets, Ledger, open_ledger
+from veilring.protocols.radius import owner
+from veilring.protocols.radius.algorithm import ByCandidates, ByGrid, answer_next, label_batch
+from veilring.protocols.radius.analyst import ask_nearest, ask_within, request_labels
+from veilring.protocols.radius.messages import Request, Verdict
+from veilring.protocols.radius.owner import Owner
+from veilring.protocols.radius.rules import EPSILON_MIN, Rules
+from veilring.protocols.rows import Rows
+from veilring.transport.messages import encode
+
+DRAWS = np.random.default_rng(9)
+ROWS = Rows(DRAWS.random((60, 2)), DRAWS.integers(2, size=60))
+QUERIES = DRAWS.random((5, 2))
+RADII = np.full(5, 0.3)
+RULES = Rules(2, 2, conversion=ByGrid(), rows=60)
+BY_ROW = Rules(2, 2, "record")
+IDS = [f"row {place}" for place in range(60)]
+
+
+def _asked(name: str, epsilon: float = 0.5) -> Request:
+    return ask_within(QUERIES, RADII, epsilon, name=name)
+
+
+@contextmanager
+def _owner(path: Path | None, budgets: Budgets, rules: Rules = RULES) -> Iterator[Owner]:
+    ids = IDS if rules.accounting == "record" else None
+    with open_ledger(path, budgets) as ledger:
+        yield Owner(ROWS, rules, ledger, at_once, ids=ids)
+
+
+@pytest.mark.parametrize("rules", [RULES, BY_ROW], ids=["batch", "record"])
+def test_a_request_is_answered_once_and_paid_once(tmp_path: Path, rules: Rules) -> None:
+    """The same request again, also after a restart, gets the same bytes and costs nothing."""
+    record = 5.0 if rules.accounting == "record" else None
+    budgets, path = Budgets(total=5.0, record=record), tmp_path / "ledger"
+    with _owner(path, budgets, rules) as room:
+        answer = room.settle("ann", _asked("one"), np.random.default_rng(1))
+        again = room.settle("ann", _asked("one"), np.random.default_rng(2))
+        assert answer == again
+    with _owner(path, budgets, rules) as room:
+        assert room.settle("ann", _asked("one"), np.random.default_rng(3)) == answer
+    with open_ledger(path, budgets) as ledger:
+        assert ledger.totals().spent == rules.price(_asked("one"))
+        assert ledger.totals().answers == 1
+
+
+def test_a_key_stands_for_one_request() -> None:
+    """A key that was used for another request is refused, and another analyst may use it."""
+    with _owner(None, Budgets(total=2.0)) as room:
+        first, rng = _asked("one"), np.random.default_rng(1)
+        other = _asked("one", 0.25).model_copy(update={"key": first.key})
+        assert room.settle("ann", first, rng).verdict == Verdict.ANSWERED
+        assert room.settle("ann", other, rng).verdict == Verdict.KEY_USED
+        assert room.settle("bob", other, rng).verdict == Verdict.ANSWERED
+
+
+def test_an_answer_is_as_large_whatever_it_says() -> None:
+    """An answer and each kind of refusal have the same number of bytes on the wire."""
+    for first in (_asked(""), ask_nearest(QUERIES, 7, 0.5)):
+        with _owner(None, Budgets(total=1.0, analyst=0.5)) as room:
+            rng = np.random.default_rng(1)
+            other = first.model_copy(update={"epsilon": 0.25})
+            new = first.model_copy(update={"key": bytes(16)})
+            answers = [room.settle("ann", each, rng) for each in (first, other, new)]
+            room.settle("bob", first, rng)
+            answers.append(room.settle("cyd", first, rng))
+        assert [answer.verdict for answer in answers] == [0, 3, 1, 2]
+        assert len({len(encode(bytes(16), answer)) for answer in answers}) == 1
+
+
+def test_concurrent_analysts_never_spend_more_than_there_is(tmp_path: Path) -> None:
+    """Of many requests at once as many are answered as the budgets pay for, exactly."""
+    budgets = Budgets(total=2.0, analyst=1.5)
+    with _owner(tmp_path / "ledger", budgets) as room, ThreadPoolExecutor(8) as pool:
+        asked = [(who, _asked(f"{number}", 0.25)) for number in range(8) for who in ("ann", "bob")]
+        rngs = np.random.default_rng(1).spawn(len(asked))
+        settle = lambda pair, rng: room.settle(pair[0], pair[1], rng).verdict  # noqa: E731 (a thunk)
+        verdicts = list(pool.map(settle, asked, rngs))
+    assert verdicts.count(Verdict.ANSWERED) == 8
+    with open_ledger(tmp_path / "ledger", budgets) as ledger:
+        assert ledger.totals().spent == 2.0
+        assert max(each.spent for each in ledger.totals().analysts) <= 1.5
+
+
+def test_whether_a_budget_suffices_does_not_depend_on_rows() -> None:
+    """On any rows the same requests get the same verdicts and the same remainders."""
+
+    def refusals(rows: Rows, rules: Rules) -> list[tuple[int, float]]:
+        by_row = rules.accounting == "record"
+        budgets = Budgets(total=6.0, analyst=5.0, record=0.6 if by_row else None)
+        with open_ledger(None, budgets) as ledger:
+            ids = IDS[: len(rows)] if by_row else None
+            room = Owner(rows, rules, ledger, at_once, ids=ids)
+            rng = np.random.default_rng(1)
+            asked = [(who, _asked(f"{n}", 0.5)) for n in range(12) for who in ("ann", "bob")]
+            answers = [room.settle(*each, rng) for each in asked]
+        return [(answer.verdict, answer.left) for answer in answers]
+
+    nobody = Rows(np.zeros((0, 2)), np.zeros(0, dtype=np.int64))
+    for rules in (RULES, BY_ROW):
+        assert refusals(ROWS, rules) == refusals(nobody, rules)
+        assert {verdict for verdict, _ in refusals(ROWS, rules)} >= {0, 2}
+
+
+def test_rows_pay_until_they_cannot_and_nobody_is_told(tmp_path: Path) -> None:
+    """Rows vote in as many balls as they can pay for to the unit, across restarts."""
+    budgets, path = Budgets(total=100.0, record=0.3), tmp_path / "ledger"
+    query, radius = QUERIES[:1], np.full(1, 1.4)  # holds every row
+    left = np.full(60, 300_000_000_000)
+    for number in range(5):
+        asked, seed = ask_within(query, radius, 0.1, name=f"{number}"), 100 + number
+        with open_ledger(path, budgets) as ledger:
+            room = Owner(ROWS, BY_ROW, ledger, at_once, ids=IDS)
+            answer = room.settle("ann", asked, np.random.default_rng(seed))
+            spent = 300_000_000_000 - ledger.records.remaining()
+        assert answer.verdict == Verdict.ANSWERED
+        np.testing.assert_array_equal(spent, min(number + 1, 3) * 100_000_000_000)
+        expected = answer_next(
+            query,
+            radius,
+            np.array([0.1]),
+            ROWS,
+            left,
+            np.random.default_rng(seed),
+            classes=2,
+            prices=np.array([100_000_000_000]),
+        )
+        np.testing.assert_array_equal(answer.labels, expected.labels)
+        left = expected.left
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 60))
+def test_no_row_ever_pays_more_than_it_has(costs: list[int], budget: int) -> None:
+    """Whatever is asked, rows pay at most their budget and are charged for what they vote in."""
+    budgets = Budgets(total=1e6, record=budget / 10)
+    with _owner(None, budgets, BY_ROW) as room:
+        ledger: Ledger = room._ledger  # noqa: SLF001  (what rows have left is nobody's to see)
+        for number, cost in enumerate(costs):
+            before = ledger.records.remaining()
+            asked = _asked(f"{number}", cost / 10)
+            assert room.settle("ann", asked, np.random.default_rng(number)).verdict == 0
+            paid = before - ledger.records.remaining()
+            inside = np.linalg.norm(QUERIES[:, None] - ROWS.features, axis=2) <= 0.3
+            price = cost * 100_000_000_000
+            expected = np.minimum(inside.sum(axis=0), before // price) * price
+            np.testing.assert_array_equal(paid, expected)
+
+
+@given(
+    st.floats(EPSILON_MIN, 10.0),
+    st.floats(0.01, 0.99),
+    st.floats(0.01, 0.99),
+    st.sampled_from([None, 60]),
+)
+def test_the_parts_of_a_price_add_up(
+    epsilon: float, count_share: float, conversion_share: float, rows: int | None
+) -> None:
+    """Counting, converting and voting cost no more together than the request says."""
+    rules = Rules(
+        2,
+        2,
+        conversion=ByCandidates(),
+        rows=rows,
+        count_share=count_share,
+        conversion_share=conversion_share,
+        epsilon_max=10.0,
+    )
+    parameters = rules.nearest(5, epsilon)
+    assert parameters.epsilon <= epsilon
+    assert parameters.epsilon_vote > 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "rules", "ids", "field"),
+    [
+        (ROWS, Rules(3, 2), None, "rows"),
+        (ROWS, Rules(2, 1), None, "rows.labels"),
+        (ROWS, BY_ROW, None, "ids"),
+        (ROWS, RULES, IDS, "ids"),
+        (ROWS, BY_ROW, IDS[1:], "ids"),
+        (ROWS, BY_ROW, ["somebody"] * 60, "ids"),
+    ],
+)
+def test_what_does_not_fit_is_met_at_the_start(
+    rows: Rows, rules: Rules, ids: list[str] | None, field: str
+) -> None:
+    """Rows of another schema, and ids that are missing or name somebody twice, are refused."""
+    with open_ledger(None, Budgets()) as ledger, pytest.raises(InputError) as error:
+        Owner(rows, rules, ledger, at_once, ids=ids)
+    assert error.value.field == field
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"features": 7, "conversion": ByGrid()},
+        {"accounting": "record", "conversion": ByGrid()},
+        {"accounting": "nobody"},
+        {"epsilon_max": 100.0},
+        {"batch_max": 5000},
+        {"classes": 1 << 17},
+        {"count_share": 1.0},
+        {"features": 200_000},
+    ],
+    ids=str,
+)
+def test_rules_that_could_fail_late_are_refused(changed: dict[str, Any]) -> None:
+    """What might fail only once rows were looked at is no rule."""
+    with pytest.raises(InputError):
+        replace(Rules(2, 2), **changed)
+
+
+def test_others_are_answered_while_one_batch_is_worked_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch that takes long holds up its own analyst's next request and nobody else's."""
+    slow, other_done, order = threading.Event(), threading.Event(), list[str]()
+
+    def slowly(*given: Any) -> object:  # noqa: ANN401  (what it was given)
+        if not slow.is_set():
+            slow.set()
+            assert other_done.wait(20)
+        return label_batch(*given)
+
+    monkeypatch.setattr(owner, "label_batch", slowly)
+
+    async def part(party: Party, *, name: str, room: Owner) -> None:
+        if party.me == "owner":
+            await room.answer(party, party.peers[0])
+            return
+        await request_labels(party, _asked(name, 0.01), rules=RULES)
+        order.append(name)
+        if party.me == "bob":
+            other_done.set()
+
+    async def main() -> None:
+        async with Cluster(["owner", "ann", "bob"], seed=1) as cluster:
+            with open_ledger(None, Budgets()) as ledger:
+                async with Threads(2, "labels") as aside, asyncio.TaskGroup() as group:
+                    room = Owner(ROWS, RULES, ledger, aside)
+
+                    def ask(who: str, name: str) -> asyncio.Task[object]:
+                        run = cluster.run(part, among=["owner", who], name=name, room=room)
+                        return group.create_task(run)
+
+                    ask("ann", "ann 1")
+                    assert await asyncio.to_thread(slow.wait, 20)
+                    ask("ann", "ann 2")
+                    ask("bob", "bob")
+
+    asyncio.run(main())
+    assert order[0] == "bob"
+    assert sorted(order) == ["ann 1", "ann 2", "bob"]

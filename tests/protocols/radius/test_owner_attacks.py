@@ -1,0 +1,81 @@
+"""What analysts can make of a data owner's real answers."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from veilring.nodes.aside import at_once
+from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.protocols.radius.algorithm import label_law, overlaps, radius
+from veilring.protocols.radius.analyst import ask_within
+from veilring.protocols.radius.leakage.audit import ALARM, audited_epsilon
+from veilring.protocols.radius.leakage.crafted import broken_by_plain_test, collinear
+from veilring.protocols.radius.leakage.membership import (
+    advantage,
+    advantage_bound,
+    guess_membership,
+)
+from veilring.protocols.radius.owner import Owner
+from veilring.protocols.radius.rules import Rules
+from veilring.protocols.rows import Rows
+
+RUNS = 2000
+EPSILON = 1.0
+RULES = Rules(3, 2)
+NOBODY = Rows(np.zeros((0, 3)), np.zeros(0, dtype=np.int64))
+
+
+def _answers(
+    rows: Rows, queries: NDArray[np.float64], radii: NDArray[np.float64], seed: int
+) -> NDArray[np.int64]:
+    """Return what an owner of these rows answers to a batch, again and again, (RUNS, queries)."""
+    rng = np.random.default_rng(seed)
+    with open_ledger(None, Budgets(total=RUNS * EPSILON)) as ledger:
+        owner = Owner(rows, RULES, ledger, at_once)
+        asked = (ask_within(queries, radii, EPSILON, name=f"{run}") for run in range(RUNS))
+        answers = [owner.settle("ann", each, rng) for each in asked]
+    assert not any(answer.verdict for answer in answers)
+    return np.array([answer.labels for answer in answers], dtype=np.int64)
+
+
+def _crafted_answers() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Attack a row on the line between two queries, where a plain test of floats sees no edge."""
+    crafted = collinear(400, 3, np.random.default_rng(0))
+    pair = int(np.flatnonzero(broken_by_plain_test(crafted))[0])
+    queries = np.stack([crafted.first[pair], crafted.second[pair]])
+    target = Rows(crafted.target[pair][None], np.zeros(1, dtype=np.int64))
+    radii = crafted.radii[pair]
+    return _answers(target, queries, radii, 1), _answers(NOBODY, queries, radii, 2)
+
+
+def _audited(present: NDArray[np.int64], absent: NDArray[np.int64]) -> float:
+    """Return an epsilon that the answers prove; it is too high in one case of a million."""
+    one, other = (np.bincount(answers @ [2, 1], minlength=4) for answers in (present, absent))
+    return audited_epsilon(one, other)
+
+
+def test_crafted_collinear_queries_cost_no_row_more_than_was_paid() -> None:
+    """An owner's answers to them prove no more than the price, and give the row away no further.
+
+    False alarms: one in a million for the audit, and for the advantage by Hoeffding's inequality.
+    """
+    present, absent = _crafted_answers()
+    assert _audited(present, absent) <= EPSILON
+    laws = [
+        label_law(np.tile(counts, (2, 1)), np.full(2, EPSILON / 2), "permute-and-flip")
+        for counts in (np.array([1, 0]), np.array([0, 0]))
+    ]
+    guesses = [guess_membership(answers, *laws) for answers in (present, absent)]
+    slack = np.sqrt(np.log(1 / ALARM) / RUNS)
+    assert advantage(*guesses) <= advantage_bound(EPSILON) + slack
+
+
+def test_the_same_attack_shows_what_a_plain_test_would_give_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without slack in the overlap graph the same answers prove that a row paid double."""
+    plain = partial(overlaps, relative_slack=0.0, absolute_slack=0.0)
+    monkeypatch.setattr(radius, "overlaps", plain)
+    assert _audited(*_crafted_answers()) > EPSILON
