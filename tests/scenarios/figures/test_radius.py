@@ -23,7 +23,7 @@ from veilring.scenarios.figures.radius.accuracy import (
     PROPOSED,
 )
 from veilring.scenarios.figures.radius.conversion import ALLOCATED
-from veilring.scenarios.figures.radius.dealt import PER_BALL, batches_dealt, deal
+from veilring.scenarios.figures.radius.dealt import PER_BALL, deal, queries_dealt
 
 
 def _measure(number: int, table: str = "iris", splits: int = 2) -> Measured:
@@ -83,7 +83,7 @@ def test_a_split_has_as_many_rows_a_ball_as_it_says() -> None:
     """On average over the held-out rows; or all rows, if there are fewer."""
     table = scale_to_unit(load_table("iris"))
     dealt = deal(table, np.random.default_rng(0))
-    assert len(dealt.truth) == len(dealt.queries) == batches_dealt(table) == 30
+    assert len(dealt.truth) == len(dealt.queries) == queries_dealt(table) == 30
     radii = dealt.radii(30)
     counts = count_votes(dealt.queries, radii, dealt.rows, dealt.classes)
     assert counts.sum(axis=1).mean() == pytest.approx(PER_BALL, rel=0.01)

@@ -21,6 +21,7 @@ __all__ = (
     "lead_over_last",
     "relative",
     "slopes",
+    "values",
 )
 
 Take = Callable[[Measured], Evidence]
@@ -122,12 +123,23 @@ def change(measure: str, *series: str) -> Take:
     return take
 
 
+def values(measure: str, series: str, x: str, *, since: float = -inf) -> Take:
+    """Take a curve at each point from `since` on, and at the last."""
+
+    def take(measured: Measured) -> Evidence:
+        places = _places(measured, since)
+        points = _points(measured, x)
+        curve = measured.curves[Key(measure, series)]
+        return Evidence(tuple(points[place] for place in places), curve[:, places])
+
+    return take
+
+
 def lead(measure: str, series: str, over: str, x: str, *, since: float = -inf) -> Take:
     """Take by how much one curve is higher than another, from `since` on, and at the last."""
 
     def take(measured: Measured) -> Evidence:
-        last = len(measured.x) - 1
-        places = [place for place, at in enumerate(measured.x) if at >= since or place == last]
+        places = _places(measured, since)
         one, other = (measured.curves[Key(measure, name)] for name in (series, over))
         points = _points(measured, x)
         labels = tuple(points[place] for place in places)
@@ -147,6 +159,11 @@ def first_points(measure: str, x: str, *, up_to: float) -> Take:
         return Evidence(labels, np.hstack([curve[:, places] for curve in curves.values()]))
 
     return take
+
+
+def _places(measured: Measured, since: float) -> list[int]:
+    last = len(measured.x) - 1
+    return [place for place, at in enumerate(measured.x) if at >= since or place == last]
 
 
 def _points(measured: Measured, x: str) -> tuple[str, ...]:

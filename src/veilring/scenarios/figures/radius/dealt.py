@@ -17,7 +17,7 @@ from veilring.data import Table, split
 from veilring.protocols.radius.algorithm import distances
 from veilring.protocols.rows import Rows
 
-__all__ = ("PER_BALL", "TEST_SHARE", "Dealt", "batches_dealt", "deal")
+__all__ = ("PER_BALL", "TEST_SHARE", "Dealt", "deal", "queries_dealt")
 
 TEST_SHARE: Final = 0.2
 PER_BALL: Final = 20
@@ -69,6 +69,6 @@ def deal(table: Table, rng: Generator) -> Dealt:
     return Dealt(rows, held_out.features, held_out.labels, len(table.class_names), radius)
 
 
-def batches_dealt(table: Table) -> int:
+def queries_dealt(table: Table) -> int:
     """Return how many queries a split has."""
     return min(max(1, round(TEST_SHARE * len(table))), len(table) - 1)

@@ -14,7 +14,7 @@ from typing import Final
 
 from veilring.data import Table
 from veilring.scenarios.figures.claims import Claim
-from veilring.scenarios.figures.evidence import change, lead
+from veilring.scenarios.figures.evidence import change, lead, values
 from veilring.scenarios.figures.model import Axis, Figure, Grid
 from veilring.scenarios.figures.radius.accuracy import (
     ACCURACY,
@@ -35,7 +35,7 @@ from veilring.scenarios.figures.radius.conversion import (
     K,
     conversion_over_epsilon,
 )
-from veilring.scenarios.figures.radius.dealt import PER_BALL, batches_dealt
+from veilring.scenarios.figures.radius.dealt import PER_BALL, queries_dealt
 
 __all__ = ("FIGURES",)
 
@@ -75,14 +75,14 @@ def _fixed(values: Sequence[float]) -> Grid:
 
 def _batches(table: Table, quick: bool) -> tuple[float, ...]:  # noqa: FBT001  (of every grid)
     """Return the batches that a split has queries for, and one of all of them."""
-    held_out = batches_dealt(table)
-    points = [*(size for size in _BATCHES if size < held_out), min(held_out, _BATCHES[-1])]
+    largest = min(queries_dealt(table), _BATCHES[-1])
+    points = [*(size for size in _BATCHES if size < largest), largest]
     return _coarser(points) if quick else tuple(points)
 
 
 def _ks(table: Table, quick: bool) -> tuple[float, ...]:  # noqa: FBT001  (of every grid)
     """Return those k that leave a choice among the rows of a split."""
-    rows = len(table) - batches_dealt(table)
+    rows = len(table) - queries_dealt(table)
     points = [k for k in _KS if 2 * k <= rows] or [1]
     return _coarser(points) if quick else tuple(points)
 
@@ -121,6 +121,15 @@ _GUESSES: Final = Claim(
     side="below",
     bound=0.05,
     take=lead(ACCURACY, BASELINE, MAJORITY, "|X|", since=100),
+)
+
+
+_ACCURATE: Final = Claim(
+    says="with a realistic budget a conversion errs by less than 30 per cent",
+    quantity=f"AvRE of the non-interactive, from {_REALISTIC} on,",
+    side="below",
+    bound=30.0,
+    take=values(RADIUS_ERROR, GRID, "epsilon", since=_REALISTIC),
 )
 
 
@@ -170,6 +179,7 @@ def _of_conversion(number: int, measure: str) -> Figure:
                 bound=0.0,
                 take=change(measure, GRID, INTERACTIVE),
             ),
+            *((_ACCURATE,) if measure == RADIUS_ERROR else ()),
         ),
         splits=_SPLITS,
     )
