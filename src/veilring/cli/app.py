@@ -13,6 +13,7 @@ from typing_extensions import override
 from veilring.cli.ask import ask
 from veilring.cli.deploy import deploy
 from veilring.cli.deploy_owner import deploy_owner
+from veilring.cli.deploy_places import deploy_places
 from veilring.cli.deploy_survey import deploy_survey
 from veilring.cli.estimate import estimate
 from veilring.cli.explore import explore
@@ -27,6 +28,7 @@ from veilring.cli.serve import serve
 from veilring.cli.submit import submit
 from veilring.cli.sweep import sweep
 from veilring.cli.trace import trace
+from veilring.cli.tune import tune
 from veilring.errors import InputError, VeilringError
 
 __all__ = ("EXIT_INPUT", "EXIT_RUN", "app")
@@ -90,6 +92,7 @@ app.command()(sweep)
 app.command()(explore)
 app.command()(reproduce)
 app.command()(leakage)
+app.command()(tune)
 app.command()(scenarios)
 app.command()(serve)
 app.command()(ask)
@@ -98,5 +101,6 @@ app.command()(submit)
 app.command()(estimate)
 app.command("deploy-survey")(deploy_survey)
 app.command("deploy-owner")(deploy_owner)
+app.command("deploy-places")(deploy_places)
 app.add_typer(keys, name="keys")
 app.add_typer(ledger, name="ledger")

@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veilring.errors import InputError
+
 if TYPE_CHECKING:
+    from veilring.deployment import Near
     from veilring.deployment.roles import Columns
 
 __all__ = ("ask",)
@@ -14,15 +17,25 @@ __all__ = ("ask",)
 def ask(
     config: Annotated[Path, typer.Argument(help="The client's configuration.", metavar="CONFIG")],
     queries: Annotated[
-        Path, typer.Argument(help="A CSV file with the rows to label.", metavar="QUERIES")
-    ],
+        Path | None,
+        typer.Argument(help="A CSV file with the rows to label.", metavar="[QUERIES]"),
+    ] = None,
     *,
+    near: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAT,LON", help="For a seeker: look near this place; - reads it from stdin."
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="What looking near that place may spend.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the labels here and not to standard output."),
     ] = None,
 ) -> None:
-    """Have the rows of a CSV file labelled by parties that are being served.
+    """Have the rows of a CSV file labelled, or look for places, by parties that are being served.
 
     The configuration names the client's own key and the party that it asks:
 
@@ -56,16 +69,53 @@ def ask(
         r        = 0.2       # the radius within which rows vote; or k, how many neighbours
 
     The same command again gets the same labels and pays nothing, whatever went wrong before.
+
+    For a seeker, who looks for places near one that the server does not learn
+    (`veilring ask seeker.toml --near 37.77,-122.42 --epsilon 4`; other users of this machine can
+    see a command's options, and `--near -` reads the place from standard input):
+
+        role     = "seeker"
+
+        identity = "eve.key"
+
+        roster   = "roster.toml"
+
+        terms    = "terms.toml"
+
+        ask      = "atlas"
+
+        budget   = 20.0                  # of all questions together, for ever
+
+        ledger   = "questions.ledger"    # what was asked, answered and spent; never delete it
+
+    The same place again gets the same answer, and nothing is sent or spent.
     """
     import asyncio
 
-    from veilring.deployment import asking, load_config
+    from veilring.deployment import asking, load_config, seeking
 
-    text = _csv(asyncio.run(asking(load_config(config), queries)))
+    loaded = load_config(config)
+    if queries is None:
+        answer = seeking(loaded, _near(near, epsilon))
+    elif near is not None or epsilon is not None:
+        raise InputError("QUERIES", queries, "left out with --near and --epsilon")
+    else:
+        answer = asking(loaded, queries)
+    text = _csv(asyncio.run(answer))
     if out is None:
         typer.echo(text, nl=False)
     else:
         out.write_text(text, encoding="utf-8")
+
+
+def _near(near: str | None, epsilon: float | None) -> "Near":
+    import sys
+
+    from veilring.deployment import Near
+
+    if near is None or epsilon is None:
+        raise InputError("QUERIES", "missing", "a CSV file, or both --near and --epsilon")
+    return Near.parse(sys.stdin.readline() if near == "-" else near, epsilon)
 
 
 def _csv(columns: "Columns") -> str:

@@ -66,6 +66,22 @@ def serve(
         listen   = "0.0.0.0"
 
     `veilring deploy-owner iris --r 0.2 --out DIR` writes all files of a small one.
+
+    For a server of places, which anybody may know, and near which others look in private:
+
+        role     = "places"
+
+        identity = "atlas.key"
+
+        roster   = "roster.toml"
+
+        terms    = "terms.toml"        # the map's plane in metres, and how many places there are
+
+        rows     = "places.csv"        # with latitudes and longitudes in degrees
+
+        listen   = "0.0.0.0"
+
+    `veilring deploy-places places.csv --out DIR` writes all files of a small one.
     """
     import asyncio
     import logging

@@ -7,6 +7,8 @@ A collection has one party, the collector, and clients that hand in reports; wha
 own terms, which it publishes.
 
 A data owner has terms, too, and answers analysts by itself, under the budgets of a ledger.
+
+A server of places has places that anybody may know; a seeker does not tell it where it looks.
 """
 
 from veilring.deployment.analyst import AnalystConfig, label
@@ -23,7 +25,14 @@ from veilring.deployment.estimating import Estimates, estimate
 from veilring.deployment.member import serve
 from veilring.deployment.owner import OwnerConfig, own
 from veilring.deployment.owner_terms import OwnerTerms, load_owner_terms
-from veilring.deployment.roles import ROLES, Part, asking, load_config, serving
+from veilring.deployment.places import (
+    PlacesConfig,
+    PlacesTerms,
+    load_places_terms,
+    serve_places,
+)
+from veilring.deployment.roles import ROLES, Part, asking, load_config, seeking, serving
+from veilring.deployment.seeker import Near, SeekerConfig, seek
 from veilring.deployment.submitter import Submitted, submit
 from veilring.deployment.survey_terms import SurveyTerms, load_survey_terms
 from veilring.deployment.terms import Terms, load_terms
@@ -36,9 +45,13 @@ __all__ = (
     "Estimates",
     "FeatureTerms",
     "MemberConfig",
+    "Near",
     "OwnerConfig",
     "OwnerTerms",
     "Part",
+    "PlacesConfig",
+    "PlacesTerms",
+    "SeekerConfig",
     "Submitted",
     "SubmitterConfig",
     "SurveyTerms",
@@ -50,10 +63,14 @@ __all__ = (
     "label",
     "load_config",
     "load_owner_terms",
+    "load_places_terms",
     "load_survey_terms",
     "load_terms",
     "own",
+    "seek",
+    "seeking",
     "serve",
+    "serve_places",
     "serving",
     "submit",
 )

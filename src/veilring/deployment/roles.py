@@ -21,10 +21,12 @@ from veilring.deployment.config import (
 from veilring.deployment.files import read_toml
 from veilring.deployment.member import serve
 from veilring.deployment.owner import OwnerConfig, own
+from veilring.deployment.places import PlacesConfig, serve_places
+from veilring.deployment.seeker import Near, SeekerConfig, seek
 from veilring.errors import ScenarioError
 from veilring.protocols.ldp.store.opening import URL_PREFIXES
 
-__all__ = ("ROLES", "Columns", "Part", "asking", "load_config", "serving")
+__all__ = ("ROLES", "Columns", "Part", "asking", "load_config", "seeking", "serving")
 
 Columns = Mapping[str, Sequence[object]]
 """What was asked for, row by row of the queries: each column by its header."""
@@ -40,11 +42,13 @@ class Part(Generic[C]):
         config: The model of its configuration.
         serve: What `veilring serve` runs until it is cancelled, if it serves.
         ask: What `veilring ask` runs on a file of queries, if it asks.
+        seek: What `veilring ask --near` runs on a place, if it looks for places.
     """
 
     config: type[C]
     serve: Callable[[C], Coroutine[Any, Any, None]] | None = None
     ask: Callable[[C, Path], Coroutine[Any, Any, Columns]] | None = None
+    seek: Callable[[C, Near], Coroutine[Any, Any, Columns]] | None = None
 
 
 ROLES: Final[Mapping[str, Part[Any]]] = MappingProxyType(
@@ -55,6 +59,8 @@ ROLES: Final[Mapping[str, Part[Any]]] = MappingProxyType(
         "submitter": Part(SubmitterConfig),
         "data-owner": Part(OwnerConfig, serve=own),
         "analyst": Part(AnalystConfig, ask=label),
+        "places": Part(PlacesConfig, serve=serve_places),
+        "seeker": Part(SeekerConfig, seek=seek),
     }
 )
 """Each role by the name that it has in a configuration."""
@@ -102,6 +108,19 @@ def asking(config: Config, queries: Path) -> Coroutine[Any, Any, Columns]:
         able = ", ".join(name for name, part in ROLES.items() if part.ask)
         raise ScenarioError("role", config.role, f"{able}, for `veilring ask`")
     return ask(config, queries)
+
+
+def seeking(config: Config, near: Near) -> Coroutine[Any, Any, Columns]:
+    """Return what looks for places near another.
+
+    Raises:
+        ScenarioError: If its role does not.
+    """
+    seek = ROLES[config.role].seek
+    if seek is None:
+        able = ", ".join(name for name, part in ROLES.items() if part.seek)
+        raise ScenarioError("role", config.role, f"{able}, for `veilring ask --near`")
+    return seek(config, near)
 
 
 def _role_of(path: Path) -> str:

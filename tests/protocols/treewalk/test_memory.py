@@ -163,6 +163,17 @@ def test_a_deeper_tree_gets_no_steps_that_were_not_paid_for() -> None:
     assert not deeper.seen
 
 
+def test_a_tree_that_costs_more_than_allowed_gets_no_bit() -> None:
+    """Where a query may cost less than the server's tree makes it cost, nothing is paid or said."""
+    asking = Asking(_memory(), leaves_after=1)
+    with pytest.raises(RunFailed) as failed:
+        asyncio.run(remembered(asking.memory, QUERIES, asking, most=STEPS * 0.5 - 0.01))
+    assert isinstance(failed.value.root, ProtocolViolation)
+    assert not asking.seen
+    assert _spent(asking.memory) == 0.0
+    asyncio.run(remembered(asking.memory, QUERIES, Asking(asking.memory), most=STEPS * 0.5))
+
+
 def test_other_terms_are_another_question() -> None:
     """The same queries by other terms are asked and paid for by themselves."""
     asking = Asking(_memory())

@@ -28,6 +28,8 @@ __all__ = ("Answer", "Memory", "remembered", "snap")
 
 _NUMBER_BYTES = 8
 _PAID = b"paid"
+# What is spent is rounded up, by less than this.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,11 +101,15 @@ class _Keeper:
     memory: Memory
     names: tuple[str, ...]
     dimensions: int
+    most: float
 
     def pay(self, epsilon: float, found: int) -> None:
         if epsilon == inf:
             allowed = "a finite one: metric privacy has no epsilon to charge"
             raise InputError("epsilon", epsilon, allowed)
+        if epsilon > self.most * (1 + _ROUNDING):
+            claims = f"claims a tree of which a walk costs {epsilon:.6g} and not {self.most:.6g}"
+            raise ProtocolViolation(self.memory.server, claims)
         most = ANSWER_BYTES_MAX // (_NUMBER_BYTES * (1 + self.dimensions))
         if found > most:
             raise InputError("found", found, f"at most {most} places, to be remembered")
@@ -135,6 +141,8 @@ async def remembered(
     memory: Memory,
     queries: NDArray[np.float64],
     ask: Callable[[NDArray[np.float64], Keeper], Awaitable[Nearest]],
+    *,
+    most: float = inf,
 ) -> list[Answer]:
     """Return what was found for each query, asking the server for what is new only.
 
@@ -143,12 +151,13 @@ async def remembered(
         queries: Shape (queries, dimensions); secret. Equal ones are asked once.
         ask: Asks the server for some of them, and has the keeper pay. It is not called if all are
             remembered; the server then does not even know that there was a question.
+        most: What one query may cost: a server that claims a deeper tree is refused.
 
     Raises:
         BudgetExhausted: If the budget does not suffice for all that is new. What was paid for of
             the batch stays paid, and is not charged when it is asked again.
         ProtocolViolation: If the server shows other nodes than when an interrupted query was paid
-            for.
+            for, or a query would cost more than `most`.
     """
     names, dimensions = memory.names(queries), queries.shape[1]
     answers: dict[str, Answer] = {}
@@ -160,7 +169,7 @@ async def remembered(
         else:
             answers[name] = kept
     if new:
-        keeper = _Keeper(memory, tuple(new), dimensions)
+        keeper = _Keeper(memory, tuple(new), dimensions, most)
         nearest = await ask(queries[list(new.values())], keeper)
         for name, found, points in zip(new, nearest.found, nearest.points, strict=True):
             answers[name] = Answer(found, points)

@@ -1,0 +1,185 @@
+"""A server of places and a seeker: in one process, and as two over TLS."""
+
+import asyncio
+import csv
+import io
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from pyproj import Geod
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.deployment import (
+    Near,
+    PlacesConfig,
+    SeekerConfig,
+    load_config,
+    seek,
+    serve_places,
+)
+from veilring.deployment.projection import load_projection, utm_around
+from veilring.errors import BudgetExhausted, InputError, ScenarioError
+from veilring.privacy.ledger import read_totals
+
+SECONDS = 60.0  # two Python processes on a busy machine
+HERE = (37.7749, -122.4194)
+DEGREES = np.random.default_rng(5).uniform((37.70, -122.50), (37.80, -122.38), (200, 2))
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Write all files of a server of 200 places and a seeker."""
+    rows = tmp_path / "places.csv"
+    lines = [f"place {row},{lat!r},{lon!r}" for row, (lat, lon) in enumerate(DEGREES.tolist())]
+    rows.write_text("\n".join(["name,lat,lon", *lines]) + "\n", encoding="utf-8")
+    out = tmp_path / "atlas"
+    options = ["--port", str(_free_port()), "--budget", "90", "--out", str(out)]
+    deployed = CliRunner().invoke(app, ["deploy-places", str(rows), *options])
+    assert deployed.exit_code == 0, deployed.output
+    return out
+
+
+def _distances() -> NDArray[np.float64]:
+    """Return the length of the shortest way on the ellipsoid to each place, in metres."""
+    latitudes, longitudes = DEGREES.T
+    here = np.tile(HERE, (len(DEGREES), 1)).T
+    _, _, metres = Geod(ellps="WGS84").inv(here[1], here[0], longitudes, latitudes)
+    return np.asarray(metres)
+
+
+def _asked(folder: Path, *asked: Near, **changed: object) -> list[dict[str, list[object]]]:
+    """Ask several things of a server in this process, one after the other."""
+
+    async def main() -> list[dict[str, list[object]]]:
+        server = load_config(folder / "server.toml")
+        assert isinstance(server, PlacesConfig)
+        seeker = load_config(folder / "seeker.toml").model_copy(update=changed)
+        assert isinstance(seeker, SeekerConfig)
+        ready = asyncio.Event()
+        role = serve_places(server, on_ready=lambda _places: ready.set())
+        serving = asyncio.create_task(role)
+        await ready.wait()
+        try:
+            return [await seek(seeker, near) for near in asked]
+        finally:
+            serving.cancel()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("by", ["response", "walk"])
+def test_what_is_found_is_near_on_the_ellipsoid(by: str, folder: Path) -> None:
+    """With much epsilon the places of the own bucket come back, at their true distances."""
+    (found,) = _asked(folder, Near(*HERE, 39.0), by=by, splits=7, show=100)
+    expected = _distances()
+    rows = np.array(found["place"], dtype=np.int64) - 1
+    metres = np.array(found["metres"], dtype=np.float64)
+    np.testing.assert_allclose(metres, expected[rows], rtol=1e-3, atol=0.1)
+    assert (np.diff(metres) >= 0).all()
+    assert len(set(rows.tolist())) == len(rows) == 100
+    degrees = np.array([found["latitude"], found["longitude"]], dtype=np.float64).T
+    np.testing.assert_allclose(degrees, DEGREES[rows], atol=1e-6)
+
+
+def test_the_same_place_again_is_answered_without_the_server(folder: Path) -> None:
+    """A place within the same cell of the grid gets the same places, with no server to ask."""
+    (first,) = _asked(folder, Near(*HERE, 3.0))
+    seeker = load_config(folder / "seeker.toml")
+    assert isinstance(seeker, SeekerConfig)
+    again = asyncio.run(seek(seeker, Near(HERE[0] + 1e-6, HERE[1], 3.0)))
+    assert set(map(str, again["place"])) == set(map(str, first["place"]))
+    assert read_totals(folder / "questions.ledger").spent == pytest.approx(3.0)
+
+
+def test_the_budget_is_kept(folder: Path) -> None:
+    """Questions that cost more than all may are refused, and nothing is spent on them."""
+    _asked(folder, Near(*HERE, 3.0), budget=5.0)
+    with pytest.raises(BudgetExhausted):
+        _asked(folder, Near(HERE[0] + 0.01, HERE[1], 3.0), budget=5.0)
+    assert read_totals(folder / "questions.ledger").spent == pytest.approx(3.0)
+
+
+def test_a_server_of_another_number_of_places_is_refused(folder: Path) -> None:
+    """Rows that do not fit the terms are met before anything is served."""
+    text = (folder / "places.csv").read_text(encoding="utf-8")
+    (folder / "places.csv").write_text(text + "one more,37.7,-122.4\n", encoding="utf-8")
+    with pytest.raises(ScenarioError, match="places is 200"):
+        asyncio.run(serve_places(load_config(folder / "server.toml")))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:2227", "nowhere"])
+def test_a_plane_without_metres_is_refused(crs: str) -> None:
+    """Degrees, feet and what PROJ does not know are no plane in metres."""
+    with pytest.raises(ScenarioError, match="crs is"):
+        load_projection(crs)
+
+
+def test_a_plane_is_there_and_back() -> None:
+    """Places in the zone around them come back as they were, and poles have no zone."""
+    crs = utm_around(DEGREES)
+    assert crs == "EPSG:32610"
+    plane = load_projection(crs)
+    np.testing.assert_allclose(plane.to_degrees(plane.to_metres(DEGREES)), DEGREES, atol=1e-9)
+    with pytest.raises(InputError, match="outside of all zones"):
+        utm_around(np.array([[89.0, 0.0]]))
+    with pytest.raises(InputError, match="places is outside"):
+        plane.to_metres(np.array([[95.0, 0.0]]))
+
+
+@pytest.mark.parametrize("text", ["", "1", "1,2,3", "north,west"])
+def test_what_is_no_place_is_refused_and_not_repeated(text: str) -> None:
+    """An error about a place does not say which."""
+    with pytest.raises(InputError) as refused:
+        Near.parse(text, 1.0)
+    assert refused.value.value == "something else"
+
+
+@pytest.fixture
+def served(folder: Path) -> Iterator[Path]:
+    """Serve the places in a process of their own."""
+    log = folder / "server.log"
+    command = [sys.executable, "-m", "veilring", "serve", "server.toml"]
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, cwd=folder, stderr=file)  # noqa: S603 (ourselves)
+    try:
+        deadline = time.monotonic() + SECONDS
+        while "server is ready" not in log.read_text(encoding="utf-8"):
+            assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
+            time.sleep(0.05)
+        yield folder
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+    assert process.returncode == 0
+
+
+def test_two_processes_over_tls(served: Path) -> None:
+    """A seeker in another process gets places as CSV; a wrong question exits with 2."""
+    asked = CliRunner().invoke(
+        app,
+        ["ask", str(served / "seeker.toml"), "--near", "-", "--epsilon", "12"],
+        input=f"{HERE[0]},{HERE[1]}\n",
+    )
+    assert asked.exit_code == 0, asked.output
+    rows = list(csv.DictReader(io.StringIO(asked.output)))
+    assert list(rows[0]) == ["place", "latitude", "longitude", "metres"]
+    assert len(rows) == 5
+    expected = _distances()
+    for row in rows:
+        assert float(row["metres"]) == pytest.approx(expected[int(row["place"]) - 1], rel=1e-3)
+    missing = CliRunner().invoke(app, ["ask", str(served / "seeker.toml"), "--near", "1,2"])
+    assert missing.exit_code == 2
