@@ -111,6 +111,14 @@ class Predictor:
             raise InputError("remaining", "out of range", "units of at least 0")
         self._rows.add(ids, features, labels, remaining)
 
+    def restock(self, remaining: NDArray[np.int64]) -> None:
+        """Set what each record has left: what a ledger says, or says of another querier.
+
+        Args:
+            remaining: In units, in the order of `ids`, shape (records,).
+        """
+        self._rows.remaining[:] = remaining
+
     def forget(self, ids: NDArray[np.int64]) -> None:
         """Forget records at once: what is held of them here is overwritten before this returns.
 
