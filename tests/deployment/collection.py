@@ -136,15 +136,33 @@ class Collection:
             for submitter in range(2):
                 options = ("--single",) if (number + submitter) % 2 else ()
                 self.submit(submitter, *options)
+            if (
+                number % 4
+            ):  # kill while reports are sent; else at any time, such as when they are made
+                self._wait_for_more()
             time.sleep(seconds * rng.random())
             if number % 3 == 1 and self.collector is not None:  # the collector alone, then all
                 os.kill(self.collector.pid, signal.SIGKILL)
                 self.collector.wait()
                 self.serve()
+                self._wait_for_more()
                 time.sleep(seconds * rng.random())
             self.kill_all()
             progress.append(self.require_sound())
         return progress
+
+    def _wait_for_more(self) -> None:
+        """Wait until more is stored, or nobody submits any more."""
+        before = self.counted()
+        while self.counted() == before and any(p.poll() is None for p in self.submitters):
+            time.sleep(0.01)
+
+    def counted(self) -> int:
+        """Return how many reports the running sums are over."""
+        database = sqlite3.connect(self.folder / "reports.sqlite")
+        ((count,),) = database.execute("SELECT coalesce(sum(reports), 0) FROM tallies").fetchall()
+        database.close()
+        return int(count)
 
     @staticmethod
     def kept(output: str) -> int:

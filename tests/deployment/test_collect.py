@@ -63,7 +63,7 @@ def test_kill_minus_nine_loses_and_doubles_nothing(start: Start) -> None:
     """Whenever all is killed what was acknowledged is stored; in the end each row counts once."""
     collection = start(clients=CLIENTS)
     rng = np.random.default_rng()  # when to kill is the point, not the same again
-    progress = collection.kill_in_rounds(2, rng=rng, seconds=3.0)
+    progress = collection.kill_in_rounds(3, rng=rng, seconds=0.3)
     assert progress == sorted(progress)
     collection.serve()
     for number in range(2):
@@ -78,7 +78,7 @@ def test_a_submitter_outlives_its_collector(start: Start) -> None:
     collection = start(clients=CLIENTS)
     collection.serve()
     submitted = collection.submit(0, "--single")
-    while not collection.stored():
+    while not collection.counted():
         assert submitted.poll() is None
     assert collection.collector is not None
     collection.collector.kill()
