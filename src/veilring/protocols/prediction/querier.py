@@ -1,0 +1,115 @@
+"""The querier: it has queries labelled by a prediction server, in blocks or one at a time."""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import BudgetExhausted, InputError, ProtocolViolation
+from veilring.nodes.party import Party
+from veilring.nodes.service import convening
+from veilring.protocols.prediction.messages import KEY_BYTES, Answer, Request, Verdict
+from veilring.protocols.prediction.rules import Rules
+from veilring.protocols.prediction.server import PREDICT
+
+__all__ = ("Stream", "ask_server", "label_queries", "make_request")
+
+
+def make_request(queries: NDArray[np.float32], *, name: str = "", more: bool = False) -> Request:
+    """Return a request for labels.
+
+    Its key follows from its content. So whoever asks the same again, also in another process after
+    a crash, gets the same labels and spends nothing.
+
+    Args:
+        queries: From `quantise`, shape (queries, features).
+        name: Another name makes another request of the same content, which is drawn and paid anew.
+        more: Whether another request follows in the same session.
+    """
+    draft = Request(key=bytes(KEY_BYTES), more=more, queries=queries.astype(np.int16))
+    salt = hashlib.sha256(name.encode()).digest()
+    key = hashlib.sha256(salt + draft.content).digest()[:KEY_BYTES]
+    return draft.model_copy(update={"key": key})
+
+
+class Stream:
+    """Requests of one session, each of which may depend on the labels before.
+
+    Args:
+        party: The querier, in a session with the server alone.
+        rules: The server's.
+    """
+
+    def __init__(self, party: Party, rules: Rules) -> None:
+        self._party, self._rules, self._number = party, rules, 1
+
+    async def ask(self, request: Request) -> NDArray[np.int64]:
+        """Have one block labelled: one round trip. The last request of a session says so.
+
+        Returns:
+            Class numbers, shape (queries,).
+
+        Raises:
+            InputError: If the request is against the rules (nothing is sent then), or its key was
+                used for another.
+            BudgetExhausted: If fewer queries are left. Nothing was charged.
+            ProtocolViolation: If the server sent what no honest server sends.
+        """
+        (server,) = self._party.peers
+        self._rules.check(request)
+        self._party.round(self._number)
+        self._number += 2
+        await self._party.send(server, request)
+        answer = await self._party.receive(Answer, sender=server)
+        count = len(request.queries)
+        if answer.labels.shape != (count,) or answer.labels.max() >= self._rules.classes:
+            raise ProtocolViolation(server, f"sent no labels for {count} queries")
+        if answer.verdict == Verdict.KEY_USED:
+            raise InputError("key", "used for another request", "a new key for each request")
+        if answer.verdict != Verdict.ANSWERED:
+            querier = answer.verdict == Verdict.QUERIER_EXHAUSTED
+            budget = "analyst" if querier else "total"
+            raise BudgetExhausted(budget, float(count), answer.left, "queries")
+        return answer.labels.astype(np.int64)
+
+
+async def label_queries(
+    party: Party, queries: NDArray[np.float32], *, rules: Rules, block: int, name: str = ""
+) -> NDArray[np.int64]:
+    """Have queries labelled, block after block, in one session.
+
+    Args:
+        party: The querier, in a session with the server alone.
+        queries: From `quantise`, shape (queries, features), at least one.
+        rules: The server's.
+        block: How many are sent at once, from 1 to `rules.fitting`.
+        name: See `make_request`.
+
+    Returns:
+        Class numbers, shape (queries,).
+
+    Raises:
+        InputError: If there is no query, or they are against the rules.
+        BudgetExhausted: As `Stream.ask`. What was labelled before was charged, and comes again for
+            nothing to whoever asks for the same blocks.
+        ProtocolViolation: As `Stream.ask`.
+    """
+    if not 1 <= block <= rules.fitting or not len(queries):
+        allowed = f"1 to {rules.fitting} at once, and one in all"
+        raise InputError("block", f"{block} of {len(queries)} queries", allowed)
+    stream, labels = Stream(party, rules), []
+    for first in range(0, len(queries), block):
+        last = first + block
+        more = last < len(queries)
+        labels.append(await stream.ask(make_request(queries[first:last], name=name, more=more)))
+    return np.concatenate(labels)
+
+
+def ask_server(terms: bytes) -> Callable[..., Awaitable[NDArray[np.int64]]]:
+    """Return `label_queries` for a session that the querier opens.
+
+    Args:
+        terms: SHA-256 of all that querier and server agree on; a server that has others refuses.
+    """
+    return convening(label_queries, PREDICT, terms)

@@ -1,0 +1,117 @@
+"""The public parameters of a prediction server: what it answers, and under which promise."""
+
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Final, Literal, get_args
+
+import numpy as np
+
+from veilring.errors import InputError
+from veilring.privacy.accounting.individual import Accountant, individual_budget
+from veilring.privacy.checks import require
+from veilring.privacy.ledger import Budgets
+from veilring.privacy.ledger.units import AMOUNT_MAX
+from veilring.protocols.prediction.algorithm import BLOCK, IndKNN, Kernel, Predictor
+from veilring.protocols.prediction.algorithm.rows import require_quantised
+from veilring.protocols.prediction.messages import Request
+from veilring.transport.frames import FRAME_BYTES_MAX
+
+__all__ = ("BLOCK_MAX", "CLASSES_MAX", "ENVELOPE_BYTES", "QUERIES_MAX", "Queriers", "Rules")
+
+Queriers = Literal["together", "apart"]
+"""Whom the promise is made to: all queriers, who may show each other their answers; or each alone,
+who then has a stream and records' budgets of its own."""
+
+QUERIES_MAX: Final = AMOUNT_MAX  # what the ledger counts up to
+CLASSES_MAX: Final = 1 << 16  # a label has two bytes on the wire
+# One request keeps all others waiting: this many take seconds on a large table.
+BLOCK_MAX: Final = 4096
+ENVELOPE_BYTES: Final = 256  # the session, the kind, the small fields and the headers of arrays
+_STEP_BYTES: Final = 2  # of a feature
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a prediction server answers, and how. Queriers hold the same.
+
+    Attributes:
+        features: Of a row and a query.
+        classes: The number of classes.
+        queries: T, the length of the stream that is declared beforehand. Afterwards nothing more is
+            answered: of all queriers' streams together, or of each querier's own.
+        epsilon: Of all answers that the promise is about.
+        delta: Of the same.
+        kernel: How alike a row and a query are.
+        sigma2: σ2, the noise of a vote per square root of the neighbours.
+        accountant: See `individual_budget`; both are valid here.
+        queriers: Whom the promise is made to.
+        block_max: How many queries a request may have.
+
+    Raises:
+        InputError: If a rule is out of range.
+    """
+
+    features: int
+    classes: int
+    queries: int
+    epsilon: float
+    delta: float = 1e-5
+    kernel: Kernel = field(default_factory=Kernel)
+    sigma2: float = 0.5
+    accountant: Accountant = "gdp"
+    queriers: Queriers = "together"
+    block_max: int = BLOCK
+
+    def __post_init__(self) -> None:
+        _require_whole("features", self.features, FRAME_BYTES_MAX)
+        _require_whole("classes", self.classes, CLASSES_MAX)
+        _require_whole("queries", self.queries, QUERIES_MAX)
+        _require_whole("block_max", self.block_max, BLOCK_MAX)
+        for name, value, kind in (
+            ("accountant", self.accountant, Accountant),
+            ("queriers", self.queriers, Queriers),
+        ):
+            require(value in get_args(kind), name, value, ", ".join(get_args(kind)))
+        right = isfinite(self.sigma2) and self.sigma2 > 0
+        require(right, "sigma2", self.sigma2, "a finite number above 0")
+        require(self.fitting > 0, "features", self.features, "so many that a query fits a frame")
+        _ = self.budget
+
+    @property
+    def budget(self) -> float:
+        """B: what each record may spend on one stream, in the unit of zCDP."""
+        return individual_budget(self.epsilon, self.delta, self.accountant)
+
+    @property
+    def budgets(self) -> Budgets:
+        """The ledger's: queries are counted in public, and what records spend in secret."""
+        if self.queriers == "apart":
+            return Budgets("queries", analyst=self.queries, record=self.budget)
+        return Budgets("queries", total=self.queries, record=self.budget)
+
+    @property
+    def fitting(self) -> int:
+        """How many queries fit a request."""
+        room = (FRAME_BYTES_MAX - ENVELOPE_BYTES) // (_STEP_BYTES * self.features)
+        return min(self.block_max, room)
+
+    def predictor(self) -> Predictor:
+        """Return a predictor by these rules, without records."""
+        parameters = IndKNN(self.classes, self.queries, self.budget, self.sigma2)
+        return Predictor(parameters, self.kernel, self.features)
+
+    def check(self, request: Request) -> None:
+        """Refuse a request that is against the rules.
+
+        Raises:
+            InputError: It names a field of the request.
+        """
+        count = len(request.queries)
+        allowed = f"1 to {self.fitting} at once"
+        require(1 <= count <= self.fitting, "queries", f"{count} queries", allowed)
+        require_quantised("queries", request.queries.astype(np.float32), self.features)
+
+
+def _require_whole(name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise InputError(name, value, f"a whole number from 1 to {most:,}")
