@@ -1,6 +1,7 @@
 """A collector acknowledges what is stored, refuses what is not to be, and counts nothing twice."""
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.protocols.ldp.collecting import batches, make_task, messages
-from tests.protocols.ldp.lies import REFUSALS, ragged_ids
+from tests.protocols.ldp.lies import REFUSALS, ragged_ids, too_many_reports
 
 from veilring import simulation
 from veilring.errors import ProtocolViolation, RunFailed, SessionAborted, StoreFailed
@@ -291,3 +292,59 @@ async def test_a_receipt_that_no_collector_sends_names_the_collector(
     assert error.culprit == "census"
     assert reason in error.reason
     assert settled == []
+
+
+def _hostile(made: list[Batch], count: int) -> list[ReportBatch]:
+    """Return messages that are lies with others' ids, and replays."""
+    lies = tuple(lie for lie in REFUSALS if lie is not too_many_reports)
+    sent = []
+    for number in range(count):
+        batch = made[number % len(made)]
+        honest = batch.message(TASK, more=True)
+        if number % 8 < len(lies):
+            lie = lies[number % 8](honest)
+            assert isinstance(lie, ReportBatch)
+            sent.append(lie)
+        else:
+            sent.append(honest)
+    return sent
+
+
+async def test_thousands_of_hostile_reports_are_refused_one_by_one(path: Path) -> None:
+    """Lies and replays each get a reason, none of them counts, and no memory is kept of them."""
+    made = batches(TASK, 400, at_once=1)
+    verdicts: list[int] = []
+
+    async def attack(party: Party) -> None:
+        sent, answered = _hostile(made, 1600), 0
+        for number, message in enumerate(sent):
+            while number - answered >= WINDOW_MESSAGES_MAX:
+                answered += await receive(party)
+            is_last = number == len(sent) - 1
+            await party.send("census", message.model_copy(update={"more": not is_last}))
+        while answered < len(sent):
+            answered += await receive(party)
+
+    async def receive(party: Party) -> int:
+        found = await party.receive(Receipt, sender="census")
+        some = np.zeros(found.reports, dtype=int)
+        some[found.places] = found.verdicts
+        verdicts.extend(some.tolist())
+        return found.reports
+
+    async with collecting(path) as setting:
+        await setting.submit("ada", made)
+        held = []
+        tracemalloc.start()
+        try:
+            for _ in range(4):
+                await setting.play("eve", attack)
+                assert len(verdicts) == 1600
+                assert set(verdicts) == {Verdict.KNOWN, *REFUSALS.values()}
+                verdicts.clear()
+                held.append(tracemalloc.get_traced_memory()[0])
+        finally:
+            tracemalloc.stop()
+        assert setting.store.recount().clients == 400
+        # 4,800 more reports left less behind than 20 bytes each: nothing is kept of any.
+        assert held[-1] - held[0] < 20 * 4800
