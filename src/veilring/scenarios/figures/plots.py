@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import cycle
-from math import log
+from math import ceil, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -27,6 +27,9 @@ FORMATS: Final = ("png", "svg")
 _WIDTH: Final = 3.9  # of a panel, in inches
 _HEIGHT: Final = 2.9
 _FOOT: Final = 0.95  # for the legend and what is fixed, below all panels
+_LINE: Final = 0.22  # of the legend
+_MARK: Final = 0.6  # of the legend, with the room around it
+_LETTER: Final = 0.068
 _HEAD: Final = 0.45
 _PAD: Final = 0.08
 _DOTS_AN_INCH: Final = 160
@@ -73,9 +76,12 @@ def draw(figure: Figure, measured: Sequence[Measured], paths: Sequence[Path]) ->
         paths: Where to; the suffix is one of `FORMATS`.
     """
     rows, columns = len(figure.measures), len(measured)
-    width, height = max(2, columns) * _WIDTH, rows * _HEIGHT + _HEAD + _FOOT
+    width = max(2, columns) * _WIDTH
+    lines = _legend_lines([key.series for key in measured[0].curves], width)
+    foot = _FOOT + (lines - 1) * _LINE
+    height = rows * _HEIGHT + _HEAD + foot
     with mpl.rc_context(_SETTINGS):
-        inside = (0.0, _FOOT / height, 1.0, 1.0 - _FOOT / height)
+        inside = (0.0, foot / height, 1.0, 1.0 - foot / height)
         layout = ConstrainedLayoutEngine(rect=inside, h_pad=_PAD, w_pad=_PAD)
         canvas = Canvas(figsize=(width, height), layout=layout)
         FigureCanvasAgg(canvas)
@@ -89,7 +95,7 @@ def draw(figure: Figure, measured: Sequence[Measured], paths: Sequence[Path]) ->
         for panel in panels[-1]:
             panel.set_xlabel(figure.x.label)
         canvas.suptitle(figure.title, fontweight="bold")
-        _write_foot(canvas, figure, panels[0][0], measured[0].splits)
+        _write_foot(canvas, figure, panels[0][0], measured[0].splits, lines)
         for path in paths:
             canvas.savefig(path, dpi=_DOTS_AN_INCH, metadata=_metadata(path))
 
@@ -149,7 +155,14 @@ def _apart(x: Sequence[float]) -> list[float]:
     return kept
 
 
-def _write_foot(canvas: Canvas, figure: Figure, panel: Axes, splits: int) -> None:
+def _legend_lines(series: Sequence[str], width: float) -> int:
+    """Return into how many lines the legend has to be broken."""
+    names = dict.fromkeys(series)
+    needed = sum(_MARK + _LETTER * len(name) for name in names)
+    return min(len(names), ceil(needed / width))
+
+
+def _write_foot(canvas: Canvas, figure: Figure, panel: Axes, splits: int, lines: int) -> None:
     handles, labels = panel.get_legend_handles_labels()
     height = canvas.get_figheight()
     canvas.legend(
@@ -157,7 +170,7 @@ def _write_foot(canvas: Canvas, figure: Figure, panel: Axes, splits: int) -> Non
         labels,
         loc="lower center",
         bbox_to_anchor=(0.5, 0.58 / height),
-        ncols=len(labels),
+        ncols=ceil(len(labels) / lines),
         frameon=False,
     )
     foot = (
