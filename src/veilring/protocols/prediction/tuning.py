@@ -1,0 +1,158 @@
+"""Choosing σ2 and τ on public rows, in the two rounds of the paper (its appendix C).
+
+First τ* is the threshold with which the vote without noise is best, among 0.05, 0.10, ..., 0.95.
+Then σ2 and a τ about τ* are tried together under the wanted privacy. The paper stops there; here it
+goes on beyond its window for as long as that gets better, since noise wants more neighbours, and
+so a lower threshold, the fewer rows there are. All rows here count as public:
+what is chosen on private rows gives something of them away that no account knows of.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+from veilring.privacy.ledger import UNITS
+from veilring.protocols.prediction.algorithm import Hashing, IndKNN, Kernel, Predictor
+from veilring.protocols.prediction.rivals import kernel_vote
+
+__all__ = ("SIGMAS", "STEP", "THRESHOLDS", "Found", "Public", "best_threshold", "score", "tune")
+
+THRESHOLDS: Final = tuple(number / 20 for number in range(1, 20))
+"""For τ*, in the first round."""
+SIGMAS: Final = (*(number / 10 for number in range(1, 10)), 1.2, 1.6, 2.0)
+"""For σ2, in the second round; the paper tried up to 0.9, and found 1.3 best for one table."""
+STEP: Final = 0.05
+"""Of τ, in the second round: τ* and one step to either side, as in the paper."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Public:
+    """Public rows and labelled queries, quantised; as many rows as there are private ones.
+
+    Attributes:
+        rows: Shape (rows, features).
+        labels: Shape (rows,).
+        queries: Shape (queries, features).
+        truth: Shape (queries,).
+
+    Raises:
+        InputError: If there is no row or no query.
+    """
+
+    rows: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    queries: NDArray[np.float32]
+    truth: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        for field in ("rows", "queries"):
+            if not len(getattr(self, field)):
+                raise InputError(field, "none", "at least one")
+
+
+class Found(NamedTuple):
+    """A pair that was tried.
+
+    Attributes:
+        sigma2: σ2.
+        tau: τ.
+        accuracy: The mean over the runs.
+    """
+
+    sigma2: float
+    tau: float
+    accuracy: float
+
+
+def tune(
+    public: Public,
+    parameters: IndKNN,
+    kernel: Kernel,
+    rng: Generator,
+    *,
+    sigmas: Sequence[float] = SIGMAS,
+    step: float = STEP,
+    runs: int = 1,
+) -> list[Found]:
+    """Try pairs in two rounds.
+
+    Args:
+        public: What to try them on. All its queries are asked in one stream.
+        parameters: Whose `sigma2` is left open; T and B are those of the server to come.
+        kernel: Whose `tau` is left open.
+        rng: Of the noise; each pair meets the same noise.
+        sigmas: For σ2, at least one.
+        step: Of τ in the second round.
+        runs: With different noise, to average over.
+
+    Returns:
+        All pairs of the second round, the best one first.
+    """
+    seeds = rng.integers(2**62, size=runs)
+
+    def at(tau: float) -> list[Found]:
+        return [
+            Found(sigma2, tau, _mean_score(public, parameters, kernel, (sigma2, tau), seeds))
+            for sigma2 in sigmas
+            if 0 < tau <= 1
+        ]
+
+    def best(found: list[Found]) -> float:
+        return max((each.accuracy for each in found), default=-1.0)
+
+    start = best_threshold(public, kernel, parameters.classes)
+    tried = at(start)
+    for direction in (-step, step):
+        before, tau = best(tried), round(start + direction, 9)
+        while found := at(tau):
+            tried += found
+            if best(found) <= before:
+                break
+            before, tau = best(found), round(tau + direction, 9)
+    return sorted(tried, key=lambda each: -each.accuracy)
+
+
+def best_threshold(
+    public: Public, kernel: Kernel, classes: int, taus: Sequence[float] = THRESHOLDS
+) -> float:
+    """Return τ*: with which the vote without noise is best, the least of equals."""
+
+    def accuracy(tau: float) -> float:
+        nearer = replace(kernel, tau=tau)
+        labels = kernel_vote(public.rows, public.labels, public.queries, nearer, classes)
+        return float((labels == public.truth).mean())
+
+    return max(sorted(taus), key=accuracy)
+
+
+def _mean_score(
+    public: Public,
+    parameters: IndKNN,
+    kernel: Kernel,
+    pair: tuple[float, float],
+    seeds: NDArray[np.int64],
+) -> float:
+    tried, nearer = replace(parameters, sigma2=pair[0]), replace(kernel, tau=pair[1])
+    scores = [score(public, tried, nearer, np.random.default_rng(seed)) for seed in seeds]
+    return float(np.mean(scores))
+
+
+def score(
+    public: Public,
+    parameters: IndKNN,
+    kernel: Kernel,
+    rng: Generator,
+    hashing: Hashing | None = None,
+) -> float:
+    """Return the accuracy of a fresh predictor on a stream of all queries."""
+    made = Predictor(parameters, kernel, public.rows.shape[1], hashing=hashing)
+    count = len(public.rows)
+    units = np.full(count, int(parameters.budget * UNITS))
+    made.add(np.arange(count), public.rows, public.labels, units)
+    labels = [answer.label for answer in made.answer_block(public.queries, rng)]
+    return float((np.array(labels) == public.truth).mean())

@@ -1,0 +1,85 @@
+"""Tuning on public rows, by function and by command."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.protocols.prediction.streams import clustered
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.errors import InputError
+from veilring.protocols.prediction.algorithm import IndKNN, Kernel
+from veilring.protocols.prediction.rivals import kernel_vote
+from veilring.protocols.prediction.tuning import THRESHOLDS, Public, best_threshold, score, tune
+
+PARAMETERS = IndKNN(classes=3, queries=60, budget=0.1, sigma2=1.0)
+
+
+def _public() -> Public:
+    table = clustered(460, 12, 3, np.random.default_rng(1))
+    rows, queries = table.take(slice(0, 400)), table.take(slice(400, 460))
+    return Public(rows.features, rows.labels, queries.features, queries.labels)
+
+
+def test_the_first_round_finds_the_best_threshold_without_noise() -> None:
+    """Of all thresholds none makes a better vote, and no lower one as good a vote."""
+    public = _public()
+
+    def accuracy(tau: float) -> float:
+        labels = kernel_vote(
+            public.rows, public.labels, public.queries, Kernel("cosine", tau), classes=3
+        )
+        return float((labels == public.truth).mean())
+
+    found = best_threshold(public, Kernel(), 3)
+    assert all(accuracy(tau) <= accuracy(found) for tau in THRESHOLDS)
+    assert all(accuracy(tau) < accuracy(found) for tau in THRESHOLDS if tau < found)
+
+
+@pytest.mark.parametrize("step", [0.05, 0.2])
+def test_the_second_round_goes_on_while_it_gets_better(step: float) -> None:
+    """It has tried a step beyond the best pair on either side, and each pair as it says."""
+    public = _public()
+    found = tune(
+        public, PARAMETERS, Kernel(), np.random.default_rng(2), sigmas=(0.3, 1.0), step=step
+    )
+    taus = {each.tau for each in found}
+    start, best = best_threshold(public, Kernel(), 3), found[0]
+    assert start in taus
+    assert best.accuracy == max(each.accuracy for each in found)
+    for side in (-step, step):
+        assert round(best.tau + side, 9) in taus or not 0 < best.tau + side <= 1
+    seed = np.random.default_rng(2).integers(2**62, size=1)[0]
+    again = score(
+        public,
+        replace(PARAMETERS, sigma2=best.sigma2),
+        replace(Kernel(), tau=best.tau),
+        np.random.default_rng(seed),
+    )
+    assert again == best.accuracy
+
+
+def test_nothing_is_tuned_on_nothing() -> None:
+    """There is at least one row and one query."""
+    public = _public()
+    with pytest.raises(InputError, match="rows"):
+        Public(public.rows[:0], public.labels[:0], public.queries, public.truth)
+
+
+def test_the_command_prints_and_writes_the_pairs(tmp_path: Path) -> None:
+    """Its JSON has the best pair first, equal seeds give equal pairs, nothing is overwritten."""
+    out = tmp_path / "pairs.json"
+    command = ["tune", "iris", "--queries", "40", "--epsilon", "4", "--kernel", "rbf", "--json"]
+    done = CliRunner().invoke(app, [*command, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    pairs = json.loads(done.output)
+    assert json.loads(out.read_text(encoding="utf-8")) == pairs
+    assert pairs[0]["accuracy"] == max(pair["accuracy"] for pair in pairs)
+    assert all(0 < pair["tau"] <= 1 for pair in pairs)
+    assert json.loads(CliRunner().invoke(app, command).output) == pairs
+    assert CliRunner().invoke(app, [*command, "--out", str(out)]).exit_code == 2
+    shown = CliRunner().invoke(app, command[:-1])
+    assert f"{pairs[0]['accuracy']:.3f}" in shown.output

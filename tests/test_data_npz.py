@@ -1,0 +1,61 @@
+"""Tables from .npz files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilring.data import load_table
+from veilring.errors import InputError
+
+X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float16)
+Y = np.array([0, 2, 1], np.uint8)
+
+
+def test_arrays_become_a_table(tmp_path: Path) -> None:
+    """Numbers of any precision are features, labels are positions in the names."""
+    path = tmp_path / "embeddings.npz"
+    np.savez(path, X=X, y=Y, class_names=np.array(["a", "b", "c"]), ignored=np.zeros(9))
+    table = load_table(str(path))
+    assert table.name == "embeddings.npz"
+    assert np.array_equal(table.features, X)
+    assert table.labels.tolist() == [0, 2, 1]
+    assert table.class_names == ("a", "b", "c")
+    assert table.feature_names == ("x0", "x1")
+    np.savez(path, X=X, y=Y)
+    assert load_table(str(path)).class_names == ("0", "1", "2")
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"y": Y},
+        {"X": X},
+        {"X": X[0], "y": Y},
+        {"X": X, "y": Y[:2]},
+        {"X": X, "y": Y.astype(float)},
+        {"X": X[:0], "y": Y[:0]},
+        {"X": X, "y": -Y.astype(np.int64)},
+        {"X": X.astype(str), "y": Y},
+        {"X": X, "y": Y, "class_names": np.array(["a", "b"])},
+        {"X": X * np.nan, "y": Y},
+        {"X": np.array([[object()], [1], [2]]), "y": Y},
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path: Path, arrays: dict[str, Any]) -> None:
+    """So are files that hold Python objects, which are not unpickled."""
+    path = tmp_path / "broken.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(InputError):
+        load_table(str(path))
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    """Missing ones, and ones that are no archive or a lone array."""
+    (tmp_path / "text.npz").write_text("no", encoding="utf-8")
+    np.save(tmp_path / "lone.npy", X)
+    (tmp_path / "lone.npy").rename(tmp_path / "lone.npz")
+    for name in ("missing.npz", "text.npz", "lone.npz"):
+        with pytest.raises(InputError, match="source"):
+            load_table(str(tmp_path / name))
