@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from tests.deployment.collection import SECONDS, Collection
 
+from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes
+from veilring.protocols.ldp.saved import load
+
 CLIENTS = 3000
 
 Start = Callable[..., Collection]
@@ -53,6 +56,15 @@ def test_a_collection_from_its_files_to_its_estimates(start: Start) -> None:
     # drawn from thirds are within 0.053 of them but for a chance of 1e-7 each (Hoeffding).
     for line in shares:
         assert line["low"] - 0.053 <= 1 / 3 <= line["high"] + 0.053
+    saved = collection.run("estimate", "collector.toml", "--save", "model.json")
+    assert saved.returncode == 0, saved.stderr
+    assert "setosa" in saved.stdout
+    model = load(collection.folder / "model.json")
+    assert isinstance(model, DiscreteBayes)
+    assert len(model.class_counts) == 3
+    assert sum(each.clients for each in model.evidence) == CLIENTS
+    again = collection.run("estimate", "collector.toml", "--save", "model.json")
+    assert again.returncode == 2  # nothing is overwritten
     collector.send_signal(signal.SIGTERM)
     assert collector.wait(SECONDS) == 0
     assert "Traceback" not in collection.log.read_text()

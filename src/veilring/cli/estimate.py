@@ -23,6 +23,13 @@ def estimate(
         bool,
         typer.Option("--recount", help="Read all reports, and hold the running sums to them."),
     ] = False,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the naive Bayes model here, as JSON."),
+    ] = None,
+    consistency: Annotated[
+        str, typer.Option(help="Of the model: paper, clip or norm-sub, for counts below 0.")
+    ] = "paper",
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Estimate from the reports that a collector has stored, also while it collects.
@@ -36,12 +43,15 @@ def estimate(
     """
     from veilring.deployment import CollectorConfig, load_config
     from veilring.deployment import estimate as estimate_store
+    from veilring.deployment.estimating import save_model
     from veilring.errors import ScenarioError
 
     loaded = load_config(config)
     if not isinstance(loaded, CollectorConfig):
         raise ScenarioError("role", loaded.role, "collector, for `veilring estimate`")
     found = estimate_store(loaded, confidence=confidence, recount=recount)
+    if save is not None:
+        save_model(found, save, consistency=consistency)
     if json:
         _print_json(found)
     else:

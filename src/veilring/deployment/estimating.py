@@ -9,16 +9,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
+from typing import cast
 
 from veilring.deployment.collector import open_configured_store
 from veilring.deployment.columns import FeatureTerms
 from veilring.deployment.config import CollectorConfig
 from veilring.deployment.survey_terms import SurveyTerms, domain_of, load_survey_terms
-from veilring.protocols.ldp.algorithm.bayes import evidence
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.bayes import (
+    Posterior,
+    evidence,
+    learn_discrete,
+    learn_gaussian,
+)
+from veilring.protocols.ldp.algorithm.consistency import Consistency
 from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate
 from veilring.protocols.ldp.algorithm.survey import Tally
+from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey, GaussianBayesSurvey
+from veilring.protocols.ldp.saved import save
 
-__all__ = ("Estimates", "Line", "estimate")
+__all__ = ("Estimates", "Line", "estimate", "save_model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +96,32 @@ def estimate(
     terms.task.require_enough(tally)
     found = evidence(terms.task.survey, tally, confidence=confidence)
     return Estimates(terms, tally, confidence, tuple(_lines(terms, found)))
+
+
+def save_model(found: Estimates, path: Path, *, consistency: str) -> None:
+    """Learn naive Bayes from what was collected, and write it in the open format.
+
+    Args:
+        found: What `estimate` returned.
+        path: A file that is not there yet.
+        consistency: What becomes of negative counts: `paper`, `clip` or `norm-sub`.
+
+    Raises:
+        InputError: If the survey is not one of naive Bayes, the consistency is not known, or the
+            file is there already.
+    """
+    survey, tally = found.terms.task.survey, found.tally
+    model: Posterior
+    how = cast(Consistency, consistency)  # judged by who learns
+    match survey:
+        case DiscreteBayesSurvey():
+            model = learn_discrete(survey, tally, consistency=how)
+        case GaussianBayesSurvey():
+            model = learn_gaussian(survey, tally, consistency=how)
+        case _:
+            allowed = "a survey for discrete-bayes or gaussian-bayes"
+            raise InputError("--save", f"a model of {found.terms.survey.kind}", allowed)
+    save(model, path)
 
 
 def _lines(terms: SurveyTerms, found: Sequence[Estimate]) -> Iterator[Line]:
