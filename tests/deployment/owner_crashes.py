@@ -1,0 +1,245 @@
+"""A deployed data owner that is killed again and again while two analysts ask it.
+
+By hand: `python -m tests.deployment.owner_crashes ROUNDS`.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from typer.testing import CliRunner, Result
+
+from veilring.cli.app import app
+from veilring.data import load_table
+from veilring.deployment.config import load_credentials
+from veilring.deployment.owner_terms import LabellingSection, OwnerTerms, load_owner_terms
+from veilring.deployment.owner_trial import OWNER, write_owner
+from veilring.deployment.roles import load_config
+from veilring.errors import BudgetExhausted, VeilringError
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties
+from veilring.privacy.ledger import read_totals
+from veilring.protocols.radius.analyst import Labelled, ask_owner, ask_within
+from veilring.protocols.radius.messages import Request
+from veilring.randomness import Streams
+from veilring.transport.sockets import bind
+from veilring.transport.tls import LOOPBACK, TlsEndpoint
+
+__all__ = ("SECONDS", "Crashes", "Deployed", "crash_rounds")
+
+SECONDS = 60.0  # a Python process on a busy machine
+ANALYSTS = ("analyst-0", "analyst-1")
+PRICE, LAST_PRICE = 0.001, 0.5
+TOTAL, ANALYST = 20.0, 12.0
+
+
+class Deployed:
+    """A folder of `veilring deploy-owner`, and the owner that runs in it."""
+
+    def __init__(
+        self, folder: Path, *, budgets: dict[str, float], asked: dict[str, float] | None = None
+    ) -> None:
+        self.folder = folder
+        with bind(LOOPBACK, 0) as free:
+            port = free.getsockname()[1]
+        labelling = LabellingSection(accounting="record" if "record" in budgets else "batch")
+        write_owner(
+            load_table("iris"),
+            labelling,
+            folder,
+            budgets=budgets,
+            asked=asked or {"epsilon": 1.0, "r": 0.2},
+            analysts=len(ANALYSTS),
+            seed=0,
+            port=port,
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        """What the owner has to say."""
+        return self.folder / "owner.log"
+
+    @property
+    def ledger(self) -> Path:
+        """Where it remembers what was spent."""
+        return self.folder / "queries.ledger"
+
+    def serve(self) -> None:
+        """Start the owner and wait until it is ready."""
+        self.log.write_text("")
+        with self.log.open("ab") as log:
+            command = [sys.executable, "-m", "veilring", "serve", f"{OWNER}.toml"]
+            self.process = subprocess.Popen(command, cwd=self.folder, stderr=log)  # noqa: S603  (ourselves)
+        deadline = time.monotonic() + SECONDS
+        while "is ready" not in self.log.read_text():
+            assert time.monotonic() < deadline, self.log.read_text()
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End the owner as a loss of power would."""
+        if self.process is not None:
+            os.kill(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    def ask(self, number: int) -> Result:
+        """Run an analyst's command in this process."""
+        name = str(self.folder / f"analyst-{number}")
+        return CliRunner().invoke(app, ["ask", f"{name}.toml", f"{name}.csv"])
+
+
+@dataclass
+class Crashes:
+    """What was seen.
+
+    Attributes:
+        answered: Requests that were answered.
+        retried: Requests that were asked again after they had been answered.
+        interrupted: Attempts that ended without an answer.
+        unsent: Kills after which the ledger held an answer that had not arrived.
+        spent: What the ledger says in the end.
+    """
+
+    answered: int = 0
+    retried: int = 0
+    interrupted: int = 0
+    unsent: int = 0
+    spent: float = 0.0
+
+
+@dataclass
+class Analyst:
+    """One analyst: what it asked, and what it was told."""
+
+    node: Node
+    terms: OwnerTerms
+    rng: np.random.Generator
+    seen: Crashes
+    told: dict[bytes, tuple[Request, bytes]] = field(default_factory=dict)
+    pending: Request | None = None
+
+    def invent(self, price: float) -> Request:
+        """Make a new request."""
+        count, features = int(self.rng.integers(1, 40)), self.terms.width
+        radii = self.rng.uniform(0, 0.5, count)
+        return ask_within(self.rng.random((count, features)), radii, price)
+
+    async def ask(self, request: Request) -> None:
+        """Ask until there is an answer, and hold it to the one that was given before."""
+        while True:
+            try:
+                labels = (await self._try(request)).labels.tobytes()
+            except BudgetExhausted:
+                raise
+            except VeilringError:
+                self.seen.interrupted += 1
+                await asyncio.sleep(0.05)
+                continue
+            break
+        if request.key in self.told:
+            assert self.told[request.key][1] == labels, "a retry was answered differently"
+            self.seen.retried += 1
+        else:
+            self.told[request.key] = request, labels
+            self.seen.answered += 1
+
+    async def _try(self, request: Request) -> Labelled:
+        pair, role = Parties((self.node.name, OWNER)), ask_owner(self.terms.digest)
+        session = Streams().token("session")
+        rules = self.terms.rules
+        return await self.node.run(role, session, pair, request, seconds=SECONDS, rules=rules)
+
+    async def ask_on(self, stop: asyncio.Event) -> None:
+        """Ask one new request after the other, and some old ones again, until told to stop."""
+        while not stop.is_set():
+            self.pending = self.invent(PRICE)
+            await self.ask(self.pending)
+            self.pending = None
+            if self.told and self.rng.random() < 0.3:
+                keys = list(self.told)
+                await self.ask(self.told[keys[int(self.rng.integers(len(keys)))]][0])
+
+    async def exhaust(self) -> int:
+        """Ask dear requests until the budget is exhausted; return how many were answered."""
+        answered, left = 0, LAST_PRICE
+        while left >= LAST_PRICE:
+            try:
+                await self.ask(self.invent(LAST_PRICE))
+                answered += 1
+            except BudgetExhausted as error:
+                left = error.left or 0.0
+        return answered
+
+
+async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
+    """Kill the owner so many times, and check what must hold after each time and in the end."""
+    deployed = Deployed(folder, budgets={"total": TOTAL, "analyst": ANALYST})
+    seen, rng = Crashes(), np.random.default_rng(seed)
+    await asyncio.to_thread(deployed.serve)
+    try:
+        analysts = [await _analyst(folder, name, seen, rng) for name in ANALYSTS]
+        for _ in range(rounds):
+            await _round(deployed, analysts, float(rng.uniform(0.05, 0.5)))
+        for analyst in analysts:
+            for request, _ in list(analyst.told.values()):
+                await analyst.ask(request)
+        dear = sum(await asyncio.gather(*(analyst.exhaust() for analyst in analysts)))
+        _check(deployed, seen, dear)
+        for analyst in analysts:
+            await analyst.node.close()
+    finally:
+        deployed.kill()
+    return seen
+
+
+async def _round(deployed: Deployed, analysts: list[Analyst], seconds: float) -> None:
+    """Let both ask, kill the owner at some point, start it again, and let both finish."""
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        for analyst in analysts:
+            group.create_task(analyst.ask_on(stop))
+        await asyncio.sleep(seconds)
+        deployed.kill()  # in the middle of whatever it does
+        told = sum(len(analyst.told) for analyst in analysts)
+        totals = read_totals(deployed.ledger)
+        waiting = sum(analyst.pending is not None for analyst in analysts)
+        assert told <= totals.answers <= told + waiting, "an answer left before it was paid for"
+        assert totals.spent <= TOTAL
+        analysts[0].seen.unsent += totals.answers - told
+        await asyncio.to_thread(deployed.serve)
+        stop.set()
+
+
+def _check(deployed: Deployed, seen: Crashes, dear: int) -> None:
+    """Hold the ledger to what the analysts were told."""
+    totals = read_totals(deployed.ledger)
+    assert totals.answers == seen.answered, "a request was charged twice, or for nothing"
+    spent = round((seen.answered - dear) * PRICE + dear * LAST_PRICE, 6)
+    assert totals.spent == spent <= TOTAL
+    assert all(each.spent <= ANALYST for each in totals.analysts)
+    assert TOTAL - spent < LAST_PRICE, "a budget was left that nobody could spend"
+    seen.spent = spent
+
+
+async def _analyst(folder: Path, name: str, seen: Crashes, rng: np.random.Generator) -> Analyst:
+    identity, roster = load_credentials(load_config(folder / f"{name}.toml"))
+    endpoint = await TlsEndpoint.start(identity, roster, connect_to=(OWNER,))
+    node = Node(endpoint, Streams())
+    node.start()
+    return Analyst(node, load_owner_terms(folder / "terms.toml"), rng.spawn(1)[0], seen)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as where:
+        started = time.monotonic()
+        print(asyncio.run(crash_rounds(Path(where) / "owner", int(sys.argv[1]), 1)))  # noqa: T201  (by hand)
+        print(f"{time.monotonic() - started:.0f} s")  # noqa: T201  (by hand)

@@ -1,0 +1,131 @@
+"""A deployed data owner: `veilring serve`, asked by `veilring ask`, and killed in between."""
+
+import asyncio
+import csv
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.deployment.owner_crashes import Deployed, crash_rounds
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.deployment import OwnerConfig, load_config, load_owner_terms, serving
+from veilring.errors import InputError, ScenarioError
+from veilring.privacy.ledger import Budgets, open_ledger
+
+CRASHES = 3
+
+Deploy = Callable[..., Deployed]
+
+
+@pytest.fixture
+def deploy(tmp_path: Path) -> Iterator[Deploy]:
+    """Deploy owners that are killed in the end."""
+    made: list[Deployed] = []
+
+    def make(budgets: dict[str, float], **asked: float) -> Deployed:
+        made.append(Deployed(tmp_path / f"owner-{len(made)}", budgets=budgets, asked=asked))
+        return made[-1]
+
+    yield make
+    for deployed in made:
+        deployed.kill()
+
+
+def test_kills_between_charge_and_answer_cost_nobody_anything(tmp_path: Path) -> None:
+    """Whenever the owner is killed, no request is charged twice or answered in two ways."""
+    seen = asyncio.run(crash_rounds(tmp_path / "owner", CRASHES, seed=7))
+    assert seen.answered > CRASHES
+    assert seen.interrupted >= CRASHES
+
+
+def test_a_deployed_owner_labels_remembers_and_leaves_in_order(deploy: Deploy) -> None:
+    """The same command gets the same labels for one price, across a kill, until the budget ends."""
+    deployed = deploy({"total": 1.5}, epsilon=1.0, k=7)
+    deployed.serve()
+    first = deployed.ask(0)
+    assert first.exit_code == 0, first.stderr
+    rows = list(csv.DictReader(first.stdout.splitlines()))
+    with (deployed.folder / "analyst-0.csv").open() as file:
+        assert len(rows) == len(list(csv.DictReader(file)))
+    assert {row["label"] for row in rows} <= {"setosa", "versicolor", "virginica"}
+    assert all(0 < float(row["radius"]) <= 2 for row in rows)
+
+    deployed.kill()
+    deployed.serve()
+    assert deployed.ask(0).stdout == first.stdout
+
+    refused = deployed.ask(1)
+    assert refused.exit_code == 1
+    assert refused.stdout == ""
+    assert "the privacy budget (total) is exhausted: 1 epsilon asked, 0.5 left" in refused.stderr
+
+    shown = CliRunner().invoke(app, ["ledger", "show", str(deployed.ledger), "--json"])
+    assert json.loads(shown.stdout)["spent"] == 1.0  # read while it is served
+
+    assert deployed.process is not None
+    deployed.process.send_signal(signal.SIGTERM)
+    assert deployed.process.wait(20) == 0
+    deployed.process = None
+    assert "Traceback" not in deployed.log.read_text()
+
+
+def test_rows_that_pay_are_known_again_after_a_restart(deploy: Deploy) -> None:
+    """An owner whose rows have budgets answers on, and nobody else can write its ledger."""
+    deployed = deploy({"total": 100.0, "record": 0.5}, epsilon=0.25, r=0.3)
+    deployed.serve()
+    first = deployed.ask(0)
+    assert first.exit_code == 0, first.stderr
+    with pytest.raises(InputError, match="in use"):
+        asyncio.run(serving(load_config(deployed.folder / "owner.toml")))
+    deployed.kill()
+    with open_ledger(deployed.ledger, Budgets(total=100.0, record=0.5)) as ledger:
+        left = ledger.records.remaining()
+    assert set(left.tolist()) <= {0, 250_000_000_000, 500_000_000_000}
+    deployed.serve()
+    assert deployed.ask(0).stdout == first.stdout
+    deployed.kill()
+    with open_ledger(deployed.ledger, Budgets(total=100.0, record=0.5)) as ledger:
+        assert ledger.records.remaining().tolist() == left.tolist()
+
+
+def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
+    """The command's files fit each other, and say what each party has to type."""
+    folder = tmp_path / "owner"
+    command = ["deploy-owner", "iris", "--k", "5", "--out", str(folder)]
+    made = CliRunner().invoke(app, command)
+    assert made.exit_code == 0, made.output
+    config = load_config(folder / "owner.toml")
+    assert isinstance(config, OwnerConfig)
+    assert config.budgets.total == 4.0
+    assert load_owner_terms(Path(config.terms)).rules.features == 4
+    assert f"veilring serve {folder}/owner.toml" in made.output
+    assert CliRunner().invoke(app, command).exit_code == 2  # nothing is overwritten
+    neither = CliRunner().invoke(app, ["deploy-owner", "iris", "--out", str(tmp_path / "other")])
+    assert neither.exit_code == 2
+
+
+TERMS = """
+classes = ["a", "b"]
+features = [{ name = "x" }]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[labelling]\naccounting = "nobody"', "labelling.accounting is nobody"),
+        ("[labelling]\nepsilon_max = 99.0", "labelling.epsilon_max is 99"),
+        ("[labelling]\nrow = 3", r"no such key; .*did you mean rows\?"),
+        ('[labelling]\naccounting = "record"\nconversion = "grid"', "labelling.conversion"),
+    ],
+)
+def test_terms_are_met_at_the_edge(tmp_path: Path, text: str, message: str) -> None:
+    """A mistake in terms names the key, the value and what is allowed."""
+    path = tmp_path / "terms.toml"
+    path.write_text(TERMS + text)
+    with pytest.raises(ScenarioError, match=message):
+        load_owner_terms(path)
