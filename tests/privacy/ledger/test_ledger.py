@@ -105,8 +105,12 @@ def test_what_exceeds_a_budget_is_refused(
     if budget == "total":
         ledger.charge(_charge("ann", "1", 0.6))
     before = ledger.totals()
+    with pytest.raises(BudgetExhausted) as foreseen:
+        ledger.check(analyst, amount)
+    ledger.check(analyst, left)
     with pytest.raises(BudgetExhausted) as caught:
         ledger.charge(_charge(analyst, "2", amount))
+    assert foreseen.value.args == caught.value.args
     error = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  (our own error)
     fields = (error.budget, error.asked, error.left, error.unit)
     assert fields == (budget, amount, left, "epsilon")

@@ -11,8 +11,8 @@ __all__ = ("label_cost",)
 def label_cost(queries: int, features: int, k: int = 0) -> Forecast:
     """Forecast a request: one message there and one back, in two rounds.
 
-    Some 100 bytes each, and `8 f` for each query; another 8 there for its radius, or, with k, back
-    for the one that was chosen; and 2 back for its label. An answer that is refused costs the same.
+    Some 150 bytes for both, and `8 f + 10` a query: its features and its radius, which with k
+    travels back instead of there, and 2 for its label. A refusal costs what an answer does.
 
     Args:
         queries: How many.
