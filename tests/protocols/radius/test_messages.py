@@ -42,7 +42,7 @@ def test_messages_arrive_as_they_were_sent() -> None:
 )
 def test_what_is_no_request_does_not_arrive(changed: dict[str, Any]) -> None:
     """A field of another kind, shape or length is a broken frame."""
-    fields = {name: getattr(REQUEST, name) for name in Request.names} | changed
+    fields: dict[str, Any] = {each: getattr(REQUEST, each) for each in Request.names} | changed
     with pytest.raises(FrameError):
         decode(pack((SESSION, Request.kind, *fields.values())))
 
