@@ -285,8 +285,17 @@ def test_what_does_not_fit_is_refused() -> None:
     """Widths, classes, candidates, k and gamma, each by its name."""
     rows, queries, rng = some_rows(10, 2, 19), np.zeros((1, 2)), np.random.default_rng(0)
     narrow = np.zeros((1, 1))
-    with pytest.raises(InputError, match="rows is of 2 features"):
+    wrong = r"queries is of shape \(1, 1\); allowed: shape \(Q, 2\)"
+    with pytest.raises(InputError, match=wrong):
         count_votes(narrow, np.zeros(1), rows, 3)
+    with pytest.raises(InputError, match=wrong):
+        label_batch(narrow, np.zeros(1), rows, RNParameters(1.0, 3), rng)
+    with pytest.raises(InputError, match=wrong):
+        nearest_votes(narrow, rows, 1, 3)
+    with pytest.raises(InputError, match=wrong):
+        convert(narrow, rows, 1, ByCandidates(), rng, epsilon=1.0, known_rows=10)
+    with pytest.raises(InputError, match=wrong):
+        candidate_qualities(narrow, np.ones(2), rows, 1)
     with pytest.raises(InputError, match=r"rows\.labels is a class too high"):
         count_votes(queries, np.zeros(1), rows, 1)
     with pytest.raises(InputError, match="candidates is 1"):

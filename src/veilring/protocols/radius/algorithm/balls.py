@@ -37,11 +37,12 @@ __all__ = (
     "overlaps",
     "require_queries",
     "require_radii",
+    "require_width",
 )
 
 # The derivation above holds with a factor of 38 to spare up to here, and no table is so wide.
 FEATURES_MAX: Final = 100_000
-# The overlap graph has an entry for each pair of queries: 16 MiB of bits as bytes, 128 of floats.
+# The overlap graph has an entry for each pair of queries: at this size 128 MiB of distances.
 BATCH_MAX: Final = 4096
 RELATIVE_SLACK: Final = 1e-9
 ABSOLUTE_SLACK: Final = 1e-150
@@ -138,9 +139,15 @@ def require_radii(queries: NDArray[np.float64], radii: NDArray[np.float64]) -> N
     require(good, "radii", "not such in some place", "finite numbers of at least 0")
 
 
-def _require_rows(queries: NDArray[np.float64], rows: Rows, classes: int) -> None:
+def require_width(queries: NDArray[np.float64], rows: Rows) -> None:
+    """Refuse queries that are no points among the rows, before any distance is computed."""
     width = rows.features.shape[1]
-    require(width == queries.shape[1], "rows", f"of {width} features", f"{queries.shape[1]}")
+    fits = queries.ndim == 2 and queries.shape[1] == width  # noqa: PLR2004  (points by features)
+    require(fits, "queries", f"of shape {queries.shape}", f"shape (Q, {width})")
+
+
+def _require_rows(queries: NDArray[np.float64], rows: Rows, classes: int) -> None:
+    require_width(queries, rows)
     require(classes >= 1, "classes", classes, "a whole number of at least 1")
     known = rows.labels.size == 0 or int(rows.labels.max()) < classes
     require(known, "rows.labels", "a class too high", f"below {classes}")

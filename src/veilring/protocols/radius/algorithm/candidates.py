@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.privacy.checks import require
-from veilring.protocols.radius.algorithm.balls import distances, require_queries
+from veilring.protocols.radius.algorithm.balls import distances, require_queries, require_width
 from veilring.protocols.rows import Rows
 
 __all__ = ("Spacing", "candidate_qualities", "candidate_radii", "uniform_radius")
@@ -83,8 +83,7 @@ def candidate_qualities(
         InputError: If a shape or a value does not fit.
     """
     require_queries(queries)
-    fits = rows.features.shape[1] == queries.shape[1]
-    require(fits, "rows", f"of {rows.features.shape[1]} features", f"{queries.shape[1]}")
+    require_width(queries, rows)
     counts = np.zeros((len(queries), len(candidates)), dtype=np.int64)
     step = max(1, _CHUNK_ENTRIES // max(1, len(queries)))
     for first in range(0, len(rows), step):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from veilring.privacy.checks import require
 from veilring.privacy.selection import exponential_mechanism, permute_and_flip
 from veilring.protocols.radius.algorithm.allocation import Allocation, AllocationRule, allocate
-from veilring.protocols.radius.algorithm.balls import distances, overlaps
+from veilring.protocols.radius.algorithm.balls import distances, overlaps, require_width
 from veilring.protocols.radius.algorithm.candidates import (
     Spacing,
     candidate_qualities,
@@ -99,7 +99,8 @@ def convert(
     Raises:
         InputError: If an argument does not fit, or the grid would have too many cells.
     """
-    features = queries.shape[-1]
+    require_width(queries, rows)
+    features = queries.shape[1]
     if isinstance(conversion, ByGrid):
         side = grid_side(known_rows, features, epsilon)
         return grid_radii(noisy_grid(rows, side, epsilon, rng), queries, k, conversion.gamma)

@@ -18,7 +18,7 @@ from veilring.privacy.checks import require
 from veilring.privacy.laplace import discrete_laplace
 from veilring.privacy.selection import exponential_mechanism
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
-from veilring.protocols.radius.algorithm.balls import distances, require_queries
+from veilring.protocols.radius.algorithm.balls import distances, require_queries, require_width
 from veilring.protocols.radius.algorithm.cliques import WORK_MAX
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid, Conversion, convert
 from veilring.protocols.radius.algorithm.radius import RNParameters, label_batch
@@ -210,6 +210,7 @@ def nearest_votes(
         InputError: If a value does not fit.
     """
     require_queries(queries)
+    require_width(queries, rows)
     require(k >= 1, "k", k, "a whole number of at least 1")
     known = rows.labels.size == 0 or int(rows.labels.max()) < classes
     require(known, "rows.labels", "a class too high", f"below {classes}")

@@ -12,7 +12,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.protocols.radius.algorithm.allocation import Allocation, AllocationRule, allocate
-from veilring.protocols.radius.algorithm.balls import count_votes, overlaps
+from veilring.protocols.radius.algorithm.balls import count_votes, overlaps, require_width
 from veilring.protocols.radius.algorithm.cliques import WORK_MAX
 from veilring.protocols.radius.algorithm.voting import Mechanism, vote
 from veilring.protocols.rows import Rows
@@ -88,6 +88,7 @@ def label_batch(
     Raises:
         InputError: As `plan_batch`, `count_votes` and `vote` do.
     """
+    require_width(queries, rows)
     shares = plan_batch(queries, radii, parameters).epsilons
     counts = count_votes(queries, radii, rows, parameters.classes)
     return vote(counts, shares, parameters.mechanism, rng)

@@ -50,6 +50,8 @@ MAJORITY: Final = "majority class"
 
 # The size of the batch where it is not the axis (Section 5.3).
 QUERIES: Final = 100
+# In which curves are drawn, so that one has the same colour in all but the last figure.
+_ORDER: Final = (OPEN, BASELINE, PROPOSED, GRID, DEFAULT, MAJORITY, INTERACTIVE)
 # How many queries of a split are asked in all, where batches are smaller.
 _ASKED: Final = 400
 
@@ -160,5 +162,6 @@ def _add(
 ) -> None:
     """Add a point to each curve, and to that of the majority class."""
     each = {name: dealt.accuracy(labels) for name, labels in found.items()}
-    for name, value in {**each, MAJORITY: dealt.majority(queries)}.items():
-        curves.setdefault(Key(ACCURACY, name), []).append(value)
+    each[MAJORITY] = dealt.majority(queries)
+    for name in filter(each.__contains__, _ORDER):
+        curves.setdefault(Key(ACCURACY, name), []).append(each[name])
