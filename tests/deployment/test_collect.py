@@ -59,7 +59,7 @@ def test_a_collection_from_its_files_to_its_estimates(start: Start) -> None:
     saved = collection.run("estimate", "collector.toml", "--save", "model.json")
     assert saved.returncode == 0, saved.stderr
     assert "setosa" in saved.stdout
-    model = load(collection.folder / "model.json")
+    model = load(collection.folder / "model.json").model
     assert isinstance(model, DiscreteBayes)
     assert len(model.class_counts) == 3
     assert sum(each.clients for each in model.evidence) == CLIENTS

@@ -15,17 +15,10 @@ from veilring.deployment.collector import open_configured_store
 from veilring.deployment.columns import FeatureTerms
 from veilring.deployment.config import CollectorConfig
 from veilring.deployment.survey_terms import SurveyTerms, domain_of, load_survey_terms
-from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.bayes import (
-    Posterior,
-    evidence,
-    learn_discrete,
-    learn_gaussian,
-)
+from veilring.protocols.ldp.algorithm.bayes import evidence, learn
 from veilring.protocols.ldp.algorithm.consistency import Consistency
 from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate
 from veilring.protocols.ldp.algorithm.survey import Tally
-from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey, GaussianBayesSurvey
 from veilring.protocols.ldp.saved import save
 
 __all__ = ("Estimates", "Line", "estimate", "save_model")
@@ -110,18 +103,8 @@ def save_model(found: Estimates, path: Path, *, consistency: str) -> None:
         InputError: If the survey is not one of naive Bayes, the consistency is not known, or the
             file is there already.
     """
-    survey, tally = found.terms.task.survey, found.tally
-    model: Posterior
     how = cast(Consistency, consistency)  # judged by who learns
-    match survey:
-        case DiscreteBayesSurvey():
-            model = learn_discrete(survey, tally, consistency=how)
-        case GaussianBayesSurvey():
-            model = learn_gaussian(survey, tally, consistency=how)
-        case _:
-            allowed = "a survey for discrete-bayes or gaussian-bayes"
-            raise InputError("--save", f"a model of {found.terms.survey.kind}", allowed)
-    save(model, path)
+    save(learn(found.terms.task.survey, found.tally, consistency=how), path)
 
 
 def _lines(terms: SurveyTerms, found: Sequence[Estimate]) -> Iterator[Line]:

@@ -1,8 +1,6 @@
-"""Naive Bayes from tallies: the paper's example, scikit-learn's classifiers, and saved files."""
+"""Naive Bayes from tallies: the paper's example, and scikit-learn's classifiers."""
 
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from veilring.protocols.ldp.algorithm.bayes import (
     CONSISTENCIES,
     DiscreteBayes,
     GaussianBayes,
+    learn,
     learn_discrete,
     learn_gaussian,
 )
@@ -22,9 +21,13 @@ from veilring.protocols.ldp.algorithm.consistency import Consistency
 from veilring.protocols.ldp.algorithm.means import APPROACHES, Approach, make_means
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.plain import PlainOracle, census
+from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
 from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally
-from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey, GaussianBayesSurvey
-from veilring.protocols.ldp.saved import load, save
+from veilring.protocols.ldp.algorithm.surveys import (
+    DiscreteBayesSurvey,
+    FrequencySurvey,
+    GaussianBayesSurvey,
+)
 
 # The paper's Table 1: age, income, gender; whether a payment was missed (C_1) or not (C_2).
 AGES, INCOMES, GENDERS = ("Young", "Medium", "Old"), ("Low", "Medium", "High"), ("Male", "Female")
@@ -205,70 +208,6 @@ def test_probabilities_far_apart_do_not_underflow() -> None:
     assert found[0] == pytest.approx([-1000 * math.log(999), 0.0])
 
 
-def models() -> list[DiscreteBayes | GaussianBayes]:
-    """Return one classifier of each kind, one of them with infinities in its evidence."""
-    rng = seeded("models")
-    discrete = DiscreteBayesSurvey.of((3, 2), 2, lambda d: OptimisedUnary(d, 1.0))
-    answers = answer(discrete, rng.integers(0, 2, (4, 2)), rng.integers(0, 2, 4), rng)
-    gaussian = GaussianBayesSurvey(DirectEncoding(2, 1.0), make_means("one-bit", 1.0, 3, 2))
-    told = answer(gaussian, rng.uniform(-1, 1, (50, 3)), rng.integers(0, 2, 50), rng)
-    return [
-        learn_discrete(discrete, tally(discrete, answers.reports)),
-        learn_discrete(discrete, Tally.empty(discrete)),
-        learn_gaussian(gaussian, tally(gaussian, told.reports)),
-    ]
-
-
-@pytest.mark.parametrize("number", range(3))
-def test_a_saved_classifier_is_read_back_bit_for_bit(number: int, tmp_path: Path) -> None:
-    """Every number of the model and of its evidence is the same."""
-    model, path = models()[number], tmp_path / "model.json"
-    save(model, path)
-    again = load(path)
-    assert type(again) is type(model)
-    assert repr(again) == repr(model)
-    for one, other in zip(again.evidence, model.evidence, strict=True):
-        for name in ("values", "variance", "low", "high"):
-            assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
-    with pytest.raises(InputError, match="nothing is overwritten"):
-        save(model, path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"version": 2},
-        {"format": "another"},
-        {"kind": "forest"},
-        {"class_counts": [[1.0]]},
-        {"class_counts": ["nan", 1.0]},
-        {"feature_counts": [[[1.0]]]},
-        {"evidence": [{}]},
-        {"smoothing": None},
-    ],
-    ids=str,
-)
-def test_a_file_that_is_none_is_refused(change: dict[str, object], tmp_path: Path) -> None:
-    """A wrong version, kind, shape or number is refused, and the file is named."""
-    path = tmp_path / "model.json"
-    save(models()[0], path)
-    content = {**json.loads(path.read_text()), **change}
-    path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"model\.json"):
-        load(path)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense"])
-def test_what_is_not_json_of_ours_is_refused(text: str, tmp_path: Path) -> None:
-    """So is a file that is not there."""
-    path = tmp_path / "model.json"
-    with pytest.raises(InputError, match=r"model\.json"):
-        load(path)
-    path.write_text(text)
-    with pytest.raises(InputError, match=r"model\.json"):
-        load(path)
-
-
 def test_rows_that_do_not_fit_a_classifier_are_refused(categories: Codes) -> None:
     """Another number of features, or a value that there is not."""
     model = learned(categories)
@@ -276,7 +215,38 @@ def test_rows_that_do_not_fit_a_classifier_are_refused(categories: Codes) -> Non
         model.joint(np.zeros((1, 3), dtype=np.int64))
     with pytest.raises(InputError, match="rows"):
         model.joint(np.array([[3, 0, 0, 0]]))
-    gaussian = models()[2]
-    assert isinstance(gaussian, GaussianBayes)
+    survey = GaussianBayesSurvey(PlainOracle(2), make_means("one-bit", math.inf, 3, 2))
+    gaussian = learn_gaussian(survey, Tally.empty(survey))
     with pytest.raises(InputError, match="rows"):
         gaussian.joint(np.zeros((1, 2)))
+
+
+def test_a_classifier_takes_rows_as_clients_have_them(categories: Codes) -> None:
+    """The public steps of the survey come first, for either kind of naive Bayes."""
+    rows, labels = categories
+    numbers = rows * 0.5 - 3.0
+    rng = np.random.default_rng(0)
+    ranges = Ranges((-3.25,) * len(DOMAINS), tuple(0.5 * values - 3.25 for values in DOMAINS))
+    binned = DiscreteBayesSurvey.of(DOMAINS, CLASSES, PlainOracle, (Bins(ranges, DOMAINS),))
+    found = learn(binned, census(binned, numbers, labels, rng))
+    expected = learned(categories).classify(rows)
+    assert (found.classify(numbers) == expected).all()
+    means = make_means("one-bit", math.inf, len(DOMAINS), CLASSES)
+    scaled = GaussianBayesSurvey(PlainOracle(CLASSES), means, (ranges,))
+    gaussian = learn(scaled, census(scaled, numbers, labels, rng))
+    assert isinstance(gaussian.model, GaussianBayes)
+    assert (gaussian.joint(numbers) == gaussian.model.joint(ranges(numbers))).all()
+
+
+def test_rows_outside_the_range_are_cut_as_clients_cut_them() -> None:
+    """Gaussian naive Bayes sees a feature of 5 as one of 1."""
+    survey = GaussianBayesSurvey(PlainOracle(2), make_means("one-bit", math.inf, 1, 2))
+    model = learn_gaussian(survey, Tally.empty(survey))
+    assert (model.joint(np.array([[5.0]])) == model.joint(np.array([[1.0]]))).all()
+
+
+def test_only_surveys_of_naive_bayes_give_a_classifier() -> None:
+    """Frequencies of one attribute classify nothing."""
+    survey = FrequencySurvey(PlainOracle(3))
+    with pytest.raises(InputError, match="survey is FrequencySurvey"):
+        learn(survey, Tally.empty(survey))

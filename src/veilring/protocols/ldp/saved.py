@@ -1,4 +1,7 @@
-"""Classifiers as files: plain JSON with a version, that any program can read."""
+"""Classifiers as files: plain JSON with a version, that any program can read.
+
+The public steps are written too, so that what is read classifies rows as clients have them.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -9,36 +12,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes, GaussianBayes, Posterior
+from veilring.protocols.ldp.algorithm.bayes import (
+    BayesModel,
+    Classifier,
+    DiscreteBayes,
+    GaussianBayes,
+)
 from veilring.protocols.ldp.algorithm.randomiser import Estimate
+from veilring.protocols.ldp.algorithm.reduction import Projection
+from veilring.protocols.ldp.algorithm.steps import Bins, Ranges, Step
 
 __all__ = ("FORMAT", "MODEL_BYTES_MAX", "VERSION", "load", "save")
 
 FORMAT: Final = "veilring naive Bayes"
-VERSION: Final = 1
+VERSION: Final = 2
 # A model of a thousand features of a hundred values has a tenth of this.
 MODEL_BYTES_MAX: Final = 1 << 28
 
 _ESTIMATE: Final = ("values", "variance", "low", "high")
 
 
-def save(model: Posterior, path: Path) -> None:
-    """Write a classifier with its evidence; every number is read back bit for bit.
+def save(classifier: Classifier, path: Path) -> None:
+    """Write a classifier with its steps and evidence; every number is read back bit for bit.
 
     Args:
-        model: One of naive Bayes.
+        classifier: What `learn` returns, or the `model_` of an estimator.
         path: A file that is not there yet.
 
     Raises:
-        InputError: If the file is there already, or the model is of no known kind.
+        InputError: If the file is there already.
     """
-    if path.exists():
-        raise InputError("path", path, "a file that is not there yet: nothing is overwritten")
-    content = {"format": FORMAT, "version": VERSION, **_written(model)}
-    path.write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
+    steps = [dict(step.public) for step in classifier.steps]
+    about = {"format": FORMAT, "version": VERSION, "steps": steps, **_written(classifier.model)}
+    text = json.dumps(about, allow_nan=False) + "\n"
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        allowed = "a file that is not there yet: nothing is overwritten"
+        raise InputError("path", path, allowed) from None
 
 
-def load(path: Path) -> DiscreteBayes | GaussianBayes:
+def load(path: Path) -> Classifier:
     """Read what `save` wrote.
 
     Raises:
@@ -49,13 +64,14 @@ def load(path: Path) -> DiscreteBayes | GaussianBayes:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         kind = content["format"], content["version"], content["kind"]
-        return _READERS[kind](content)
-    except (ValueError, KeyError, TypeError) as error:
+        model = _READERS[kind](content)
+        return Classifier(tuple(map(_step, content["steps"])), model)
+    except (ValueError, KeyError, TypeError, InputError) as error:
         allowed = f"a file of format {FORMAT!r}, version {VERSION} ({type(error).__name__})"
         raise InputError("path", path, allowed) from None
 
 
-def _written(model: Posterior) -> dict[str, Any]:
+def _written(model: BayesModel) -> dict[str, Any]:
     match model:
         case DiscreteBayes():
             about: dict[str, Any] = {
@@ -71,8 +87,6 @@ def _written(model: Posterior) -> dict[str, Any]:
                 "means": model.means.tolist(),
                 "variances": model.variances.tolist(),
             }
-        case _:
-            raise InputError("model", type(model).__name__, "DiscreteBayes or GaussianBayes")
     return {**about, "evidence": [_estimate_out(each) for each in model.evidence]}
 
 
@@ -120,8 +134,37 @@ def _gaussian(content: Mapping[str, Any]) -> GaussianBayes:
     return GaussianBayes(class_counts, means, variances, _estimates(content))
 
 
-_Read = Callable[[Mapping[str, Any]], DiscreteBayes | GaussianBayes]
+def _ranges(content: Mapping[str, Any]) -> Ranges:
+    return Ranges(_numbers(content["lows"]), _numbers(content["highs"]))
+
+
+def _bins(content: Mapping[str, Any]) -> Bins:
+    return Bins(_ranges(content), tuple(map(int, content["counts"])))
+
+
+def _projection(content: Mapping[str, Any]) -> Projection:
+    axes = tuple(map(_numbers, content["axes"]))
+    return Projection(_numbers(content["centre"]), axes, str(content["origin"]))
+
+
+def _numbers(values: list[Any]) -> tuple[float, ...]:
+    array = _array(values, 1)
+    if not np.isfinite(array).all():
+        raise ValueError(array.shape)
+    return tuple(array.tolist())
+
+
+def _step(content: Mapping[str, Any]) -> Step:
+    return _STEPS[content["step"]](content)
+
+
+_Read = Callable[[Mapping[str, Any]], BayesModel]
 _READERS: Final[Mapping[tuple[str, int, str], _Read]] = {
     (FORMAT, VERSION, "discrete"): _discrete,
     (FORMAT, VERSION, "gaussian"): _gaussian,
+}
+_STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], Step]]] = {
+    "ranges": _ranges,
+    "bins": _bins,
+    "projection": _projection,
 }

@@ -24,7 +24,7 @@ VARIANCE_FLOOR: Final = 0.01
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GaussianBayes(Posterior):
-    """A classifier of rows of features in [-1, 1].
+    """A classifier of rows of features in [-1, 1]; what is outside is cut, as clients cut it.
 
     Attributes:
         class_counts: After consistency, shape (classes,).
@@ -48,7 +48,7 @@ class GaussianBayes(Posterior):
         features = len(self.means)
         if rows.ndim != 2 or rows.shape[1] != features:  # noqa: PLR2004  (rows by features)
             raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {features})")
-        terms = zip(rows.T, self.means, self.variances, strict=True)
+        terms = zip(np.clip(rows, -1.0, 1.0).T, self.means, self.variances, strict=True)
         return log_of(
             log_shares(self.class_counts),
             (

@@ -1,4 +1,4 @@
-"""The surveys: what is asked for frequencies, for means, and for the two kinds of naive Bayes.
+"""What is asked for the two kinds of naive Bayes.
 
 Source: Yilmaz, Al-Rubaie and Chang, 2019, Sections 3.1 and 3.2.
 """
@@ -12,105 +12,23 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.means import Means, SignVector
+from veilring.protocols.ldp.algorithm.means import Means
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
 from veilring.protocols.ldp.algorithm.steps import Step, prepared
-from veilring.protocols.ldp.algorithm.survey import Survey
-
-__all__ = (
-    "DiscreteBayesSurvey",
-    "FrequencySurvey",
-    "GaussianBayesSurvey",
-    "MakeOracle",
-    "MeanSurvey",
+from veilring.protocols.ldp.algorithm.surveys.prepared import (
+    PreparedSurvey,
+    require_columns,
+    whole,
 )
+
+__all__ = ("BayesSurvey", "DiscreteBayesSurvey", "GaussianBayesSurvey", "MakeOracle")
 
 MakeOracle: TypeAlias = Callable[[int], LocalRandomiser]
 """Makes a frequency oracle for a domain of so many values."""
 
 
 @dataclass(frozen=True)
-class _Prepared(Survey):
-    """A survey of rows that go through public steps first."""
-
-    name: ClassVar[str]
-
-    @property
-    @override
-    def public(self) -> Mapping[str, Any]:
-        return {
-            "survey": self.name,
-            "steps": [dict(step.public) for step in self._steps],
-            "questions": [dict(question.public) for question in self.questions],
-        }
-
-    @property
-    def _steps(self) -> tuple[Step, ...]:
-        return ()
-
-
-@dataclass(frozen=True)
-class FrequencySurvey(_Prepared):
-    """Which share of the clients holds each value of one attribute, the only column of the rows.
-
-    Attributes:
-        oracle: Over the attribute's values, numbered from 0.
-    """
-
-    oracle: LocalRandomiser
-
-    name: ClassVar[str] = "frequency"
-
-    @property
-    @override
-    def questions(self) -> tuple[LocalRandomiser, ...]:
-        return (self.oracle,)
-
-    @override
-    def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
-        _require_columns(rows, 1)
-        return _whole(rows[:, 0], self.oracle.cells, 0)
-
-
-@dataclass(frozen=True)
-class MeanSurvey(_Prepared):
-    """The mean of each feature over all clients.
-
-    Attributes:
-        means: Of so many features.
-        steps: What becomes of a row first; its result is cut to [-1, 1].
-
-    Raises:
-        InputError: If the means are within classes: labels are not asked for.
-    """
-
-    means: Means | SignVector
-    steps: tuple[Step, ...] = ()
-
-    name: ClassVar[str] = "means"
-
-    def __post_init__(self) -> None:
-        """Refuse means within classes."""
-        if isinstance(self.means, Means) and self.means.classes > 1:
-            raise InputError("means", f"within {self.means.classes} classes", "without classes")
-
-    @property
-    @override
-    def questions(self) -> tuple[LocalRandomiser, ...]:
-        return (self.means,)
-
-    @property
-    @override
-    def _steps(self) -> tuple[Step, ...]:
-        return self.steps
-
-    @override
-    def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
-        return np.asarray(np.clip(prepared(self.steps, rows), -1.0, 1.0))
-
-
-@dataclass(frozen=True)
-class DiscreteBayesSurvey(_Prepared):
+class DiscreteBayesSurvey(PreparedSurvey):
     """A client tells its class, or one of its features together with its class (Section 3.1).
 
     Question 0 is the class. Question i is feature i, from 1, and value and class are encoded as one
@@ -180,18 +98,18 @@ class DiscreteBayesSurvey(_Prepared):
 
     @override
     def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
-        classes = _whole(labels, self.classes, "label")
+        classes = whole(labels, self.classes, "label")
         if question == 0:
             return classes
         values = prepared(self.steps, rows)
-        _require_columns(values, len(self.domains))
+        require_columns(values, len(self.domains))
         feature = question - 1
-        told = _whole(values[:, feature], self.domains[feature], feature)
+        told = whole(values[:, feature], self.domains[feature], feature)
         return told * self.classes + classes
 
 
 @dataclass(frozen=True)
-class GaussianBayesSurvey(_Prepared):
+class GaussianBayesSurvey(PreparedSurvey):
     """A client tells its class, or a feature, or a feature's square (Section 3.2).
 
     Question 0 is the class. Questions 1 and 2 are the features and their squares, each as a vector
@@ -231,23 +149,14 @@ class GaussianBayesSurvey(_Prepared):
 
     @override
     def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
-        classes = _whole(labels, self.means.classes, "label")
+        classes = whole(labels, self.means.classes, "label")
         if question == 0:
             return classes
         numbers = np.clip(prepared(self.steps, rows), -1.0, 1.0).astype(np.float64)
-        _require_columns(numbers, self.means.features)
+        require_columns(numbers, self.means.features)
         told = numbers if question == 1 else numbers**2
         return told if self.means.classes == 1 else np.column_stack((told, classes))
 
 
-def _require_columns(rows: NDArray[Any], columns: int) -> None:
-    if rows.ndim != 2 or rows.shape[1] != columns:  # noqa: PLR2004  (rows by features)
-        raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {columns})")
-
-
-def _whole(values: NDArray[Any], count: int, column: int | str) -> NDArray[np.int64]:
-    """Return values as integers, or refuse them; no value is shown."""
-    whole = values.astype(np.int64)
-    if values.size and ((whole != values).any() or not 0 <= whole.min() <= whole.max() < count):
-        raise InputError(f"column {column}", "out of range", f"integers from 0 to {count - 1}")
-    return whole
+BayesSurvey: TypeAlias = DiscreteBayesSurvey | GaussianBayesSurvey
+"""What a classifier can be learned from."""

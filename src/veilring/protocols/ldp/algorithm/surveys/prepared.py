@@ -1,0 +1,58 @@
+"""What all surveys share: public steps come first, and each value is checked before it is told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.steps import Step
+from veilring.protocols.ldp.algorithm.survey import Survey
+
+__all__ = ("PreparedSurvey", "require_columns", "whole")
+
+
+@dataclass(frozen=True)
+class PreparedSurvey(Survey):
+    """A survey of rows that go through public steps first."""
+
+    name: ClassVar[str]
+
+    @property
+    @override
+    def public(self) -> Mapping[str, Any]:
+        return {
+            "survey": self.name,
+            "steps": [dict(step.public) for step in self._steps],
+            "questions": [dict(question.public) for question in self.questions],
+        }
+
+    @property
+    def _steps(self) -> tuple[Step, ...]:
+        return ()
+
+
+def require_columns(rows: NDArray[Any], columns: int) -> None:
+    """Refuse rows of another shape than (rows, columns).
+
+    Raises:
+        InputError: If they are.
+    """
+    if rows.ndim != 2 or rows.shape[1] != columns:  # noqa: PLR2004  (rows by features)
+        raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {columns})")
+
+
+def whole(values: NDArray[Any], count: int, column: int | str) -> NDArray[np.int64]:
+    """Return values as integers from 0 to `count - 1`.
+
+    Raises:
+        InputError: If one is none of these; it names the column, and shows no value.
+    """
+    numbers = values.astype(np.int64)
+    is_wrong = (numbers != values) | (numbers < 0) | (numbers >= count)
+    if is_wrong.any():
+        raise InputError(f"column {column}", "out of range", f"integers from 0 to {count - 1}")
+    return numbers

@@ -1,0 +1,80 @@
+"""What is asked for one number a value or a feature: shares of a domain, and means."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.means import Means, SignVector
+from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
+from veilring.protocols.ldp.algorithm.steps import Step, prepared
+from veilring.protocols.ldp.algorithm.surveys.prepared import (
+    PreparedSurvey,
+    require_columns,
+    whole,
+)
+
+__all__ = ("FrequencySurvey", "MeanSurvey")
+
+
+@dataclass(frozen=True)
+class FrequencySurvey(PreparedSurvey):
+    """Which share of the clients holds each value of one attribute, the only column of the rows.
+
+    Attributes:
+        oracle: Over the attribute's values, numbered from 0.
+    """
+
+    oracle: LocalRandomiser
+
+    name: ClassVar[str] = "frequency"
+
+    @property
+    @override
+    def questions(self) -> tuple[LocalRandomiser, ...]:
+        return (self.oracle,)
+
+    @override
+    def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
+        require_columns(rows, 1)
+        return whole(rows[:, 0], self.oracle.cells, 0)
+
+
+@dataclass(frozen=True)
+class MeanSurvey(PreparedSurvey):
+    """The mean of each feature over all clients.
+
+    Attributes:
+        means: Of so many features.
+        steps: What becomes of a row first; its result is cut to [-1, 1].
+
+    Raises:
+        InputError: If the means are within classes: labels are not asked for.
+    """
+
+    means: Means | SignVector
+    steps: tuple[Step, ...] = ()
+
+    name: ClassVar[str] = "means"
+
+    def __post_init__(self) -> None:
+        """Refuse means within classes."""
+        if isinstance(self.means, Means) and self.means.classes > 1:
+            raise InputError("means", f"within {self.means.classes} classes", "without classes")
+
+    @property
+    @override
+    def questions(self) -> tuple[LocalRandomiser, ...]:
+        return (self.means,)
+
+    @property
+    @override
+    def _steps(self) -> tuple[Step, ...]:
+        return self.steps
+
+    @override
+    def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
+        return np.asarray(np.clip(prepared(self.steps, rows), -1.0, 1.0))

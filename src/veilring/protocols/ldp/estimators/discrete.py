@@ -1,0 +1,81 @@
+"""Discrete naive Bayes as a scikit-learn estimator."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.random import Generator, RandomState
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes, learn_discrete
+from veilring.protocols.ldp.algorithm.consistency import Consistency
+from veilring.protocols.ldp.algorithm.steps import Bins
+from veilring.protocols.ldp.algorithm.survey import Tally
+from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey
+from veilring.protocols.ldp.estimators.playing import LDPBayes, RangesLike, make_oracle
+
+__all__ = ("LDPNaiveBayes",)
+
+
+class LDPNaiveBayes(LDPBayes):
+    """Discrete naive Bayes under local differential privacy.
+
+    Args:
+        epsilon: What a client may spend, in (0, 20]; infinite for no noise, where every client
+            answers every question.
+        oracle: The name of a frequency oracle: one of `ORACLES`.
+        domains: How many values each feature has, if `X` holds them numbered from 0. By default
+            features are numbers, and go to equal-width bins.
+        bins: How many.
+        ranges: The public range of each feature. By default that of the rows themselves, which
+            tells of them: then `ranges_origin_` says so.
+        consistency: What becomes of negative counts: `paper`, `clip` or `norm-sub`.
+        smoothing: Added to each count; see `learn_discrete`.
+        random_state: A seed for experiments. By default the clients' randomness is cryptographic.
+
+    Attributes:
+        classes_: The classes, sorted; which there are counts as public.
+        epsilon_: What each client spent, exactly; at most `epsilon`.
+        tally_: The sums of the reports: all that the model knows.
+        survey_: What was asked.
+        model_: A `Classifier`: the public steps, then a `DiscreteBayes`; `save` takes it.
+        ranges_origin_: Where the ranges came from.
+    """
+
+    survey_: DiscreteBayesSurvey
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        oracle: str = "oue",
+        domains: Sequence[int] | None = None,
+        bins: int = 4,
+        ranges: RangesLike | None = None,
+        consistency: Consistency = "paper",
+        smoothing: float | None = None,
+        random_state: int | RandomState | Generator | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.oracle = oracle
+        self.domains = domains
+        self.bins = bins
+        self.ranges = ranges
+        self.consistency = consistency
+        self.smoothing = smoothing
+        self.random_state = random_state
+
+    @override
+    def _survey(self, rows: NDArray[np.float64]) -> DiscreteBayesSurvey:
+        make = make_oracle(self.oracle, self.epsilon)
+        classes, features = len(self.classes_), rows.shape[1]
+        if self.domains is not None:
+            self.ranges_origin_ = "no ranges: values are numbered"
+            return DiscreteBayesSurvey.of(self.domains, classes, make)
+        counts = (self.bins,) * features
+        bins = Bins(self._public_ranges(rows), counts)
+        return DiscreteBayesSurvey.of(counts, classes, make, (bins,))
+
+    @override
+    def _learn(self, survey: DiscreteBayesSurvey, tally: Tally) -> DiscreteBayes:
+        return learn_discrete(survey, tally, consistency=self.consistency, smoothing=self.smoothing)

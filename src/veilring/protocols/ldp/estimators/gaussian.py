@@ -1,0 +1,74 @@
+"""Gaussian naive Bayes as a scikit-learn estimator."""
+
+import numpy as np
+from numpy.random import Generator, RandomState
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.protocols.ldp.algorithm.bayes import GaussianBayes, learn_gaussian
+from veilring.protocols.ldp.algorithm.bayes.gaussian import VARIANCE_FLOOR
+from veilring.protocols.ldp.algorithm.consistency import Consistency
+from veilring.protocols.ldp.algorithm.means import Approach, make_means
+from veilring.protocols.ldp.algorithm.survey import Tally
+from veilring.protocols.ldp.algorithm.surveys import GaussianBayesSurvey
+from veilring.protocols.ldp.estimators.playing import LDPBayes, RangesLike, make_oracle
+
+__all__ = ("LDPGaussianNaiveBayes",)
+
+
+class LDPGaussianNaiveBayes(LDPBayes):
+    """Gaussian naive Bayes under local differential privacy.
+
+    Args:
+        epsilon: What a client may spend, in (0, 20]; infinite for no noise, where every client
+            answers every question.
+        approach: To many features: `all-features`, `one-bit` or `one-feature`.
+        oracle: The name of the frequency oracle for the class: one of `ORACLES`.
+        ranges: The public range of each feature. By default that of the rows themselves, which
+            tells of them: then `ranges_origin_` says so.
+        consistency: What becomes of negative counts of classes: `paper`, `clip` or `norm-sub`.
+        variance_floor: The least variance of a feature scaled into [-1, 1].
+        random_state: A seed for experiments. By default the clients' randomness is cryptographic.
+
+    Attributes:
+        classes_: The classes, sorted; which there are counts as public.
+        epsilon_: What each client spent, exactly; at most `epsilon`.
+        tally_: The sums of the reports: all that the model knows.
+        survey_: What was asked.
+        model_: A `Classifier`: the public steps, then a `GaussianBayes`; `save` takes it.
+        ranges_origin_: Where the ranges came from.
+    """
+
+    survey_: GaussianBayesSurvey
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        approach: Approach = "one-bit",
+        oracle: str = "de",
+        ranges: RangesLike | None = None,
+        consistency: Consistency = "paper",
+        variance_floor: float = VARIANCE_FLOOR,
+        random_state: int | RandomState | Generator | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.approach = approach
+        self.oracle = oracle
+        self.ranges = ranges
+        self.consistency = consistency
+        self.variance_floor = variance_floor
+        self.random_state = random_state
+
+    @override
+    def _survey(self, rows: NDArray[np.float64]) -> GaussianBayesSurvey:
+        classes = len(self.classes_)
+        oracle = make_oracle(self.oracle, self.epsilon)(max(2, classes))
+        means = make_means(self.approach, self.epsilon, rows.shape[1], classes)
+        return GaussianBayesSurvey(oracle, means, (self._public_ranges(rows),))
+
+    @override
+    def _learn(self, survey: GaussianBayesSurvey, tally: Tally) -> GaussianBayes:
+        return learn_gaussian(
+            survey, tally, consistency=self.consistency, variance_floor=self.variance_floor
+        )

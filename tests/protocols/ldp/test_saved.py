@@ -1,0 +1,112 @@
+"""Classifiers as files: bit for bit, with their public steps, and nothing else is read."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.privacy.generators import seeded
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.bayes import Classifier, learn
+from veilring.protocols.ldp.algorithm.means import make_means
+from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
+from veilring.protocols.ldp.algorithm.reduction import principal_components
+from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
+from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally
+from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey, GaussianBayesSurvey
+from veilring.protocols.ldp.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
+from veilring.protocols.ldp.saved import load, save
+
+Case = tuple[Classifier, NDArray[np.float64]]
+
+
+def cases() -> list[Case]:
+    """Return classifiers of each kind with rows, one of them with infinities in its evidence."""
+    rng = seeded("models")
+    rows, labels = rng.normal(0.0, 3.0, (50, 3)), rng.integers(0, 2, 50)
+    ranges = Ranges((-2.0, -3.0, 0.1), (2.0, 3.5, 0.7))
+    bins = (Bins(ranges, (3, 2, 4)),)
+    discrete = DiscreteBayesSurvey.of((3, 2, 4), 2, lambda d: OptimisedUnary(d, 1.0), bins)
+    projection = principal_components(rng.normal(size=(20, 3)), 2, origin="drawn for this test")
+    steps = (projection, Ranges((-4.0, -4.0), (4.0, 4.0)))
+    means = make_means("one-bit", 1.0, 2, 2)
+    gaussian = GaussianBayesSurvey(DirectEncoding(2, 1.0), means, steps)
+    return [
+        (learn(discrete, tally(discrete, answer(discrete, rows, labels, rng).reports)), rows),
+        (learn(discrete, Tally.empty(discrete)), rows),
+        (learn(gaussian, tally(gaussian, answer(gaussian, rows, labels, rng).reports)), rows),
+    ]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_saved_classifier_is_read_back_bit_for_bit(number: int, tmp_path: Path) -> None:
+    """Steps, counts, moments and evidence, infinities too, and a file is never overwritten."""
+    (classifier, rows), path = cases()[number], tmp_path / "model.json"
+    save(classifier, path)
+    again = load(path)
+    assert again.steps == classifier.steps
+    assert repr(again) == repr(classifier)
+    assert again.joint(rows).tobytes() == classifier.joint(rows).tobytes()
+    for one, other in zip(again.model.evidence, classifier.model.evidence, strict=True):
+        for name in ("values", "variance", "low", "high"):
+            assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
+    with pytest.raises(InputError, match="nothing is overwritten"):
+        save(classifier, path)
+
+
+@pytest.mark.parametrize("estimator", [LDPNaiveBayes(), LDPGaussianNaiveBayes(math.inf)], ids=repr)
+def test_what_an_estimator_learned_needs_no_estimator(
+    estimator: LDPNaiveBayes | LDPGaussianNaiveBayes, tmp_path: Path
+) -> None:
+    """The file alone classifies the very rows that the estimator takes."""
+    rng = seeded("saved estimator")
+    rows, labels = rng.normal(0.0, 3.0, (200, 3)), rng.integers(0, 2, 200)
+    estimator.fit(rows, labels)
+    save(estimator.model_, tmp_path / "model.json")
+    found = load(tmp_path / "model.json").log_probabilities(rows)
+    assert (found == estimator.predict_log_proba(rows)).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 1},
+        {"format": "another"},
+        {"kind": "forest"},
+        {"class_counts": [[1.0]]},
+        {"class_counts": ["nan", 1.0]},
+        {"feature_counts": [[[1.0]]]},
+        {"evidence": [{}]},
+        {"smoothing": None},
+        {"steps": None},
+        {"steps": [{"step": "magic"}]},
+        {"steps": [{"step": "ranges", "lows": [0.0], "highs": [math.inf]}]},
+        {"steps": [{"step": "ranges", "lows": [1.0], "highs": [0.0]}]},
+        {"steps": [{"step": "bins", "lows": [0.0], "highs": [1.0], "counts": [0]}]},
+        {"steps": [{"step": "projection", "centre": [0.0], "axes": [[1.0]], "origin": ""}]},
+    ],
+    ids=str,
+)
+def test_a_file_that_is_none_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    """A wrong version, kind, shape, number or step is refused, and the file is named."""
+    path = tmp_path / "model.json"
+    save(cases()[0][0], path)
+    content = {**json.loads(path.read_text()), **change}
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"model\.json"):
+        load(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense"])
+def test_what_is_not_json_of_ours_is_refused(text: str, tmp_path: Path) -> None:
+    """So is a file that is not there."""
+    path = tmp_path / "model.json"
+    with pytest.raises(InputError, match=r"model\.json"):
+        load(path)
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"model\.json"):
+        load(path)
