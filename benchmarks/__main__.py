@@ -27,6 +27,7 @@ NAMES = (
     "ldp",
     "ledger",
     "cliques",
+    "owner",
 )
 
 

@@ -51,7 +51,8 @@ def test_what_is_no_request_does_not_arrive(changed: dict[str, Any]) -> None:
 def test_what_is_no_answer_does_not_arrive(changed: dict[str, Any]) -> None:
     """A verdict that there is not, and a remainder that is none, are broken frames."""
     labels = np.zeros(3, dtype=np.uint16)
-    fields = {"verdict": 0, "left": 0.0, "labels": labels, "radii": np.zeros(0)} | changed
+    answer: dict[str, Any] = {"verdict": 0, "left": 0.0, "labels": labels, "radii": np.zeros(0)}
+    fields = answer | changed
     with pytest.raises(FrameError):
         decode(pack((SESSION, Answer.kind, *fields.values())))
 

@@ -1,0 +1,111 @@
+"""A batch labelled by a data owner, budget and all, beside scikit-learn's kNN without privacy.
+
+The owner checks the request, finds the cliques, counts, draws, charges its ledger on the disk and
+encodes the answer. scikit-learn fits and predicts. And a batch made to have no end: how long, and
+how long another analyst waits meanwhile.
+"""
+
+import asyncio
+import itertools
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.measurement import Measurement, pairs, ratios
+from veilring.nodes.aside import Threads
+from veilring.privacy.ledger import Budgets, Ledger, open_ledger
+from veilring.protocols.radius.algorithm import distances
+from veilring.protocols.radius.analyst import ask_within
+from veilring.protocols.radius.leakage.crafted import hostile_batch
+from veilring.protocols.radius.owner import Owner
+from veilring.protocols.radius.rules import Rules
+from veilring.protocols.rows import Rows
+from veilring.transport.messages import encode
+
+__all__ = ("measure",)
+
+ROWS = 1372  # as many as the banknote table
+PER_BALL = 15
+HOSTILE_FEATURES, HOSTILE_SHARE = 50, 0.7
+
+
+def measure(*, quick: bool) -> list[Measurement]:
+    """Label 800 queries, 200 if it has to be quick, and a hostile thousand."""
+    queries, repetitions = (200, 3) if quick else (800, 7)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_ledger(Path(folder, "ledger"), Budgets(total=1e5)) as ledger,
+    ):
+        found = [_beside_scikit(ledger, queries, repetitions)]
+        found += asyncio.run(_hostile(ledger, 1 if quick else 3))
+    return found
+
+
+def _beside_scikit(ledger: Ledger, queries: int, repetitions: int) -> Measurement:
+    from sklearn.neighbors import KNeighborsClassifier  # noqa: PLC0415  (the reference, once)
+
+    points, radii, rows = _batch(queries, 4)
+    threads = Threads(1, "labels")
+    owner, numbers = Owner(rows, Rules(4, 2), ledger, threads), itertools.count()
+    rng = np.random.default_rng(1)
+
+    def ours() -> None:
+        asked = ask_within(points, radii, 1.0, name=str(next(numbers)))
+        encode(bytes(16), owner.settle("ann", asked, rng))
+
+    def reference() -> None:
+        KNeighborsClassifier(PER_BALL).fit(rows.features, rows.labels).predict(points)
+
+    timed = pairs(_seconds(ours), _seconds(reference), repetitions)
+    return ratios(f"{queries} queries labelled by an owner, times as long as kNN", timed)
+
+
+async def _hostile(ledger: Ledger, repetitions: int) -> list[Measurement]:
+    """Time a batch on which clique search has no end, and another analyst's query meanwhile."""
+    rng = np.random.default_rng(2)
+    rows = Rows(rng.random((ROWS, HOSTILE_FEATURES)), rng.integers(2, size=ROWS))
+    points, radii = hostile_batch(1000, HOSTILE_FEATURES, HOSTILE_SHARE, rng)
+    whole, waits = [], []
+    async with Threads(2, "labels") as aside:
+        owner = Owner(rows, Rules(HOSTILE_FEATURES, 2), ledger, aside)
+        for number in range(repetitions):
+            hostile = ask_within(points, radii, 1.0, name=f"hostile {number}")
+            single = ask_within(points[:1], radii[:1], 1.0, name=f"single {number}")
+
+            started = time.perf_counter()
+            working = asyncio.create_task(aside(partial(owner.settle, "eve", hostile, rng)))
+            await asyncio.sleep(0.2)
+            asked = time.perf_counter()
+            await aside(partial(owner.settle, "ann", single, np.random.default_rng(number)))
+            waits.append(time.perf_counter() - asked)
+            await working
+            whole.append(time.perf_counter() - started)
+    return [
+        Measurement("a hostile batch of 1,000 dense balls", "s", tuple(whole)),
+        Measurement("another analyst's query meanwhile", "s", tuple(waits)),
+    ]
+
+
+def _batch(queries: int, features: int) -> tuple[NDArray[np.float64], NDArray[np.float64], Rows]:
+    """Return a batch around the same clusters as the rows, with a radius for 15 rows a ball."""
+    rng = np.random.default_rng(0)
+    centres = rng.random((6, features))
+    near = centres[rng.integers(6, size=ROWS + queries)]
+    points = np.clip(near + rng.normal(0, 0.12, near.shape), 0, 1)
+    rows = Rows(points[queries:], rng.integers(2, size=ROWS))
+    away = np.sort(distances(points[:queries], rows.features), axis=None)
+    return points[:queries], np.full(queries, away[PER_BALL * queries]), rows
+
+
+def _seconds(act: Callable[[], object]) -> Callable[[], float]:
+    def timed() -> float:
+        start = time.perf_counter()
+        act()
+        return time.perf_counter() - start
+
+    return timed
