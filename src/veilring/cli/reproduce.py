@@ -22,7 +22,8 @@ def reproduce(
         list[str] | None,
         typer.Option(
             metavar="PATH_OR_NAME",
-            help="A built-in data set, a .csv, or openml:NAME; may be given many times. Else wine.",
+            help="A built-in data set, a .csv, or openml:NAME; for treewalk, uniform:N or a .csv "
+            "of points. May be given many times; else wine, or uniform:100000.",
             show_default=False,
         ),
     ] = None,
@@ -53,7 +54,7 @@ def reproduce(
         find_figure(name)  # all are refused before the first one is measured
     for name in figures:
         with show_progress(quiet=False) as progress:
-            done = run(name, data or ["wine"], out, quick=quick, seed=seed, progress=progress)
+            done = run(name, data or [], out, quick=quick, seed=seed, progress=progress)
         typer.echo(f"{done.figure.name}: {done.figure.title}")
         for verdict in done.verdicts:
             typer.echo(f"  {verdict}")

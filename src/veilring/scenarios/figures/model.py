@@ -2,24 +2,42 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from numpy.random import Generator
 
-from veilring.data import Table
+from veilring.data import load_table, scale_to_unit
 from veilring.scenarios.figures.claims import Claim
 from veilring.scenarios.figures.measured import Key
 
-__all__ = ("SPLITS", "Axis", "Figure", "Grid", "Observe")
+__all__ = ("SPLITS", "TABLES", "Axis", "Figure", "Grid", "Observe", "Subject")
 
 SPLITS: Final = 100
 """How many random splits there are, unless a figure says otherwise."""
 
 
-Grid = Callable[[Table, bool], tuple[float, ...]]
-"""Gives the points at which a table is measured: many, or few if the second argument is true."""
-Observe = Callable[[Table, Sequence[float], Generator], Mapping[Key, Sequence[float]]]
+Grid = Callable[[Any, bool], tuple[float, ...]]
+"""Gives the points at which data are measured: many, or few if the second argument is true."""
+Observe = Callable[[Any, Sequence[float], Generator], Mapping[Key, Sequence[float]]]
 """Measures all curves at all points for one random split; all randomness is the generator's."""
+
+
+class Subject(NamedTuple):
+    """What kind of data a figure is about.
+
+    Attributes:
+        load: Takes a source as the command line has it; what it returns has a `name`.
+        prepare: Makes of that what a figure observes.
+        usual: The source that is measured unless another is given.
+    """
+
+    load: Callable[[str], Any]
+    prepare: Callable[[Any], Any]
+    usual: str
+
+
+TABLES: Final = Subject(load_table, scale_to_unit, "wine")
+"""Tables of labelled rows, scaled by their own bounds, which count as public."""
 
 
 class Axis(NamedTuple):
@@ -32,7 +50,7 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of a paper, as an experiment that can be repeated on any table.
+    """A figure of a paper, as an experiment that can be repeated on any data of its kind.
 
     Attributes:
         name: `family/figure-n`.
@@ -42,9 +60,12 @@ class Figure:
         x: The axis across.
         measures: The axis up, for each measure.
         grid: Where to measure.
-        observe: How to measure. It takes tables whose features are scaled into [0, 1].
+        observe: How to measure, once the subject has prepared the data.
         claims: What the paper says of it.
         splits: How many random splits the paper took.
+        subject: What kind of data it is about.
+        measurement: A name that figures share which show parts of one measurement: their splits
+            are the same. The figure's own unless given.
     """
 
     name: str
@@ -57,3 +78,5 @@ class Figure:
     observe: Observe
     claims: tuple[Claim, ...]
     splits: int = SPLITS
+    subject: Subject = TABLES
+    measurement: str = ""

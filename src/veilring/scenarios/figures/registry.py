@@ -5,13 +5,19 @@ from types import MappingProxyType
 from typing import Final
 
 from veilring.errors import InputError
-from veilring.scenarios.figures import ldp, radius, ring
+from veilring.scenarios.figures import ldp, prediction, radius, ring, treewalk
 from veilring.scenarios.figures.model import Figure
 
 __all__ = ("FIGURES", "find_figure")
 
 # A family of protocols adds its own here.
-_FAMILIES: Final = (ring.FIGURES, ldp.FIGURES, radius.FIGURES)
+_FAMILIES: Final = (
+    ring.FIGURES,
+    ldp.FIGURES,
+    radius.FIGURES,
+    prediction.FIGURES,
+    treewalk.FIGURES,
+)
 
 FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
     {figure.name: figure for family in _FAMILIES for figure in family}

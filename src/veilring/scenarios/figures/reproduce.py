@@ -8,7 +8,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from veilring.data import load_table
 from veilring.errors import InputError
 from veilring.randomness import Streams
 from veilring.scenarios.figures.claims import Verdict, judge
@@ -56,7 +55,7 @@ def reproduce(
 
     Args:
         name: `family/figure-n`.
-        sources: Data sets as `load_table` takes them, at least one.
+        sources: Data sets as the figure's subject takes them; its usual one if there is none.
         folder: Made if it is not there.
         quick: Whether to measure 10 splits at few points, in place of the figure's at many.
         seed: Of everything random.
@@ -67,7 +66,7 @@ def reproduce(
             there already: nothing is overwritten.
     """
     figure, streams = find_figure(name), Streams(seed)
-    tables = [load_table(source) for source in sources]
+    tables = [figure.subject.load(source) for source in sources or (figure.subject.usual,)]
     files = _files(figure, folder)
     splits = min(QUICK_SPLITS, figure.splits) if quick else figure.splits
     measured = []

@@ -1,0 +1,126 @@
+"""The figures of the treewalk family: what is measured is what is said."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial import cKDTree
+
+from veilring.errors import InputError
+from veilring.randomness import Streams
+from veilring.scenarios.figures import find_figure, judge, measure, reproduce
+from veilring.scenarios.figures.measured import Measured
+from veilring.scenarios.figures.treewalk import FIGURES
+from veilring.scenarios.figures.treewalk.accuracy import by_comparison, by_distance
+from veilring.scenarios.figures.treewalk.figures import PRINTED, RAW, SPENT, TOP
+from veilring.scenarios.figures.treewalk.points import SIDE, Points, load_points
+from veilring.scenarios.figures.treewalk.ways import Way, early, named
+
+POINTS = load_points("uniform:512")
+
+
+def _measure(number: int, splits: int = 2) -> Measured:
+    return measure(
+        find_figure(f"treewalk/figure-6.{number}"),
+        POINTS,
+        splits=splits,
+        quick=True,
+        streams=Streams(1),
+        tell=lambda _: None,
+    )
+
+
+def test_the_family_has_the_thesis_figures() -> None:
+    """There are figures 6.2 to 6.31, each with claims, of 8 trees and of one measurement."""
+    assert [figure.name for figure in FIGURES] == [f"treewalk/figure-6.{n}" for n in range(2, 32)]
+    assert all(figure.claims and figure.splits == 8 for figure in FIGURES)
+    assert {figure.measurement for figure in FIGURES} == {"treewalk"}
+
+
+@pytest.mark.parametrize("number", [2, 4, 9, 13, 16, 18, 21, 25, 31])
+def test_all_claims_of_a_figure_can_be_judged(number: int) -> None:
+    """Every series that a claim names is measured; raw shares are at most those of the top 5."""
+    measured, figure = _measure(number), find_figure(f"treewalk/figure-6.{number}")
+    for curve in measured.curves.values():
+        assert curve.shape == (2, len(measured.x))
+        assert ((curve >= 0) & (curve <= 1)).all()
+    for suffix in {"", PRINTED, SPENT}:
+        for series, raw in measured.of(RAW + suffix).items():
+            assert (raw <= measured.of(TOP + suffix)[series]).all()
+    for claim in figure.claims:
+        assert judge(claim, measured).outcome in {"holds", "does not hold", "is not settled"}
+
+
+def test_figures_share_their_measurement() -> None:
+    """The curves that two figures have in common are the same numbers."""
+    one, other = _measure(14), _measure(7)
+    for series in ("basic", "E8"):
+        np.testing.assert_array_equal(one.of(RAW)[series], other.of(RAW)[series])
+
+
+def test_much_epsilon_finds_what_a_search_finds() -> None:
+    """On a line, walks that hardly ever slip find all nearest points, and so do early ones."""
+    way = Way("basic", dimensions=1)
+    assert by_comparison(POINTS, 3, way, 600.0, "spent").raw == 1.0
+    assert by_comparison(POINTS, 3, early(8).at(1), 100.0, "spent").top == 1.0
+    assert by_distance(POINTS, 3, way, 1.0).top > 0.9
+
+
+def test_a_response_beats_the_walk_of_its_buckets() -> None:
+    """At the same epsilon a response finds the nearest point more often than an early walk."""
+    points = load_points("uniform:4096")
+    one, other = (by_comparison(points, 4, way, 6.0, "spent").raw for way in (named(5), early(5)))
+    assert one > other + 0.1
+
+
+def _csv(folder: Path, *columns: str, rows: int = 300) -> Path:
+    drawn = np.random.default_rng(6).uniform(30, 40, (rows, len(columns)))
+    lines = [",".join(map(repr, row)) for row in drawn.tolist()]
+    path = folder / "places.csv"
+    path.write_text("\n".join([",".join(columns), *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_places_keep_their_proportions(tmp_path: Path) -> None:
+    """Distances between degrees are, up to one factor, those of the plane in their middle."""
+    path = _csv(tmp_path, "lat", "lon")
+    points = load_points(str(path)).draw(2, 1, np.random.default_rng(0))
+    degrees = np.loadtxt(path, delimiter=",", skiprows=1)
+    plane = degrees * [1.0, np.cos(np.radians(degrees[:, 0].mean()))]
+    one, other = (np.asarray(cKDTree(each).query(each, k=2)[0])[:, 1] for each in (points, plane))
+    np.testing.assert_allclose(one / other, (one / other).mean(), rtol=1e-6)
+    assert points.min() == 0.0
+    assert points.max() == SIDE
+
+
+@pytest.mark.parametrize("source", ["uniform:256", "wine", "uniform:x", "nowhere.csv"])
+def test_what_is_no_source_of_points_is_refused(source: str) -> None:
+    """Too few points, a table of labelled rows and a missing file are refused by name."""
+    with pytest.raises(InputError):
+        load_points(source)
+
+
+def test_a_file_of_one_column_has_no_plane(tmp_path: Path) -> None:
+    """Points of one coordinate have one-dimensional figures, and no others."""
+    points = load_points(str(_csv(tmp_path, "x")))
+    assert points.draw(1, 1, np.random.default_rng(0)).shape == (300, 1)
+    with pytest.raises(InputError, match=r"data is places\.csv"):
+        points.draw(2, 1, np.random.default_rng(0))
+
+
+def test_files_are_written_for_points(tmp_path: Path) -> None:
+    """`reproduce` measures a file of places and writes numbers, verdicts and plots."""
+    path = _csv(tmp_path, "lat", "lon")
+    done = reproduce("treewalk/figure-6.31", [str(path)], tmp_path / "out", quick=True)
+    assert [file.suffix for file in done.files] == [".csv", ".json", ".png", ".svg"]
+    assert all(file.stat().st_size for file in done.files)
+    assert done.measured[0].data == "places.csv"
+
+
+def test_drawn_points_are_new_for_each_split() -> None:
+    """Two generators give other points, and the same one the same."""
+    drawn = Points("drawn", 100)
+    one, same, other = (drawn.draw(2, 3, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert one.shape == (300, 2)
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
