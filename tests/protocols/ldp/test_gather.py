@@ -81,7 +81,7 @@ def test_large_pools_are_divided_as_forecast() -> None:
     made = batches(TASK, 60_000)
     asked = [sum(len(each) for each in made if each.question == q) for q in range(3)]
     assert len(made) == gather_cost(TASK, [asked]).traffic.messages > 3
-    assert all(each.bytes <= BATCH_BYTES_MAX for each in made)
+    assert all(each.payload_bytes <= BATCH_BYTES_MAX for each in made)
 
 
 @pytest.mark.parametrize("lie", LIES)

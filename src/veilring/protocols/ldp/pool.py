@@ -44,7 +44,7 @@ class Batch:
         return len(self.ids)
 
     @property
-    def bytes(self) -> int:
+    def payload_bytes(self) -> int:
         """How many bytes the reports and their ids have."""
         return self.ids.nbytes + self.reports.nbytes
 

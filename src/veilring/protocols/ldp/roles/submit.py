@@ -47,11 +47,11 @@ async def submit(party: Party, batches: Iterable[Batch], *, task: Task, settled:
     held = 0
     for batch, more in _with_more(batches):
         while flying and (
-            len(flying) >= WINDOW_MESSAGES_MAX or held + batch.bytes > WINDOW_BYTES_MAX
+            len(flying) >= WINDOW_MESSAGES_MAX or held + batch.payload_bytes > WINDOW_BYTES_MAX
         ):
             held -= await _receive(party, collector, flying, settled)
         flying.append(batch)
-        held += batch.bytes
+        held += batch.payload_bytes
         await party.send(collector, batch.message(task, more=more))
     while flying:
         await _receive(party, collector, flying, settled)
@@ -78,7 +78,7 @@ async def _receive(party: Party, collector: str, flying: deque[Batch], settled: 
             raise ProtocolViolation(collector, "acknowledged a part of a message")
         settled(batch, verdicts[len(verdicts) - left :][: len(batch)])
         left -= len(batch)
-        freed += batch.bytes
+        freed += batch.payload_bytes
     return freed
 
 
