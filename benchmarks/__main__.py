@@ -28,6 +28,8 @@ NAMES = (
     "ledger",
     "cliques",
     "owner",
+    "collector",
+    "treewalk",
 )
 
 

@@ -62,6 +62,11 @@ async def _send(folder: Path, name: str, count: int, at_once: int) -> None:
         raise TypeError("not a submitter")
     task = load_survey_terms(folder / "terms.toml").task
     sessions = _sessions(_reports(task, folder, name, count, at_once))
+    sent = sum(
+        frame_size(encode(bytes(SESSION_BYTES), batch.message(task, more=True)))
+        for batches in sessions
+        for batch in batches
+    )
     identity, roster = load_credentials(config)
     endpoint = await TlsEndpoint.start(identity, roster, connect_to=(config.collector,))
     counted = 0
@@ -84,15 +89,8 @@ async def _send(folder: Path, name: str, count: int, at_once: int) -> None:
                 settled=settled,
             )
         ended = time.monotonic()
-    first = [sessions[0][0], sessions[-1][-1]]
-    sizes = [
-        frame_size(encode(bytes(SESSION_BYTES), b.message(task, more=True))) / len(b)
-        for b in first[:1]
-    ]
-    print(
-        json.dumps({"began": began, "ended": ended, "counted": counted, "bytes": sizes[0]}),
-        flush=True,
-    )
+    done = {"began": began, "ended": ended, "counted": counted, "bytes": sent / count}
+    print(json.dumps(done), flush=True)
 
 
 if __name__ == "__main__":
