@@ -14,12 +14,15 @@ from veilring.cli.ask import ask
 from veilring.cli.deploy import deploy
 from veilring.cli.deploy_owner import deploy_owner
 from veilring.cli.deploy_places import deploy_places
+from veilring.cli.deploy_prediction import deploy_prediction
 from veilring.cli.deploy_survey import deploy_survey
 from veilring.cli.estimate import estimate
 from veilring.cli.explore import explore
+from veilring.cli.export import export
 from veilring.cli.keys import app as keys
 from veilring.cli.leakage import leakage
 from veilring.cli.ledger import app as ledger
+from veilring.cli.records import app as records
 from veilring.cli.report import report
 from veilring.cli.reproduce import reproduce
 from veilring.cli.run import run
@@ -27,6 +30,7 @@ from veilring.cli.scenarios import scenarios
 from veilring.cli.serve import serve
 from veilring.cli.submit import submit
 from veilring.cli.sweep import sweep
+from veilring.cli.tally import tally
 from veilring.cli.trace import trace
 from veilring.cli.tune import tune
 from veilring.errors import InputError, VeilringError
@@ -99,8 +103,12 @@ app.command()(ask)
 app.command()(deploy)
 app.command()(submit)
 app.command()(estimate)
+app.command()(export)
+app.command()(tally)
 app.command("deploy-survey")(deploy_survey)
 app.command("deploy-owner")(deploy_owner)
 app.command("deploy-places")(deploy_places)
+app.command("deploy-prediction")(deploy_prediction)
 app.add_typer(keys, name="keys")
 app.add_typer(ledger, name="ledger")
+app.add_typer(records, name="records")

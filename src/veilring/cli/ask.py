@@ -18,7 +18,7 @@ def ask(
     config: Annotated[Path, typer.Argument(help="The client's configuration.", metavar="CONFIG")],
     queries: Annotated[
         Path | None,
-        typer.Argument(help="A CSV file with the rows to label.", metavar="[QUERIES]"),
+        typer.Argument(help="A CSV or .npz file with the rows to label.", metavar="[QUERIES]"),
     ] = None,
     *,
     near: Annotated[
@@ -69,6 +69,20 @@ def ask(
         r        = 0.2       # the radius within which rows vote; or k, how many neighbours
 
     The same command again gets the same labels and pays nothing, whatever went wrong before.
+
+    For a querier of a prediction server; QUERIES is an .npz file if the terms have dimensions:
+
+        role     = "querier"
+
+        identity = "ann.key"
+
+        roster   = "roster.toml"
+
+        terms    = "terms.toml"
+
+        ask      = "clinic"
+
+        block    = 100       # how many are sent at once; as many as fit if left out
 
     For a seeker, who looks for places near one that the server does not learn
     (`veilring ask seeker.toml --near 37.77,-122.42 --epsilon 4`; other users of this machine can

@@ -82,6 +82,24 @@ def serve(
         listen   = "0.0.0.0"
 
     `veilring deploy-places places.csv --out DIR` writes all files of a small one.
+
+    For a prediction server, whose records `veilring records` adds and has forgotten meanwhile:
+
+        role     = "prediction-server"
+
+        identity = "clinic.key"
+
+        roster   = "roster.toml"
+
+        terms    = "terms.toml"        # what is answered, and how a row becomes a direction
+
+        curators = ["registrar"]       # who may add and forget records
+
+        state    = "state"             # the records, and what they spent; never delete it
+
+        listen   = "0.0.0.0"
+
+    `veilring deploy-prediction digits --out DIR` writes all files of a small one.
     """
     import asyncio
     import logging

@@ -9,6 +9,8 @@ own terms, which it publishes.
 A data owner has terms, too, and answers analysts by itself, under the budgets of a ledger.
 
 A server of places has places that anybody may know; a seeker does not tell it where it looks.
+
+A prediction server has records that curators add and have forgotten while it answers queriers.
 """
 
 from veilring.deployment.analyst import AnalystConfig, label
@@ -21,6 +23,7 @@ from veilring.deployment.config import (
     MemberConfig,
     SubmitterConfig,
 )
+from veilring.deployment.curator import CuratorConfig
 from veilring.deployment.estimating import Estimates, estimate
 from veilring.deployment.member import serve
 from veilring.deployment.owner import OwnerConfig, own
@@ -31,6 +34,9 @@ from veilring.deployment.places import (
     load_places_terms,
     serve_places,
 )
+from veilring.deployment.prediction import PredictionServerConfig, predict
+from veilring.deployment.prediction_terms import PredictionTerms, load_prediction_terms
+from veilring.deployment.querier import QuerierConfig, query
 from veilring.deployment.roles import ROLES, Part, asking, load_config, seeking, serving
 from veilring.deployment.seeker import Near, SeekerConfig, seek
 from veilring.deployment.submitter import Submitted, submit
@@ -42,6 +48,7 @@ __all__ = (
     "AnalystConfig",
     "ClientConfig",
     "CollectorConfig",
+    "CuratorConfig",
     "Estimates",
     "FeatureTerms",
     "MemberConfig",
@@ -51,6 +58,9 @@ __all__ = (
     "Part",
     "PlacesConfig",
     "PlacesTerms",
+    "PredictionServerConfig",
+    "PredictionTerms",
+    "QuerierConfig",
     "SeekerConfig",
     "Submitted",
     "SubmitterConfig",
@@ -64,9 +74,12 @@ __all__ = (
     "load_config",
     "load_owner_terms",
     "load_places_terms",
+    "load_prediction_terms",
     "load_survey_terms",
     "load_terms",
     "own",
+    "predict",
+    "query",
     "seek",
     "seeking",
     "serve",

@@ -18,10 +18,13 @@ from veilring.deployment.config import (
     MemberConfig,
     SubmitterConfig,
 )
+from veilring.deployment.curator import CuratorConfig
 from veilring.deployment.files import read_toml
 from veilring.deployment.member import serve
 from veilring.deployment.owner import OwnerConfig, own
 from veilring.deployment.places import PlacesConfig, serve_places
+from veilring.deployment.prediction import PredictionServerConfig, predict
+from veilring.deployment.querier import QuerierConfig, query
 from veilring.deployment.seeker import Near, SeekerConfig, seek
 from veilring.errors import ScenarioError
 from veilring.protocols.ldp.store.opening import URL_PREFIXES
@@ -61,6 +64,9 @@ ROLES: Final[Mapping[str, Part[Any]]] = MappingProxyType(
         "analyst": Part(AnalystConfig, ask=label),
         "places": Part(PlacesConfig, serve=serve_places),
         "seeker": Part(SeekerConfig, seek=seek),
+        "prediction-server": Part(PredictionServerConfig, serve=predict),
+        "querier": Part(QuerierConfig, ask=query),
+        "curator": Part(CuratorConfig),
     }
 )
 """Each role by the name that it has in a configuration."""

@@ -49,7 +49,7 @@ async def add_records(party: Party, records: Records) -> int:
         )
         for block in blocks
     )
-    return await _change(party, messages, "there with another row", "new records; forget it first")
+    return await _change(party, messages, _there)
 
 
 async def forget_records(party: Party, ids: Sequence[str]) -> int:
@@ -70,7 +70,7 @@ async def forget_records(party: Party, ids: Sequence[str]) -> int:
         (block.start, Forget(ids=tuple(ids[block]), more=block.stop < len(ids)))
         for block in _blocks(len(ids), _ID_BYTES)
     )
-    return await _change(party, messages, "not known", "ids that were added")
+    return await _change(party, messages, _unknown)
 
 
 def adding(terms: bytes) -> Callable[..., Awaitable[int]]:
@@ -92,7 +92,9 @@ def forgetting(terms: bytes) -> Callable[..., Awaitable[int]]:
 
 
 async def _change(
-    party: Party, messages: Iterator[tuple[int, Add | Forget]], value: str, allowed: str
+    party: Party,
+    messages: Iterator[tuple[int, Add | Forget]],
+    refusal: Callable[[int], InputError],
 ) -> int:
     (server,) = party.peers
     changed = 0
@@ -103,9 +105,17 @@ async def _change(
         if max(receipt.changed, receipt.place + 1) > len(message.ids):
             raise ProtocolViolation(server, "sent a receipt for more than it was sent")
         if receipt.place != NO_PLACE:
-            raise InputError(f"record {first + receipt.place + 1}", value, allowed)
+            raise refusal(first + receipt.place + 1)
         changed += receipt.changed
     return changed
+
+
+def _there(number: int) -> InputError:
+    return InputError(f"record {number}", "there with another row", "new ones; forget it first")
+
+
+def _unknown(_: int) -> InputError:
+    return InputError("ids", "not all known", "ids that were added")
 
 
 def _blocks(count: int, size: int) -> Iterator[slice]:

@@ -72,8 +72,8 @@ class Rules:
             ("queriers", self.queriers, Queriers),
         ):
             require(value in get_args(kind), name, value, ", ".join(get_args(kind)))
-        right = isfinite(self.sigma2) and self.sigma2 > 0
-        require(right, "sigma2", self.sigma2, "a finite number above 0")
+        for name, number in (("epsilon", self.epsilon), ("sigma2", self.sigma2)):
+            require(isfinite(number) and number > 0, name, number, "a finite number above 0")
         require(self.fitting > 0, "features", self.features, "so many that a query fits a frame")
         _ = self.budget
 

@@ -211,7 +211,8 @@ class State:
 
     def _require_labels(self, records: Records) -> None:
         most = int(records.labels.max(initial=0))
-        require(most < self.rules.classes, "labels", most, f"below {self.rules.classes}")
+        fits = most < self.rules.classes
+        require(fits, "labels", "with a class too high", f"0 to {self.rules.classes - 1}")
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

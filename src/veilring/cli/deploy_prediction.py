@@ -1,0 +1,62 @@
+"""`veilring deploy-prediction`: all files of a small prediction server, to try it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ("deploy_prediction",)
+
+
+def deploy_prediction(  # noqa: PLR0913  (each option is an argument)
+    source: Annotated[
+        str, typer.Argument(help="A data set, such as digits, or a path to a .csv file.")
+    ],
+    *,
+    epsilon: Annotated[float, typer.Option(help="Of all answers together.")] = 3.0,
+    queries: Annotated[int, typer.Option(help="How many are answered in all.")] = 500,
+    apart: Annotated[
+        bool, typer.Option("--apart", help="Make the promise to each querier alone.")
+    ] = False,
+    tau: Annotated[float, typer.Option(help="From which cosine on a row is a neighbour.")] = 0.8,
+    sigma2: Annotated[float, typer.Option(help="The noise of a vote.")] = 1.0,
+    queriers: Annotated[int, typer.Option(help="Among how many the queries are dealt.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the split.")] = 0,
+    port: Annotated[int, typer.Option(help="The server's port.")] = 7311,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="A folder that does not exist yet.")],
+) -> None:
+    """Write what a prediction server, its curator and its queriers would each hold.
+
+    Then start the server, add records, and ask it:
+
+        veilring deploy-prediction digits --out predict
+
+        veilring serve predict/server.toml
+
+        veilring records add predict/curator.toml predict/records.csv
+
+        veilring ask predict/querier-0.toml predict/querier-0.csv
+
+        veilring records forget predict/curator.toml record-17
+
+    In earnest each makes its own key (`veilring keys new`), and the ranges in terms.toml come from
+    what a column can hold, not from anybody's rows.
+    """
+    from veilring.data import load_table
+    from veilring.deployment.prediction_terms import PredictionSection
+    from veilring.deployment.prediction_trial import CURATOR, SERVER, write_prediction
+
+    section = PredictionSection(
+        epsilon=epsilon,
+        queries=queries,
+        queriers="apart" if apart else "together",
+        tau=tau,
+        sigma2=sigma2,
+    )
+    table = load_table(source)
+    names = write_prediction(table, section, out, queriers=queriers, seed=seed, port=port)
+    typer.echo(f"veilring serve {out / SERVER}.toml")
+    typer.echo(f"veilring records add {out / CURATOR}.toml {out / 'records.csv'}")
+    for name in names:
+        typer.echo(f"veilring ask {out / name}.toml {out / name}.csv")
+    typer.echo(f"veilring records forget {out / CURATOR}.toml record-0")

@@ -1,0 +1,103 @@
+"""`veilring records`: what a curator does to the records of a prediction server."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import Field
+
+from veilring.deployment.client import CONNECT_SECONDS
+from veilring.deployment.config import TermsConfig, load_credentials
+from veilring.deployment.prediction_files import read_records
+from veilring.deployment.prediction_terms import load_prediction_terms
+from veilring.errors import ScenarioError
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties
+from veilring.protocols.prediction.curator import adding, forgetting
+from veilring.protocols.prediction.records import Records, require_ids
+from veilring.randomness import Streams
+from veilring.transport.tls import TlsEndpoint
+
+__all__ = ("PIECE_RECORDS_MAX", "CuratorConfig", "add", "forget")
+
+# In one session: it takes seconds, far from the limit on a session.
+PIECE_RECORDS_MAX: Final = 4096
+
+
+class CuratorConfig(TermsConfig):
+    """Whoever adds records to a prediction server, and has it forget them.
+
+    Attributes:
+        role: `curator`.
+        server: Which.
+        key: The column of a CSV file that says whose row it is.
+    """
+
+    role: Literal["curator"] = Field(description="curator")
+    server: str = Field(description="the name of a party of the roster")
+    key: str = Field("id", description="the header of a column")
+
+
+async def add(config: CuratorConfig, path: Path) -> int:
+    """Add the records of a file, with fresh budgets or what they had left.
+
+    Args:
+        config: Who tells whom.
+        path: The file, as the terms say.
+
+    Returns:
+        How many were not there before.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+        InputError: If a row does not fit, or is there under the same id as another one.
+        VeilringError: If the server could not do it; the same call again goes on.
+    """
+    terms = load_prediction_terms(Path(config.terms))
+    records = read_records(path, terms, config.key)
+    pieces = [records.take(range(*piece)) for piece in _pieces(len(records))]
+    return await _tell(config, adding(terms.digest), pieces)
+
+
+async def forget(config: CuratorConfig, ids: Sequence[str]) -> int:
+    """Have records forgotten: they are gone when this returns.
+
+    Args:
+        config: Who tells whom.
+        ids: Whose, each once.
+
+    Returns:
+        How many were there.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+        InputError: If an id is none, occurs twice, or was never there.
+        VeilringError: If the server could not do it; the same call again goes on.
+    """
+    require_ids(ids)
+    terms = load_prediction_terms(Path(config.terms))
+    pieces = [tuple(ids[slice(*piece)]) for piece in _pieces(len(ids))]
+    return await _tell(config, forgetting(terms.digest), pieces)
+
+
+async def _tell(
+    config: CuratorConfig,
+    role: Callable[..., Awaitable[int]],
+    pieces: Sequence[Records] | Sequence[tuple[str, ...]],
+) -> int:
+    identity, roster = load_credentials(config)
+    if config.server not in roster.parties:
+        raise ScenarioError("server", config.server, f"a party: {', '.join(roster.parties)}")
+    endpoint = await TlsEndpoint.start(
+        identity, roster, connect_to=(config.server,), timeout=CONNECT_SECONDS
+    )
+    pair, changed = Parties((identity.name, config.server)), 0
+    async with Node(endpoint, Streams()) as node:
+        for piece in pieces:
+            changed += await node.run(role, Streams().token("session"), pair, piece)
+    return changed
+
+
+def _pieces(count: int) -> list[tuple[int, int]]:
+    step = PIECE_RECORDS_MAX
+    return [(first, min(first + step, count)) for first in range(0, count, step)]

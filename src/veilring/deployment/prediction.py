@@ -1,0 +1,86 @@
+"""`veilring serve` for a prediction server: it answers, adds and forgets for as long as wanted."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from veilring.deployment.columns import Words
+from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
+from veilring.deployment.prediction_terms import PredictionTerms, load_prediction_terms
+from veilring.errors import InputError, ScenarioError
+from veilring.nodes.aside import Threads
+from veilring.nodes.node import Node
+from veilring.nodes.service import Service
+from veilring.protocols.prediction.server import PredictionServer
+from veilring.protocols.prediction.state import State, open_state
+from veilring.randomness import Streams
+from veilring.transport.tls import LOOPBACK, TlsEndpoint
+
+__all__ = ("PredictionServerConfig", "predict")
+
+_log = logging.getLogger("veilring.prediction")
+
+
+class PredictionServerConfig(TermsConfig):
+    """A server that labels queriers' queries, on records that curators give it.
+
+    Attributes:
+        role: `prediction-server`.
+        curators: Who of the roster may add and forget records.
+        state: The folder with its records and what they spent. Nobody else reads it, and whoever
+            puts an old copy back lets records spend twice.
+        listen: The address to listen at; loopback unless it says otherwise.
+    """
+
+    role: Literal["prediction-server"] = Field(description="prediction-server")
+    curators: Words = Field((), description="a list of names of the roster")
+    state: FilePath = "state"
+    listen: AnAddress = LOOPBACK
+
+
+async def predict(
+    config: PredictionServerConfig, *, on_ready: Callable[[PredictionServer], None] | None = None
+) -> None:
+    """Answer, add and forget until cancelled.
+
+    All files are read and checked first. A cancelled server lets what it is working on end, and
+    leaves in order; whoever was not answered asks the same again and does not pay twice.
+
+    Args:
+        config: Which files to read, and where to listen.
+        on_ready: Called once queries are answered.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+        StoreFailed: If the disk fails. What was answered until then is on it.
+    """
+    identity, roster = load_credentials(config)
+    terms = load_prediction_terms(Path(config.terms))
+    if identity.name not in roster.parties:
+        raise ScenarioError("identity", identity.name, f"a party: {', '.join(roster.parties)}")
+    strangers = sorted(set(config.curators) - set(roster.names))
+    if strangers:
+        raise ScenarioError("curators", ", ".join(strangers), "members of the roster")
+    with _opened(config, terms) as state:
+        # One thread, because each answer depends on what the one before it has spent.
+        async with Threads(1, "predictions") as aside:
+            server = PredictionServer(state, aside, config.curators)
+            endpoint = await TlsEndpoint.start(
+                identity, roster, listen_host=config.listen, connect_to=()
+            )
+            offers = server.offers(terms.digest)
+            async with Node(endpoint, Streams()) as node, Service(node, offers):
+                _log.info("%s is ready", node.name)
+                if on_ready is not None:
+                    on_ready(server)
+                await server.failure()
+
+
+def _opened(config: PredictionServerConfig, terms: PredictionTerms) -> State:
+    try:
+        return open_state(terms.rules, Path(config.state), terms.schema_digest)
+    except InputError as error:
+        raise ScenarioError(f"state ({error.field})", error.value, error.allowed) from error

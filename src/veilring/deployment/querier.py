@@ -1,0 +1,80 @@
+"""`veilring ask` for a querier: rows, labelled by a prediction server."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from veilring.deployment.client import CONNECT_SECONDS
+from veilring.deployment.config import TermsConfig, load_credentials
+from veilring.deployment.prediction_files import read_queries
+from veilring.deployment.prediction_terms import load_prediction_terms
+from veilring.errors import InputError, ScenarioError
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties
+from veilring.protocols.prediction.querier import ask_server
+from veilring.randomness import Streams
+from veilring.transport.tls import TlsEndpoint
+
+__all__ = ("QuerierConfig", "query")
+
+
+class QuerierConfig(TermsConfig):
+    """A querier that has rows labelled by a prediction server.
+
+    Attributes:
+        role: `querier`.
+        ask: The server, which sees the queries.
+        block: How many are sent at once; as many as the terms allow unless it says otherwise.
+        name: Another name has the same queries answered once more, drawn and paid anew.
+    """
+
+    role: Literal["querier"] = Field(description="querier")
+    ask: str = Field(description="the name of a party of the roster")
+    block: int = Field(0, ge=0, description="a whole number of at least 1, or 0 for the largest")
+    name: str = Field("", description="a text, or nothing")
+
+
+async def query(config: QuerierConfig, queries: Path) -> dict[str, list[str]]:
+    """Have the rows of a file labelled, block by block.
+
+    A block's key follows from its content: the same command again, after whatever went wrong, gets
+    the same labels and spends nothing for those that were answered.
+
+    Args:
+        config: Who asks whom.
+        queries: The file, as the terms say.
+
+    Returns:
+        The class of each row, by name, in order: the column `label`.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+        InputError: If a row does not fit.
+        BudgetExhausted: If the stream has fewer queries left.
+        HandshakeError: If the server cannot be reached.
+        VeilringError: If the server could not answer.
+    """
+    identity, roster = load_credentials(config)
+    terms = load_prediction_terms(Path(config.terms))
+    rows, rules = read_queries(queries, terms), terms.rules
+    if config.block > rules.fitting:
+        raise ScenarioError("block", config.block, f"at most {rules.fitting}")
+    if config.ask not in roster.parties:
+        raise ScenarioError("ask", config.ask, f"a party: {', '.join(roster.parties)}")
+    if not len(rows):
+        raise InputError("queries", "none", "a file with at least one row")
+    endpoint = await TlsEndpoint.start(
+        identity, roster, connect_to=(config.ask,), timeout=CONNECT_SECONDS
+    )
+    block, pair = config.block or rules.fitting, Parties((identity.name, config.ask))
+    role, labels = ask_server(terms.digest), np.zeros(len(rows), np.int64)
+    async with Node(endpoint, Streams()) as node:
+        # A session for each block, so that no stream is too long for one.
+        for first in range(0, len(rows), block):
+            part, session = slice(first, first + block), Streams().token("session")
+            labels[part] = await node.run(
+                role, session, pair, rows[part], rules=rules, block=block, name=config.name
+            )
+    return {"label": [terms.classes[label] for label in labels]}

@@ -1,0 +1,109 @@
+"""Rules, records and requests for tests of the server, and the two roles as one, for a cluster."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tests.protocols.prediction.streams import Table, clustered
+
+from veilring.nodes.aside import at_once
+from veilring.nodes.party import Party
+from veilring.protocols.prediction.algorithm import Kernel
+from veilring.protocols.prediction.curator import add_records
+from veilring.protocols.prediction.messages import Request
+from veilring.protocols.prediction.querier import Stream, label_queries, make_request
+from veilring.protocols.prediction.records import Records
+from veilring.protocols.prediction.rules import Rules
+from veilring.protocols.prediction.server import PredictionServer
+from veilring.protocols.prediction.state import State, open_state
+
+__all__ = (
+    "FEATURES",
+    "adaptive",
+    "curate",
+    "everything",
+    "make_rules",
+    "opened",
+    "predict",
+    "requests",
+    "table",
+)
+
+FEATURES = 12
+
+
+def make_rules(**changed: Any) -> Rules:  # noqa: ANN401 (passed on)
+    """Return rules under which records spend a lot on each answer."""
+    given = {"queries": 60, "epsilon": 2.0, "kernel": Kernel(tau=0.3), "sigma2": 0.3, **changed}
+    return Rules(FEATURES, 3, **given)
+
+
+def table(rows: int, seed: int = 1) -> Records:
+    """Draw records with ids that can be searched for."""
+    made = clustered(rows, FEATURES, 3, np.random.default_rng(seed))
+    ids = [f"patient-{seed}-{number:05}" for number in range(rows)]
+    return Records.of(ids, made.features, made.labels)
+
+
+def queries(count: int, seed: int = 2) -> Table:
+    """Draw queries from the same centres as `table`."""
+    return clustered(count, FEATURES, 3, np.random.default_rng(seed))
+
+
+def requests(count: int, block: int, seed: int = 2) -> list[Request]:
+    """Return requests of so many queries each."""
+    drawn = queries(count * block, seed).features
+    return [make_request(part) for part in np.split(drawn, count)]
+
+
+@contextmanager
+def opened(rules: Rules, folder: Path | None, records: Records | None = None) -> Iterator[State]:
+    """Open a server's files, and add records if there are any."""
+    with open_state(rules, folder) as state:
+        if records is not None:
+            state.add(records)
+        yield state
+
+
+def everything(folder: Path) -> bytes:
+    """Return the bytes of all files of a server."""
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+async def predict(
+    party: Party, own: object, *, rules: Rules, block: int, server: str = "server"
+) -> NDArray[np.int64] | None:
+    """Be the server if the own data are records, and a querier if they are queries."""
+    if party.me == server:
+        assert isinstance(own, Records)
+        with opened(rules, None, own) as state:
+            (querier,) = party.peers
+            await PredictionServer(state, at_once).answer(party, querier)
+        return None
+    assert isinstance(own, np.ndarray)
+    return await label_queries(party, own, rules=rules, block=block)
+
+
+async def adaptive(party: Party, own: object, *, rules: Rules) -> NDArray[np.int64] | None:
+    """Ask one query at a time; each label says which of the own queries comes next."""
+    if not isinstance(own, np.ndarray):
+        return await predict(party, own, rules=rules, block=1)
+    stream, at, labels = Stream(party, rules), 0, list[int]()
+    for more in (True, True, True, False):
+        (label,) = await stream.ask(make_request(own[at : at + 1], more=more))
+        labels.append(int(label))
+        at += 1 + int(label)
+    return np.array(labels)
+
+
+async def curate(party: Party, own: Records | None, *, rules: Rules) -> int:
+    """Be a curator if there are records, and else the server, which returns how many it has."""
+    if own is not None:
+        return await add_records(party, own)
+    with opened(rules, None) as state:
+        (curator,) = party.peers
+        await PredictionServer(state, at_once, [curator]).add(party, curator)
+        return len(state)

@@ -1,0 +1,249 @@
+"""What is forgotten: gone from memory and from every file, and as if it had never been there."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.protocols.prediction.serving import (
+    everything,
+    make_rules,
+    opened,
+    requests,
+    table,
+)
+from tests.protocols.prediction.test_server import labels
+
+from veilring.errors import InputError, StoreFailed
+from veilring.protocols.prediction.records import ID_BYTES_MAX, Records
+from veilring.protocols.prediction.rowfile import open_rows
+from veilring.protocols.prediction.state import Refused
+
+RULES = make_rules()
+GONE = tuple(range(0, 100, 2))
+
+
+def gone(records: Records) -> list[str]:
+    """Return whose records are forgotten."""
+    return [records.ids[place] for place in GONE]
+
+
+def kept(records: Records) -> Records:
+    """Return the others."""
+    return records.take([place for place in range(len(records)) if place not in GONE])
+
+
+def traces(folder: Path, records: Records) -> list[str]:
+    """Return whose id or row is in any file of a server, in whichever of its forms."""
+    found, content = [], everything(folder)
+    for name, row in zip(records.ids, records.features, strict=True):
+        forms = (
+            name.encode(),
+            row.astype("<i2").tobytes(),
+            row.astype("<f4").tobytes(),
+            row.astype("<f8").tobytes(),
+        )
+        if any(form in content for form in forms):
+            found.append(name)
+    return found
+
+
+def test_a_server_answers_as_if_it_had_never_had_what_it_forgot(tmp_path: Path) -> None:
+    """With one seed it gives the labels of one that never had them, before a restart and after."""
+    records, asked = table(100), requests(10, 5)
+    with opened(RULES, None, kept(records)) as state:
+        expected = labels(state, asked)
+    with opened(RULES, None, records) as state:
+        assert labels(state, asked) != expected
+    with opened(RULES, tmp_path, records) as state:
+        assert state.forget(gone(records)) == len(GONE)
+        assert len(state) == 50
+        found = labels(state, asked[:5])
+    with opened(RULES, tmp_path) as state:
+        for number, request in enumerate(asked[5:], 5):
+            answer = state.answer("ann", request, np.random.default_rng([0, number]))
+            found += answer.labels.tolist()
+    assert found == expected
+
+
+def test_no_byte_of_what_was_forgotten_is_in_any_file(tmp_path: Path) -> None:
+    """Neither id nor row is in a live or free place, nor in a log, while it runs or later."""
+    records = table(100)
+    with opened(RULES, tmp_path, records) as state:
+        labels(state, requests(4, 5))
+        assert traces(tmp_path, records) == list(records.ids)  # so the search does find
+        state.forget(gone(records))
+        assert traces(tmp_path, records) == list(kept(records).ids)
+        labels(state, requests(4, 5, seed=9))
+    assert traces(tmp_path, records) == list(kept(records).ids)
+    with opened(RULES, tmp_path) as state:
+        state.forget(kept(records).ids)
+    assert traces(tmp_path, records) == []
+
+
+def test_the_labels_of_what_was_forgotten_are_gone_with_their_rows(tmp_path: Path) -> None:
+    """The place of a forgotten record holds zeros and nothing else."""
+    records = table(100)
+    with opened(RULES, tmp_path, records) as state:
+        before = (tmp_path / "rows.bin").read_bytes()
+        state.forget(gone(records))
+        after = (tmp_path / "rows.bin").read_bytes()
+    size = (len(before) - 52) // 100
+    for place in range(100):
+        where = slice(52 + place * size, 52 + (place + 1) * size)
+        expected = bytes(size) if place in GONE else before[where]
+        assert after[where] == expected
+
+
+def test_memory_holds_no_row_that_was_forgotten() -> None:
+    """The predictor's buffers and the server's own tables have neither row nor id."""
+    records = table(100)
+    with opened(RULES, None, records) as state:
+        labels(state, requests(2, 5))
+        state.forget(gone(records))
+        rows = state._predictor._rows  # noqa: SLF001 (what is tested is that nothing is there)
+        held = b"".join(column.tobytes() for column in rows._buffers)  # noqa: SLF001  (as above)
+        for place in GONE:
+            assert records.directions[place].tobytes() not in held
+        assert not set(gone(records)) & (set(state._numbers) | set(state._rows.ids))  # noqa: SLF001  (as above)
+
+
+@pytest.mark.parametrize("queriers", ["together", "apart"])
+def test_a_record_that_comes_back_has_what_it_had_left(tmp_path: Path, queriers: str) -> None:
+    """Forgetting and adding again, also as another row and after a restart, refills nothing."""
+    rules, records = make_rules(queriers=queriers, queries=200), table(100)
+    with opened(rules, tmp_path / "one", records) as state:
+        stayed = labels(state, requests(20, 5)) + labels(state, requests(10, 5, seed=9), seed=1)
+    with opened(rules, tmp_path / "other", records) as state:
+        before = labels(state, requests(20, 5))
+        state.forget(records.ids)
+        assert len(state) == 0
+    with opened(rules, tmp_path / "other") as state:
+        assert state.add(records) == 100
+        found = before + labels(state, requests(10, 5, seed=9), seed=1)
+    assert found == stayed
+    with opened(rules, None, records) as state:
+        assert labels(state, requests(10, 5, seed=9), seed=1) != stayed[100:]
+
+
+def test_forgetting_twice_or_the_unknown(tmp_path: Path) -> None:
+    """Once more changes nothing; an id that never was there is refused, and all are kept."""
+    records = table(20)
+    with opened(RULES, tmp_path, records) as state:
+        assert state.forget(records.ids[:2]) == 2
+        assert state.forget(records.ids[:3]) == 1
+        with pytest.raises(Refused):
+            state.forget([records.ids[5], "never seen"])
+        with pytest.raises(InputError, match="ids"):
+            state.forget([records.ids[5], records.ids[5]])
+        assert len(state) == 17
+        assert labels(state, requests(1, 5))
+
+
+def test_adding_twice_or_something_else_under_the_same_id(tmp_path: Path) -> None:
+    """The same row again is passed over; another one is refused by its place, with all others."""
+    records = table(20)
+    with opened(RULES, tmp_path, records.take(range(10))) as state:
+        assert state.add(records) == 10
+        assert state.add(records) == 0
+        more, other = table(3, seed=7), table(20, seed=8)
+        swapped = Records(
+            (*more.ids, records.ids[4]),
+            np.vstack([more.features, other.features[:1]]),
+            np.append(more.labels, other.labels[:1]),
+        )
+        with pytest.raises(Refused) as refused:
+            state.add(swapped)
+        assert refused.value.place == 3
+        assert len(state) == 20
+
+
+def test_records_that_do_not_fit_are_met_at_the_edge() -> None:
+    """An id that is none, a class too high, other features, and rows that are not quantised."""
+    records = table(3)
+    for ids in (
+        ("", "b", "c"),
+        ("a" * (ID_BYTES_MAX + 1), "b", "c"),
+        ("a", "a", "b"),
+        ("a\n", "b", "c"),
+    ):
+        with pytest.raises(InputError, match="ids"):
+            Records(ids, records.features, records.labels)
+    with pytest.raises(InputError, match="features"):
+        Records(records.ids, records.features * 0, records.labels)
+    with pytest.raises(InputError, match="labels"):
+        Records(records.ids, records.features, records.labels[:2])
+    with opened(RULES, None) as state:
+        with pytest.raises(InputError, match="labels"):
+            state.add(Records(records.ids, records.features, records.labels + np.uint16(3)))
+        with pytest.raises(InputError, match="features"):
+            state.add(Records(records.ids, records.features[:, :5], records.labels))
+        assert len(state) == 0
+    assert "patient" not in repr(records)
+
+
+@pytest.mark.parametrize("cut", [1, 40, 63, 65, 90, 93])
+def test_a_place_that_was_half_written_is_zeroed(tmp_path: Path, cut: int) -> None:
+    """However much of the last row reached the disk, the file opens without it, and it is gone."""
+    path, records = tmp_path / "rows.bin", table(4)
+    rows = open_rows(path, 12)
+    assert list(rows.load()) == []
+    rows.add(records)
+    rows.close()
+    whole = path.read_bytes()
+    size = (len(whole) - 52) // 4
+    start, last = whole[: len(whole) - size], whole[len(whole) - size :]
+    cut_off, half_written = start + last[:cut], start + last[:cut] + bytes(size - cut)
+    half_zeroed = start + bytes(cut) + last[cut:]
+    for torn in (cut_off, half_written, half_zeroed):
+        path.write_bytes(torn)
+        rows = open_rows(path, 12)
+        (found,) = rows.load()
+        rows.close()
+        assert found.ids == records.ids[:3]
+        assert path.read_bytes() == start + bytes(size)
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    """Other features, another schema, another program's file, and a folder are refused."""
+    path = tmp_path / "rows.bin"
+    open_rows(path, 12).close()
+    for features, schema in ((13, bytes(32)), (12, b"x" * 32)):
+        with pytest.raises(InputError, match="rows"):
+            open_rows(path, features, schema)
+    path.write_bytes(b"something else that is long enough to be taken for a head, or not")
+    with pytest.raises(InputError, match="rows"):
+        open_rows(path, 12)
+    with pytest.raises(StoreFailed):
+        open_rows(tmp_path, 12)
+
+
+def test_a_head_that_was_half_written_is_written_again(tmp_path: Path) -> None:
+    """Power may fail while the file is made."""
+    path = tmp_path / "rows.bin"
+    open_rows(path, 12).close()
+    head = path.read_bytes()
+    for size in (0, 1, 20, len(head) - 1):
+        path.write_bytes(head[:size])
+        open_rows(path, 12).close()
+        assert path.read_bytes() == head
+
+
+def test_places_are_used_again(tmp_path: Path) -> None:
+    """What is added after something was forgotten does not let the file grow."""
+    records, other = table(50), table(30, seed=4)
+    with opened(RULES, tmp_path, records) as state:
+        size = (tmp_path / "rows.bin").stat().st_size
+        state.forget(records.ids[10:40])
+        state.add(other)
+        assert (tmp_path / "rows.bin").stat().st_size == size
+        expected = labels(state, requests(4, 5))
+    with opened(
+        RULES,
+        None,
+        Records(
+            (*records.ids[:10], *records.ids[40:], *other.ids),
+            np.vstack([records.features[:10], records.features[40:], other.features]),
+            np.concatenate([records.labels[:10], records.labels[40:], other.labels]),
+        ),
+    ) as state:
+        assert labels(state, requests(4, 5)) == expected

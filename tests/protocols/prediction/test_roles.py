@@ -1,0 +1,171 @@
+"""A server, its queriers and its curators: the same on every runtime, and what a stream costs."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.protocols.prediction.serving import (
+    FEATURES,
+    adaptive,
+    curate,
+    make_rules,
+    predict,
+    queries,
+    table,
+)
+
+from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, RunFailed
+from veilring.nodes.adversaries import Alter
+from veilring.nodes.adversary import Adversary
+from veilring.nodes.cluster import Cluster, Run
+from veilring.protocols.prediction.cost import stream_cost
+from veilring.protocols.prediction.messages import Answer, Labels, Request, Verdict
+from veilring.testing import ProtocolRunner, assert_cost
+from veilring.transport.frames import frame_size
+from veilring.transport.messages import SESSION_BYTES, Message, encode
+
+Lie: TypeAlias = Callable[[NDArray[np.int16]], NDArray[np.int16]]
+
+NAMES = ["server", "ann"]
+OWN: list[Any] = [table(200), queries(50).features]
+RULES = make_rules()
+
+
+async def in_memory(role: Any, own: list[Any], **public: Any) -> Run[Any]:  # noqa: ANN401 (any role)
+    """Return a run in memory."""
+    async with Cluster(NAMES, own=own, seed=5) as cluster:
+        return await cluster.run(role, rules=RULES, **public)
+
+
+def test_blocks_give_the_same_labels_and_transcript_on_every_runtime(
+    run_protocol: ProtocolRunner,
+) -> None:
+    """One seed gives one stream of labels, whatever carries it."""
+    expected = asyncio.run(in_memory(predict, OWN, block=20))
+    run: Run[Any] = run_protocol(predict, NAMES, own=OWN, seed=5, rules=RULES, block=20)
+    np.testing.assert_array_equal(run.results["ann"], expected.results["ann"])
+    assert run.transcript == expected.transcript
+    assert set(run.results["ann"].tolist()) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("block", [1, 20, 50])
+def test_a_stream_costs_what_the_closed_form_says(run_protocol: ProtocolRunner, block: int) -> None:
+    """One round trip a block: messages, rounds and bytes, to the byte."""
+    sizes = [min(block, 50 - first) for first in range(0, 50, block)]
+    forecast = stream_cost(sizes, FEATURES)
+    run = run_protocol(predict, NAMES, own=OWN, rules=RULES, block=block)
+    assert_cost(
+        run,
+        messages=forecast.traffic.messages,
+        bytes=forecast.traffic.bytes,
+        rounds=forecast.rounds,
+    )
+    assert forecast.traffic.messages == forecast.rounds == 2 * len(sizes)
+
+
+def test_the_size_of_a_block_changes_no_label(run_protocol: ProtocolRunner) -> None:
+    """The same stream in one block, in several, or one at a time gets the same labels."""
+    whole = asyncio.run(in_memory(predict, OWN, block=50)).results["ann"]
+    for block in (1, 7):
+        run = run_protocol(predict, NAMES, own=OWN, seed=5, rules=RULES, block=block)
+        np.testing.assert_array_equal(run.results["ann"], whole)
+
+
+def test_an_adaptive_querier_asks_one_at_a_time(run_protocol: ProtocolRunner) -> None:
+    """Each query may depend on the labels before it, in one session."""
+    expected = asyncio.run(in_memory(adaptive, OWN))
+    run = run_protocol(adaptive, NAMES, own=OWN, seed=5, rules=RULES)
+    np.testing.assert_array_equal(run.results["ann"], expected.results["ann"])
+    assert run.transcript == expected.transcript
+    assert_cost(run, messages=8, rounds=8)
+
+
+def test_records_are_handed_over_in_messages_that_fit_a_frame(run_protocol: ProtocolRunner) -> None:
+    """A large table arrives whole, in several messages, each with its receipt."""
+    many = table(15_000)
+    run = run_protocol(curate, NAMES, own=[None, many], rules=RULES)
+    assert run.results == {"server": 15_000, "ann": 15_000}
+    assert_cost(run, messages=4, rounds=4)
+
+
+def test_after_t_queries_none_is_answered_and_the_counter_says_so(
+    run_protocol: ProtocolRunner,
+) -> None:
+    """A block that is longer than what is left of T is refused as a whole, and says by how much."""
+    few, own = make_rules(queries=59), [OWN[0], queries(60).features]
+    with pytest.raises(RunFailed) as failed:
+        run_protocol(predict, NAMES, own=own, rules=few, block=20)
+    root = failed.value.root
+    assert isinstance(root, BudgetExhausted)
+    assert (root.budget, root.asked, root.left, root.unit) == ("total", 20.0, 19.0, "queries")
+
+
+def test_an_answer_has_one_size_whatever_it_says() -> None:
+    """Verdict, counter and labels do not show in the number of bytes."""
+    sizes = {
+        frame_size(encode(bytes(SESSION_BYTES), Answer(verdict=verdict, left=left, labels=labels)))
+        for verdict in Verdict
+        for left in (0.0, 19.0, 999_999.0)
+        for labels in (np.zeros(20, np.uint16), np.full(20, 65_535, np.uint16))
+    }
+    assert len(sizes) == 1
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda queries: np.full_like(queries, 4000),
+        np.zeros_like,
+        lambda queries: queries[:, :-1],
+        lambda queries: queries[:0],
+    ],
+    ids=["too long", "no direction", "of other features", "none"],
+)
+def test_requests_against_the_rules_are_met_at_the_edge(lie: Lie) -> None:
+    """A querier that asks what no honest one asks is named."""
+
+    def change(message: Message) -> Message:
+        assert isinstance(message, Request)
+        return _altered(message, queries=lie(message.queries))
+
+    liar = Alter(change, only=(Request,))
+    assert _culprit("server", {"ann": liar}) == "ann"
+
+
+@pytest.mark.parametrize("labels", [np.zeros(19, np.uint16), np.full(20, 3, np.uint16)], ids=len)
+def test_an_answer_that_does_not_fit_names_the_server(labels: Labels) -> None:
+    """Too few labels, and classes that there are not, are the server's fault."""
+    liar = Alter(lambda message: _altered(message, labels=labels), only=(Answer,))
+    assert _culprit("ann", {"server": liar}) == "server"
+
+
+def test_a_querier_meets_its_own_mistakes_before_anything_is_sent() -> None:
+    """Blocks that fit no frame, and streams without a query, are refused by name."""
+    for own, block in ((OWN, 0), (OWN, 100_000), ([OWN[0], OWN[1][:0]], 20)):
+        with pytest.raises(RunFailed) as failed:
+            asyncio.run(in_memory(predict, own, block=block))
+        root = failed.value.errors["ann"]
+        assert isinstance(root, InputError)
+        assert root.field == "block"
+
+
+def _altered(message: Any, **update: Any) -> Message:  # noqa: ANN401 (any message of any field)
+    changed: Message = message.model_copy(update=update)
+    return changed
+
+
+def _culprit(witness: str, adversaries: Mapping[str, Adversary]) -> str:
+    """Return whom a party blames when another one lies."""
+
+    async def main() -> None:
+        async with Cluster(NAMES, own=OWN, seed=5) as cluster:
+            await cluster.run(predict, adversaries=adversaries, rules=RULES, block=20)
+
+    with pytest.raises(RunFailed) as failed:
+        asyncio.run(main())
+    error = failed.value.errors[witness]
+    assert isinstance(error, ProtocolViolation)
+    return error.culprit

@@ -1,0 +1,203 @@
+"""A server's files: what was answered is charged once, and a restart goes on from there."""
+
+import asyncio
+import logging
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.protocols.prediction.serving import (
+    FEATURES,
+    curate,
+    make_rules,
+    opened,
+    predict,
+    queries,
+    requests,
+    table,
+)
+
+from veilring.errors import InputError, StoreFailed
+from veilring.nodes.cluster import Cluster
+from veilring.privacy.ledger import Ledger, read_totals
+from veilring.protocols.prediction.messages import Request, Verdict
+from veilring.protocols.prediction.querier import make_request
+from veilring.protocols.prediction.rules import Rules
+from veilring.protocols.prediction.state import State, open_state
+
+RULES = make_rules()
+
+
+def labels(state: State, asked: list[Request], *, seed: int = 0, who: str = "ann") -> list[int]:
+    """Ask, each request with a generator of its own, and return all labels."""
+    found: list[int] = []
+    for number, request in enumerate(asked):
+        answer = state.answer(who, request, np.random.default_rng([seed, number]))
+        assert answer.verdict == Verdict.ANSWERED
+        found += answer.labels.tolist()
+    return found
+
+
+def left(folder: Path, rules: Rules, records: int) -> list[int]:
+    """Return what the records have left, in the order in which they were added."""
+    with opened(rules, folder) as state:
+        numbers = np.array([state._numbers[name] for name in table(records).ids])  # noqa: SLF001 (secret for good)
+        remaining: list[int] = state._accounts.remaining("ann", numbers).tolist()  # noqa: SLF001 (as above)
+        return remaining
+
+
+def test_a_restarted_server_goes_on_exactly(tmp_path: Path) -> None:
+    """Labels and charges are those of a server that was never stopped, wherever it was."""
+    asked = requests(10, 5)
+    with opened(RULES, tmp_path / "one", table(100)) as state:
+        expected = labels(state, asked)
+    found: list[int] = []
+    for number, request in enumerate(asked):
+        with opened(RULES, tmp_path / "other", None if number else table(100)) as state:
+            answer = state.answer("ann", request, np.random.default_rng([0, number]))
+            found += answer.labels.tolist()
+    assert found == expected
+    assert left(tmp_path / "one", RULES, 100) == left(tmp_path / "other", RULES, 100)
+    assert min(left(tmp_path / "one", RULES, 100)) < 0.2 * max(left(tmp_path / "one", RULES, 100))
+
+
+def test_a_retried_request_gets_the_same_labels_and_pays_nothing(tmp_path: Path) -> None:
+    """Whatever the noise would be now, and after a restart, too."""
+    asked = requests(4, 5)
+    with opened(RULES, tmp_path, table(100)) as state:
+        first = labels(state, asked)
+        assert labels(state, asked, seed=1) == first
+    before = left(tmp_path, RULES, 100)
+    with opened(RULES, tmp_path) as state:
+        assert labels(state, asked, seed=2) == first
+        renamed = [make_request(each.queries.astype(np.float32), name="again") for each in asked]
+        assert labels(state, renamed, seed=3) != first
+    assert left(tmp_path, RULES, 100) != before
+    assert read_totals(tmp_path / "budgets.sqlite").spent == 40.0
+
+
+def test_a_key_that_was_used_for_other_queries_is_refused(tmp_path: Path) -> None:
+    """And the answer has the size of any other."""
+    one, other = requests(2, 5)
+    with opened(RULES, tmp_path, table(100)) as state:
+        labels(state, [one])
+        stolen = other.model_copy(update={"key": one.key})
+        answer = state.answer("ann", stolen, np.random.default_rng(0))
+        assert answer.verdict == Verdict.KEY_USED
+        assert answer.labels.tolist() == [0] * 5
+
+
+def test_the_stream_ends_after_t_queries_of_all_together(tmp_path: Path) -> None:
+    """What one querier asks is missing to another; the counter is public, and says so."""
+    asked = requests(13, 5)
+    with opened(RULES, tmp_path, table(100)) as state:
+        labels(state, asked[:10], who="ann")
+        labels(state, asked[10:12], who="bob")
+        for who in ("ann", "bob", "eve"):
+            answer = state.answer(who, asked[12], np.random.default_rng(0))
+            assert (answer.verdict, answer.left) == (Verdict.TOTAL_EXHAUSTED, 0.0)
+
+
+def test_queriers_apart_have_streams_and_budgets_of_their_own(tmp_path: Path) -> None:
+    """What one asks changes nothing for another, also after a restart, and each has its own end."""
+    rules, asked = make_rules(queriers="apart"), requests(13, 5)
+    with opened(rules, tmp_path / "alone", table(100)) as state:
+        alone = labels(state, asked[:12], who="bob")
+    with opened(rules, tmp_path / "both", table(100)) as state:
+        labels(state, asked[:12], seed=1, who="ann")
+        half = labels(state, asked[:6], who="bob")
+    with opened(rules, tmp_path / "both") as state:
+        rest = labels(state, asked[:12], who="bob")
+        assert rest[:30] == half == alone[:30]
+        assert rest == alone
+        answer = state.answer("bob", asked[12], np.random.default_rng(0))
+        assert (answer.verdict, answer.left) == (Verdict.QUERIER_EXHAUSTED, 0.0)
+        assert labels(state, asked[12:], who="eve")
+
+
+def test_no_answer_leaves_before_its_charge_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the disk fails there is no answer, the server closes, and nothing was charged."""
+    asked = requests(2, 5)
+    with opened(RULES, tmp_path, table(100)) as state:
+        labels(state, asked[:1])
+        before = read_totals(tmp_path / "budgets.sqlite")
+
+        def fail(*_: object) -> bytes:
+            raise sqlite3.OperationalError("disk I/O error")
+
+        monkeypatch.setattr(Ledger, "charge", fail)
+        with pytest.raises(StoreFailed, match="disk I/O error"):
+            labels(state, asked[1:])
+        with pytest.raises(StoreFailed, match="start it again"):
+            labels(state, asked[:1])
+    assert read_totals(tmp_path / "budgets.sqlite") == before
+
+
+def test_a_second_server_of_the_same_files_is_refused(tmp_path: Path) -> None:
+    """And so is one under other rules."""
+    with opened(RULES, tmp_path, table(5)), pytest.raises(InputError, match="locked"):
+        open_state(RULES, tmp_path)
+    for other in (make_rules(epsilon=3.0), make_rules(queries=61)):
+        with pytest.raises(InputError, match="budgets"):
+            open_state(other, tmp_path)
+    with pytest.raises(InputError, match="rows"):
+        open_state(RULES, tmp_path, schema=bytes(31) + b"\1")
+    with opened(RULES, tmp_path) as state:
+        assert len(state) == 5
+
+
+@pytest.mark.parametrize(
+    ("field", "changed"),
+    [
+        ("features", {"features": 0}),
+        ("features", {"features": 1_000_000}),
+        ("classes", {"classes": 0}),
+        ("queries", {"queries": 10_000_000}),
+        ("epsilon", {"epsilon": 0.0}),
+        ("delta", {"delta": 1.0}),
+        ("sigma2", {"sigma2": float("nan")}),
+        ("queriers", {"queriers": "alone"}),
+        ("accountant", {"accountant": "none"}),
+        ("block_max", {"block_max": 0}),
+    ],
+)
+def test_rules_are_met_at_the_edge(field: str, changed: dict[str, Any]) -> None:
+    """A rule out of range is refused by its name."""
+    given: dict[str, Any] = {"features": FEATURES, "classes": 3, "queries": 60, "epsilon": 1.0}
+    with pytest.raises(InputError) as refused:
+        Rules(**{**given, **changed})
+    assert refused.value.field == field
+
+
+def test_nothing_that_leaves_or_is_logged_depends_on_what_records_have_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With spent and with fresh records the transcript has the same sizes, and no log says more."""
+    caplog.set_level(logging.DEBUG)
+    asked = queries(50).features
+
+    async def traffic(epsilon: float) -> list[int]:
+        rules, own = make_rules(epsilon=epsilon), [table(100), asked]
+        async with Cluster(["server", "ann"], own=own, seed=5) as cluster:
+            run = await cluster.run(predict, rules=rules, block=5, watch=["ann"])
+            return [run.cost.bytes, run.cost.messages, len(run.views["ann"].received)]
+
+    poor = asyncio.run(traffic(0.05))
+    logged = [record.getMessage() for record in caplog.records]
+    caplog.clear()
+    assert asyncio.run(traffic(50.0)) == poor
+    assert [record.getMessage() for record in caplog.records] == logged
+
+
+def test_a_curator_hands_records_over_and_the_receipt_counts_new_ones() -> None:
+    """The server has them all, and the curator knows how many were new."""
+
+    async def main() -> dict[str, int]:
+        async with Cluster(["server", "owner"], own=[None, table(50)], seed=5) as cluster:
+            return (await cluster.run(curate, rules=RULES)).results
+
+    assert asyncio.run(main()) == {"server": 50, "owner": 50}
