@@ -1,0 +1,169 @@
+"""Reports in Parquet files: all are counted, once, however they are cut; nothing else is."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.protocols.ldp.collecting import batches, make_task
+
+from veilring.errors import InputError
+from veilring.protocols.ldp import parquet
+from veilring.protocols.ldp.algorithm.bayes import learn
+from veilring.protocols.ldp.algorithm.randomiser import Reports
+from veilring.protocols.ldp.algorithm.survey import Tally, tally
+from veilring.protocols.ldp.parquet import cut, tally_parquet, tally_piece, write_parquet
+
+CLIENTS = 500
+TASK = make_task()
+Change = Callable[[pl.DataFrame], pl.DataFrame]
+
+
+def reports(clients: int = CLIENTS) -> list[tuple[int, Reports]]:
+    """Return reports to three questions, in many small batches."""
+    made = batches(TASK, clients, at_once=37)
+    return [(batch.question, batch.reports) for batch in made]
+
+
+def direct(clients: int = CLIENTS) -> Tally:
+    """Return the tally of the same reports, never written."""
+    made = reports(clients)
+    by_question = [
+        np.concatenate([some for asked, some in made if asked == question])
+        for question in range(len(TASK.survey.questions))
+    ]
+    return tally(TASK.survey, by_question)
+
+
+def same(one: Tally, other: Tally) -> bool:
+    """Say whether two tallies are equal to the last count."""
+    return one.counts == other.counts and all(map(np.array_equal, one.sums, other.sums))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
+    """Write the reports to a handful of files."""
+    folder = tmp_path_factory.mktemp("parquet") / "reports"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet, "PIECE_BYTES_MAX", 10_000)
+        return write_parquet(TASK, reports(), folder)
+
+
+def test_files_hold_what_was_written(files: tuple[Path, ...]) -> None:
+    """Every report, in files of the size asked for, with nothing beside task and question."""
+    assert len(files) == 4
+    frame = pl.concat([pl.read_parquet(file) for file in files])
+    assert frame.columns == list(parquet.COLUMNS)
+    assert set(frame["task"]) == {TASK.digest}
+    told = sorted((asked, row.tobytes()) for asked, some in reports() for row in some)
+    assert sorted(zip(frame["question"], frame["report"], strict=True)) == told
+
+
+def test_a_tally_of_files_is_that_of_their_reports(files: tuple[Path, ...]) -> None:
+    """And so is the classifier, bit for bit."""
+    found = tally_parquet(TASK, files)
+    assert same(found, direct())
+    assert repr(learn(TASK.survey, found)) == repr(learn(TASK.survey, direct()))
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(10, CLIENTS + 1), st.permutations(range(CLIENTS)))
+def test_no_way_of_cutting_and_no_order_changes_a_tally(
+    files: tuple[Path, ...], at_once: int, order: list[int]
+) -> None:
+    """Pieces cover each file once, and their tallies add up in any order."""
+    pieces = cut(TASK, files, at_once=at_once)
+    assert max(piece.reports for piece in pieces) <= at_once
+    total = Tally.empty(TASK.survey)
+    for number in [place for place in order if place < len(pieces)]:
+        total += tally_piece(TASK, pieces[number])
+    assert same(total, direct())
+
+
+def test_no_reports_are_a_file_too(tmp_path: Path) -> None:
+    """An empty collection is written and read as one."""
+    files = write_parquet(TASK, [], tmp_path / "reports")
+    assert len(files) == 1
+    assert same(tally_parquet(TASK, files), Tally.empty(TASK.survey))
+
+
+def _with(**columns: Any) -> Change:  # noqa: ANN401  (whatever Polars takes)
+    return lambda frame: frame.with_columns(**columns)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _with(task=pl.lit(bytes(32))),
+        _with(task=pl.lit(None, dtype=pl.Binary)),
+        _with(question=pl.lit(3)),
+        _with(question=pl.lit(-1)),
+        _with(question=pl.lit(2**63, dtype=pl.UInt64)),
+        _with(question=pl.lit(None, dtype=pl.UInt32)),
+        _with(report=pl.lit(None, dtype=pl.Binary)),
+        _with(report=pl.lit(b"")),
+        _with(report=pl.lit(b"\x00\x00\x00")),
+        _with(question=pl.lit(0), report=pl.lit(b"\x03")),  # the fourth of three classes
+        _with(question=pl.lit(1), report=pl.lit(b"\x00\x01")),  # a bit beyond the domain
+    ],
+    ids=range(11),
+)
+def test_one_report_that_no_client_makes_is_refused(
+    files: tuple[Path, ...], change: Change, tmp_path: Path
+) -> None:
+    """To another task, to no question, of another width, or outside the domain."""
+    frame, path = pl.read_parquet(files[0]), tmp_path / "changed.parquet"
+    changed = change(frame[50:51])
+    pl.concat([frame[:50], changed, frame[51:]], how="vertical_relaxed").write_parquet(path)
+    with pytest.raises(InputError, match=r"changed\.parquet"):
+        tally_parquet(TASK, [path])
+
+
+def test_reports_to_another_task_are_refused(files: tuple[Path, ...]) -> None:
+    """Even where only its epsilon differs."""
+    with pytest.raises(InputError, match="to another task"):
+        tally_parquet(make_task(epsilon=2.0), files)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pl.DataFrame({"question": [0], "report": [b"a"]}),
+        pl.DataFrame({"task": ["t"], "question": [0], "report": [b"a"]}),
+        pl.DataFrame({"task": [b"t"], "question": [0.0], "report": [b"a"]}),
+        pl.DataFrame({"task": [b"t"], "question": [0], "report": ["a"]}),
+    ],
+    ids=range(4),
+)
+def test_a_file_with_other_columns_is_refused(frame: pl.DataFrame, tmp_path: Path) -> None:
+    """The error names the file and the columns that are due."""
+    frame.write_parquet(tmp_path / "other.parquet")
+    with pytest.raises(InputError, match=r"other\.parquet.*task and report"):
+        cut(TASK, [tmp_path / "other.parquet"])
+
+
+def test_what_is_no_file_of_reports_is_refused(tmp_path: Path, files: tuple[Path, ...]) -> None:
+    """A path where nothing is, text, no path at all, and a file that is named twice."""
+    (tmp_path / "text.parquet").write_text("task,question,report")
+    for path in (tmp_path / "none.parquet", tmp_path / "text.parquet"):
+        with pytest.raises(InputError, match=path.name):
+            cut(TASK, [path])
+    with pytest.raises(InputError, match="no file"):
+        cut(TASK, [])
+    with pytest.raises(InputError, match="twice"):
+        cut(TASK, [files[0], files[0].parent / ".." / files[0].parent.name / files[0].name])
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    """A report that does not fit leaves nothing behind, and what is there is not overwritten."""
+    wrong = np.full((1, 1), 3, dtype=np.uint8)
+    with pytest.raises(InputError, match="no question"):
+        write_parquet(TASK, [*reports(), (0, wrong)], tmp_path / "reports")
+    assert list(tmp_path.iterdir()) == []
+    write_parquet(TASK, reports(), tmp_path / "reports")
+    with pytest.raises(InputError, match="not there yet"):
+        write_parquet(TASK, reports(), tmp_path / "reports")
