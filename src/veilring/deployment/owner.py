@@ -21,11 +21,11 @@ from veilring.randomness import Streams
 from veilring.scenarios.schema import Section
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
 
-__all__ = ("WORKERS", "BudgetsSection", "OwnerConfig", "own")
+__all__ = ("WORKERS_MAX", "BudgetsSection", "OwnerConfig", "own")
 
 # Analysts whose batches are worked on at once; each has one turn at a time. Python runs a clique
 # search in one thread at a time anyway, and others wait a second or two at the most.
-WORKERS: Final = 4
+WORKERS_MAX: Final = 4
 
 _log = logging.getLogger("veilring.owner")
 
@@ -91,7 +91,7 @@ async def own(config: OwnerConfig, *, on_ready: Callable[[Owner], None] | None =
     budgets = _budgets(config, terms)
     rows, ids = terms.read_rows(Path(config.rows)), _ids(config, terms)
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
-        async with Threads(WORKERS, "labels") as aside:
+        async with Threads(WORKERS_MAX, "labels") as aside:
             owner = Owner(rows, terms.rules, ledger, aside, ids=ids)
             endpoint = await TlsEndpoint.start(
                 identity, roster, listen_host=config.listen, connect_to=()

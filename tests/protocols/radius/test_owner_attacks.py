@@ -24,6 +24,8 @@ from veilring.protocols.rows import Rows
 RUNS = 2000
 EPSILON = 1.0
 RULES = Rules(3, 2)
+PLACES = 15  # a side
+NOBODY_2D = Rows(np.zeros((0, 2)), np.zeros(0, dtype=np.int64))
 NOBODY = Rows(np.zeros((0, 3)), np.zeros(0, dtype=np.int64))
 
 
@@ -79,3 +81,38 @@ def test_the_same_attack_shows_what_a_plain_test_would_give_away(
     plain = partial(overlaps, relative_slack=0.0, absolute_slack=0.0)
     monkeypatch.setattr(radius, "overlaps", plain)
     assert _audited(*_crafted_answers()) > EPSILON
+
+
+def _answers_of_accounts(budget: float, *, present: bool, seed: int) -> NDArray[np.int64]:
+    """Return how often each two answers came up about a place that is asked for twice.
+
+    Places are far apart, so that each is a run of its own.
+    """
+    side = (np.arange(PLACES) + 0.5) / PLACES
+    places = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    rows = Rows(places, np.zeros(len(places), dtype=np.int64)) if present else NOBODY_2D
+    ids = [str(place) for place in range(len(rows))]
+    queries, radii = np.repeat(places, 2, axis=0), np.full(2 * len(places), 0.1 / PLACES)
+    rules, counts = Rules(2, 2, "record"), np.zeros(4, dtype=np.int64)
+    rng = np.random.default_rng(seed)
+    for _ in range(10):
+        with open_ledger(None, Budgets(total=1e4, record=budget)) as ledger:
+            owner = Owner(rows, rules, ledger, at_once, ids=ids)
+            labels = owner.settle("ann", ask_within(queries, radii, EPSILON), rng).labels
+        counts += np.bincount(labels.reshape(-1, 2) @ [2, 1], minlength=4)
+    return counts
+
+
+@pytest.mark.parametrize("budget", [EPSILON, 2 * EPSILON])
+def test_what_answers_prove_about_a_row_is_its_budget_at_most(budget: float) -> None:
+    """Two queries of epsilon each cost a row what it has; with twice as much, more can be proved.
+
+    The audit says too much once in a million.
+    """
+    present, absent = (
+        _answers_of_accounts(budget, present=there, seed=seed)
+        for seed, there in enumerate((True, False))
+    )
+    audited = audited_epsilon(present, absent)
+    assert audited <= budget
+    assert (audited > EPSILON) == (budget > EPSILON)

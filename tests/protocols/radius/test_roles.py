@@ -46,11 +46,13 @@ def _owner_rng(seed: int) -> np.random.Generator:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_roles_label_as_the_algorithm_does(name: str, run_protocol: ProtocolRunner) -> None:
-    """A batch gets the labels of the vectorised steps for the bytes of the closed form."""
+    """On every runtime a batch gets the vectorised steps' labels for the closed form's bytes."""
     request, rules = REQUESTS[name], OWN_RULES.get(name, RULES)
     ids = [str(row) for row in range(200)] if name == "records" else None
     budgets = Budgets(total=20.0, record=20.0) if ids else BUDGETS
-    run = run_protocol(labelling, 2, own=[request, Holding(ROWS, budgets, ids)], rules=rules)
+    own = [request, Holding(ROWS, budgets, ids)]
+    run = run_protocol(labelling, 2, own=own, rules=rules)
+    assert run.channels == asyncio.run(_channels(own, rules))
     answer = run.results[ANALYST]
     assert isinstance(answer, Labelled)
     if request.k:
@@ -68,6 +70,12 @@ def test_roles_label_as_the_algorithm_does(name: str, run_protocol: ProtocolRunn
     traffic = forecast.traffic
     assert_cost(run, messages=traffic.messages, bytes=traffic.bytes, rounds=forecast.rounds)
     assert run.cost.setup == forecast.setup
+
+
+async def _channels(own: list[object], rules: Rules) -> object:
+    """Return the transcripts of the same run in memory."""
+    async with Cluster(2, own=own, seed=0) as cluster:
+        return (await cluster.run(labelling, rules=rules)).channels
 
 
 def _failure(request: Request, rules: Rules, budgets: Budgets = BUDGETS) -> BaseException:
