@@ -1,0 +1,89 @@
+"""Private walks beside plain searches, and building their tree beside building SciPy's.
+
+Walks are of all levels at once for a batch of queries; `cKDTree` searches for the same batch on one
+core. A comparison reads one number a level; a distance reads the points of two children.
+"""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios
+from veilring.protocols.treewalk.algorithm.rivals import bucket_law, points_of, respond
+from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance, Utility
+from veilring.protocols.treewalk.algorithm.tree import Tree, build_tree
+from veilring.protocols.treewalk.algorithm.walks import BASIC, walk
+from veilring.randomness import Streams
+
+__all__ = ("measure",)
+
+QUERIES = 100_000
+SIZES = (100_000, 1_000_000)
+QUICK_SIZES = (20_000,)
+SPLITS = 8
+# A million comparing walks a second of 17 levels each, one core.
+WALK_SECONDS = 1e-6
+
+
+def measure(*, quick: bool) -> list[Measurement]:
+    """Measure in one and two dimensions, among few and many points."""
+    sizes, repetitions = (QUICK_SIZES, 3) if quick else (SIZES, 7)
+    return [
+        measurement
+        for dimensions in (1, 2)
+        for points in sizes
+        for measurement in _measured(dimensions, points, repetitions)
+    ]
+
+
+def _measured(dimensions: int, points: int, repetitions: int) -> list[Measurement]:
+    rng = np.random.default_rng(points + dimensions)
+    placed, queries = rng.random((points, dimensions)), rng.random((QUERIES, dimensions))
+    tree, plain = build_tree(placed), cKDTree(placed)
+    coins = Streams(1).generator("coins")
+    search = _timed(lambda: plain.query(queries))
+    law = bucket_law(tree.depth, SPLITS, 6.0)
+    where = f"{points:,} points, {dimensions}-d"
+
+    def responded() -> object:
+        return points_of(tree, SPLITS, respond(tree.splits, queries, law, coins))
+
+    def walked(utility: Utility) -> Timed:
+        return _timed(lambda: _walk(tree, queries, utility, coins))
+
+    side = dimensions**0.5
+    comparing = pairs(walked(Comparison(1.0)), search, repetitions)
+    distant = pairs(walked(Distance(1.0, side, side)), search, repetitions)
+    responding = pairs(_timed(responded), search, repetitions)
+    builds = _timed(lambda: build_tree(placed)), _timed(lambda: cKDTree(placed))
+    building = pairs(*builds, max(2, repetitions // 2))
+    name = "times faster than a plain search"
+    measurements = [
+        ratios(f"walks by comparison, {where}, {name}", comparing, faster=True, per=QUERIES),
+        ratios(f"walks by distance, {where}, {name}", distant, faster=True, per=QUERIES),
+        ratios(f"responses of 256 points, {where}, {name}", responding, faster=True, per=QUERIES),
+        ratios(f"building the tree, {where}, times as long as SciPy's", building, per=points),
+    ]
+    if points == SIZES[0]:
+        each = tuple(ours / QUERIES * 1e6 for ours, _ in comparing)
+        bound = Bound("at most", WALK_SECONDS * 1e6)
+        measurements.append(Measurement(f"a walk by comparison, {where}", "us", each, bound))
+    return measurements
+
+
+def _walk(
+    tree: Tree, queries: NDArray[np.float64], utility: Utility, coins: np.random.Generator
+) -> object:
+    return walk(tree, queries, utility, BASIC, coins)
+
+
+def _timed(act: Callable[[], object]) -> Timed:
+    def once() -> float:
+        start = time.perf_counter()
+        act()
+        return time.perf_counter() - start
+
+    return once
