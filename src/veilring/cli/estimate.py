@@ -1,12 +1,11 @@
 """`veilring estimate`: what a collection says so far."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from veilring.deployment import Estimates
+from veilring.cli.estimates import show_estimates
 
 __all__ = ("estimate",)
 
@@ -52,39 +51,4 @@ def estimate(
     found = estimate_store(loaded, confidence=confidence, recount=recount)
     if save is not None:
         save_model(found, save, consistency=consistency)
-    if json:
-        _print_json(found)
-    else:
-        _show(found)
-
-
-def _print_json(found: "Estimates") -> None:
-    import dataclasses
-    from json import dumps
-
-    document = {
-        "task": found.terms.task.digest.hex(),
-        "epsilon": found.terms.task.survey.exact_epsilon,
-        "reports": found.tally.clients,
-        "confidence": found.confidence,
-        "estimates": [dataclasses.asdict(line) for line in found.lines],
-    }
-    typer.echo(dumps(document, indent=2))
-
-
-def _show(found: "Estimates") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    epsilon = found.terms.task.survey.exact_epsilon
-    title = f"{found.terms.survey.kind}: {found.tally.clients:,} reports, epsilon {epsilon:g}"
-    table = Table(title=title, title_justify="left")
-    for name in ("of", "value", "class"):
-        table.add_column(name, overflow="fold")
-    for name in ("estimate", f"{found.confidence:.0%} interval", "reports"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for line in found.lines:
-        interval = f"{line.low:.4f} to {line.high:.4f}"
-        numbers = (f"{line.estimate:.4f}", interval, f"{line.clients:,}")
-        table.add_row(line.of, line.value, line.within, *numbers)
-    Console().print(table, markup=False)
+    show_estimates(found, json=json)

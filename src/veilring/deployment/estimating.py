@@ -21,7 +21,7 @@ from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.saved import save
 
-__all__ = ("Estimates", "Line", "estimate", "save_model")
+__all__ = ("Estimates", "Line", "estimate", "estimate_from", "save_model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,20 @@ def estimate(
         tally = store.recount() if recount else store.tally()
     finally:
         store.close()
+    return estimate_from(terms, tally, confidence=confidence)
+
+
+def estimate_from(terms: SurveyTerms, tally: Tally, *, confidence: float = CONFIDENCE) -> Estimates:
+    """Estimate from a tally, wherever it was made.
+
+    Args:
+        terms: What was asked.
+        tally: What came.
+        confidence: Of each interval by itself.
+
+    Raises:
+        InputError: If there are fewer reports than the task's minimum.
+    """
     terms.task.require_enough(tally)
     found = evidence(terms.task.survey, tally, confidence=confidence)
     return Estimates(terms, tally, confidence, tuple(_lines(terms, found)))

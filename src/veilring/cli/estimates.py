@@ -1,0 +1,50 @@
+"""What a collection says, for a person or a program: shared by the commands that estimate."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from veilring.deployment import Estimates
+
+__all__ = ("show_estimates",)
+
+
+def show_estimates(found: "Estimates", *, json: bool) -> None:
+    """Print estimates as a table, or as JSON."""
+    if json:
+        _print_json(found)
+    else:
+        _show(found)
+
+
+def _print_json(found: "Estimates") -> None:
+    import dataclasses
+    from json import dumps
+
+    document = {
+        "task": found.terms.task.digest.hex(),
+        "epsilon": found.terms.task.survey.exact_epsilon,
+        "reports": found.tally.clients,
+        "confidence": found.confidence,
+        "estimates": [dataclasses.asdict(line) for line in found.lines],
+    }
+    typer.echo(dumps(document, indent=2))
+
+
+def _show(found: "Estimates") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    epsilon = found.terms.task.survey.exact_epsilon
+    title = f"{found.terms.survey.kind}: {found.tally.clients:,} reports, epsilon {epsilon:g}"
+    table = Table(title=title, title_justify="left")
+    for name in ("of", "value", "class"):
+        table.add_column(name, overflow="fold")
+    for name in ("estimate", f"{found.confidence:.0%} interval", "reports"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for line in found.lines:
+        interval = f"{line.low:.4f} to {line.high:.4f}"
+        numbers = (f"{line.estimate:.4f}", interval, f"{line.clients:,}")
+        table.add_row(line.of, line.value, line.within, *numbers)
+    Console().print(table, markup=False)

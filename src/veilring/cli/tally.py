@@ -1,0 +1,72 @@
+"""`veilring tally`: what reports in Parquet files say."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veilring.cli.estimates import show_estimates
+
+__all__ = ("tally",)
+
+
+def tally(  # noqa: PLR0913  (each option is an argument)
+    terms: Annotated[Path, typer.Argument(help="The terms of the collection.", metavar="TERMS")],
+    reports: Annotated[
+        list[Path], typer.Argument(help="Files of `veilring export`.", metavar="REPORTS...")
+    ],
+    *,
+    confidence: Annotated[
+        float, typer.Option(help="Of each interval by itself, between 0 and 1.")
+    ] = 0.95,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the naive Bayes model here, as JSON."),
+    ] = None,
+    consistency: Annotated[
+        str, typer.Option(help="Of the model: paper, clip or norm-sub, for counts below 0.")
+    ] = "paper",
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="Where they are added up: local (processes), dask or ray; else in this process.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="How many at a time; else one a core.", show_default=False)
+    ] = None,
+    dask_address: Annotated[
+        str | None,
+        typer.Option(help="A Dask scheduler, such as tcp://10.0.0.5:8786.", show_default=False),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Estimate from reports in Parquet files, however many and wherever they are added up.
+
+    The result is the same to the last count on any engine. A report that is to another task, or
+    that no client could have made, ends it with an error. Memory is bounded whatever the size of
+    the files. A cluster's workers find them under the same absolute paths.
+
+    For example:
+
+        veilring export census.toml --out reports
+
+        veilring tally terms.toml reports/*.parquet --save model.json
+
+        veilring tally terms.toml reports/*.parquet --engine dask --dask-address tcp://10.0.0.5:8786
+    """
+    from veilring.deployment import load_survey_terms
+    from veilring.deployment.estimating import estimate_from, save_model
+    from veilring.deployment.tallying import tally_files
+    from veilring.errors import InputError
+    from veilring.scenarios.sweep import Engine
+
+    if engine is None and (workers, dask_address) != (None, None):
+        raise InputError("engine", "none", "local, dask or ray, to have workers")
+    where = None if engine is None else Engine(engine, workers, dask_address)
+    loaded = load_survey_terms(terms)
+    found = estimate_from(loaded, tally_files(loaded.task, reports, where), confidence=confidence)
+    if save is not None:
+        save_model(found, save, consistency=consistency)
+    show_estimates(found, json=json)

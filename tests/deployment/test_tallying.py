@@ -1,0 +1,105 @@
+"""Reports of a collection, added up elsewhere: the same numbers on one process and on a cluster."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.deployment.collection import Collection
+from tests.protocols.ldp.collecting import accepted, batches, make_task
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.deployment import CollectorConfig, load_config, load_survey_terms
+from veilring.deployment.collector import open_configured_store
+from veilring.deployment.tallying import tally_files
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.bayes import learn
+from veilring.protocols.ldp.algorithm.survey import Tally
+from veilring.protocols.ldp.parquet import tally_parquet, write_parquet
+from veilring.protocols.ldp.pool import ClientPool
+from veilring.protocols.ldp.saved import load
+from veilring.scenarios.sweep import Engine
+from veilring.scenarios.sweep.dask_backend import local_cluster
+
+TASK = make_task()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
+    """Write reports to one file."""
+    made = ((batch.question, batch.reports) for batch in batches(TASK, 2000))
+    return write_parquet(TASK, made, tmp_path_factory.mktemp("tally") / "reports")
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """Give the address of a Dask cluster of two workers."""
+    with local_cluster(2) as address:
+        yield address
+
+
+def same(one: Tally, other: Tally) -> bool:
+    """Say whether two tallies are equal to the last count."""
+    return one.counts == other.counts and all(map(np.array_equal, one.sums, other.sums))
+
+
+@pytest.mark.parametrize("at_once", [123, 700, None])
+def test_two_dask_workers_count_as_one_process_does(
+    files: tuple[Path, ...], at_once: int | None, scheduler: str
+) -> None:
+    """The tally, and so the classifier to the last bit, however the files are cut."""
+    expected = tally_parquet(TASK, files)
+    found = tally_files(TASK, files, Engine("dask", dask_address=scheduler), at_once=at_once)
+    assert same(found, expected)
+    assert found.clients == 2000
+    assert repr(learn(TASK.survey, found)) == repr(learn(TASK.survey, expected))
+
+
+def test_processes_of_this_machine_count_so_too(files: tuple[Path, ...]) -> None:
+    """Two of them, many pieces."""
+    found = tally_files(TASK, files, Engine("local", workers=2), at_once=300)
+    assert same(found, tally_files(TASK, files))
+
+
+def test_a_cluster_refuses_what_one_process_refuses(
+    files: tuple[Path, ...], scheduler: str
+) -> None:
+    """A report to another task is an error of the input, wherever it is found."""
+    with pytest.raises(InputError, match="to another task"):
+        tally_files(
+            make_task(epsilon=2.0), files, Engine("dask", dask_address=scheduler), at_once=500
+        )
+
+
+def test_what_is_exported_says_what_the_store_says(tmp_path: Path) -> None:
+    """`veilring tally` of the files of `veilring export` prints what `veilring estimate` does."""
+    folder = Collection(tmp_path / "survey", clients=10).folder
+    config = load_config(folder / "collector.toml")
+    assert isinstance(config, CollectorConfig)
+    task = load_survey_terms(Path(config.terms)).task
+    rng = np.random.default_rng(1)
+    people = ClientPool(rng.uniform(0.0, 8.0, size=(3000, 4)), rng.integers(3, size=3000))
+    store = open_configured_store(config, task)
+    store.keep(accepted(task, list(people.answer(task, rng))))
+    store.close()
+
+    def run(*command: str) -> str:
+        done = CliRunner().invoke(app, list(command))
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    collector, terms = str(folder / "collector.toml"), str(config.terms)
+    assert run("export", collector, "--out", str(folder / "reports")).startswith("1 file")
+    (file,) = (folder / "reports").glob("*.parquet")
+    asked = run("estimate", collector, "--json", "--save", str(folder / "one.json"))
+    found = run("tally", terms, str(file), "--json", "--save", str(folder / "other.json"))
+    assert json.loads(found) == json.loads(asked)
+    assert json.loads(found)["reports"] == 3000
+    assert repr(load(folder / "one.json")) == repr(load(folder / "other.json"))
+    again = CliRunner().invoke(app, ["export", collector, "--out", str(folder / "reports")])
+    assert again.exit_code == 2
+    alone = CliRunner().invoke(app, ["tally", terms, str(file), "--workers", "2"])
+    assert alone.exit_code == 2
+    assert "engine" in alone.output
