@@ -8,10 +8,14 @@ from numpy.typing import NDArray
 
 from veilring.nodes.aside import at_once
 from veilring.privacy.ledger import Budgets, open_ledger
-from veilring.protocols.radius.algorithm import label_law, overlaps, radius
+from veilring.protocols.radius.algorithm import distances, label_law, overlaps, radius
 from veilring.protocols.radius.analyst import ask_within
 from veilring.protocols.radius.leakage.audit import ALARM, audited_epsilon
-from veilring.protocols.radius.leakage.crafted import broken_by_plain_test, collinear
+from veilring.protocols.radius.leakage.crafted import (
+    Crafted,
+    broken_by_plain_test,
+    collinear,
+)
 from veilring.protocols.radius.leakage.membership import (
     advantage,
     advantage_bound,
@@ -21,35 +25,47 @@ from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import Rules
 from veilring.protocols.rows import Rows
 
-RUNS = 2000
 EPSILON = 1.0
-RULES = Rules(3, 2)
+BATCHES = 5
+CELLS = 8  # a side
+CELL_TRIES = 20  # one of six will do
 PLACES = 15  # a side
-NOBODY_2D = Rows(np.zeros((0, 2)), np.zeros(0, dtype=np.int64))
 NOBODY = Rows(np.zeros((0, 3)), np.zeros(0, dtype=np.int64))
+NOBODY_2D = Rows(np.zeros((0, 2)), np.zeros(0, dtype=np.int64))
 
 
-def _answers(
-    rows: Rows, queries: NDArray[np.float64], radii: NDArray[np.float64], seed: int
-) -> NDArray[np.int64]:
-    """Return what an owner of these rows answers to a batch, again and again, (RUNS, queries)."""
-    rng = np.random.default_rng(seed)
-    with open_ledger(None, Budgets(total=RUNS * EPSILON)) as ledger:
-        owner = Owner(rows, RULES, ledger, at_once)
-        asked = (ask_within(queries, radii, EPSILON, name=f"{run}") for run in range(RUNS))
-        answers = [owner.settle("ann", each, rng) for each in asked]
-    assert not any(answer.verdict for answer in answers)
-    return np.array([answer.labels for answer in answers], dtype=np.int64)
+def _broken_pairs() -> Crafted:
+    """Return pairs on which a plain test of floats sees no edge, so far apart that none meet."""
+    cells = np.indices((CELLS,) * 3).reshape(3, -1).T
+    drawn = collinear(CELL_TRIES * len(cells), 3, np.random.default_rng(0))
+    corners = (np.repeat(cells, CELL_TRIES, axis=0) + 0.4) / CELLS
+    first, second, target = (corners + 0.02 * each for each in drawn[:3])
+    pairs = zip(first, second, target, strict=True)
+    radii = np.array([distances(np.stack([a, b]), c[None])[:, 0] for a, b, c in pairs])
+    crafted = Crafted(first, second, target, radii)
+    broken = broken_by_plain_test(crafted).reshape(len(cells), CELL_TRIES)
+    chosen = np.flatnonzero(broken.any(axis=1)) * CELL_TRIES + broken.argmax(axis=1)[broken.any(1)]
+    return Crafted(*(each[chosen] for each in crafted))
 
 
 def _crafted_answers() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Attack a row on the line between two queries, where a plain test of floats sees no edge."""
-    crafted = collinear(400, 3, np.random.default_rng(0))
-    pair = int(np.flatnonzero(broken_by_plain_test(crafted))[0])
-    queries = np.stack([crafted.first[pair], crafted.second[pair]])
-    target = Rows(crafted.target[pair][None], np.zeros(1, dtype=np.int64))
-    radii = crafted.radii[pair]
-    return _answers(target, queries, radii, 1), _answers(NOBODY, queries, radii, 2)
+    """Attack rows on the lines between two queries: with all of them, and with none.
+
+    Returns:
+        The labels of each pair of queries, shape (runs, 2), for both tables.
+    """
+    pairs = _broken_pairs()
+    everybody = Rows(pairs.target, np.zeros(len(pairs.target), dtype=np.int64))
+    queries, radii = np.stack(pairs[:2], axis=1).reshape(-1, 3), pairs.radii.ravel()
+    asked = [ask_within(queries, radii, EPSILON, name=f"{batch}") for batch in range(BATCHES)]
+    answers = []
+    for seed, rows in enumerate((everybody, NOBODY)):
+        rng = np.random.default_rng(seed)
+        with open_ledger(None, Budgets(total=BATCHES * EPSILON)) as ledger:
+            owner = Owner(rows, Rules(3, 2), ledger, at_once)
+            labels = [owner.settle("ann", each, rng).labels for each in asked]
+        answers.append(np.concatenate(labels).astype(np.int64).reshape(-1, 2))
+    return answers[0], answers[1]
 
 
 def _audited(present: NDArray[np.int64], absent: NDArray[np.int64]) -> float:
@@ -70,7 +86,7 @@ def test_crafted_collinear_queries_cost_no_row_more_than_was_paid() -> None:
         for counts in (np.array([1, 0]), np.array([0, 0]))
     ]
     guesses = [guess_membership(answers, *laws) for answers in (present, absent)]
-    slack = np.sqrt(np.log(1 / ALARM) / RUNS)
+    slack = np.sqrt(np.log(1 / ALARM) / len(present))
     assert advantage(*guesses) <= advantage_bound(EPSILON) + slack
 
 
