@@ -7,6 +7,9 @@ import pytest
 from scipy.spatial import cKDTree
 
 from veilring.errors import InputError
+from veilring.protocols.treewalk.algorithm.rivals import bucket_law
+from veilring.protocols.treewalk.algorithm.tree import build_tree
+from veilring.protocols.treewalk.attacks import overheard_response
 from veilring.randomness import Streams
 from veilring.scenarios.figures import find_figure, judge, measure, reproduce
 from veilring.scenarios.figures.measured import Measured
@@ -15,6 +18,7 @@ from veilring.scenarios.figures.treewalk.accuracy import by_comparison, by_dista
 from veilring.scenarios.figures.treewalk.figures import PRINTED, RAW, SPENT, TOP
 from veilring.scenarios.figures.treewalk.points import SIDE, Points, load_points
 from veilring.scenarios.figures.treewalk.ways import Way, early, named
+from veilring.scenarios.figures.treewalk.where import CELLS, beliefs_after, draw_where
 
 POINTS = load_points("uniform:512")
 
@@ -124,3 +128,24 @@ def test_drawn_points_are_new_for_each_split() -> None:
     assert one.shape == (300, 2)
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
+
+
+def test_a_map_shows_what_a_server_believes(tmp_path: Path) -> None:
+    """A response leaves two levels of belief, and the cells of the bucket it named share one."""
+    rng = Streams(7).generator("map")
+    points = rng.random((300, 2))
+    tree = build_tree(points)
+    law = bucket_law(tree.depth, 5, 3.0)
+    asked = {"response": overheard_response(tree, law)}
+    beliefs = beliefs_after(asked, points, np.array([0.3, 0.6]), rng)
+    shares = beliefs.shares["response"]
+    assert shares.shape == (CELLS**2,)
+    assert shares.sum() == pytest.approx(1.0)
+    levels = np.unique(shares.round(15))
+    assert len(levels) == 2
+    assert levels[1] / levels[0] == pytest.approx(np.exp(3.0), rel=1e-6)
+    path = tmp_path / "map.png"
+    draw_where(beliefs, points, [path], title="where")
+    assert path.stat().st_size > 10_000
+    with pytest.raises(InputError, match="points is"):
+        beliefs_after(asked, points[:, :1], np.array([0.3]), rng)
