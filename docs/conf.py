@@ -14,6 +14,7 @@ author = "The veilring authors"
 version = release = metadata.version("veilring")
 
 extensions = [
+    "docs._ext.pictures",
     "docs._ext.tables",
     "myst_parser",
     "sphinx.ext.autodoc",

@@ -22,6 +22,7 @@ from veilring.cli.export import export
 from veilring.cli.keys import app as keys
 from veilring.cli.leakage import leakage
 from veilring.cli.ledger import app as ledger
+from veilring.cli.oracles import oracles
 from veilring.cli.records import app as records
 from veilring.cli.report import report
 from veilring.cli.reproduce import reproduce
@@ -105,6 +106,7 @@ app.command()(submit)
 app.command()(estimate)
 app.command()(export)
 app.command()(tally)
+app.command()(oracles)
 app.command("deploy-survey")(deploy_survey)
 app.command("deploy-owner")(deploy_owner)
 app.command("deploy-places")(deploy_places)

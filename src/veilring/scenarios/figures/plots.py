@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import cycle
 from math import ceil, log
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -14,11 +14,12 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from veilring.scenarios.figures.claims import CONFIDENCE, Evidence, intervals
+from veilring.scenarios.figures.look import DOTS_AN_INCH, SETTINGS, STYLES, metadata
 from veilring.scenarios.figures.measured import Measured
 from veilring.scenarios.figures.model import Figure
 
 if TYPE_CHECKING:
-    from matplotlib.typing import RcKeyType
+    pass
 
 __all__ = ("FORMATS", "draw")
 
@@ -32,39 +33,7 @@ _MARK: Final = 0.6  # of the legend, with the room around it
 _LETTER: Final = 0.068
 _HEAD: Final = 0.45
 _PAD: Final = 0.08
-_DOTS_AN_INCH: Final = 160
 _TICKS_MAX: Final = 8
-
-
-class _Style(NamedTuple):
-    color: str
-    marker: str
-    line: str
-
-
-# Okabe and Ito's palette, which people with any colour vision can tell apart; markers and dashes
-# say the same in print without colour.
-_STYLES: Final = (
-    _Style("#0072B2", "o", "-"),
-    _Style("#D55E00", "s", "--"),
-    _Style("#009E73", "^", "-."),
-    _Style("#CC79A7", "D", ":"),
-    _Style("#E69F00", "v", "-"),
-    _Style("#56B4E9", "P", "--"),
-    _Style("#000000", "X", ":"),
-)
-
-_SETTINGS: "Final[dict[RcKeyType, Any]]" = {
-    "font.size": 9.5,
-    "axes.titlesize": 10.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-    "svg.hashsalt": "veilring",  # equal figures give equal files
-    "svg.fonttype": "none",  # text stays text: it can be searched and read aloud
-}
 
 
 def draw(figure: Figure, measured: Sequence[Measured], paths: Sequence[Path]) -> None:
@@ -80,7 +49,7 @@ def draw(figure: Figure, measured: Sequence[Measured], paths: Sequence[Path]) ->
     lines = _legend_lines([key.series for key in measured[0].curves], width)
     foot = _FOOT + (lines - 1) * _LINE
     height = rows * _HEIGHT + _HEAD + foot
-    with mpl.rc_context(_SETTINGS):
+    with mpl.rc_context(SETTINGS):
         inside = (0.0, foot / height, 1.0, 1.0 - foot / height)
         layout = ConstrainedLayoutEngine(rect=inside, h_pad=_PAD, w_pad=_PAD)
         canvas = Canvas(figsize=(width, height), layout=layout)
@@ -97,13 +66,13 @@ def draw(figure: Figure, measured: Sequence[Measured], paths: Sequence[Path]) ->
         canvas.suptitle(figure.title, fontweight="bold")
         _write_foot(canvas, figure, panels[0][0], measured[0].splits, lines)
         for path in paths:
-            canvas.savefig(path, dpi=_DOTS_AN_INCH, metadata=_metadata(path))
+            canvas.savefig(path, dpi=DOTS_AN_INCH, metadata=metadata(path))
 
 
 def _draw_panel(panel: Axes, figure: Figure, measured: Measured, measure: str) -> None:
     labels = tuple(map(str, measured.x))
     curves = measured.of(measure)
-    for (series, curve), style in zip(curves.items(), cycle(_STYLES), strict=False):
+    for (series, curve), style in zip(curves.items(), cycle(STYLES), strict=False):
         each = intervals(Evidence(labels, curve), simultaneous=False)
         panel.fill_between(
             measured.x,
@@ -187,7 +156,3 @@ def _write_foot(canvas: Canvas, figure: Figure, panel: Axes, splits: int, lines:
         color="#444444",
         linespacing=1.35,
     )
-
-
-def _metadata(path: Path) -> dict[str, str | None]:
-    return {"Date": None} if path.suffix == ".svg" else {}

@@ -1,0 +1,28 @@
+"""Pictures that are drawn when the pages are built, so that they cannot show anything else.
+
+Each is what the command beside it draws; none is kept in the repository.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from sphinx.application import Sphinx
+
+from veilring.scenarios.figures.oracles import draw_oracles
+
+__all__ = ("setup",)
+
+_FOLDER: Final = "_made"  # in the pages' own folder, where pages find pictures
+
+
+def draw_pictures(app: Sphinx) -> None:
+    """Draw all pictures: `veilring oracles --domain 32 --epsilon 1 --plot oracles.svg`."""
+    folder = Path(app.srcdir) / _FOLDER
+    folder.mkdir(exist_ok=True)
+    draw_oracles(folder / "oracles.svg", domain=32, epsilon=1.0)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Draw before any page is read."""
+    app.connect("builder-inited", draw_pictures)
+    return {"parallel_read_safe": True}
