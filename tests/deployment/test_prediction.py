@@ -1,0 +1,218 @@
+"""A deployed prediction server: served, asked, changed and killed, by its commands."""
+
+import asyncio
+import csv
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+from tests.deployment.prediction_crashes import Served, crash_rounds
+from typer.testing import CliRunner, Result
+
+from veilring.cli.app import app
+from veilring.deployment import (
+    PredictionServerConfig,
+    load_config,
+    load_prediction_terms,
+    serving,
+)
+from veilring.deployment.prediction_files import read_queries, read_records
+from veilring.deployment.prediction_terms import PredictionSection
+from veilring.errors import InputError, ScenarioError
+from veilring.protocols.prediction.algorithm import quantise
+
+CRASHES = 2
+# With this much to spend an answer is the label of the nearest rows.
+RICH = PredictionSection(queries=100, epsilon=200.0, tau=0.5, sigma2=0.1)
+
+Deploy = Callable[[PredictionSection], Served]
+
+
+@pytest.fixture
+def deploy(tmp_path: Path) -> Iterator[Deploy]:
+    """Deploy servers that are killed in the end."""
+    made: list[Served] = []
+
+    def make(prediction: PredictionSection) -> Served:
+        made.append(Served(tmp_path / f"served-{len(made)}", prediction))
+        made[-1].serve()
+        return made[-1]
+
+    yield make
+    for served in made:
+        served.kill()
+
+
+def run(*command: object) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(app, [str(part) for part in command])
+
+
+def test_kills_refund_no_budget_and_bring_nothing_back(tmp_path: Path) -> None:
+    """Whenever it is killed: no answer without its charge, no second charge, and gone is gone."""
+    seen = asyncio.run(crash_rounds(tmp_path / "served", CRASHES, seed=7))
+    assert seen.answered > CRASHES
+    assert seen.retried >= seen.answered
+    assert seen.interrupted >= CRASHES
+    assert seen.changed > 0
+
+
+def test_a_deployed_server_answers_remembers_forgets_and_leaves_in_order(deploy: Deploy) -> None:
+    """From its files to its end: labels, retries across a kill, forgetting, and the end of T."""
+    served = deploy(RICH)
+    folder = served.folder
+    asked = ("ask", folder / "querier-0.toml", folder / "querier-0.csv")
+    added = run("records", "add", folder / "curator.toml", folder / "records.csv")
+    assert added.exit_code == 0, added.output
+    assert "134 records were added" in added.stdout
+    first = run(*asked)
+    assert first.exit_code == 0, first.output
+    labels = [row["label"] for row in csv.DictReader(first.stdout.splitlines())]
+    with (folder / "querier-0.csv").open() as file:
+        truth = [row["label"] for row in csv.DictReader(file)]
+    # The noise is a fiftieth of what classes lead by, so these are the labels of a kernel vote.
+    assert sum(a == b for a, b in zip(labels, truth, strict=True)) >= 18
+
+    served.kill()
+    served.serve()
+    assert run(*asked).stdout == first.stdout
+    assert (
+        "0 records" in run("records", "add", folder / "curator.toml", folder / "records.csv").stdout
+    )
+
+    everybody = folder / "ids.txt"
+    everybody.write_text("".join(f"record-{number}\n" for number in range(134)))
+    assert b"record-77" in served.everything()
+    gone = run("records", "forget", folder / "curator.toml", "--from", everybody)
+    assert "134 records were forgotten" in gone.stdout
+    assert b"record-" not in served.everything()
+    unknown = run("records", "forget", folder / "curator.toml", "record-3", "nobody")
+    assert unknown.exit_code == 2
+    assert "not all known" in unknown.output
+
+    queries = folder / "many.csv"
+    lines = (folder / "querier-1.csv").read_text().splitlines()
+    queries.write_text("\n".join([lines[0], *lines[1:] * 4]) + "\n")
+    refused = run("ask", folder / "querier-1.toml", queries)
+    assert refused.exit_code == 1
+    assert "the privacy budget (total) is exhausted: 88 queries asked, 78 left" in refused.output
+    shown = run("ledger", "show", served.state / "budgets.sqlite", "--json")
+    assert json.loads(shown.stdout)["spent"] == 22.0  # read while it is served
+
+    assert served.process is not None
+    served.process.send_signal(signal.SIGTERM)
+    assert served.process.wait(20) == 0
+    served.process = None
+    assert "Traceback" not in served.log.read_text()
+
+
+def test_only_curators_change_records_and_only_one_server_has_them(deploy: Deploy) -> None:
+    """A querier that calls itself a curator is refused, and so is a second server."""
+    served = deploy(RICH)
+    config = served.folder / "curator.toml"
+    config.write_text(config.read_text().replace("curator.key", "querier-0.key"))
+    refused = run("records", "add", config, served.folder / "records.csv")
+    assert refused.exit_code == 1
+    assert "NotOffered" in refused.output
+    with pytest.raises(ScenarioError, match="in use"):
+        asyncio.run(serving(load_config(served.folder / "server.toml")))
+
+
+def test_deploy_prediction_writes_what_the_commands_read(tmp_path: Path) -> None:
+    """The command's files fit each other, and say what each party has to type."""
+    folder = tmp_path / "predict"
+    command = ("deploy-prediction", "wine", "--queriers", 2, "--apart", "--out", folder)
+    made = run(*command)
+    assert made.exit_code == 0, made.output
+    config = load_config(folder / "server.toml")
+    assert isinstance(config, PredictionServerConfig)
+    assert config.curators == ("curator",)
+    terms = load_prediction_terms(Path(config.terms))
+    assert terms.rules.queriers == "apart"
+    assert len(read_records(folder / "records.csv", terms, "id")) == 134
+    for line in ("serve", "records add", "ask", "records forget"):
+        assert f"veilring {line} {folder}" in made.output
+    assert run(*command).exit_code == 2  # nothing is overwritten
+    wrong = run("records", "add", folder / "querier-0.toml", folder / "records.csv")
+    assert wrong.exit_code == 2
+    assert "curator, for `veilring records`" in wrong.output
+
+
+EMBEDDED = """
+classes = ["sport", "trade"]
+dimensions = 3
+origin = [0.5, 0.0, 0.0]
+"""
+
+
+def embeddings(path: Path, **changed: ArrayLike) -> Path:
+    """Write a file of embeddings."""
+    features = np.array([[1.0, 0.0, 0.1], [0.0, 2.0, 0.0], [0.0, 0.0, -1.0]])
+    labels, ids = ["sport", "trade", "trade"], ["a", "b", "c"]
+    given: dict[str, Any] = {"features": features, "labels": labels, "ids": ids, **changed}
+    np.savez(path, **given)
+    return path
+
+
+def test_embeddings_are_read_as_they_are_and_from_a_public_origin(tmp_path: Path) -> None:
+    """Labels are names or numbers, and directions are taken from the origin of the terms."""
+    (tmp_path / "terms.toml").write_text(EMBEDDED)
+    terms = load_prediction_terms(tmp_path / "terms.toml")
+    path = embeddings(tmp_path / "some.npz")
+    records = read_records(path, terms, "id")
+    assert records.ids == ("a", "b", "c")
+    assert records.labels.tolist() == [0, 1, 1]
+    numbered = embeddings(tmp_path / "numbered.npz", labels=np.array([0, 1, 1]))
+    assert read_records(numbered, terms, "id").labels.tolist() == [0, 1, 1]
+    unit = np.array([[1.0, 0.0, 0.1], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]])
+    unit[0] /= np.linalg.norm(unit[0])
+    expected = quantise(unit - np.array([0.5, 0.0, 0.0]))
+    np.testing.assert_allclose(read_queries(path, terms), expected, atol=1)
+    np.testing.assert_array_equal(records.directions, read_queries(path, terms))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"ids": ["a", "b"]}, "ids"),
+        ({"ids": ["a", "b", "b"]}, "each once"),
+        ({"labels": [0, 1, 2]}, "0 to 1"),
+        ({"labels": ["sport", "trade", "art"]}, "one of sport, trade"),
+        ({"features": np.zeros((3, 3))}, "finite directions"),
+        ({"features": np.ones((3, 4))}, r"\(rows, 3\)"),
+        ({"features": np.array([[None] * 3] * 3)}, "arrays features, labels, ids"),
+    ],
+)
+def test_files_of_embeddings_are_met_at_the_edge(
+    tmp_path: Path, changed: dict[str, ArrayLike], message: str
+) -> None:
+    """What does not fit is named; nothing is ever unpickled."""
+    (tmp_path / "terms.toml").write_text(EMBEDDED)
+    terms = load_prediction_terms(tmp_path / "terms.toml")
+    with pytest.raises(InputError, match=message):
+        read_records(embeddings(tmp_path / "some.npz", **changed), terms, "id")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "dimensions is missing, and so is features"),
+        ('dimensions = 3\nfeatures = [{ name = "x" }]', "dimensions is given with features"),
+        ("dimensions = 3\norigin = [1.0]", "origin is 1 numbers"),
+        ("dimensions = 3\n[prediction]\nepsilon = 0.0", "prediction.epsilon is 0.0"),
+        ("dimensions = 3\n[prediction]\ntau = 2.0", "prediction.tau is 2.0"),
+        ('dimensions = 3\n[prediction]\nqueriers = "alone"', "prediction.queriers is alone"),
+        ("dimensions = 3\n[prediction]\nquery = 3", r"no such key; .*did you mean queries\?"),
+    ],
+)
+def test_terms_are_met_at_the_edge(tmp_path: Path, text: str, message: str) -> None:
+    """A mistake in terms names the key, the value and what is allowed."""
+    path = tmp_path / "terms.toml"
+    path.write_text(f'classes = ["a", "b"]\n{text}')
+    with pytest.raises(ScenarioError, match=message):
+        load_prediction_terms(path)
