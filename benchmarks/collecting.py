@@ -11,13 +11,14 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from veilring.deployment.config import SubmitterConfig, load_credentials
 from veilring.deployment.roles import load_config
-from veilring.deployment.sending import SESSION_REPORTS_MAX
+from veilring.deployment.sending import for_one_session
 from veilring.deployment.survey_terms import load_survey_terms
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
@@ -43,17 +44,11 @@ def _reports(task: Task, folder: Path, name: str, count: int, at_once: int) -> l
     return list(clients.answer(task, Streams().generator("clients"), at_once=at_once))
 
 
-def _sessions(batches: list[Batch]) -> list[list[Batch]]:
+def _sessions(batches: list[Batch]) -> Iterator[list[Batch]]:
     """Divide batches as a submitter does."""
-    sessions: list[list[Batch]] = [[]]
-    held = 0
-    for batch in batches:
-        if held >= SESSION_REPORTS_MAX:
-            sessions.append([])
-            held = 0
-        sessions[-1].append(batch)
-        held += len(batch)
-    return sessions
+    each = iter(batches)
+    while session := list(for_one_session(each)):
+        yield session
 
 
 async def _send(folder: Path, name: str, count: int, at_once: int) -> None:
@@ -61,7 +56,7 @@ async def _send(folder: Path, name: str, count: int, at_once: int) -> None:
     if not isinstance(config, SubmitterConfig):
         raise TypeError("not a submitter")
     task = load_survey_terms(folder / "terms.toml").task
-    sessions = _sessions(_reports(task, folder, name, count, at_once))
+    sessions = list(_sessions(_reports(task, folder, name, count, at_once)))
     sent = sum(
         frame_size(encode(bytes(SESSION_BYTES), batch.message(task, more=True)))
         for batches in sessions

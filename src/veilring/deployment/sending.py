@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, Self, TypeVar
 
 from veilring.deployment.survey_terms import SurveyTerms, read_published
@@ -31,10 +31,12 @@ __all__ = (
     "CONNECT_SECONDS",
     "PATIENCE_SECONDS",
     "RETRY_SECONDS",
-    "SESSION_REPORTS_MAX",
+    "SESSION_BYTES_MAX",
+    "SESSION_MESSAGES_MAX",
     "SETTLED_BATCH",
     "Progress",
     "Sender",
+    "for_one_session",
 )
 
 # A collector that is being started again is there within seconds.
@@ -44,9 +46,10 @@ RETRY_SECONDS: Final = 1.0
 # Without a single receipt for so long the submitter gives up; what it made is kept, and the same
 # command goes on.
 PATIENCE_SECONDS: Final = 300.0
-# A session has a limit in time, and a slow line should not meet it: 100,000 reports of 100 bytes
-# are 10 MB, which a line of 1 Mbit/s takes in 80 s.
-SESSION_REPORTS_MAX: Final = 100_000
+# A session has a limit of two minutes, which a busy collector and a slow line should not meet: it
+# takes 100 messages a second, or 1 Mbit/s, to send these in time.
+SESSION_MESSAGES_MAX: Final = 10_000
+SESSION_BYTES_MAX: Final = 8 << 20
 # Receipts that are written into the outbox together: a commit costs what a thousand reports do.
 # What is lost in a crash is sent again and known.
 SETTLED_BATCH: Final = 1000
@@ -133,7 +136,7 @@ class Sender:
         self, task: Task, outbox: Outbox, book: "_Book", at_once: int | None
     ) -> None:
         role = convening(submit, SUBMIT, task.digest)
-        batches = _up_to(outbox.waiting(task, at_once=at_once), SESSION_REPORTS_MAX)
+        batches = for_one_session(outbox.waiting(task, at_once=at_once))
         try:
             await self._run(role, batches, task=task, settled=book.settle)
         finally:
@@ -171,12 +174,13 @@ class _Book:
         self._progress("reports acknowledged", self._total - self.waiting, self._total)
 
 
-def _up_to(batches: Iterable[Batch], reports: int) -> Iterator[Batch]:
-    """Yield batches until there are so many reports."""
-    for batch in batches:
+def for_one_session(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield batches until there are as many as a session should have."""
+    sent = 0
+    for number, batch in enumerate(batches, start=1):
         yield batch
-        reports -= len(batch)
-        if reports <= 0:
+        sent += batch.payload_bytes
+        if number >= SESSION_MESSAGES_MAX or sent >= SESSION_BYTES_MAX:
             return
 
 

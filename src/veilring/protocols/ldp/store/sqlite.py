@@ -32,7 +32,7 @@ LOG_BYTES_MAX: Final = 64 << 20
 LOCK_SECONDS: Final = 30.0
 
 _APPLICATION: Final = 0x7665696C  # "veil", so that another program's file is not taken for ours
-_PAGE_BYTES: Final = 8192
+_PAGE_BYTES: Final = 4096
 _SCHEMA: Final = """
 CREATE TABLE task (digest BLOB NOT NULL, body BLOB NOT NULL) STRICT;
 CREATE TABLE reports (
