@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ("Projection", "load_projection", "utm_around")
 
-_DEGREES = "EPSG:4326"
-_AXES = 2
-_LATITUDE_MAX = 90.0
-_LONGITUDE_MAX = 180.0
+_DEGREES: Final = "EPSG:4326"
+_AXES: Final = 2
+_LATITUDE_MAX: Final = 90.0
+_LONGITUDE_MAX: Final = 180.0
 
 
 @dataclass(frozen=True, slots=True)

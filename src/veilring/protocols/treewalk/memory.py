@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +27,10 @@ from veilring.protocols.treewalk.roles import Keeper, Nearest
 
 __all__ = ("Answer", "Memory", "remembered", "snap")
 
-_NUMBER_BYTES = 8
-_PAID = b"paid"
+_NUMBER_BYTES: Final = 8
+_PAID: Final = b"paid"
 # What is spent is rounded up, by less than this.
-_ROUNDING = 1e-9
+_ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)

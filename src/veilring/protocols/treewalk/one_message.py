@@ -7,6 +7,7 @@ all, so that a client keeps them; what that set-up costs is counted apart.
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ from veilring.transport.frames import FRAME_BYTES_MAX
 
 __all__ = ("BlurPlan", "BucketPlan", "KnownTop", "blur_cost", "bucket_cost")
 
-_DIGEST_BYTES = 32
+_DIGEST_BYTES: Final = 32
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import exp
-from typing import Literal
+from typing import Final, Literal
 
 from veilring.errors import InputError
 from veilring.protocols.forecast import Forecast
@@ -15,7 +15,7 @@ from veilring.protocols.treewalk.plan import Plan, walk_cost
 __all__ = ("EPSILON_MAX", "Option", "own_probability", "recommend")
 
 # The randomised response over buckets draws below 2**63.
-EPSILON_MAX = 40.0
+EPSILON_MAX: Final = 40.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ _FEW_LEVELS: Final = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 _FEW_EPSILONS: Final = (10.0, 50.0, 75.0, 100.0, 300.0)
 _SEED_END: Final = 1 << 63
 _ACCOUNTS: Final[Mapping[str, Account]] = {PRINTED: "paper", SPENT: "spent"}
-_CHOSEN: Final = f"chosen: {QUERIES} queries, uniform in the domain"
+_CHOSEN: Final = f"chosen: {QUERIES} uniform queries"
 _THESIS: Final = "Differentially private tree-based nearest neighbours"
 
 
@@ -71,8 +71,8 @@ def distance_figure(
         title=title,
         source=_source(number),
         setting=(
-            f"epsilon_i = {EPSILON_I:g}, domain of side 1e9; GEO has the walk's printed epsilon, "
-            f"delta = {DELTA:g}; {_CHOSEN}"
+            f"epsilon_i = {EPSILON_I:g}, side 1e9; GEO at the walk's printed epsilon, delta = "
+            f"{DELTA:g}; {_CHOSEN}"
         ),
         x=Axis("epsilon_i / sensitivity (= 1 / privacy radius)", is_log=True),
         measures={name: Axis(f"{name}, share", low=0.0) for name in (RAW, TOP)},
@@ -115,8 +115,7 @@ def comparison_figure(
         title=title,
         source=_source(number),
         setting=(
-            f"delta = {DELTA:g}; as printed: steps that lie as the thesis' plots do, at the "
-            f"epsilon that it prints; as spent: at what is spent; {_CHOSEN}"
+            f"delta = {DELTA:g}; as printed: slips and epsilon of the thesis' plots; {_CHOSEN}"
         ),
         x=Axis("epsilon of the whole walk", is_log=True),
         measures={name: Axis(name, low=0.0) for name in names},

@@ -15,10 +15,13 @@ from veilring.protocols.treewalk.leakage import posterior
 
 __all__ = ("CELLS", "Beliefs", "beliefs_after", "draw_where")
 
-CELLS: Final = 120
+CELLS: Final = 160
 """How many cells there are along each side of a map."""
 _PLANE: Final = 2
-_PANEL: Final = 3.6  # in inches
+_PANEL: Final = 3.8  # the longer side of a map, in inches
+_PANEL_MIN: Final = 2.0  # so that its title fits
+_BAR: Final = 1.0
+_HEAD: Final = 0.7
 _DOTS_AN_INCH: Final = 160
 
 
@@ -82,8 +85,9 @@ def draw_where(
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415
 
     low, high = points.min(axis=0), points.max(axis=0)
-    columns = len(beliefs.shares)
-    canvas = Canvas(figsize=(columns * _PANEL + 0.8, _PANEL * 1.15), layout="constrained")
+    columns, (wide, tall) = len(beliefs.shares), high - low
+    width, height = max(_PANEL_MIN, _PANEL * min(1.0, wide / tall)), _PANEL * min(1.0, tall / wide)
+    canvas = Canvas(figsize=(columns * width + _BAR, height + _HEAD), layout="constrained")
     FigureCanvasAgg(canvas)
     panels = canvas.subplots(1, columns, squeeze=False)[0]
     times = {name: shares * CELLS**2 for name, shares in beliefs.shares.items()}

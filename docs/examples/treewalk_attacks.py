@@ -1,0 +1,68 @@
+"""How near a server comes to a query: Bayes' rule on all that it was told, by each mechanism."""
+
+import numpy as np
+
+from veilring.protocols.treewalk.algorithm.rivals import Blur, bucket_law
+from veilring.protocols.treewalk.algorithm.steps import Comparison
+from veilring.protocols.treewalk.algorithm.tree import Tree, build_tree
+from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
+from veilring.protocols.treewalk.attacks import (
+    Overheard,
+    attack,
+    overheard_blur,
+    overheard_response,
+    overheard_walk,
+)
+from veilring.protocols.treewalk.planner import own_probability
+from veilring.randomness import Streams
+
+__all__ = ("mechanisms", "table")
+
+SIDE = 10.0  # kilometres
+RADIUS = 0.7
+PLACES = 1000
+ALONG = 16  # queries are somewhere on a grid of so many by so many
+RUNS = 800
+SPLITS = 5  # buckets of 32 places
+EPSILONS = (1.0, 2.0, 4.0, 8.0)
+
+
+def mechanisms(tree: Tree, epsilon: float) -> dict[str, tuple[Overheard, float | None]]:
+    """Return what a server overhears, and how often the own bucket is found."""
+    law, early = bucket_law(tree.depth, SPLITS, epsilon), Variant("early", SPLITS)
+    walks = {"walk E5": early, "walk basic": BASIC}
+    found: dict[str, tuple[Overheard, float | None]] = {
+        "response": (overheard_response(tree, law), float(law.p))
+    }
+    for name, variant in walks.items():
+        each = epsilon / variant.compositions(tree.depth)
+        chance = own_probability(variant, tree.depth, 1 / (1 + np.exp(each)))
+        found[name] = (overheard_walk(tree, Comparison(2 * each), variant), chance)
+    wide = Blur(epsilon, (-1e3, -1e3), (1e3, 1e3), 1e-3)  # epsilon a kilometre: no local privacy
+    return found | {"blur": (overheard_blur(wide), None)}
+
+
+def table() -> None:
+    """Print it: asked once, and ten times with new coins, as no client with a memory asks."""
+    rng = Streams(1).generator("attacks")
+    tree = build_tree(rng.random((PLACES, 2)) * SIDE)
+    along = (np.arange(ALONG) + 0.5) * SIDE / ALONG
+    cells = np.stack(np.meshgrid(along, along), axis=-1).reshape(-1, 2)
+    blind = attack(mechanisms(tree, 1.0)["response"][0], cells, RADIUS, runs=1, rng=rng)
+    print(f"blind guess: {blind.blind_error:.1f} km off, {blind.blind_within:.1%} within 700 m")
+    print("mechanism   epsilon  own bucket      once: off  within    ten times: off  within")
+    for epsilon in EPSILONS:
+        for name, (overheard, chance) in mechanisms(tree, epsilon).items():
+            once, ten = (
+                attack(overheard, cells, RADIUS, runs=RUNS, rng=rng, times=times)
+                for times in (1, 10)
+            )
+            own = "" if chance is None else f"{chance:.1%}"
+            print(
+                f"{name:10}  {epsilon:7.1f}  {own:>10}  {once.error:10.1f} km  {once.within:6.1%}"
+                f"  {ten.error:13.1f} km  {ten.within:6.1%}"
+            )
+
+
+if __name__ == "__main__":
+    table()
