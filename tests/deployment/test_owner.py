@@ -4,15 +4,16 @@ import asyncio
 import csv
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.deployment.owner_crashes import Deployed, crash_rounds
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.deployment import OwnerConfig, load_config, load_owner_terms, serving
+from veilring.deployment import OwnerConfig, asking, load_config, load_owner_terms, serving
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.ledger import Budgets, open_ledger
 
@@ -129,3 +130,46 @@ def test_terms_are_met_at_the_edge(tmp_path: Path, text: str, message: str) -> N
     path.write_text(TERMS + text)
     with pytest.raises(ScenarioError, match=message):
         load_owner_terms(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        ("owner", "total = 100.0", "total = -1.0", "budgets.total is -1"),
+        ("owner", "total = 100.0", "", "budgets.total is missing"),
+        ("owner", "record = 0.5", "", "budgets.record is None; allowed: a number where rows pay"),
+        ("owner", 'role = "data-owner"', 'role = "data-owner"\nkey = "id"', "key is id"),
+        ("terms", 'accounting = "record"', 'accounting = "batch"', "left out unless rows pay"),
+        ("analyst-0", "r = 0.2", "r = 0.2\nk = 5", "r is given with k"),
+        ("analyst-0", "r = 0.2", "", "r is missing, and so is k"),
+        ("analyst-0", "r = 0.2", "k = 5", "k is 5; allowed: radii"),
+        ("analyst-0", "r = 0.2", "r = 2.5", "radii is outside"),
+        ("analyst-0", "epsilon = 1.0", "epsilon = 1.5", "epsilon is 1.5"),
+        ("analyst-0", 'ask = "owner"', 'ask = "ann"', "ask is ann"),
+    ],
+)
+def test_a_configuration_is_met_before_anything_is_sent(
+    tmp_path: Path, name: str, old: str, new: str, message: str
+) -> None:
+    """A mistake of an owner or an analyst names the key, the value and what is allowed."""
+    folder = Deployed(tmp_path / "owner", budgets={"total": 100.0, "record": 0.5}).folder
+    path = folder / f"{name}.toml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    play = _playing(folder / ("analyst-0.toml" if name == "analyst-0" else "owner.toml"))
+    with pytest.raises(InputError, match=message):
+        asyncio.run(play())
+
+
+def _playing(path: Path) -> Callable[[], Coroutine[Any, Any, object]]:
+    """Return what reads a configuration and does what its role does."""
+
+    async def run() -> object:
+        config = load_config(path)
+        queries = path.with_suffix(".csv")
+        if isinstance(config, OwnerConfig):
+            await serving(config)
+            return None
+        return await asking(config, queries)
+
+    return run

@@ -21,7 +21,7 @@ from veilring.nodes.party import Party
 from veilring.privacy.ledger import Budgets, Ledger, open_ledger
 from veilring.protocols.radius import owner
 from veilring.protocols.radius.algorithm import ByCandidates, ByGrid, answer_next, label_batch
-from veilring.protocols.radius.analyst import ask_nearest, ask_within, request_labels
+from veilring.protocols.radius.analyst import Labelled, ask_nearest, ask_within, request_labels
 from veilring.protocols.radius.messages import Request, Verdict
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import EPSILON_MIN, Rules
@@ -271,3 +271,37 @@ def test_others_are_answered_while_one_batch_is_worked_on(
     asyncio.run(main())
     assert order[0] == "bob"
     assert sorted(order) == ["ann 1", "ann 2", "bob"]
+
+
+def test_an_answer_that_comes_too_late_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that ends while its batch is worked on is charged once, and answered when asked."""
+    working, release = threading.Event(), threading.Event()
+
+    def slowly(*given: Any) -> object:  # noqa: ANN401  (what it was given)
+        working.set()
+        assert release.wait(20)
+        return label_batch(*given)
+
+    monkeypatch.setattr(owner, "label_batch", slowly)
+
+    async def part(party: Party, *, room: Owner) -> object:
+        if party.me == "ann":
+            return await request_labels(party, _asked("late"), rules=RULES)
+        await room.answer(party, "ann")
+        return None
+
+    async def main() -> None:
+        async with Cluster(["owner", "ann"], seed=1) as cluster:
+            with open_ledger(None, Budgets(total=0.5)) as ledger:
+                async with Threads(1, "labels") as aside:
+                    room = Owner(ROWS, RULES, ledger, aside)
+                    first = asyncio.create_task(cluster.run(part, room=room))
+                    assert await asyncio.to_thread(working.wait, 20)
+                    first.cancel()
+                    await asyncio.gather(first, return_exceptions=True)
+                    release.set()
+                    run = await cluster.run(part, room=room)
+                    assert isinstance(run.results["ann"], Labelled)
+                    assert (ledger.totals().spent, ledger.totals().answers) == (0.5, 1)
+
+    asyncio.run(main())
