@@ -181,6 +181,14 @@ def test_records_that_do_not_fit_are_met_at_the_edge() -> None:
     assert "patient" not in repr(records)
 
 
+def test_no_more_records_than_one_charge_can_count() -> None:
+    """With a budget that protects nobody few records fill the ledger's numbers: no more are taken."""
+    rules = make_rules(epsilon=1000.0)
+    assert 1_000 < rules.records_max < 30_000
+    with opened(rules, None) as state, pytest.raises(InputError, match="records is too many"):
+        state.add(table(rules.records_max + 1))
+
+
 @pytest.mark.parametrize("cut", [1, 40, 63, 65, 90, 93])
 def test_a_place_that_was_half_written_is_zeroed(tmp_path: Path, cut: int) -> None:
     """However much of the last row reached the disk, the file opens without it, and it is gone."""

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.privacy.ledger import Ledger, RecordCharge
-from veilring.protocols.prediction.algorithm import Answer
 from veilring.protocols.prediction.rules import Queriers
 
 __all__ = ("Accounts",)
@@ -68,12 +67,12 @@ class Accounts:
         """Return the units that records have left for a querier: secret."""
         return self._ledger.records.remaining()[self._of(querier)[numbers]]
 
-    def charge(self, querier: str, answers: Sequence[Answer]) -> RecordCharge:
-        """Return what records pay for answers to a querier."""
-        none = np.zeros(0, np.int64)
-        payers = np.concatenate([none, *(answer.payers for answer in answers)])
-        units = np.concatenate([none, *(answer.units for answer in answers)])
-        return RecordCharge(self._of(querier)[payers], units)
+    def charge(
+        self, querier: str, numbers: NDArray[np.int64], paid: NDArray[np.int64]
+    ) -> RecordCharge:
+        """Return what records pay for answers to a querier: those that pay anything."""
+        payers = np.flatnonzero(paid)
+        return RecordCharge(self._of(querier)[numbers[payers]], paid[payers])
 
     def _of(self, querier: str) -> NDArray[np.int64]:
         return self._slots[querier if self._apart else _ALL]

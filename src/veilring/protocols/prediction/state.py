@@ -138,6 +138,8 @@ class State:
         width = records.features.shape[1]
         require(width == self.rules.features, "features", f"{width}", f"{self.rules.features}")
         self._require_labels(records)
+        most = self.rules.records_max
+        require(len(self) + len(records) <= most, "records", "too many", f"{most:,} in all")
         with self._changing():
             differing = self._rows.differing(records)
             if differing is None:
@@ -188,7 +190,9 @@ class State:
     def _answered(self, querier: str, request: Request, rng: Generator) -> Charge:
         """Draw labels; return them with what they cost."""
         self._accounts.open(querier, self._numbers)
-        self._predictor.restock(self._accounts.remaining(querier, self._predictor.ids))
+        numbers = self._predictor.ids
+        left = self._accounts.remaining(querier, numbers)
+        self._predictor.restock(left)
         answers = self._predictor.answer_block(request.queries.astype(np.float32), rng)
         return Charge(
             querier,
@@ -196,7 +200,7 @@ class State:
             request.content,
             np.array([answer.label for answer in answers], _ON_DISK).tobytes(),
             float(len(answers)),
-            self._accounts.charge(querier, answers),
+            self._accounts.charge(querier, numbers, left - self._predictor.remaining),
         )
 
     def _join(self, records: Records) -> None:
