@@ -42,7 +42,11 @@ def _threshold(epsilon: float) -> float:
 
 
 def _subset(epsilon: float, d: int) -> float:
-    w, e = max(1, round(d / (math.exp(epsilon) + 1))), math.exp(epsilon)
+    return min(_subset_of(epsilon, d, w) for w in range(1, d))
+
+
+def _subset_of(epsilon: float, d: int, w: int) -> float:
+    e = math.exp(epsilon)
     p = w * e / (w * e + d - w)
     q = (w * e * (w - 1) + (d - w) * w) / ((d - 1) * (w * e + d - w))
     return q * (1 - q) / (p - q) ** 2
@@ -108,6 +112,21 @@ def test_the_best_threshold_is_the_best() -> None:
         least = ThresholdedHistogram(8, epsilon).variance()
         others = [ThresholdedHistogram(8, epsilon, theta / 100) for theta in range(101)]
         assert least <= min(other.variance() for other in others) * (1 + 1e-7)
+
+
+def test_no_other_size_of_sets_is_better() -> None:
+    """Subset selection has the least variance over all sizes, and never more than direct encoding.
+
+    To the nearest whole number, as it is often written, it would have 17 % more at (175, 4.75).
+    """
+    for epsilon in (0.3, 1.0, 2.0, 3.0, 4.75):
+        for domain in (2, 3, 5, 16, 32, 60, 175):
+            sets = ORACLES["ss"](domain, epsilon)
+            assert sets.variance() <= _subset(epsilon, domain) * (1 + rounding(sets))
+            direct = ORACLES["de"](domain, epsilon)
+            assert sets.variance() <= direct.variance() * (1 + rounding(direct) + rounding(sets))
+    nearest = round(175 / (math.exp(4.75) + 1))
+    assert _subset_of(4.75, 175, nearest) > 1.16 * _subset(4.75, 175)
 
 
 def test_direct_encoding_is_better_for_small_domains() -> None:

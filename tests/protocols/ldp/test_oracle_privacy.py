@@ -21,7 +21,7 @@ from veilring.protocols.ldp.algorithm.oracles import (
 
 EPSILONS = (0.1, 1.0, 3.0)
 DOMAINS = (2, 3, 4, 5, 6)
-LISTED = SubsetSelection(40, 3.0)  # its sets of two are sent as lists
+LISTED = SubsetSelection(60, 3.0)  # its sets of two are sent as lists
 CLIENTS = 40_000
 
 

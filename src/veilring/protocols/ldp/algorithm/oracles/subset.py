@@ -32,8 +32,10 @@ _LAST_BIT: Final = np.uint8(1)
 
 @dataclass(frozen=True)
 class SubsetSelection(PureOracle):
-    """A set of `w = round(d / (e^epsilon + 1))` values; the least variance of all pure oracles.
+    """A set of about `w = d / (e^epsilon + 1)` values; the least variance of all pure oracles.
 
+    Which of the two whole numbers beside it is better is computed (Ye and Barg, Section IV): with
+    the nearest the variance may be 17 % above the least. With one value it is `DirectEncoding`.
     It holds the client's value with probability `p`; the rest of it is a uniform choice among the
     other values. A report is a bitmap in the order of `numpy.packbits`, or, where that is
     shorter, the list of the members, ascending, each in as few bytes as hold all, little-endian.
@@ -41,10 +43,23 @@ class SubsetSelection(PureOracle):
 
     name: ClassVar[str] = "ss"
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many values a set has, `w`."""
-        return max(1, round(self.domain / (math.exp(self.epsilon) + 1)))
+        below = int(self.domain / (math.exp(self.epsilon) + 1))
+        return max((max(1, below), below + 1), key=self._told)
+
+    def _told(self, size: int) -> float:
+        """Return what sets of so many values tell: a constant over the variance at frequency 0.
+
+        The constant, `(e^epsilon - 1)^2 / (d - 1)^2`, is left out: a small epsilon would make of it
+        a difference of nearly equal numbers.
+        """
+        weight = math.exp(self.epsilon)
+        others = self.domain - size
+        total = weight * size + others
+        q = size * (weight * (size - 1) + others) / ((self.domain - 1) * total)
+        return (size * others / total) ** 2 / (q * (1 - q))
 
     @cached_property
     def _keep(self) -> Dyadic:
