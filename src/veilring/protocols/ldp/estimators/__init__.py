@@ -7,6 +7,6 @@ is a simulation of one nevertheless: whoever calls `fit` has all rows.
 
 from veilring.protocols.ldp.estimators.discrete import LDPNaiveBayes
 from veilring.protocols.ldp.estimators.gaussian import LDPGaussianNaiveBayes
-from veilring.protocols.ldp.estimators.playing import RangesLike, make_oracle
+from veilring.protocols.ldp.estimators.playing import RangesLike
 
-__all__ = ("LDPGaussianNaiveBayes", "LDPNaiveBayes", "RangesLike", "make_oracle")
+__all__ = ("LDPGaussianNaiveBayes", "LDPNaiveBayes", "RangesLike")

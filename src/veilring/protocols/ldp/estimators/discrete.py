@@ -11,8 +11,8 @@ from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes, learn_discrete
 from veilring.protocols.ldp.algorithm.consistency import Consistency
 from veilring.protocols.ldp.algorithm.steps import Bins
 from veilring.protocols.ldp.algorithm.survey import Tally
-from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey
-from veilring.protocols.ldp.estimators.playing import LDPBayes, RangesLike, make_oracle
+from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey, make_oracle
+from veilring.protocols.ldp.estimators.playing import LDPBayes, RangesLike
 
 __all__ = ("LDPNaiveBayes",)
 

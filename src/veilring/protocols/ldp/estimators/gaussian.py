@@ -10,8 +10,8 @@ from veilring.protocols.ldp.algorithm.bayes.gaussian import VARIANCE_FLOOR
 from veilring.protocols.ldp.algorithm.consistency import Consistency
 from veilring.protocols.ldp.algorithm.means import Approach, make_means
 from veilring.protocols.ldp.algorithm.survey import Tally
-from veilring.protocols.ldp.algorithm.surveys import GaussianBayesSurvey
-from veilring.protocols.ldp.estimators.playing import LDPBayes, RangesLike, make_oracle
+from veilring.protocols.ldp.algorithm.surveys import GaussianBayesSurvey, make_oracle
+from veilring.protocols.ldp.estimators.playing import LDPBayes, RangesLike
 
 __all__ = ("LDPGaussianNaiveBayes",)
 

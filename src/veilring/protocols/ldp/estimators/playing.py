@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import partial
 from math import inf
 from typing import Any, Final, Self
 
@@ -13,17 +12,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import BayesModel, Classifier
-from veilring.protocols.ldp.algorithm.oracles import ORACLES
-from veilring.protocols.ldp.algorithm.plain import PlainOracle, census
-from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
+from veilring.protocols.ldp.algorithm.plain import census
 from veilring.protocols.ldp.algorithm.steps import Ranges
 from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally
-from veilring.protocols.ldp.algorithm.surveys import BayesSurvey, MakeOracle
+from veilring.protocols.ldp.algorithm.surveys import BayesSurvey
 from veilring.randomness import Streams
 
-__all__ = ("LDPBayes", "RangesLike", "make_oracle")
+__all__ = ("LDPBayes", "RangesLike")
 
 RangesLike = tuple[Sequence[float], Sequence[float]]
 """The least and the greatest value of each feature."""
@@ -101,21 +97,6 @@ class LDPBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         # Privacy costs accuracy: what is fine with thousands of clients is noise with thirty.
         tags.classifier_tags.poor_score = self.epsilon < inf
         return tags
-
-
-def make_oracle(name: str, epsilon: float) -> MakeOracle:
-    """Return what makes oracles of a kind; without noise if epsilon is infinite.
-
-    Raises:
-        InputError: If there is no such oracle.
-    """
-    if name not in ORACLES:
-        raise InputError("oracle", name, ", ".join(ORACLES))
-    return PlainOracle if epsilon == inf else partial(_make, name, epsilon)
-
-
-def _make(name: str, epsilon: float, domain: int) -> LocalRandomiser:
-    return ORACLES[name](domain, epsilon)
 
 
 def _generator(random_state: int | RandomState | Generator | None) -> Generator:

@@ -6,6 +6,7 @@ from veilring.protocols.ldp.algorithm.surveys.bayes import (
     GaussianBayesSurvey,
     MakeOracle,
 )
+from veilring.protocols.ldp.algorithm.surveys.making import make_oracle
 from veilring.protocols.ldp.algorithm.surveys.shares import FrequencySurvey, MeanSurvey
 
 __all__ = (
@@ -15,4 +16,5 @@ __all__ = (
     "GaussianBayesSurvey",
     "MakeOracle",
     "MeanSurvey",
+    "make_oracle",
 )

@@ -1,0 +1,78 @@
+"""A survey of 60,000 clients, none of whom says what it is: shares, and naive Bayes."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.protocols.ldp import (
+    DiscreteBayesSurvey,
+    FrequencySurvey,
+    answer,
+    evidence,
+    learn,
+    load,
+    make_oracle,
+    recommend,
+    save,
+    tally,
+)
+
+__all__ = ("classes", "people", "shares")
+
+CLIENTS, EPSILON = 60_000, 1.0
+AGES = ("below 30", "30 to 49", "50 to 69", "70 and more")
+
+Rows = NDArray[np.int64]
+
+
+def people(clients: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """Return age, smoking and moving of each client, and whether it is ill: all secret."""
+    ages = rng.choice(len(AGES), clients, p=[0.35, 0.3, 0.25, 0.1])
+    smokes, moves = (rng.random((2, clients)) < [[0.3], [0.5]]).astype(np.int64)
+    risk = 0.05 + 0.15 * ages + 0.3 * smokes - 0.1 * moves
+    return np.column_stack((ages, smokes, moves)), (rng.random(clients) < risk).astype(np.int64)
+
+
+def shares(rows: Rows, labels: Rows, rng: np.random.Generator) -> None:
+    """Estimate how many clients are of each age."""
+    best = recommend(len(AGES), EPSILON)
+    survey = FrequencySurvey(best.oracle)
+    said = answer(survey, rows[:, :1], labels, rng)  # on each client's own machine
+    found = evidence(survey, tally(survey, said.reports))[0]
+    print(f"oracle {best.name}, {best.report_bytes} byte a report, epsilon {EPSILON:g}")
+    print("first reports:", said.reports[0][:8, 0], " true:", rows[:8, 0])
+    for number, name in enumerate(AGES):
+        true = np.mean(rows[:, 0] == number)
+        low, high = found.low[number], found.high[number]
+        print(f"{name:12} {found.values[number]:.3f}  in [{low:.3f}, {high:.3f}]  true {true:.3f}")
+
+
+def classes(rows: Rows, labels: Rows, rng: np.random.Generator) -> None:
+    """Learn who is ill from one answer a client, collected in two places."""
+    survey = DiscreteBayesSurvey.of((len(AGES), 2, 2), 2, make_oracle("de", EPSILON))
+    half = len(rows) // 2
+    here = tally(survey, answer(survey, rows[:half], labels[:half], rng).reports)
+    there = tally(survey, answer(survey, rows[half:], labels[half:], rng).reports)
+    model = learn(survey, here + there)
+    print("answers to each question:", (here + there).counts)
+    new_rows, new_labels = people(20_000, rng)
+    with tempfile.TemporaryDirectory() as folder:
+        save(model, Path(folder) / "model.json")
+        again = load(Path(folder) / "model.json")
+    right = np.mean(again.classify(new_rows) == new_labels)
+    majority = np.mean(new_labels == np.bincount(labels).argmax())
+    print(f"right {right:.3f}, by always saying the same {majority:.3f}")
+
+
+def main() -> None:
+    """Ask twice; who answers both has spent epsilon twice."""
+    rng = np.random.default_rng(7)
+    rows, labels = people(CLIENTS, rng)
+    shares(rows, labels, rng)
+    classes(rows, labels, rng)
+
+
+if __name__ == "__main__":
+    main()
