@@ -1,6 +1,7 @@
 """A deployed data owner: `veilring serve`, asked by `veilring ask`, and killed in between."""
 
 import asyncio
+import contextlib
 import csv
 import json
 import signal
@@ -13,9 +14,9 @@ from tests.deployment.owner_crashes import Deployed, crash_rounds
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.deployment import OwnerConfig, asking, load_config, load_owner_terms, serving
+from veilring.deployment import OwnerConfig, asking, load_config, load_owner_terms, own, serving
 from veilring.errors import InputError, ScenarioError
-from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.privacy.ledger import Budgets, open_ledger, read_totals
 
 CRASHES = 3
 
@@ -91,6 +92,31 @@ def test_rows_that_pay_are_known_again_after_a_restart(deploy: Deploy) -> None:
     deployed.kill()
     with open_ledger(deployed.ledger, Budgets(total=100.0, record=0.5)) as ledger:
         assert ledger.records.remaining().tolist() == left.tolist()
+
+
+async def _serve_once(path: Path) -> None:
+    """Serve until ready, and leave."""
+    config, ready = load_config(path), asyncio.Event()
+    assert isinstance(config, OwnerConfig)
+    serving = asyncio.create_task(own(config, on_ready=lambda _owner: ready.set()))
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
+    serving.cancel()
+    waiting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
+
+
+def test_other_budgets_need_to_be_meant(tmp_path: Path) -> None:
+    """An owner does not start with other budgets than before, unless told that they are meant."""
+    path = Deployed(tmp_path / "owner", budgets={"total": 1.0}).folder / "owner.toml"
+    asyncio.run(_serve_once(path))
+    path.write_text(path.read_text().replace("total = 1.0", "total = 2.0"))
+    with pytest.raises(InputError, match="budgets is not those of the ledger"):
+        asyncio.run(_serve_once(path))
+    path.write_text("amend = true\n" + path.read_text())
+    asyncio.run(_serve_once(path))
+    assert read_totals(path.parent / "queries.ledger").budget == 2.0
 
 
 def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
