@@ -19,6 +19,7 @@ TABLE_WIDTH = 150
 NAMES = (
     "hop",
     "topk",
+    "prediction",
     "simulated",
     "batch",
     "sweep",
