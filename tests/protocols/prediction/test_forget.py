@@ -1,5 +1,6 @@
 """What is forgotten: gone from memory and from every file, and as if it had never been there."""
 
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,14 @@ def gone(records: Records) -> list[str]:
 def kept(records: Records) -> Records:
     """Return the others."""
     return records.take([place for place in range(len(records)) if place not in GONE])
+
+
+def journal(folder: Path) -> list[bytes]:
+    """Return what each transaction of a ledger charged to whom."""
+    ledger = sqlite3.connect(folder / "budgets.sqlite")
+    entries = [units for (units,) in ledger.execute("SELECT units FROM journal")]
+    ledger.close()
+    return entries
 
 
 def traces(folder: Path, records: Records) -> list[str]:
@@ -78,6 +87,19 @@ def test_no_byte_of_what_was_forgotten_is_in_any_file(tmp_path: Path) -> None:
     with opened(RULES, tmp_path) as state:
         state.forget(kept(records).ids)
     assert traces(tmp_path, records) == []
+
+
+def test_nothing_tells_which_answers_a_forgotten_record_paid_for(tmp_path: Path) -> None:
+    """What each transaction charged to whom is in no file once one of them is forgotten."""
+    records = table(100)
+    with opened(RULES, tmp_path, records) as state:
+        labels(state, requests(4, 5))
+        entries = journal(tmp_path)
+        assert len(entries) == 4
+        assert all(entry in everything(tmp_path) for entry in entries)
+        state.forget(gone(records))
+        assert journal(tmp_path) == []
+        assert not any(entry in everything(tmp_path) for entry in entries)
 
 
 def test_the_labels_of_what_was_forgotten_are_gone_with_their_rows(tmp_path: Path) -> None:
@@ -182,7 +204,7 @@ def test_records_that_do_not_fit_are_met_at_the_edge() -> None:
 
 
 def test_no_more_records_than_one_charge_can_count() -> None:
-    """With a budget that protects nobody few records fill the ledger's numbers: no more are taken."""
+    """Where a budget protects nobody few records fill the ledger's numbers; no more are taken."""
     rules = make_rules(epsilon=1000.0)
     assert 1_000 < rules.records_max < 30_000
     with opened(rules, None) as state, pytest.raises(InputError, match="records is too many"):
