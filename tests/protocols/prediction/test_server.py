@@ -19,12 +19,15 @@ from tests.protocols.prediction.serving import (
     table,
 )
 
-from veilring.errors import InputError, StoreFailed
+from veilring.errors import InputError, RunFailed, StoreFailed
+from veilring.nodes.aside import at_once
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
 from veilring.privacy.ledger import Ledger, read_totals
 from veilring.protocols.prediction.messages import Request, Verdict
-from veilring.protocols.prediction.querier import make_request
+from veilring.protocols.prediction.querier import label_queries, make_request
 from veilring.protocols.prediction.rules import Rules
+from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import State, open_state
 
 RULES = make_rules()
@@ -135,6 +138,31 @@ def test_no_answer_leaves_before_its_charge_is_on_the_disk(
         with pytest.raises(StoreFailed, match="start it again"):
             labels(state, asked[:1])
     assert read_totals(tmp_path / "budgets.sqlite") == before
+
+
+def test_a_server_whose_disk_failed_says_so_to_whoever_runs_it() -> None:
+    """No querier gets an answer, and what waits for a failure is told."""
+
+    async def main() -> None:
+        with opened(RULES, None, table(5)) as state:
+            server = PredictionServer(state, at_once)
+            failing = asyncio.create_task(server.failure())
+            await asyncio.sleep(0)
+            state.close()
+
+            async def role(party: Party) -> None:
+                if party.me == "server":
+                    await server.answer(party, "ann")
+                else:
+                    await label_queries(party, queries(5).features, rules=RULES, block=5)
+
+            async with Cluster(["server", "ann"], seed=5) as cluster:
+                with pytest.raises(RunFailed):
+                    await cluster.run(role)
+            with pytest.raises(StoreFailed, match="start it again"):
+                await asyncio.wait_for(failing, 10)
+
+    asyncio.run(main())
 
 
 def test_a_second_server_of_the_same_files_is_refused(tmp_path: Path) -> None:
