@@ -1,0 +1,47 @@
+"""A map of where a query may have been after one question: `treewalk_where.py MAP.png`."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from veilring.protocols.treewalk import Blur, Comparison, Variant, build_tree
+from veilring.protocols.treewalk.algorithm.rivals import bucket_law
+from veilring.protocols.treewalk.attacks import overheard_blur, overheard_response, overheard_walk
+from veilring.randomness import Streams
+from veilring.scenarios.figures.treewalk.where import CELLS, beliefs_after, draw_where
+
+__all__ = ("show",)
+
+SPLITS = 5  # buckets of 32 places
+SHARE = 0.01  # of the map
+
+
+def show(paths: list[Path]) -> None:
+    """Print how sure the server is, and draw maps if there are paths."""
+    rng = Streams(3).generator("where")
+    towns = rng.random((12, 2)) * 10
+    places = towns[rng.integers(len(towns), size=1000)] + rng.normal(0, 0.6, (1000, 2))
+    query, tree, early = towns[0], build_tree(places), Variant("early", SPLITS)
+    far = (-1e3, -1e3), (1e3, 1e3)
+    questions = {
+        f"response, epsilon {epsilon:g}": overheard_response(
+            tree, bucket_law(tree.depth, SPLITS, epsilon)
+        )
+        for epsilon in (2.0, 6.0, 12.0)
+    }
+    each = 2 * 6.0 / early.compositions(tree.depth)
+    questions["walk E5, epsilon 6"] = overheard_walk(tree, Comparison(each), early)
+    questions["blur, epsilon 6 a km"] = overheard_blur(Blur(6.0, *far, 1e-3))
+    beliefs = beliefs_after(questions, places, query, rng)
+    here = np.square(beliefs.cells - query).sum(axis=1).argmin()
+    print("after one question       likeliest 1% of the map holds   the query's cell, times before")
+    for name, shares in beliefs.shares.items():
+        top = np.sort(shares)[-round(SHARE * len(shares)) :].sum()
+        print(f"{name:24}  {top:28.1%}   {shares[here] * CELLS**2:30.2f}")
+    if paths:
+        draw_where(beliefs, places, paths, title="Where was the question?")
+
+
+if __name__ == "__main__":
+    show([Path(path) for path in sys.argv[1:]])
