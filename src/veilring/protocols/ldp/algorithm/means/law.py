@@ -32,8 +32,6 @@ class Law(ABC):
 
     Attributes:
         epsilon: The most that a code may spend.
-
-    Class attributes:
         name: What configurations and tables call it.
         levels: The grid's points are the multiples of `1 / levels`.
         parts: How many integers are summed of each code.
