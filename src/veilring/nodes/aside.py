@@ -37,8 +37,12 @@ class Threads:
         """Call something in a thread. Who stops waiting for it does not stop it."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
+    def close(self) -> None:
+        """Take no more calls, and wait for those that run."""
+        self._pool.shutdown()
+
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._pool.shutdown()
+        self.close()

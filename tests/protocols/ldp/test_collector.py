@@ -14,9 +14,10 @@ from tests.protocols.ldp.lies import REFUSALS, ragged_ids, too_many_reports
 
 from veilring import simulation
 from veilring.errors import ProtocolViolation, RunFailed, SessionAborted, StoreFailed
+from veilring.nodes.aside import Aside, at_once
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
-from veilring.protocols.ldp.collector import Aside, Collector
+from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.messages import ID_BYTES, Receipt, ReportBatch
 from veilring.protocols.ldp.pool import Batch
 from veilring.protocols.ldp.roles import submit
@@ -38,11 +39,6 @@ def path(tmp_path: Path) -> Path:
 def noon() -> float:
     """Say that it is always the same time."""
     return 1000.0
-
-
-async def at_once(call: Callable[[], Any]) -> Any:  # noqa: ANN401  (as `Aside`)
-    """Call in the event loop itself."""
-    return call()
 
 
 class Setting:
@@ -79,7 +75,7 @@ async def collecting(
     task: Task = TASK,
     *,
     runtime: str = "memory",
-    aside: Aside[Any] | None = None,
+    aside: Aside | None = None,
 ) -> AsyncIterator[Setting]:
     """Start a collector with three clients."""
     store = open_store(str(path), task)

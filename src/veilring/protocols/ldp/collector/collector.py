@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self
 
 from veilring.errors import ProtocolViolation, StoreFailed
+from veilring.nodes.aside import Aside, Threads
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, convening
-from veilring.protocols.ldp.collector.groups import Aside, Groups, Slot, held_bytes
+from veilring.protocols.ldp.collector.groups import Groups, Slot, held_bytes
 from veilring.protocols.ldp.intake import count_reports, receipt
 from veilring.protocols.ldp.messages import Published, ReportBatch
 from veilring.protocols.ldp.roles.submit import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX
@@ -25,8 +25,6 @@ SUBMIT: Final = "ldp.submit"
 """What it asks then: to take its reports to that task."""
 _NO_TERMS: Final = bytes(DIGEST_BYTES)
 
-T = TypeVar("T")
-
 
 class Collector:
     """Takes reports for as long as its context is entered.
@@ -37,21 +35,16 @@ class Collector:
         aside: Calls what takes long; in a thread of the collector's own unless given.
     """
 
-    def __init__(
-        self, store: Store, now: Callable[[], float], aside: Aside[Any] | None = None
-    ) -> None:
+    def __init__(self, store: Store, now: Callable[[], float], aside: Aside | None = None) -> None:
         self._store = store
-        self._thread = ThreadPoolExecutor(1, "store") if aside is None else None
-        self._groups = Groups(store, now, aside or self._in_thread)
+        self._thread = Threads(1, "store")  # starts no thread before the first call
+        self._groups = Groups(store, now, aside or self._thread)
         self._running: asyncio.Task[None] | None = None
 
     @property
     def task(self) -> Task:
         """What is asked."""
         return self._store.task
-
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     async def __aenter__(self) -> Self:
         self._running = asyncio.create_task(self._groups.run(), name="store")
@@ -67,8 +60,7 @@ class Collector:
             self._running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._running
-        if self._thread is not None:
-            self._thread.shutdown()  # a transaction that runs is let finish
+        self._thread.close()  # a transaction that runs is let finish
         self._store.close()
 
     def offers(self) -> dict[str, Offer]:

@@ -2,25 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 
 from veilring.errors import StoreFailed, VeilringError
+from veilring.nodes.aside import Aside
 from veilring.protocols.ldp.intake import Verdicts, sift
 from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
 from veilring.protocols.ldp.store import Store
 
-__all__ = ("STORE_PAUSE_SECONDS", "Aside", "Groups", "Slot", "held_bytes")
+__all__ = ("STORE_PAUSE_SECONDS", "Groups", "Slot", "held_bytes")
 
 # A disk that is full or a server that is gone is not asked again at once, for each of many clients.
 STORE_PAUSE_SECONDS: Final = 1.0
-
-T = TypeVar("T")
-
-Aside: TypeAlias = Callable[[Callable[[], T]], Awaitable[T]]
-"""Calls something that takes long, in a thread of its own where there may be threads."""
 
 _log = logging.getLogger("veilring.collector")
 
@@ -93,9 +89,7 @@ class Groups:
         aside: Keeps the event loop free while a transaction runs.
     """
 
-    def __init__(
-        self, store: Store, now: Callable[[], float], aside: Aside[list[Verdicts]]
-    ) -> None:
+    def __init__(self, store: Store, now: Callable[[], float], aside: Aside) -> None:
         self._store, self._now, self._aside = store, now, aside
         self._slots: dict[Slot, None] = {}
         self._work = asyncio.Event()
