@@ -1,10 +1,11 @@
 """The mathematics of private prediction: kernels, the filter's steps and their votes.
 
 `features` and `kernels` say exactly how alike two vectors are, `filter` answers one query, and a
-`Predictor` a stream of them; `hashing` and `reuse` are its two options.
+`Predictor` a stream of them; `hashing`, `reuse` and `device` are its options.
 """
 
 from veilring.protocols.prediction.algorithm.centring import Origin, private_mean
+from veilring.protocols.prediction.algorithm.device import Device
 from veilring.protocols.prediction.algorithm.features import lengths, quantise
 from veilring.protocols.prediction.algorithm.filter import Answer, IndKNN, Neighbours, answer_query
 from veilring.protocols.prediction.algorithm.hashing import Hashing
@@ -15,6 +16,7 @@ __all__ = (
     "BLOCK",
     "PAPER_WIDTH",
     "Answer",
+    "Device",
     "Hashing",
     "IndKNN",
     "Kernel",

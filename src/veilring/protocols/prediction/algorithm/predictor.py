@@ -13,6 +13,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.protocols.prediction.algorithm.device import Device
 from veilring.protocols.prediction.algorithm.filter import Answer, IndKNN, Neighbours, answer_query
 from veilring.protocols.prediction.algorithm.hashing import Hashing
 from veilring.protocols.prediction.algorithm.kernels import Kernel
@@ -43,6 +44,7 @@ class Predictor:
         hashing: To look at candidates only; then queries are answered one at a time. It pays for
             single queries that depend on earlier answers, and for very many rows.
         reuse: Whether answers join the neighbours of later queries, without pay and noise.
+        device: To multiply on; hashed candidates are multiplied here. Answers are the same.
 
     Raises:
         InputError: If the hashing is for other features.
@@ -56,6 +58,7 @@ class Predictor:
         *,
         hashing: Hashing | None = None,
         reuse: bool = False,
+        device: Device | None = None,
     ) -> None:
         if features < 1:
             raise InputError("features", features, "a whole number of at least 1")
@@ -63,7 +66,7 @@ class Predictor:
             allowed = f"hyperplanes of {features} features"
             raise InputError("hashing", f"of {hashing.planes.shape[1]} features", allowed)
         self.parameters, self.kernel = parameters, kernel
-        self._features, self._hashing = features, hashing
+        self._features, self._hashing, self._device = features, hashing, device
         self._rows = Rows(features, hashing)
         self._released = Released(features, parameters.classes) if reuse else None
         self._room = np.zeros(0, np.float32)
@@ -110,6 +113,7 @@ class Predictor:
         if not np.all(remaining >= 0):
             raise InputError("remaining", "out of range", "units of at least 0")
         self._rows.add(ids, features, labels, remaining)
+        self._clear()
 
     def restock(self, remaining: NDArray[np.int64]) -> None:
         """Set what each record has left: what a ledger says, or says of another querier.
@@ -134,7 +138,7 @@ class Predictor:
         if len(gone) < len(np.unique(ids)):
             raise InputError("ids", "not all known", "ids that were added")
         self._rows.forget(gone)
-        self._room.fill(0)
+        self._clear()
 
     def answer_block(self, queries: NDArray[np.float32], rng: Generator) -> list[Answer]:
         """Answer queries one after the other, and charge the working copy.
@@ -182,7 +186,10 @@ class Predictor:
     ) -> Iterator[Neighbours]:
         rows = self._rows
         products = self._scratch(len(queries), len(rows))
-        np.matmul(queries, rows.features.T, out=products)
+        if self._device is None:
+            np.matmul(queries, rows.features.T, out=products)
+        else:
+            products[:] = self._device.products(queries, rows.features)
         for row, length in zip(products, long.tolist(), strict=True):
             near, kappa = self.kernel.neighbours(row, rows.lengths, length)
             yield Neighbours(near, kappa, rows.labels[near])
@@ -198,6 +205,12 @@ class Predictor:
             np.take(rows.features, among, axis=0, out=copy, mode="clip")  # unbuffered so
             near, kappa = self.kernel.neighbours(copy @ query, rows.lengths[among], length)
             yield Neighbours(among[near], kappa, rows.labels[among[near]])
+
+    def _clear(self) -> None:
+        """Overwrite what is derived from rows: the room for products, and a device's copy."""
+        self._room.fill(0)
+        if self._device is not None:
+            self._device.clear()
 
     def _scratch(self, rows: int, columns: int) -> NDArray[np.float32]:
         """Return room for what is derived from rows, which `forget` can overwrite."""

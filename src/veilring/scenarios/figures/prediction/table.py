@@ -42,8 +42,7 @@ __all__ = ("FIGURES", "SPLITS")
 
 _PAPER: Final = "Zhu, Zhao, Guo and Wang, Private Prediction Strikes Back, UAI 2023"
 _SETTING: Final = (
-    "δ = 1e-5; at most 800 queries; all methods tuned on as many public ones, against the private "
-    "rows as in the paper; centred on their mean (chosen)"
+    "δ = 1e-5; up to 800 queries; tuned on as many public ones, as in the paper; centred on these"
 )
 _EPSILON: Final = 1.0
 _EPSILONS: Final = (0.5, 1.0, 1.5, 2.0)
@@ -148,11 +147,10 @@ FIGURES: Final = (
         title="The cost of change: retraining every Q queries",
         source=f"{_PAPER}, Figure 3",
         setting=(
-            "ε = 1 for a whole stream of Ind-KNN, σ2 = 0.7, τ = 0.2, and for each training of 100 "
-            "steps; wall-clock time on this machine"
+            "ε = 1 for the stream of Ind-KNN, σ2 = 0.7, τ = 0.2, and for each training of 100 steps"
         ),
         x=Axis("queries between changes, Q", is_log=True),
-        measures={SECONDS: Axis("seconds a query", low=0.0), EPSILON: Axis(_E, low=0.0)},
+        measures={SECONDS: Axis("wall-clock seconds a query", low=0.0), EPSILON: Axis(_E, low=0.0)},
         grid=_shares(queries_dealt, (0.05, 0.125, 0.25, 0.5, 1.0), _QUERIES_MIN),
         observe=over_retraining,
         subject=_TABLES,
@@ -192,7 +190,7 @@ FIGURES: Final = (
         name="prediction/figure-5",
         title="Accuracy over the number of private rows",
         source=f"{_PAPER}, Figure 5",
-        setting=f"ε = {_EPSILON:g}, {_SETTING}; rows repeat beyond their number, as in the paper",
+        setting=f"ε = {_EPSILON:g}, {_SETTING}; rows repeat, as there",
         x=Axis("private rows N", is_log=True),
         measures=_ACCURACY,
         grid=_shares(rows_dealt, (0.25, 0.5, 1.0, 2.0, 4.0), _QUERIES_MIN),
@@ -214,11 +212,11 @@ FIGURES: Final = (
         title="What a query takes, and what the stream costs",
         source=f"{_PAPER}, Table 1",
         setting=(
-            "ε = 1 for a stream, or for each training; Ind-KNN with σ2 = 0.7, τ = 0.2, in one "
-            "block, or hashed and alone; 10 trainings for `changes`; wall-clock time on one machine"
+            "ε = 1 a stream or a training; σ2 = 0.7, τ = 0.2; one block, or hashed and alone; "
+            "10 trainings for changes"
         ),
         x=Axis("queries T", is_log=True),
-        measures={SECONDS: Axis("seconds a query", low=0.0), EPSILON: Axis(_E, low=0.0)},
+        measures={SECONDS: Axis("wall-clock seconds a query", low=0.0), EPSILON: Axis(_E, low=0.0)},
         grid=_shares(queries_dealt, (0.05, 0.125, 0.25, 0.5, 1.0), _QUERIES_MIN),
         observe=cost_over_queries,
         subject=_TABLES,
@@ -237,9 +235,9 @@ FIGURES: Final = (
         name="prediction/table-3",
         title="Hashing: seconds of a lone query",
         source=f"{_PAPER}, Table 3",
-        setting="ε = 1, σ2 = 0.7, τ = 0.2, 8 hyperplanes a table; wall-clock time on this machine",
+        setting="ε = 1, σ2 = 0.7, τ = 0.2, 8 hyperplanes a table",
         x=Axis("hash tables L"),
-        measures={SECONDS: Axis("seconds a query", low=0.0)},
+        measures={SECONDS: Axis("wall-clock seconds a query", low=0.0)},
         grid=_fixed(_HASH_TABLES),
         observe=over_tables,
         subject=_TABLES,
