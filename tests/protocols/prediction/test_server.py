@@ -27,7 +27,7 @@ from veilring.privacy.ledger import Ledger, read_totals
 from veilring.protocols.prediction.messages import Request, Verdict
 from veilring.protocols.prediction.querier import label_queries, make_request
 from veilring.protocols.prediction.rules import Rules
-from veilring.protocols.prediction.server import PredictionServer
+from veilring.protocols.prediction.server import ADD, FORGET, PREDICT, PredictionServer
 from veilring.protocols.prediction.state import State, open_state
 
 RULES = make_rules()
@@ -219,6 +219,14 @@ def test_nothing_that_leaves_or_is_logged_depends_on_what_records_have_left(
     caplog.clear()
     assert asyncio.run(traffic(50.0)) == poor
     assert [record.getMessage() for record in caplog.records] == logged
+
+
+def test_only_curators_may_change_records() -> None:
+    """Whoever is in the roster may ask; to add and to forget takes a name in the configuration."""
+    with opened(RULES, None) as state:
+        offers = PredictionServer(state, at_once, ["owner"]).offers(bytes(32))
+    may = {name: (offer.may_open("owner"), offer.may_open("ann")) for name, offer in offers.items()}
+    assert may == {PREDICT: (True, True), ADD: (True, False), FORGET: (True, False)}
 
 
 def test_a_curator_hands_records_over_and_the_receipt_counts_new_ones() -> None:
