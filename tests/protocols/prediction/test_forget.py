@@ -33,6 +33,14 @@ def kept(records: Records) -> Records:
     return records.take([place for place in range(len(records)) if place not in GONE])
 
 
+def live(folder: Path) -> int:
+    """Return how many accounts of records a ledger says are in use."""
+    ledger = sqlite3.connect(folder / "budgets.sqlite")
+    (count,) = ledger.execute("SELECT count(*) FROM records WHERE live").fetchone()
+    ledger.close()
+    return int(count)
+
+
 def journal(folder: Path) -> list[bytes]:
     """Return what each transaction of a ledger charged to whom."""
     ledger = sqlite3.connect(folder / "budgets.sqlite")
@@ -139,6 +147,7 @@ def test_a_record_that_comes_back_has_what_it_had_left(tmp_path: Path, queriers:
         before = labels(state, requests(20, 5))
         state.forget(records.ids)
         assert len(state) == 0
+        assert live(tmp_path / "other") == 0
     with opened(rules, tmp_path / "other") as state:
         assert state.add(records) == 100
         found = before + labels(state, requests(10, 5, seed=9), seed=1)

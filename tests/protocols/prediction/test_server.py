@@ -96,11 +96,12 @@ def test_the_stream_ends_after_t_queries_of_all_together(tmp_path: Path) -> None
     """What one querier asks is missing to another; the counter is public, and says so."""
     asked = requests(13, 5)
     with opened(RULES, tmp_path, table(100)) as state:
-        labels(state, asked[:10], who="ann")
+        first = labels(state, asked[:10], who="ann")
         labels(state, asked[10:12], who="bob")
         for who in ("ann", "bob", "eve"):
             answer = state.answer(who, asked[12], np.random.default_rng(0))
             assert (answer.verdict, answer.left) == (Verdict.TOTAL_EXHAUSTED, 0.0)
+        assert labels(state, asked[:10], seed=1, who="ann") == first  # what was paid for stays
 
 
 def test_queriers_apart_have_streams_and_budgets_of_their_own(tmp_path: Path) -> None:
