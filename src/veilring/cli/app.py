@@ -16,6 +16,7 @@ from veilring.cli.deploy_owner import deploy_owner
 from veilring.cli.deploy_places import deploy_places
 from veilring.cli.deploy_prediction import deploy_prediction
 from veilring.cli.deploy_survey import deploy_survey
+from veilring.cli.embed import embed
 from veilring.cli.estimate import estimate
 from veilring.cli.explore import explore
 from veilring.cli.export import export
@@ -98,6 +99,7 @@ app.command()(explore)
 app.command()(reproduce)
 app.command()(leakage)
 app.command()(tune)
+app.command()(embed)
 app.command()(scenarios)
 app.command()(serve)
 app.command()(ask)

@@ -55,7 +55,7 @@ CLASS_MEANS: Final = "DP class means"
 OPEN: Final = "no privacy"
 COSINE: Final = Kernel("cosine")
 
-_SIGMAS: Final = (0.2, 0.3, 0.45, 0.7, 1.2)
+_SIGMAS: Final = (0.2, 0.3, 0.45, 0.7, 1.2, 2.0)
 _STEP: Final = 0.05
 _NEIGHBOURS: Final = (50, 150, 400)
 _RATES: Final = (0.05, 0.2)
