@@ -15,6 +15,7 @@ from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.treewalk.algorithm.places import Places
 from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance, Utility
 from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
+from veilring.protocols.treewalk.leakage import log_likelihood
 from veilring.protocols.treewalk.memory import Answer, Memory, remembered, snap
 from veilring.protocols.treewalk.messages import Bits, Ground, Nodes, Request
 from veilring.protocols.treewalk.one_message import BucketPlan
@@ -47,14 +48,16 @@ class Asking:
     variant: Variant = BASIC
     leaves_after: int | None = None
     seed: int = 0
-    seen: list[object] = field(default_factory=list)
+    seen: list[NDArray[np.bool_]] = field(default_factory=list)
 
     async def __call__(self, queries: Floats, keeper: Keeper) -> Nearest:
         """Ask on a fresh cluster, whose seed is another each time."""
         self.seed += 1
         async with Cluster(2, own=[queries, self.places], seed=self.seed) as cluster:
             run = await cluster.run(self._role, keeper=keeper)
-        self.seen.append(run.results[SERVER])
+        seen = run.results[SERVER]
+        assert isinstance(seen, np.ndarray)
+        self.seen.append(seen)
         answer = run.results[CLIENT]
         assert isinstance(answer, Nearest)
         return answer
@@ -106,13 +109,31 @@ def test_what_was_asked_is_not_asked_again() -> None:
     assert _spent(asking.memory) == pytest.approx(3 * STEPS * 0.5)
 
 
+def test_ten_questions_tell_a_server_no_more_than_one() -> None:
+    """All that a server sees of a query that is asked ten times is one walk; without, ten."""
+    asking, forgetful = Asking(_memory()), Asking(_memory())
+    for turn in range(10):
+        asking.ask(QUERIES[:1])
+        forgetful.memory = _memory(terms=bytes([turn]))
+        forgetful.ask(QUERIES[:1])
+    bits, more = (np.vstack(one.seen).astype(np.bool_) for one in (asking, forgetful))
+    assert bits.shape == (1, STEPS)
+    assert more.shape == (10, STEPS)
+    once, all_ten = (
+        log_likelihood(PLACES.tree, asking.utility, BASIC, each, QUERIES).sum(axis=0)
+        for each in (bits, more)
+    )
+    budget = STEPS * asking.utility.step_loss
+    assert np.ptp(once) <= budget * (1 + 1e-9)
+    assert np.ptp(all_ten) > np.ptp(once)
+
+
 def test_equal_queries_of_a_batch_are_asked_once() -> None:
     """Of five rows with two different queries, two walks are taken; zero has one sign."""
     asking = Asking(_memory())
     queries = np.array([[0.0, 0.5], [-0.0, 0.5], [0.25, 0.5], [0.0, 0.5], [0.25, 0.5]])
     answers = asking.ask(queries)
     (seen,) = asking.seen
-    assert isinstance(seen, np.ndarray)
     assert seen.shape == (2, STEPS)
     np.testing.assert_array_equal(answers[0].found, answers[3].found)
 
@@ -130,7 +151,6 @@ def test_an_interrupted_walk_says_the_same_bits_again(levels: int, tmp_path: Pat
     assert _spent(paid.memory) == pytest.approx(3 * STEPS * 0.5)
     paid.ask()
     (seen,) = paid.seen
-    assert isinstance(seen, np.ndarray)
     np.testing.assert_array_equal(seen[:, :levels], said)
     assert _spent(paid.memory) == pytest.approx(3 * STEPS * 0.5)
     paid.memory.ledger.close()

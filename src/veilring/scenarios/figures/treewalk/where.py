@@ -30,8 +30,8 @@ class Beliefs:
     """What a server holds a query for, after one question.
 
     Attributes:
-        cells: The middles of the cells of a map, row by row from the south, shape (`CELLS`², 2).
-        shares: The probability of each, for each kind of question, shape (`CELLS`²,); the query was
+        cells: The middles of the cells of a map, row by row from the south, shape (cells, 2).
+        shares: The probability of each, for each kind of question, shape (cells,); the query was
             equally likely to be in any cell beforehand.
         query: Where it was.
     """
