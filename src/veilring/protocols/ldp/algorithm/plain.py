@@ -69,9 +69,7 @@ class PlainOracle(LocalRandomiser):
         return encoded(values.astype(np.int64), self.report_bytes)
 
     @override
-    def accept(self, reports: Reports) -> NDArray[np.bool_]:
-        if reports.shape[1] != self.report_bytes:
-            return np.zeros(len(reports), dtype=np.bool_)
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
         return decoded(reports) < self.domain
 
     @override

@@ -8,13 +8,25 @@ a sum into numbers with intervals. The axis in front is always the clients'.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-__all__ = ("CONFIDENCE", "Estimate", "LocalRandomiser", "Reports", "Sums")
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.chunks import chunks
+
+__all__ = (
+    "CONFIDENCE",
+    "Estimate",
+    "LocalRandomiser",
+    "Reports",
+    "Sums",
+    "require_sums",
+    "z_score",
+)
 
 CONFIDENCE: Final = 0.95  # of the intervals that are shown unless others are asked for
 
@@ -87,9 +99,35 @@ class LocalRandomiser(ABC):
             InputError: If a value is not one that the randomiser takes.
         """
 
-    @abstractmethod
     def accept(self, reports: Reports) -> NDArray[np.bool_]:
-        """Return which reports are such as `perturb` can give, shape (clients,)."""
+        """Return which reports are such as `perturb` can give; of a wrong width, none is.
+
+        Args:
+            reports: Whatever came, as bytes of shape (clients, width).
+
+        Returns:
+            Shape (clients,).
+
+        Raises:
+            InputError: If they are no table of bytes.
+        """
+        if reports.dtype != np.uint8 or reports.ndim != 2:  # noqa: PLR2004  (clients by bytes)
+            given = f"{reports.dtype} of shape {reports.shape}"
+            raise InputError("reports", given, f"uint8 of shape (clients, {self.report_bytes})")
+        fits = np.zeros(len(reports), dtype=np.bool_)
+        if reports.shape[1] == self.report_bytes:
+            for chunk in chunks(len(reports), self._judging_bytes):
+                fits[chunk] = self._fits(reports[chunk])
+        return fits
+
+    @property
+    def _judging_bytes(self) -> int:
+        """What judging one report holds in memory: each of its bytes as a whole number, or less."""
+        return 8 * self.report_bytes
+
+    @abstractmethod
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        """Return which reports of the right width `perturb` can give."""
 
     @abstractmethod
     def aggregate(self, reports: Reports) -> Sums:
@@ -102,3 +140,31 @@ class LocalRandomiser(ABC):
         Raises:
             InputError: If there are no clients, or the sums are not of this randomiser.
         """
+
+
+def require_sums(
+    sums: Sums, cells: int, clients: int, *, low: int | None = None, high: int | None = None
+) -> None:
+    """Refuse sums that no `clients` reports have; bounds that are not given are not looked at.
+
+    Raises:
+        InputError: If there are no clients, the shape is wrong, or a sum is outside [low, high].
+    """
+    if clients < 1:
+        raise InputError("clients", clients, "an integer of at least 1")
+    if sums.shape != (cells,) or sums.dtype != np.int64:
+        given = f"{sums.dtype} of shape {sums.shape}"
+        raise InputError("sums", given, f"int64 of shape ({cells},)")
+    if (low is not None and sums.min() < low) or (high is not None and sums.max() > high):
+        raise InputError("sums", "out of range in some place", f"integers from {low} to {high}")
+
+
+def z_score(confidence: float) -> float:
+    """Return how many standard deviations an interval reaches to each side.
+
+    Raises:
+        InputError: If the confidence is not in (0, 1).
+    """
+    if not 0 < confidence < 1:
+        raise InputError("confidence", confidence, "a number in (0, 1)")
+    return NormalDist().inv_cdf((1 + confidence) / 2)

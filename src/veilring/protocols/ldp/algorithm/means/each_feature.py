@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.protocols.ldp.algorithm.means.vectors import Means
-from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate, Reports, Sums
+from veilring.protocols.ldp.algorithm.randomiser import (
+    CONFIDENCE,
+    Estimate,
+    Reports,
+    Sums,
+    require_sums,
+)
 
 __all__ = ("EachFeature",)
 
@@ -56,8 +62,8 @@ class EachFeature(Means):
         return reports
 
     @override
-    def _accepted(self, reports: Reports) -> NDArray[np.bool_]:
-        return self._fits(reports)
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        return self._codes_fit(reports)
 
     @override
     def aggregate(self, reports: Reports) -> Sums:
@@ -68,6 +74,6 @@ class EachFeature(Means):
 
     @override
     def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
-        self._require_sums(sums, clients)
+        require_sums(sums, self.cells, clients)
         shaped = sums.reshape(self.features, self.classes, self.law.parts)
         return self._estimate(shaped, np.full(self.features, clients), confidence)

@@ -11,7 +11,13 @@ from typing_extensions import override
 from veilring.protocols.ldp.algorithm.means.law import require_in_range
 from veilring.protocols.ldp.algorithm.means.vectors import Means
 from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
-from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate, Reports, Sums
+from veilring.protocols.ldp.algorithm.randomiser import (
+    CONFIDENCE,
+    Estimate,
+    Reports,
+    Sums,
+    require_sums,
+)
 
 __all__ = ("SampledFeature",)
 
@@ -68,9 +74,9 @@ class SampledFeature(Means):
         return reports
 
     @override
-    def _accepted(self, reports: Reports) -> NDArray[np.bool_]:
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
         drawn = decoded(reports[:, : self._index_bytes])
-        return (drawn < self.features) & self._fits(reports[:, self._index_bytes :])
+        return (drawn < self.features) & self._codes_fit(reports[:, self._index_bytes :])
 
     @override
     def aggregate(self, reports: Reports) -> Sums:
@@ -85,7 +91,7 @@ class SampledFeature(Means):
 
     @override
     def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
-        self._require_sums(sums, clients)
+        require_sums(sums, self.cells, clients)
         table = sums.reshape(self.features, -1)
         shaped = table[:, 1:].reshape(self.features, self.classes, self.law.parts)
         return self._estimate(shaped, table[:, 0], confidence)

@@ -21,20 +21,18 @@ from typing_extensions import override
 
 from veilring.errors import InputError
 from veilring.privacy import exp_floor, log_ceil
+from veilring.protocols.ldp.algorithm.chunks import chunks
 from veilring.protocols.ldp.algorithm.means.law import require_in_range, rounded
 from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
-from veilring.protocols.ldp.algorithm.oracles.oracle import (
-    EPSILON_MAX,
-    chunks,
-    require_sums,
-    z_score,
-)
+from veilring.protocols.ldp.algorithm.oracles.oracle import EPSILON_MAX
 from veilring.protocols.ldp.algorithm.randomiser import (
     CONFIDENCE,
     Estimate,
     LocalRandomiser,
     Reports,
     Sums,
+    require_sums,
+    z_score,
 )
 
 __all__ = ("SignVector",)
@@ -138,13 +136,7 @@ class SignVector(LocalRandomiser):
         return reports
 
     @override
-    def accept(self, reports: Reports) -> NDArray[np.bool_]:
-        """Return which reports are such as `perturb` can give; of a wrong width, none is."""
-        if reports.dtype != np.uint8 or reports.ndim != 2:  # noqa: PLR2004  (clients by bytes)
-            given = f"{reports.dtype} of shape {reports.shape}"
-            raise InputError("reports", given, f"uint8 of shape (clients, {self.report_bytes})")
-        if reports.shape[1] != self.report_bytes:
-            return np.zeros(len(reports), dtype=np.bool_)
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
         padding = np.uint8(0xFF >> (self.features - 1) % 8 + 1)
         return np.asarray(reports[:, -1] & padding == 0)
 

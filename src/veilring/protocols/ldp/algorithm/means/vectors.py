@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.chunks import chunks
 from veilring.protocols.ldp.algorithm.means.law import Codes, Law, rounded
 from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded
-from veilring.protocols.ldp.algorithm.oracles.oracle import chunks, z_score
 from veilring.protocols.ldp.algorithm.randomiser import (
     Estimate,
     LocalRandomiser,
     Reports,
-    Sums,
+    z_score,
 )
 
 __all__ = ("Means",)
@@ -111,36 +111,18 @@ class Means(LocalRandomiser):
             return np.unpackbits(packed, axis=1, count=self._told).astype(np.int64)
         return decoded(packed.reshape(len(packed), self._told, -1))
 
-    def _fits(self, packed: Reports) -> NDArray[np.bool_]:
+    def _codes_fit(self, packed: Reports) -> NDArray[np.bool_]:
         codes = self._unpacked(packed)
         same = self._packed(codes) == packed  # padding bits are 0
         return np.asarray((codes < self.law.codes).all(axis=1) & same.all(axis=1))
 
+    @property
     @override
-    def accept(self, reports: Reports) -> NDArray[np.bool_]:
-        """Return which reports are such as `perturb` can give; of a wrong width, none is."""
-        if reports.dtype != np.uint8 or reports.ndim != 2:  # noqa: PLR2004  (clients by bytes)
-            given = f"{reports.dtype} of shape {reports.shape}"
-            raise InputError("reports", given, f"uint8 of shape (clients, {self.report_bytes})")
-        fits = np.zeros(len(reports), dtype=np.bool_)
-        if reports.shape[1] == self.report_bytes:
-            for chunk in self._chunks(len(reports)):
-                fits[chunk] = self._accepted(reports[chunk])
-        return fits
-
-    @abstractmethod
-    def _accepted(self, reports: Reports) -> NDArray[np.bool_]:
-        """Return which reports of the right width are right."""
+    def _judging_bytes(self) -> int:
+        return self._told * _WORK_BYTES
 
     def _chunks(self, clients: int) -> "list[slice]":
         return list(chunks(clients, self._told * _WORK_BYTES))
-
-    def _require_sums(self, sums: Sums, clients: int) -> None:
-        if clients < 1:
-            raise InputError("clients", clients, "an integer of at least 1")
-        if sums.shape != (self.cells,) or sums.dtype != np.int64:
-            given = f"{sums.dtype} of shape {sums.shape}"
-            raise InputError("sums", given, f"int64 of shape ({self.cells},)")
 
     def _estimate(
         self, sums: NDArray[np.int64], counts: NDArray[np.int64], confidence: float

@@ -18,8 +18,9 @@ from typing_extensions import override
 from veilring.privacy.coins import bernoulli
 from veilring.privacy.dyadic import Dyadic
 from veilring.privacy.loss import epsilon_of, exp_floor
+from veilring.protocols.ldp.algorithm.chunks import chunks
 from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
-from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle, chunks
+from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
 __all__ = ("HadamardResponse", "walsh_hadamard")

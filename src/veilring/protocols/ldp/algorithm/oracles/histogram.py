@@ -23,15 +23,17 @@ from veilring.privacy.clamped import clamped_laplace
 from veilring.privacy.dyadic import Dyadic
 from veilring.privacy.loss import exp_ceil
 from veilring.privacy.tables import TableLaws
-from veilring.protocols.ldp.algorithm.oracles.oracle import (
-    BITS,
-    FrequencyOracle,
-    chunks,
+from veilring.protocols.ldp.algorithm.chunks import chunks
+from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, FrequencyOracle
+from veilring.protocols.ldp.algorithm.oracles.unary import UnaryOracle
+from veilring.protocols.ldp.algorithm.randomiser import (
+    CONFIDENCE,
+    Estimate,
+    Reports,
+    Sums,
     require_sums,
     z_score,
 )
-from veilring.protocols.ldp.algorithm.oracles.unary import UnaryOracle
-from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate, Reports, Sums
 
 __all__ = ("SummedHistogram", "ThresholdedHistogram", "best_threshold")
 

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.privacy.response import ResponseLaw, randomised_response
+from veilring.protocols.ldp.algorithm.chunks import chunks
 from veilring.protocols.ldp.algorithm.oracles.hashing import HashFamily, Words
 from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
-from veilring.protocols.ldp.algorithm.oracles.oracle import PureOracle, chunks
+from veilring.protocols.ldp.algorithm.oracles.oracle import PureOracle
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
 __all__ = ("LocalHashing",)

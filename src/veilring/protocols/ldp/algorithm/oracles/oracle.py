@@ -8,11 +8,10 @@ for frequency estimation", USENIX Security 2017, Section 3.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -24,8 +23,9 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     CONFIDENCE,
     Estimate,
     LocalRandomiser,
-    Reports,
     Sums,
+    require_sums,
+    z_score,
 )
 
 __all__ = (
@@ -34,9 +34,6 @@ __all__ = (
     "EPSILON_MAX",
     "FrequencyOracle",
     "PureOracle",
-    "chunks",
-    "require_sums",
-    "z_score",
 )
 
 # Of a client's coins: at epsilon 20 the rarest still has a numerator of two digits.
@@ -46,8 +43,6 @@ BITS: Final = 32
 EPSILON_MAX: Final = 20.0
 # A value has its number in at most three bytes, and the sums of a survey fit in memory.
 DOMAIN_MAX: Final = 1 << 20
-# What a step works on at once: it stays in the second level of a usual processor's cache.
-CHUNK_BYTES: Final = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -108,24 +103,6 @@ class FrequencyOracle(LocalRandomiser):
         Args:
             frequency: The share of the clients that hold the value; 0 gives `V` of the papers.
         """
-
-    @override
-    def accept(self, reports: Reports) -> NDArray[np.bool_]:
-        """Return which reports are such as `perturb` can give; of a wrong width, none is."""
-        if reports.dtype != np.uint8 or reports.ndim != 2:  # noqa: PLR2004  (clients by bytes)
-            given = f"{reports.dtype} of shape {reports.shape}"
-            raise InputError("reports", given, f"uint8 of shape (clients, {self.report_bytes})")
-        if reports.shape[1] != self.report_bytes:
-            return np.zeros(len(reports), dtype=np.bool_)
-        fits = np.empty(len(reports), dtype=np.bool_)
-        # Digits take up to eight times their space while they are looked at.
-        for chunk in chunks(len(reports), 8 * self.report_bytes):
-            fits[chunk] = self._fits(reports[chunk])
-        return fits
-
-    @abstractmethod
-    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
-        """Return which reports of the right width `perturb` can give."""
 
     def _require_values(self, values: NDArray[Any]) -> NDArray[np.int64]:
         if values.ndim != 1 or values.dtype.kind not in "iu":
@@ -207,41 +184,3 @@ class PureOracle(FrequencyOracle):
             high=(centre + reach) / self._gap,
             clients=clients,
         )
-
-
-def require_sums(sums: Sums, cells: int, clients: int, *, low: int, high: int) -> None:
-    """Refuse sums that no `clients` reports have.
-
-    Raises:
-        InputError: If there are no clients, the shape is wrong, or a sum is outside [low, high].
-    """
-    if clients < 1:
-        raise InputError("clients", clients, "an integer of at least 1")
-    if sums.shape != (cells,) or sums.dtype != np.int64:
-        given = f"{sums.dtype} of shape {sums.shape}"
-        raise InputError("sums", given, f"int64 of shape ({cells},)")
-    if sums.min() < low or sums.max() > high:
-        raise InputError("sums", "out of range in some place", f"integers from {low} to {high}")
-
-
-def z_score(confidence: float) -> float:
-    """Return how many standard deviations an interval reaches to each side.
-
-    Raises:
-        InputError: If the confidence is not in (0, 1).
-    """
-    if not 0 < confidence < 1:
-        raise InputError("confidence", confidence, "a number in (0, 1)")
-    return NormalDist().inv_cdf((1 + confidence) / 2)
-
-
-def chunks(clients: int, bytes_each: int) -> Iterator[slice]:
-    """Yield slices of the clients' axis that together cover it, each of a bounded size.
-
-    Args:
-        clients: How many there are.
-        bytes_each: How much the work on one client holds in memory.
-    """
-    step = max(1, CHUNK_BYTES // bytes_each)
-    for start in range(0, clients, step):
-        yield slice(start, min(start + step, clients))

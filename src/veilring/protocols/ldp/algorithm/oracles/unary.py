@@ -19,8 +19,9 @@ from typing_extensions import override
 from veilring.privacy.coins import bernoulli, packed_bernoulli
 from veilring.privacy.dyadic import Dyadic
 from veilring.privacy.loss import exp_floor, unary_epsilon
+from veilring.protocols.ldp.algorithm.chunks import chunks
 from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
-from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle, chunks
+from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
 __all__ = ("OptimisedUnary", "SymmetricUnary", "UnaryOracle")
