@@ -16,7 +16,7 @@ from veilring.protocols.ldp import parquet
 from veilring.protocols.ldp.algorithm.bayes import learn
 from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.algorithm.survey import Tally, tally
-from veilring.protocols.ldp.parquet import cut, tally_parquet, tally_piece, write_parquet
+from veilring.protocols.ldp.parquet import cut, tally_parquet, tally_piece, write_parquet, writing
 
 CLIENTS = 500
 TASK = make_task()
@@ -49,7 +49,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     """Write the reports to a handful of files."""
     folder = tmp_path_factory.mktemp("parquet") / "reports"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet, "PIECE_BYTES_MAX", 10_000)
+        patch.setattr(writing, "PIECE_BYTES_MAX", 10_000)
         return write_parquet(TASK, reports(), folder)
 
 

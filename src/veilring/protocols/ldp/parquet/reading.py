@@ -1,45 +1,28 @@
-"""Reports in Parquet files, for whoever adds them up elsewhere: on a cluster, or years later.
+"""Adding reports up, piece by piece: a piece is what one process looks at at once."""
 
-A row is a report: the hash of its task, its question and its bytes. There are no ids, so that a
-file says nothing of who sent what; whoever writes it answers for each report being there once, as a
-collector's store does. Tallies add up, so that files may be cut and spread in any way.
-"""
-
-import os
-import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.algorithm.survey import Tally
+from veilring.protocols.ldp.parquet.rows import (
+    COLUMNS,
+    PIECE_BYTES_MAX,
+    ROW_BYTES,
+    impossible,
+    require_possible,
+)
 from veilring.protocols.ldp.task import Task
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = (
-    "COLUMNS",
-    "PIECE_BYTES_MAX",
-    "Piece",
-    "cut",
-    "tally_parquet",
-    "tally_piece",
-    "write_parquet",
-)
-
-COLUMNS: Final = ("task", "question", "report")
-"""Binary of 32 bytes, unsigned integer, and binary of the question's `report_bytes`."""
-# Of reports that are looked at together: what a process holds is a few times this, and what it
-# computes takes long beside being told to.
-PIECE_BYTES_MAX: Final = 1 << 26
-
-_ROW_BYTES: Final = 64  # what Polars and Python hold of a row beside its report
+__all__ = ("Piece", "cut", "tally_parquet", "tally_piece")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,84 +38,6 @@ class Piece:
     path: Path
     first: int
     reports: int
-
-
-def write_parquet(
-    task: Task, reports: Iterable[tuple[int, Reports]], folder: Path
-) -> tuple[Path, ...]:
-    """Write reports as files of a new folder, which appears when all of them are there.
-
-    Args:
-        task: What they answer.
-        reports: Questions and reports to them, in any order; each report once.
-        folder: Where to; there is nothing yet.
-
-    Returns:
-        The files, each of about `PIECE_BYTES_MAX` before it is compressed; at least one.
-
-    Raises:
-        InputError: If the folder is there already, or a report is not one of the task's.
-    """
-    if folder.exists():
-        raise InputError("folder", folder, "one that is not there yet")
-    draft = folder.with_name(f".{folder.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)  # of a process that died over it
-    draft.mkdir(parents=True)
-    try:
-        names = [
-            _write(task, part, draft / f"part-{number:05}.parquet")
-            for number, part in enumerate(_parts(task, reports))
-        ]
-        draft.rename(folder)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
-    return tuple(folder / name for name in names)
-
-
-def _parts(
-    task: Task, reports: Iterable[tuple[int, Reports]]
-) -> Iterator[list[tuple[int, Reports]]]:
-    """Yield what goes to each file: at least one, without reports if there are none."""
-    part: list[tuple[int, Reports]] = []
-    room, is_first = PIECE_BYTES_MAX, True
-    for question, some in reports:
-        _require(task, question, some, "reports")
-        size = some.shape[1] + _ROW_BYTES
-        first = 0
-        while first < len(some):
-            taken = some[first : first + max(1, room // size)]
-            part.append((question, taken))
-            first += len(taken)
-            room -= len(taken) * size
-            if room < size:
-                yield part
-                part, room, is_first = [], PIECE_BYTES_MAX, False
-    if part or is_first:
-        yield part
-
-
-def _write(task: Task, part: Sequence[tuple[int, Reports]], path: Path) -> str:
-    import polars as pl  # noqa: PLC0415  (0.3 s, and a client needs none)
-
-    rows = [
-        data[start : start + some.shape[1]]
-        for _, some in part
-        for data in (some.tobytes(),)
-        for start in range(0, len(data), some.shape[1])
-    ]
-    questions = np.repeat(
-        np.array([question for question, _ in part], dtype=np.uint32),
-        np.array([len(some) for _, some in part], dtype=np.int64),
-    )
-    frame = pl.DataFrame(
-        {"question": questions, "report": pl.Series(rows, dtype=pl.Binary)}
-    ).select(pl.lit(task.digest).alias("task"), "question", "report")
-    with path.open("wb") as file:
-        frame.write_parquet(file, compression="zstd", compression_level=3, statistics=False)
-        file.flush()
-        os.fsync(file.fileno())
-    return path.name
 
 
 def cut(task: Task, paths: Iterable[Path], *, at_once: int | None = None) -> tuple[Piece, ...]:
@@ -154,7 +59,7 @@ def cut(task: Task, paths: Iterable[Path], *, at_once: int | None = None) -> tup
     if not files:
         raise InputError("paths", "no file", "at least one file of reports")
     widest = max(question.report_bytes for question in task.survey.questions)
-    step = at_once or max(1, PIECE_BYTES_MAX // (widest + _ROW_BYTES))
+    step = at_once or max(1, PIECE_BYTES_MAX // (widest + ROW_BYTES))
     return tuple(
         Piece(path, first, min(step, rows - first))
         for path in files
@@ -164,7 +69,7 @@ def cut(task: Task, paths: Iterable[Path], *, at_once: int | None = None) -> tup
 
 
 def _count(path: Path) -> int:
-    import polars as pl  # noqa: PLC0415  (as above)
+    import polars as pl  # noqa: PLC0415  (0.3 s, and a client needs none)
 
     allowed = "a Parquet file with the columns task and report (binary) and question (integer)"
     try:
@@ -237,17 +142,7 @@ def _reports(task: Task, piece: Piece, question: int, told: "pl.Series") -> Repo
     if 0 <= question < len(task.survey.questions):
         width = task.survey.questions[question].report_bytes
     if not width or not told.bin.size().eq(width).fill_null(value=False).all():
-        raise _impossible(piece.path)
+        raise impossible(piece.path)
     reports = np.frombuffer(b"".join(told.to_list()), np.uint8).reshape(-1, width)
-    _require(task, question, reports, str(piece.path))
+    require_possible(task, question, reports, str(piece.path))
     return reports
-
-
-def _require(task: Task, question: int, reports: NDArray[np.uint8], where: object) -> None:
-    questions = task.survey.questions
-    if not 0 <= question < len(questions) or not questions[question].accept(reports).all():
-        raise _impossible(where)
-
-
-def _impossible(where: object) -> InputError:
-    return InputError("reports", f"{where}, in which some fit no question", "what clients can make")
