@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy import stats
+from tests.protocols.ring.attacks.bounds import empirical_bernstein
 
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
@@ -10,15 +10,14 @@ from veilring.nodes.ring import Ring
 from veilring.protocols.ring import TopKParameters, pp_topk
 from veilring.protocols.ring.attacks import CoalitionView, topk_view
 from veilring.protocols.ring.leakage import (
-    Estimate,
     estimate_hop_leakage,
     hop_leakage_of,
     uniform_values,
 )
-from veilring.protocols.ring.leakage.tally import GROUPS
+from veilring.protocols.ring.leakage.transcripts import chunks, transcript
+from veilring.protocols.ring.leakage.watch import KINDS, watch_hops
 
 FALSE_ALARM = 1e-6
-ESTIMATORS = ("exposure", "claim", "lop")
 
 
 @pytest.mark.parametrize(
@@ -29,28 +28,38 @@ async def test_networked_parties_leak_what_is_estimated(
 ) -> None:
     """From the views of all parties come the estimates, to sampling error (false alarm 1e-6).
 
-    The values are the same and the coins are not, so the error of the difference is at most that
-    of two independent estimates; it is itself estimated from 32 groups of runs.
+    The values are the same and the coins are not. So the counts of exposures, claims, right ones
+    and those in the result, of which all estimators are quotients, differ in each run by something
+    of mean 0 that is at most the number of entries passed on (empirical Bernstein bound).
     """
     parameters = TopKParameters(k, P0, 0.5, rounds, 0.05, 1.0)
-    values = uniform_values(3000, parties, k, 12, np.random.default_rng(1))
+    runs, messages = 12_000, parties * rounds
+    values = uniform_values(runs, parties, k, 12, np.random.default_rng(1))
     names = [f"party-{number}" for number in range(parties)]
     ring = Ring(names)
     own = [values[:, position] for position in range(parties)]
     async with Cluster(names, own=own, seed=2) as cluster:
         run = await cluster.run(pp_topk, ring=ring, parameters=parameters, watch=names)
     seen = topk_view(CoalitionView(ring, run.views), parameters)
-    assert seen.seen == tuple(range(parties * rounds + 1))
-    vectors = np.stack([seen.vectors[number] for number in seen.seen])
-    networked = hop_leakage_of(vectors, values, parameters)
-    estimated = estimate_hop_leakage(values, parameters, np.random.default_rng(3))
-    assert networked.trials == estimated.trials == 3000
-    furthest = stats.t.isf(FALSE_ALARM / (2 * 3 * len(ESTIMATORS)), GROUPS - 1)
-    for name in ESTIMATORS:
-        one, other = getattr(networked, name), getattr(estimated, name)
-        assert isinstance(one, Estimate)
-        error = np.hypot(one.standard_error, other.standard_error)
-        assert abs(one.value - other.value) < furthest * error
+    assert seen.seen == tuple(range(messages + 1))
+    networked = np.stack([seen.vectors[number] for number in seen.seen])
+    rng, sizes = np.random.default_rng(3), chunks(runs, messages * k)
+    simulated = np.concatenate([transcript(values[c], parameters, rng) for c in sizes], axis=1)
+    counts = [watch_hops(each, values, parameters).sum(axis=1) for each in (networked, simulated)]
+    differences = (counts[0] - counts[1]).astype(np.float64)
+    # A party inserts once at most, and only then can there be an exposure and right claims.
+    for terms, most in zip(
+        differences, (parties, messages * k, parties * k, messages * k), strict=True
+    ):
+        stray = empirical_bernstein(terms, 2 * most, FALSE_ALARM / (2 * KINDS))
+        assert abs(terms.sum()) <= stray
+    for vectors, (exposed, claims, right, _) in zip((networked, simulated), counts, strict=True):
+        leak = hop_leakage_of(vectors, values, parameters)
+        assert leak.exposure.value == pytest.approx(exposed.sum() / (runs * messages), rel=1e-12)
+        assert leak.claim.value == pytest.approx(right.sum() / claims.sum(), rel=1e-12)
+    again = estimate_hop_leakage(values, parameters, np.random.default_rng(3))
+    assert (again.exposure.value, again.claim.value) == (leak.exposure.value, leak.claim.value)
+    assert (again.by_hop.lop == leak.by_hop.lop).all()
 
 
 def test_runs_that_do_not_fit_their_values_are_refused() -> None:
