@@ -16,7 +16,14 @@ from veilring.protocols.ldp import parquet
 from veilring.protocols.ldp.algorithm.bayes import learn
 from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.algorithm.survey import Tally, tally
-from veilring.protocols.ldp.parquet import cut, tally_parquet, tally_piece, write_parquet, writing
+from veilring.protocols.ldp.parquet import (
+    cut,
+    reading,
+    tally_parquet,
+    tally_piece,
+    write_parquet,
+    writing,
+)
 
 CLIENTS = 500
 TASK = make_task()
@@ -82,6 +89,19 @@ def test_no_way_of_cutting_and_no_order_changes_a_tally(
     for number in [place for place in order if place < len(pieces)]:
         total += tally_piece(TASK, pieces[number])
     assert same(total, direct())
+
+
+def test_a_piece_is_bounded_in_bytes(
+    files: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large a file is, a piece of it is as large as the widest report allows, or one row."""
+    widest = max(question.report_bytes for question in TASK.survey.questions)
+    for limit in (1, 1000, 5000):
+        monkeypatch.setattr(reading, "PIECE_BYTES_MAX", limit)
+        pieces = cut(TASK, files)
+        assert sum(piece.reports for piece in pieces) == CLIENTS
+        for piece in pieces:
+            assert piece.reports == 1 or piece.reports * widest < limit
 
 
 def test_no_reports_are_a_file_too(tmp_path: Path) -> None:
