@@ -15,7 +15,7 @@ from veilring.scenarios.figures import find_figure, judge, measure, reproduce
 from veilring.scenarios.figures.measured import Measured
 from veilring.scenarios.figures.treewalk import FIGURES
 from veilring.scenarios.figures.treewalk.accuracy import by_comparison, by_distance
-from veilring.scenarios.figures.treewalk.figures import PRINTED, RAW, SPENT, TOP
+from veilring.scenarios.figures.treewalk.figures import EQUAL, PRINTED, RAW, SPENT, TOP
 from veilring.scenarios.figures.treewalk.points import SIDE, Points, load_points
 from veilring.scenarios.figures.treewalk.ways import Way, early, named
 from veilring.scenarios.figures.treewalk.where import CELLS, beliefs_after, draw_where
@@ -48,7 +48,7 @@ def test_all_claims_of_a_figure_can_be_judged(number: int) -> None:
     for curve in measured.curves.values():
         assert curve.shape == (2, len(measured.x))
         assert ((curve >= 0) & (curve <= 1)).all()
-    for suffix in {"", PRINTED, SPENT}:
+    for suffix in {"", EQUAL, PRINTED, SPENT}:
         for series, raw in measured.of(RAW + suffix).items():
             assert (raw <= measured.of(TOP + suffix)[series]).all()
     for claim in figure.claims:
@@ -68,6 +68,14 @@ def test_much_epsilon_finds_what_a_search_finds() -> None:
     assert by_comparison(POINTS, 3, way, 600.0, "spent").raw == 1.0
     assert by_comparison(POINTS, 3, early(8).at(1), 100.0, "spent").top == 1.0
     assert by_distance(POINTS, 3, way, 1.0).top > 0.9
+
+
+def test_where_all_spend_the_same_a_basic_walk_is_as_it_was() -> None:
+    """A basic walk has the same numbers in both accounts, and a greedy one lower ones."""
+    measured = _measure(14)
+    one, other = (measured.of(RAW + suffix) for suffix in ("", EQUAL))
+    np.testing.assert_array_equal(one["basic"], other["basic"])
+    assert other["GS"].sum() < one["GS"].sum()
 
 
 def test_a_response_beats_the_walk_of_its_buckets() -> None:

@@ -55,19 +55,27 @@ class _Ground:
 
 
 @lru_cache(_KEPT)
-def by_distance(points: Points, seed: int, way: Way, level: float) -> Accuracy:
+def by_distance(
+    points: Points, seed: int, way: Way, level: float, account: Account = "paper"
+) -> Accuracy:
     """Measure a way by distances.
 
     Args:
         points: Of the server.
         seed: Of the split.
-        way: What is measured. Blur has the level that the thesis prints for the walk beside it.
-        level: ε_i over the sensitivity.
+        way: What is measured.
+        level: ε_i over the sensitivity, of a basic walk.
+        account: The thesis' has the same ε_i for all walks, and blur at what it prints for the walk
+            beside it. As spent, walks and blur all have what a basic walk spends, in epsilon a
+            distance.
     """
-    ground, rng = _ground(points, seed, way.dimensions, way.times), _rng(seed, way, level)
+    ground = _ground(points, seed, way.dimensions, way.times)
+    depth, rng = ground.places.tree.depth, _rng(seed, way, level)  # both accounts: paired
     if way.kind == "blur":
-        printed = spending(Distance(EPSILON_I, 1.0), way.variant, ground.places.tree.depth, DELTA)
-        return _blurred(ground, way, printed.printed * level / EPSILON_I, rng)
+        printed = spending(Distance(EPSILON_I, 1.0), way.variant, depth, DELTA).printed
+        return _blurred(ground, way, level * (printed if account == "paper" else depth), rng)
+    if account == "spent":
+        level *= depth / way.variant.compositions(depth)
     return _walked(ground, way, Distance(EPSILON_I, EPSILON_I / level), rng)
 
 

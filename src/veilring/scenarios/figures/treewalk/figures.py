@@ -19,19 +19,30 @@ from veilring.scenarios.figures.treewalk.accuracy import (
 from veilring.scenarios.figures.treewalk.points import POINTS, Points
 from veilring.scenarios.figures.treewalk.ways import Account, Way
 
-__all__ = ("PRINTED", "RAW", "SPENT", "SPLITS", "TOP", "comparison_figure", "distance_figure")
+__all__ = (
+    "EQUAL",
+    "PRINTED",
+    "RAW",
+    "SPENT",
+    "SPLITS",
+    "TOP",
+    "comparison_figure",
+    "distance_figure",
+)
 
 SPLITS: Final = 8
 RAW: Final = "nearest found"
 TOP: Final = "one of the five nearest found"
 PRINTED: Final = ", as printed"
 SPENT: Final = ", as spent"
+EQUAL: Final = ", all spending the same"
 _LEVELS: Final = tuple(10.0**power for power in range(-9, -2))
 _EPSILONS: Final = (5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0)
 _FEW_LEVELS: Final = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 _FEW_EPSILONS: Final = (10.0, 50.0, 75.0, 100.0, 300.0)
 _SEED_END: Final = 1 << 63
 _ACCOUNTS: Final[Mapping[str, Account]] = {PRINTED: "paper", SPENT: "spent"}
+_BY_DISTANCE: Final[Mapping[str, Account]] = {"": "paper", EQUAL: "spent"}
 _CHOSEN: Final = f"chosen: {QUERIES} uniform queries"
 _THESIS: Final = "Differentially private tree-based nearest neighbours"
 
@@ -51,7 +62,9 @@ def _source(number: int) -> str:
 def distance_figure(
     number: int, title: str, ways: Sequence[Way], claims: tuple[Claim, ...]
 ) -> Figure:
-    """Return a figure over ε_i by sensitivity.
+    """Return a figure over ε_i by sensitivity, of all walks and then of basic ones.
+
+    In the second pair of rows each walk, and blur, spends what a basic walk does there.
 
     Args:
         number: 6.2 is 2.
@@ -63,8 +76,14 @@ def distance_figure(
     def observe(
         points: Points, x: Sequence[float], rng: Generator
     ) -> Mapping[Key, Sequence[float]]:
-        seed = int(rng.integers(_SEED_END))
-        return _curves(ways, x, "", lambda way, at: by_distance(points, seed, way, at))
+        seed, curves = int(rng.integers(_SEED_END)), dict[Key, Sequence[float]]()
+        for suffix, account in _BY_DISTANCE.items():
+
+            def at(way: Way, level: float, account: Account = account) -> Accuracy:
+                return by_distance(points, seed, way, level, account)
+
+            curves |= _curves(ways, x, suffix, at)
+        return curves
 
     return Figure(
         name=f"treewalk/figure-6.{number}",
@@ -75,7 +94,11 @@ def distance_figure(
             f"{DELTA:g}; {_CHOSEN}"
         ),
         x=Axis("epsilon_i / sensitivity (= 1 / privacy radius)", is_log=True),
-        measures={name: Axis(f"{name}, share", low=0.0) for name in (RAW, TOP)},
+        measures={
+            f"{name}{suffix}": Axis(f"{name}{suffix}", low=0.0)
+            for suffix in _BY_DISTANCE
+            for name in (RAW, TOP)
+        },
         grid=_fixed(_LEVELS, _FEW_LEVELS),
         observe=observe,
         claims=claims,

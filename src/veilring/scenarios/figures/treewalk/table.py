@@ -13,6 +13,7 @@ from veilring.scenarios.figures.claims import Claim
 from veilring.scenarios.figures.evidence import Take
 from veilring.scenarios.figures.treewalk.evidence import gain, height, leads
 from veilring.scenarios.figures.treewalk.figures import (
+    EQUAL,
     PRINTED,
     RAW,
     SPENT,
@@ -143,6 +144,12 @@ _BY_DISTANCE: Final = (
                 "top-5 accuracy of fewer splits less that of more, at r = 1e4,",
                 0.0,
                 leads(TOP, [("basic", "P4"), ("P4", "P8")], at=_NEAR),
+            ),
+            _above(
+                "the more splits, the worse, where all spend the same",
+                "top-5 accuracy of fewer splits less that of more, at r = 1e4,",
+                0.0,
+                leads(TOP + EQUAL, [("basic", "P4"), ("P4", "P8")], at=_NEAR),
             ),
         ),
     ),
@@ -275,6 +282,12 @@ _BY_DISTANCE: Final = (
                 leads(RAW, _over(_E8, _ALL), at=_NEAR),
             ),
             _above(
+                "E8 performs best, where all spend the same",
+                "accuracy of E8 less each other's, at r = 1e4,",
+                0.0,
+                leads(RAW + EQUAL, _over(_E8, _ALL), at=_NEAR),
+            ),
+            _above(
                 "P8 performs worst",
                 "accuracy of each other less that of P8, at r = 1e4,",
                 0.0,
@@ -292,6 +305,12 @@ _BY_DISTANCE: Final = (
                 "accuracy of GS-N20 less each other's, at r = 1e4,",
                 0.0,
                 leads(RAW, _over(_GS_N20, _ALL), at=_NEAR),
+            ),
+            _above(
+                "GS-N performs best at small radii, where all spend the same",
+                "accuracy of GS-N20 less each other's, at r = 1e4,",
+                0.0,
+                leads(RAW + EQUAL, _over(_GS_N20, _ALL), at=_NEAR),
             ),
             *_about(
                 "it achieves about 85 % at a radius of 10,000",
