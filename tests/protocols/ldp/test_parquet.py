@@ -94,7 +94,7 @@ def test_no_way_of_cutting_and_no_order_changes_a_tally(
 def test_a_piece_is_bounded_in_bytes(
     files: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However large a file is, a piece of it is as large as the widest report allows, or one row."""
+    """However large a file is: as many rows as the widest reports allow, or one row."""
     widest = max(question.report_bytes for question in TASK.survey.questions)
     for limit in (1, 1000, 5000):
         monkeypatch.setattr(reading, "PIECE_BYTES_MAX", limit)
