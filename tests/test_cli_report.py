@@ -1,6 +1,7 @@
 """The command line on what a run leaves behind: `run --out`, `report` and `trace`."""
 
 import json
+import re
 from pathlib import Path
 
 import polars as pl
@@ -77,6 +78,27 @@ class TestRun:
         assert messages["received_seconds"].null_count() == len(messages)
         code, _, err = _invoke("run", "wine", *QUICK, "--out", failed)
         assert (code, "error.json" in err) == (2, True)
+
+    def test_without_a_seed_a_failure_names_that_of_the_split(self, tmp_path: Path) -> None:
+        """The error, the folder, the trace and the page say how to have the same split again."""
+        crash = "faults=[{kind='crash', party='party-2', start_seconds=0.05}]"
+        settings = ("parties.count=4", "data.queries=5", "run.leakage_trials=0", crash)
+        command = ["run", "wine", "--runtime", "simulated"]
+        for setting in settings:
+            command += ["--set", setting]
+        code, _, err = _invoke(*command, "--out", tmp_path)
+        (note,) = json.loads((tmp_path / "error.json").read_text())["notes"]
+        assert code == 1
+        assert re.fullmatch(r"The same split, partition and drawn faults: --seed \d+\.", note)
+        assert note in err
+        assert note in _invoke("trace", tmp_path)[1]
+        assert _invoke("report", tmp_path)[0] == 0
+        assert note in (tmp_path / "report.html").read_text(encoding="utf-8")
+        again = _invoke(
+            *command, "--seed", note.split()[-1].strip("."), "--out", tmp_path / "again"
+        )
+        assert again[0] == 1
+        assert json.loads((tmp_path / "again" / "error.json").read_text())["notes"] == []
 
     def test_wrong_input_leaves_nothing(self, tmp_path: Path) -> None:
         """What was never run has not failed: the folder can be used again."""

@@ -68,7 +68,9 @@ class _Group(TyperGroup):
         except VeilringError as error:
             if ctx.params["debug"]:
                 raise
-            typer.echo(f"veilring: {error}", err=True)
+            typer.echo(
+                "\n".join([f"veilring: {error}", *getattr(error, "__notes__", ())]), err=True
+            )
             raise typer.Exit(EXIT_INPUT if isinstance(error, InputError) else EXIT_RUN) from error
 
 

@@ -51,6 +51,8 @@ def trace(
     parties = run.scenario.parties.all
     if run.failure is not None:
         console.print(f"The run failed. {run.failure.error}: {run.failure.message}", markup=False)
+        for note in run.failure.notes:
+            console.print(note, markup=False, highlight=False)
     told = () if run.report is None else (*troubles(run.report), *found(run.report))
     for label, value, meaning in told:
         console.print(f"{label}: {value}; {meaning}", markup=False, highlight=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from veilring import simulation
+from veilring.errors import VeilringError
 from veilring.measure import Journal, Mark
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
@@ -74,7 +75,8 @@ def run_scenario(
 
     Raises:
         ScenarioError: If the data or the protocol cannot be as the scenario says.
-        RunFailed: If the run failed at any party. There is no partial result.
+        RunFailed: If the run failed at any party. There is no partial result. If there was no seed,
+            a note of the error names that of the split.
     """
     scenario = _with(scenario, runtime, seed)
     tell = progress or _tell_nobody
@@ -83,7 +85,12 @@ def run_scenario(
     known_seed = secrets.randbits(_SEED_BITS) if own_seed is None else own_seed
     streams = Streams(known_seed)
     prepared = prepare(scenario, streams)
-    labelled = _label(scenario, prepared, streams, _Watch(tell, clock, journal))
+    try:
+        labelled = _label(scenario, prepared, streams, _Watch(tell, clock, journal))
+    except VeilringError as error:
+        if own_seed is None:  # no report will name it
+            error.add_note(f"The same split, partition and drawn faults: --seed {known_seed}.")
+        raise
     leakage = _leakage(scenario, prepared, streams, tell)
     if prepared.coalition:
         tell("Attacking what the coalition saw", 0, 1)

@@ -56,6 +56,8 @@ class Failure(NamedTuple):
     message: str
     parties: dict[str, str]
     """What each party that failed met, by its name."""
+    notes: tuple[str, ...] = ()
+    """What helps to repeat it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ def write_failure(error: VeilringError, scenario: Scenario, journal: Journal, fo
     _write_circumstances(scenario, journal, folder)
     errors = error.errors if isinstance(error, RunFailed) else {}
     parties = {party: say_failure(met) for party, met in errors.items()}
-    failure = Failure(type(error).__name__, say_failure(error), parties)
+    notes = tuple(getattr(error, "__notes__", ()))
+    failure = Failure(type(error).__name__, say_failure(error), parties, notes)
     _write_json(folder / _ERROR, failure._asdict())
 
 
