@@ -32,10 +32,10 @@ __all__ = (
 
 SPLITS: Final = 8
 RAW: Final = "nearest found"
-TOP: Final = "one of the five nearest found"
+TOP: Final = "one of 5 nearest found"
 PRINTED: Final = ", as printed"
 SPENT: Final = ", as spent"
-EQUAL: Final = ", all spending the same"
+EQUAL: Final = ", equal spending"
 _LEVELS: Final = tuple(10.0**power for power in range(-9, -2))
 _EPSILONS: Final = (5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0)
 _FEW_LEVELS: Final = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)

@@ -275,17 +275,15 @@ _BY_DISTANCE: Final = (
         "Walks by distance compared, 1-d",
         _in(1, *_ALL),
         (
-            _above(
-                "E8 performs best",
-                "accuracy of E8 less each other's, at r = 1e4,",
-                0.0,
-                leads(RAW, _over(_E8, _ALL), at=_NEAR),
-            ),
-            _above(
-                "E8 performs best, where all spend the same",
-                "accuracy of E8 less each other's, at r = 1e4,",
-                0.0,
-                leads(RAW + EQUAL, _over(_E8, _ALL), at=_NEAR),
+            *(
+                _above(
+                    f"E8 performs best{where}",
+                    f"accuracy of E8 less each other's, at r = {radius},",
+                    0.0,
+                    leads(measure, _over(_E8, _ALL), at=at),
+                )
+                for radius, at in (("1e5", _MIDDLE), ("1e4", _NEAR))
+                for measure, where in ((RAW, ""), (RAW + EQUAL, ", where all spend the same"))
             ),
             _above(
                 "P8 performs worst",
