@@ -14,7 +14,7 @@ from veilring.privacy.ledger import UNITS
 from veilring.protocols.prediction.algorithm import IndKNN, Neighbours, answer_query
 
 # 100,000 streams were run by hand, with `check_streams(0, 100_000)`; these are the first of them.
-STREAMS = 1_000
+STREAMS = 500
 ALARM = 1e-6
 
 
@@ -105,7 +105,7 @@ def test_the_label_is_noise_where_nobody_is_near() -> None:
     parameters, rng = IndKNN(4, 10, 0.05, 0.5), np.random.default_rng(2)
     nobody = Neighbours(np.zeros(0, np.intp), np.zeros(0), np.zeros(0, np.int64))
     left = np.zeros(0, np.int64)
-    runs = 5_000
+    runs = 3_000
     labels = [answer_query(parameters, nobody, left, rng).label for _ in range(runs)]
     counts = np.bincount(labels, minlength=4)
     low, high = (stats.binom.isf(q, runs, 0.25) for q in (1 - ALARM / 8, ALARM / 8))
@@ -126,7 +126,7 @@ def test_the_label_has_the_law_of_the_paper() -> None:
 
     reach = 10 * parameters.sigma1
     expected, _ = integrate.quad(weighted, 55 - reach, 55 + reach, points=[30], epsabs=1e-10)
-    rng, runs = np.random.default_rng(3), 10_000
+    rng, runs = np.random.default_rng(3), 6_000
     budgets = np.full(55, int(2 * UNITS))
     zeros = sum(answer_query(parameters, near, budgets.copy(), rng).label == 0 for _ in range(runs))
     low, high = (stats.binom.isf(q, runs, expected) for q in (1 - ALARM / 2, ALARM / 2))

@@ -55,8 +55,10 @@ def _make(epsilon: float, others: int, sigma2: float) -> Make:
     return make
 
 
-def _labels(make: Make, runs: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    rng, queries = np.random.default_rng(2), np.repeat(CANARY, QUERIES, axis=0)
+def _labels(
+    make: Make, runs: int, asked: int = QUERIES
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    rng, queries = np.random.default_rng(2), np.repeat(CANARY, asked, axis=0)
     one = canary_labels(make, present=True, queries=queries, runs=runs, rng=rng)
     return one, canary_labels(make, present=False, queries=queries, runs=runs, rng=rng)
 
@@ -69,15 +71,16 @@ def _scores(make: Make, runs: int) -> tuple[NDArray[np.int64], NDArray[np.int64]
 @pytest.mark.parametrize(("epsilon", "others"), [(1.0, 0), (6.0, 8)])
 def test_answers_cost_a_record_no_more_than_is_claimed(epsilon: float, others: int) -> None:
     """Neither bound exceeds its claim, but for one audit in a million."""
-    one, other = _scores(_make(epsilon, others, sigma2=0.4), 800)
+    one, other = _scores(_make(epsilon, others, sigma2=0.4), 300)
     assert audited_epsilon(one, other, QUERIES, DELTA) <= epsilon
     assert audited_mu(one, other, QUERIES) <= GaussianDP.calibrate(epsilon, DELTA).mu
 
 
 def test_a_vote_that_takes_the_whole_budget_is_seen_and_costs_no_more() -> None:
     """With little noise a lone record spends all on the first answer, and the audit finds some."""
-    one, other = (labels[:, 0] for labels in _labels(_make(6.0, others=0, sigma2=0.15), 800))
-    assert 0.3 < audited_mu(one, other, 1) <= GaussianDP.calibrate(6.0, DELTA).mu
+    make = _make(6.0, others=0, sigma2=0.15)
+    one, other = (labels[:, 0] for labels in _labels(make, 1600, asked=1))
+    assert 0.2 < audited_mu(one, other, 1) <= GaussianDP.calibrate(6.0, DELTA).mu
     assert audited_epsilon(one, other, 1, DELTA) <= 6.0
 
 
@@ -113,7 +116,7 @@ def _nobody_draws_no_noise(
 def test_a_broken_filter_is_caught(broken: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both bounds rise above the claim."""
     monkeypatch.setattr(FILTER, broken)
-    one, other = _scores(_make(1.0, others=0, sigma2=0.1), 300)
+    one, other = _scores(_make(1.0, others=0, sigma2=0.1), 150)
     assert audited_epsilon(one, other, QUERIES, DELTA) > 1.0
     assert audited_mu(one, other, QUERIES) > GaussianDP.calibrate(1.0, DELTA).mu
 
@@ -136,7 +139,7 @@ def test_the_audit_meets_a_mechanism_that_is_known() -> None:
 def test_membership_inference_stays_within_its_bound() -> None:
     """An adversary that can play the server itself gains no more than Gaussian DP allows."""
     epsilon = 6.0
-    make, runs = _make(epsilon, others=4, sigma2=0.4), 400
+    make, runs = _make(epsilon, others=4, sigma2=0.4), 200
     one, other = _labels(make, 2 * runs)
     laws = [label_laws(each[:runs], 2) for each in (one, other)]
     guesses = [guess_membership(each[runs:], *laws) for each in (one, other)]
