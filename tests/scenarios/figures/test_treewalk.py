@@ -120,6 +120,13 @@ def test_a_file_of_one_column_has_no_plane(tmp_path: Path) -> None:
         points.draw(2, 1, np.random.default_rng(0))
 
 
+def test_a_file_has_no_more_points_than_it_has(tmp_path: Path) -> None:
+    """A figure that compares numbers of points is refused for a file, before anything is drawn."""
+    path = _csv(tmp_path, "x", "y")
+    with pytest.raises(InputError, match="10 times as many"):
+        reproduce("treewalk/figure-6.3", [str(path)], tmp_path / "out", quick=True)
+
+
 def test_files_are_written_for_points(tmp_path: Path) -> None:
     """`reproduce` measures a file of places and writes numbers, verdicts and plots."""
     path = _csv(tmp_path, "lat", "lon")

@@ -43,14 +43,17 @@ class Points:
 
         Args:
             dimensions: Of a file, its first so many columns.
-            times: How many times `count` there are; of a file, 1.
+            times: How many times `count` there are.
             rng: Draws them, if they are no file's.
 
         Raises:
-            InputError: If a file has fewer columns.
+            InputError: If a file has fewer columns, or more points than it has are asked for.
         """
         if self.own is None:
             return rng.random((times * self.count, dimensions)) * SIDE
+        if times > 1:
+            allowed = f"{UNIFORM} or {UNIFORM}:N, since {times} times as many points are drawn, too"
+            raise InputError("data", self.name, allowed)
         if self.own.shape[1] < dimensions:
             raise InputError("data", self.name, f"points of {dimensions} coordinates")
         return self.own[:, :dimensions]
