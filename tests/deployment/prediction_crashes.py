@@ -1,6 +1,6 @@
 """A deployed prediction server that is killed again and again while all ask and change it.
 
-By hand: `python -m tests.deployment.prediction_crashes ROUNDS`.
+By hand: `python -m tests.deployment.prediction_crashes ROUNDS SEED`.
 """
 
 import asyncio
@@ -129,12 +129,13 @@ class Client(ABC):
 
     async def do(self, role: Callable[..., Awaitable[T]], given: object) -> T:
         """Play a role again and again until the server was there to the end."""
-        pair = Parties((self.node.name, SERVER))
+        pair, deadline = Parties((self.node.name, SERVER)), time.monotonic() + SECONDS
         while True:
             try:
                 session = Streams().token("session")
                 return await self.node.run(role, session, pair, given, seconds=SECONDS)
             except VeilringError:
+                assert time.monotonic() < deadline, "the server does not come back"
                 self.seen.interrupted += 1
                 await asyncio.sleep(0.05)
 
@@ -299,5 +300,6 @@ async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as where:
         started = time.monotonic()
-        print(asyncio.run(crash_rounds(Path(where) / "served", int(sys.argv[1]), 1)))  # noqa: T201  (by hand)
+        rounds, seed = map(int, sys.argv[1:])
+        print(asyncio.run(crash_rounds(Path(where) / "served", rounds, seed)))  # noqa: T201  (by hand)
         print(f"{time.monotonic() - started:.0f} s")  # noqa: T201  (by hand)
