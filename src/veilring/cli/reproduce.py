@@ -22,8 +22,8 @@ def reproduce(
         list[str] | None,
         typer.Option(
             metavar="PATH_OR_NAME",
-            help="A built-in data set, a .csv, a .npz, or openml:NAME; for treewalk, uniform:N or a "
-            ".csv of points. May be given many times; else wine, or uniform:100000.",
+            help="A built-in data set, a .csv, a .npz, or openml:NAME; for treewalk, uniform:N or "
+            "a .csv of points. May be given many times; else wine, or uniform:100000.",
             show_default=False,
         ),
     ] = None,
