@@ -233,7 +233,7 @@ class SessionTimeout(VeilringError):
 
     Attributes:
         seconds: The limit.
-        waiting_for: What the party was waiting for when time was up.
+        waiting_for: Who waited for what when time was up, in sentences.
     """
 
     def __init__(self, seconds: float, waiting_for: str) -> None:
@@ -241,7 +241,7 @@ class SessionTimeout(VeilringError):
         super().__init__(seconds, waiting_for)
 
     def __str__(self) -> str:
-        return f"not finished after {self.seconds:g} s, waiting for {self.waiting_for}"
+        return f"not finished after {self.seconds:g} s: {self.waiting_for}"
 
 
 class Deadlock(VeilringError):

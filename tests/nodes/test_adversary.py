@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
+from tests.docs.test_gossip import Gossip
 from tests.roles import Word, pass_on
 from typing_extensions import override
 
@@ -27,15 +28,6 @@ from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.messages import Message
 
 NAMES = ["ada", "bob", "cy"]
-
-
-class Gossip(Adversary):
-    """Tells everybody what one should hear: an adversary in three lines."""
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        """Say it to all."""
-        return [(peer, message) for peer in self.party.peers]
 
 
 class Deaf(Adversary):

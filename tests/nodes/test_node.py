@@ -241,7 +241,7 @@ async def test_a_session_with_a_peer_that_is_gone_fails_at_once() -> None:
 async def test_a_silent_peer_ends_the_session_at_its_limit() -> None:
     """A session's limit says what it was waiting for."""
     async with three_nodes() as nodes:
-        with pytest.raises(SessionTimeout, match=r"0\.05 s, waiting for bob waits for test\.word"):
+        with pytest.raises(SessionTimeout, match=r"0\.05 s: bob waits for test\.word"):
             await nodes["bob"].run(listen_to_ada, FIRST, NAMES, seconds=0.05)
 
 
