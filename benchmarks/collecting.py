@@ -2,7 +2,7 @@
 
 Usage: python -m benchmarks.collecting FOLDER NAME REPORTS AT_ONCE
 
-FOLDER is one of `veilring deploy-survey`. It prints `ready` once it is connected, waits for a line,
+FOLDER is one of `veilring deploy survey`. It prints `ready` once it is connected, waits for a line,
 and prints one line of JSON: when it began and ended, on the system's monotonic clock, the bytes of
 its messages and how many reports the collector says it counted.
 """

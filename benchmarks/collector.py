@@ -20,7 +20,7 @@ import psutil
 
 from benchmarks.measurement import Measurement, ratios
 from veilring.data import load_table
-from veilring.deployment.survey_trial import Trial, write_collection
+from veilring.deployment.trials.survey import Trial, write_collection
 from veilring.transport.sockets import bind
 from veilring.transport.tls import LOOPBACK
 

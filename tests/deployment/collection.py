@@ -25,14 +25,14 @@ _EXE = (sys.executable, "-m", "veilring")
 
 
 class Collection:
-    """A folder of `veilring deploy-survey`, and what runs in it."""
+    """A folder of `veilring deploy survey`, and what runs in it."""
 
     def __init__(self, folder: Path, *, clients: int, submitters: int = 2) -> None:
         self.folder = folder
         with bind(LOOPBACK, 0) as free:
             port = free.getsockname()[1]
         options = ["--clients", str(clients), "--submitters", str(submitters), "--port", str(port)]
-        made = CliRunner().invoke(app, ["deploy-survey", "iris", *options, "--out", str(folder)])
+        made = CliRunner().invoke(app, ["deploy", "survey", "iris", *options, "--out", str(folder)])
         assert made.exit_code == 0, made.output
         self.collector: subprocess.Popen[bytes] | None = None
         self.submitters: list[subprocess.Popen[str]] = []

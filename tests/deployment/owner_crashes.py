@@ -20,8 +20,8 @@ from veilring.cli.app import app
 from veilring.data import load_table
 from veilring.deployment.config import load_credentials
 from veilring.deployment.owner_terms import LabellingSection, OwnerTerms, load_owner_terms
-from veilring.deployment.owner_trial import OWNER, write_owner
 from veilring.deployment.roles import load_config
+from veilring.deployment.trials.owner import OWNER, write_owner
 from veilring.errors import BudgetExhausted, VeilringError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
@@ -41,7 +41,7 @@ TOTAL, ANALYST = 20.0, 12.0
 
 
 class Deployed:
-    """A folder of `veilring deploy-owner`, and the owner that runs in it."""
+    """A folder of `veilring deploy owner`, and the owner that runs in it."""
 
     def __init__(
         self, folder: Path, *, budgets: dict[str, float], asked: dict[str, float] | None = None

@@ -26,7 +26,7 @@ from veilring.deployment import load_config, load_prediction_terms
 from veilring.deployment.config import load_credentials
 from veilring.deployment.prediction_files import read_records
 from veilring.deployment.prediction_terms import PredictionSection, PredictionTerms
-from veilring.deployment.prediction_trial import CURATOR, SERVER, write_prediction
+from veilring.deployment.trials.prediction import CURATOR, SERVER, write_prediction
 from veilring.errors import VeilringError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 class Served:
-    """A folder of `veilring deploy-prediction`, and the server that runs in it."""
+    """A folder of `veilring deploy prediction`, and the server that runs in it."""
 
     def __init__(self, folder: Path, prediction: PredictionSection, source: str = "wine") -> None:
         self.folder, self.state = folder, folder / "state"

@@ -137,7 +137,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     again = ["keys", "roster", member, "--out", str(tmp_path / "roster.toml")]
     assert cli.invoke(app, again).exit_code == 2
     assert (tmp_path / "roster.toml").read_text() == "mine"
-    assert cli.invoke(app, ["deploy", "wine", "--out", str(tmp_path)]).exit_code == 2
+    assert cli.invoke(app, ["deploy", "ring", "wine", "--out", str(tmp_path)]).exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_trial_collection_is_met_at_the_edge(
     tmp_path: Path, options: list[str], message: str
 ) -> None:
     """What cannot be tried is refused before anything is written."""
-    command = ["deploy-survey", "iris", *options, "--out", str(tmp_path / "survey")]
+    command = ["deploy", "survey", "iris", *options, "--out", str(tmp_path / "survey")]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 2
     assert message in result.output

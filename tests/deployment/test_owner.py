@@ -122,7 +122,7 @@ def test_other_budgets_need_to_be_meant(tmp_path: Path) -> None:
 def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
     """The command's files fit each other, and say what each party has to type."""
     folder = tmp_path / "owner"
-    command = ["deploy-owner", "iris", "--k", "5", "--out", str(folder)]
+    command = ["deploy", "owner", "iris", "--k", "5", "--out", str(folder)]
     made = CliRunner().invoke(app, command)
     assert made.exit_code == 0, made.output
     config = load_config(folder / "owner.toml")
@@ -131,7 +131,7 @@ def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
     assert load_owner_terms(Path(config.terms)).rules.features == 4
     assert f"veilring serve {folder}/owner.toml" in made.output
     assert CliRunner().invoke(app, command).exit_code == 2  # nothing is overwritten
-    neither = CliRunner().invoke(app, ["deploy-owner", "iris", "--out", str(tmp_path / "other")])
+    neither = CliRunner().invoke(app, ["deploy", "owner", "iris", "--out", str(tmp_path / "other")])
     assert neither.exit_code == 2
 
 

@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
     rows.write_text("\n".join(["name,lat,lon", *lines]) + "\n", encoding="utf-8")
     out = tmp_path / "atlas"
     options = ["--port", str(_free_port()), "--budget", "90", "--out", str(out)]
-    deployed = CliRunner().invoke(app, ["deploy-places", str(rows), *options])
+    deployed = CliRunner().invoke(app, ["deploy", "places", str(rows), *options])
     assert deployed.exit_code == 0, deployed.output
     return out
 

@@ -126,7 +126,7 @@ def test_only_curators_change_records_and_only_one_server_has_them(deploy: Deplo
 def test_deploy_prediction_writes_what_the_commands_read(tmp_path: Path) -> None:
     """The command's files fit each other, and say what each party has to type."""
     folder = tmp_path / "predict"
-    command = ("deploy-prediction", "wine", "--queriers", 2, "--apart", "--out", folder)
+    command = ("deploy", "prediction", "wine", "--queriers", 2, "--apart", "--out", folder)
     made = run(*command)
     assert made.exit_code == 0, made.output
     config = load_config(folder / "server.toml")

@@ -76,7 +76,7 @@ def ring(tmp_path: Path) -> Iterator[Ring]:
     """Deploy and start a ring of three."""
     folder = tmp_path / "ring"
     options = ["--set", f"parties.count={PARTIES}", "--port", str(_free_ports(PARTIES))]
-    deployed = CliRunner().invoke(app, ["deploy", "wine", *options, "--out", str(folder)])
+    deployed = CliRunner().invoke(app, ["deploy", "ring", "wine", *options, "--out", str(folder)])
     assert deployed.exit_code == 0, deployed.output
     running = Ring(folder)
     try:

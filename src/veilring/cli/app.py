@@ -11,11 +11,7 @@ from typer.core import TyperGroup
 from typing_extensions import override
 
 from veilring.cli.ask import ask
-from veilring.cli.deploy import deploy
-from veilring.cli.deploy_owner import deploy_owner
-from veilring.cli.deploy_places import deploy_places
-from veilring.cli.deploy_prediction import deploy_prediction
-from veilring.cli.deploy_survey import deploy_survey
+from veilring.cli.deploy import app as deploy
 from veilring.cli.embed import embed
 from veilring.cli.estimate import estimate
 from veilring.cli.explore import explore
@@ -105,16 +101,12 @@ app.command()(embed)
 app.command()(scenarios)
 app.command()(serve)
 app.command()(ask)
-app.command()(deploy)
 app.command()(submit)
 app.command()(estimate)
 app.command()(export)
 app.command()(tally)
 app.command()(oracles)
-app.command("deploy-survey")(deploy_survey)
-app.command("deploy-owner")(deploy_owner)
-app.command("deploy-places")(deploy_places)
-app.command("deploy-prediction")(deploy_prediction)
+app.add_typer(deploy, name="deploy")
 app.add_typer(keys, name="keys")
 app.add_typer(ledger, name="ledger")
 app.add_typer(records, name="records")

@@ -29,7 +29,7 @@ def serve(
         listen   = "0.0.0.0"        # loopback if left out
 
     It waits for the other parties, dials those that were lost again, and logs to stderr. To try it
-    on one machine, `veilring deploy wine --out DIR` writes all files of a small ring.
+    on one machine, `veilring deploy ring wine --out DIR` writes all files of a small ring.
 
     For a collector, which stores what `veilring submit` hands in:
 
@@ -45,7 +45,7 @@ def serve(
 
         listen   = "0.0.0.0"
 
-    `veilring deploy-survey wine --out DIR` writes all files of a small collection.
+    `veilring deploy survey wine --out DIR` writes all files of a small collection.
 
     For a data owner, which labels analysts' queries under a privacy budget:
 
@@ -65,7 +65,7 @@ def serve(
 
         listen   = "0.0.0.0"
 
-    `veilring deploy-owner iris --r 0.2 --out DIR` writes all files of a small one.
+    `veilring deploy owner iris --r 0.2 --out DIR` writes all files of a small one.
 
     For a server of places, which anybody may know, and near which others look in private:
 
@@ -81,7 +81,7 @@ def serve(
 
         listen   = "0.0.0.0"
 
-    `veilring deploy-places places.csv --out DIR` writes all files of a small one.
+    `veilring deploy places places.csv --out DIR` writes all files of a small one.
 
     For a prediction server, whose records `veilring records` adds and has forgotten meanwhile:
 
@@ -99,7 +99,7 @@ def serve(
 
         listen   = "0.0.0.0"
 
-    `veilring deploy-prediction digits --out DIR` writes all files of a small one.
+    `veilring deploy prediction digits --out DIR` writes all files of a small one.
     """
     import asyncio
     import logging

@@ -1,14 +1,14 @@
-"""`veilring deploy-prediction`: all files of a small prediction server, to try it."""
+"""`veilring deploy prediction`: all files of a small prediction server, to try it."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ("deploy_prediction",)
+__all__ = ("prediction",)
 
 
-def deploy_prediction(  # noqa: PLR0913  (each option is an argument)
+def prediction(  # noqa: PLR0913  (each option is an argument)
     source: Annotated[
         str, typer.Argument(help="A data set, such as digits, or a path to a .csv file.")
     ],
@@ -29,7 +29,7 @@ def deploy_prediction(  # noqa: PLR0913  (each option is an argument)
 
     Then start the server, add records, and ask it:
 
-        veilring deploy-prediction digits --out predict
+        veilring deploy prediction digits --out predict
 
         veilring serve predict/server.toml
 
@@ -44,7 +44,7 @@ def deploy_prediction(  # noqa: PLR0913  (each option is an argument)
     """
     from veilring.data import load_table
     from veilring.deployment.prediction_terms import PredictionSection
-    from veilring.deployment.prediction_trial import CURATOR, SERVER, write_prediction
+    from veilring.deployment.trials.prediction import CURATOR, SERVER, write_prediction
 
     section = PredictionSection(
         epsilon=epsilon,

@@ -1,14 +1,14 @@
-"""`veilring deploy-places`: all files of a server of places and a seeker, on one machine."""
+"""`veilring deploy places`: all files of a server of places and a seeker, on one machine."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ("deploy_places",)
+__all__ = ("places",)
 
 
-def deploy_places(
+def places(
     places: Annotated[
         Path, typer.Argument(help="A CSV file with latitudes and longitudes.", metavar="PLACES")
     ],
@@ -25,7 +25,7 @@ def deploy_places(
 
     Then start the server, and look for what is near, in a terminal of your own:
 
-        veilring deploy-places places.csv --out atlas
+        veilring deploy places places.csv --out atlas
 
         veilring serve atlas/server.toml
 
@@ -35,7 +35,7 @@ def deploy_places(
 
     The plane is the UTM zone around the places, good to a metre in a kilometre.
     """
-    from veilring.deployment.places_trial import write_places
+    from veilring.deployment.trials.places import write_places
 
     write_places(places, out, columns=(latitude, longitude), budget=budget, port=port)
     typer.echo(f"veilring serve {out / 'server.toml'}")

@@ -1,19 +1,21 @@
 """All files of a data owner and its analysts at once, on one machine: to try `serve` and `ask`."""
 
-import csv
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import tomli_w
 
 from veilring.data import Table, split
 from veilring.deployment.owner_terms import LabellingSection, owner_terms_of_table
+from veilring.deployment.trials.kit import (
+    TERMS,
+    make_folder,
+    write_config,
+    write_keys,
+    write_table,
+)
 from veilring.errors import InputError
 from veilring.randomness import Streams
-from veilring.transport.identity import make_identity, save_identity
-from veilring.transport.roster import Member, Roster
-from veilring.transport.tls import LOOPBACK
 
 __all__ = ("OWNER", "write_owner")
 
@@ -56,39 +58,15 @@ def write_owner(
     rows, queries = split(table, _TEST_SHARE, Streams(seed).generator("split"))
     if not 1 <= analysts <= len(queries):
         raise InputError("--analysts", analysts, f"1 to {len(queries)}, as queries")
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise InputError("--out", folder, f"a folder that can be made ({error})") from error
+    make_folder(folder)
     names = tuple(f"analyst-{number}" for number in range(analysts))
-    _write_roster(folder, names, port)
-    (folder / "terms.toml").write_text(terms.to_toml(), encoding="utf-8")
-    _write_rows(folder / f"{OWNER}.csv", rows)
-    _write_config(folder, OWNER, role="data-owner", rows=f"{OWNER}.csv", budgets=budgets)
+    write_keys(folder, {OWNER: port}, names)
+    (folder / TERMS).write_text(terms.to_toml(), encoding="utf-8")
+    write_table(folder / f"{OWNER}.csv", rows)
+    owner = {"role": "data-owner", "rows": f"{OWNER}.csv", "budgets": budgets}
+    write_config(folder, OWNER, terms=TERMS, **owner)
     for number, name in enumerate(names):
         dealt = np.arange(number, len(queries), analysts)
-        _write_rows(folder / f"{name}.csv", queries.take(dealt))
-        _write_config(folder, name, role="analyst", ask=OWNER, **asked)
+        write_table(folder / f"{name}.csv", queries.take(dealt))
+        write_config(folder, name, terms=TERMS, role="analyst", ask=OWNER, **asked)
     return names
-
-
-def _write_roster(folder: Path, analysts: tuple[str, ...], port: int) -> None:
-    identities = [make_identity(name) for name in (OWNER, *analysts)]
-    for identity in identities:
-        save_identity(identity, folder)
-    owner, *others = identities
-    clients = (Member.of(other, kind="client") for other in others)
-    Roster((Member.of(owner, LOOPBACK, port), *clients)).save(folder / "roster.toml")
-
-
-def _write_config(folder: Path, name: str, **own: object) -> None:
-    config = {"identity": f"{name}.key", "roster": "roster.toml", "terms": "terms.toml", **own}
-    (folder / f"{name}.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
-
-
-def _write_rows(path: Path, table: Table) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([*table.feature_names, "label"])
-        for features, label in zip(table.features.tolist(), table.labels.tolist(), strict=True):
-            writer.writerow([*features, table.class_names[label]])

@@ -1,23 +1,24 @@
 """All files of a collection at once, on one machine: to try `serve`, `submit` and `estimate`."""
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import tomli_w
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from veilring.data import Table, bounds_of
 from veilring.deployment.survey_terms import SurveyTerms, check_survey_terms
+from veilring.deployment.trials.kit import (
+    TERMS,
+    make_folder,
+    write_config,
+    write_keys,
+    write_table,
+)
 from veilring.errors import InputError
 from veilring.randomness import Streams
 from veilring.scenarios.mistakes import scenario_error
-from veilring.transport.identity import make_identity, save_identity
-from veilring.transport.roster import Member, Roster
-from veilring.transport.tls import LOOPBACK
 
 __all__ = ("COLLECTOR", "KEY", "Trial", "write_collection")
 
@@ -71,21 +72,21 @@ def write_collection(
         InputError: If the folder exists or the trial does not fit.
     """
     terms = _terms(table, trial)
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise InputError("--out", folder, f"a folder that can be made ({error})") from error
+    make_folder(folder)
     names = tuple(f"submitter-{number}" for number in range(trial.submitters))
-    _write_roster(folder, names, port)
-    (folder / "terms.toml").write_text(terms.to_toml(), encoding="utf-8")
-    _write_config(folder, COLLECTOR, role="collector", terms="terms.toml", store="reports.sqlite")
+    write_keys(folder, {COLLECTOR: port}, names)
+    (folder / TERMS).write_text(terms.to_toml(), encoding="utf-8")
+    collector = {"role": "collector", "store": "reports.sqlite"}
+    write_config(folder, COLLECTOR, terms=TERMS, **collector)
     drawn = Streams(seed).generator("clients").integers(len(table), size=trial.clients)
     for number, name in enumerate(names):
         own = np.arange(number, trial.clients, trial.submitters)
-        _write_rows(folder / f"{name}.csv", table.take(drawn[own]), own, bool(terms.classes))
+        ids = [f"client-{number}" for number in own.tolist()]
+        rows, labelled = table.take(drawn[own]), bool(terms.classes)
+        write_table(folder / f"{name}.csv", rows, ids=ids, key=KEY, labelled=labelled)
         submitter = {"role": "submitter", "collector": COLLECTOR, "key": KEY}
         outbox = f"{name}.outbox.sqlite"
-        _write_config(folder, name, **submitter, outbox=outbox, budget=trial.epsilon)
+        write_config(folder, name, **submitter, outbox=outbox, budget=trial.epsilon)
     return names
 
 
@@ -106,28 +107,3 @@ def _terms(table: Table, trial: Trial) -> SurveyTerms:
         raise scenario_error(error, SurveyTerms) from None
     check_survey_terms(terms)
     return terms
-
-
-def _write_roster(folder: Path, submitters: tuple[str, ...], port: int) -> None:
-    identities = [make_identity(name) for name in (COLLECTOR, *submitters)]
-    for identity in identities:
-        save_identity(identity, folder)
-    collector, *others = identities
-    clients = (Member.of(other, kind="client") for other in others)
-    Roster((Member.of(collector, LOOPBACK, port), *clients)).save(folder / "roster.toml")
-
-
-def _write_config(folder: Path, name: str, **own: str | float) -> None:
-    config = {"identity": f"{name}.key", "roster": "roster.toml", **own}
-    (folder / f"{name}.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
-
-
-def _write_rows(path: Path, table: Table, clients: NDArray[np.int64], labelled: bool) -> None:  # noqa: FBT001  (a fact of the table)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        label = ["label"] if labelled else []
-        writer.writerow([KEY, *table.feature_names, *label])
-        rows = zip(clients.tolist(), table.features.tolist(), table.labels.tolist(), strict=True)
-        for client, features, number in rows:
-            own = [table.class_names[number]] if labelled else []
-            writer.writerow([f"client-{client}", *features, *own])

@@ -1,14 +1,14 @@
-"""`veilring deploy-survey`: all files of a small collection, to try it on one machine."""
+"""`veilring deploy survey`: all files of a small collection, to try it on one machine."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ("deploy_survey",)
+__all__ = ("survey",)
 
 
-def deploy_survey(
+def survey(
     source: Annotated[
         str, typer.Argument(help="A data set, such as wine, or a path to a .csv file.")
     ],
@@ -29,7 +29,7 @@ def deploy_survey(
 
     Then start the collector, submit, and estimate, also while they submit:
 
-        veilring deploy-survey wine --out survey
+        veilring deploy survey wine --out survey
 
         veilring serve survey/collector.toml
 
@@ -41,7 +41,7 @@ def deploy_survey(
     what a column can hold, not from anybody's rows.
     """
     from veilring.data import load_table
-    from veilring.deployment.survey_trial import Trial, write_collection
+    from veilring.deployment.trials.survey import Trial, write_collection
 
     trial = Trial(kind, epsilon, clients, submitters)
     names = write_collection(load_table(source), trial, out, seed=seed, port=port)

@@ -1,14 +1,14 @@
-"""`veilring deploy-owner`: all files of a data owner and its analysts, to try it on one machine."""
+"""`veilring deploy owner`: all files of a data owner and its analysts, to try it on one machine."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ("deploy_owner",)
+__all__ = ("owner",)
 
 
-def deploy_owner(  # noqa: PLR0913  (each option is an argument)
+def owner(  # noqa: PLR0913  (each option is an argument)
     source: Annotated[
         str, typer.Argument(help="A data set, such as wine, or a path to a .csv file.")
     ],
@@ -31,7 +31,7 @@ def deploy_owner(  # noqa: PLR0913  (each option is an argument)
 
     Then start the owner, and ask it, in a terminal of your own:
 
-        veilring deploy-owner iris --r 0.2 --out owner
+        veilring deploy owner iris --r 0.2 --out owner
 
         veilring serve owner/owner.toml
 
@@ -44,7 +44,7 @@ def deploy_owner(  # noqa: PLR0913  (each option is an argument)
     """
     from veilring.data import load_table
     from veilring.deployment.owner_terms import LabellingSection
-    from veilring.deployment.owner_trial import OWNER, write_owner
+    from veilring.deployment.trials.owner import OWNER, write_owner
     from veilring.errors import InputError
 
     if (r is None) == (k is None):

@@ -4,14 +4,9 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-import tomli_w
-
 from veilring.deployment.places import PlacesTerms
 from veilring.deployment.projection import utm_around
-from veilring.errors import InputError
-from veilring.transport.identity import make_identity, save_identity
-from veilring.transport.roster import Member, Roster
-from veilring.transport.tls import LOOPBACK
+from veilring.deployment.trials.kit import TERMS, make_folder, write_config, write_keys
 
 __all__ = ("SEEKER", "SERVER", "write_places")
 
@@ -44,22 +39,10 @@ def write_places(
     degrees = named.read_degrees(places)
     terms = named.model_copy(update={"crs": utm_around(degrees), "places": len(degrees)})
     terms.projection.to_metres(degrees)
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise InputError("--out", folder, f"a folder that can be made ({error})") from error
-    server, seeker = make_identity(SERVER), make_identity(SEEKER)
-    for identity in (server, seeker):
-        save_identity(identity, folder)
-    members = (Member.of(server, LOOPBACK, port), Member.of(seeker, kind="client"))
-    Roster(members).save(folder / "roster.toml")
-    (folder / "terms.toml").write_text(terms.to_toml(), encoding="utf-8")
+    make_folder(folder)
+    write_keys(folder, {SERVER: port}, (SEEKER,))
+    (folder / TERMS).write_text(terms.to_toml(), encoding="utf-8")
     shutil.copyfile(places, folder / "places.csv")
-    _write_config(folder, SERVER, role="places", rows="places.csv")
-    _write_config(folder, SEEKER, role="seeker", ask=SERVER, budget=budget)
+    write_config(folder, SERVER, terms=TERMS, role="places", rows="places.csv")
+    write_config(folder, SEEKER, terms=TERMS, role="seeker", ask=SERVER, budget=budget)
     return terms
-
-
-def _write_config(folder: Path, name: str, **own: object) -> None:
-    config = {"identity": f"{name}.key", "roster": "roster.toml", "terms": "terms.toml", **own}
-    (folder / f"{name}.toml").write_text(tomli_w.dumps(config), encoding="utf-8")

@@ -1,14 +1,14 @@
-"""`veilring deploy`: all files of a small deployment, to try it on one machine."""
+"""`veilring deploy ring`: all files of a small deployment, to try it on one machine."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ("deploy",)
+__all__ = ("ring",)
 
 
-def deploy(
+def ring(
     scenario: Annotated[str, typer.Argument(help="A built-in scenario or a path to a .toml file.")],
     *,
     overrides: Annotated[
@@ -25,7 +25,7 @@ def deploy(
 
     Then start each party, in a terminal of its own, and ask them:
 
-        veilring deploy wine --set parties.count=3 --out ring
+        veilring deploy ring wine --set parties.count=3 --out ring
 
         veilring serve ring/party-0.toml        # and party-1, party-2
 
@@ -34,7 +34,7 @@ def deploy(
     In earnest each party makes its own key (`veilring keys new`), and the ranges in terms.toml come
     from what a column can hold, not from anybody's rows.
     """
-    from veilring.deployment.trial import write_deployment
+    from veilring.deployment.trials.ring import write_deployment
     from veilring.scenarios import load_scenario
 
     parties = write_deployment(load_scenario(scenario, overrides or ()), out, seed=seed, port=port)

@@ -1,0 +1,70 @@
+"""All files of a prediction server and its clients at once, on one machine: to try it."""
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from veilring.data import Table, split
+from veilring.deployment.prediction_terms import PredictionSection, prediction_terms_of_table
+from veilring.deployment.trials.kit import (
+    TERMS,
+    make_folder,
+    write_config,
+    write_keys,
+    write_table,
+)
+from veilring.errors import InputError
+from veilring.randomness import Streams
+
+__all__ = ("CURATOR", "SERVER", "write_prediction")
+
+SERVER: Final = "server"
+CURATOR: Final = "curator"
+_TEST_SHARE: Final = 0.25
+
+
+def write_prediction(
+    table: Table,
+    prediction: PredictionSection,
+    folder: Path,
+    *,
+    queriers: int,
+    seed: int,
+    port: int,
+) -> tuple[str, ...]:
+    """Write keys, roster, terms, records, queries and configurations into a new folder.
+
+    The ranges in the terms are the table's own, as one holds it all here anyway.
+
+    Args:
+        table: A part of its rows are records; the others are queries.
+        prediction: What is answered.
+        folder: It must not exist.
+        queriers: How many there are, at least 1; the queries are dealt among them.
+        seed: Of the split.
+        port: The server's.
+
+    Returns:
+        The names of the queriers; each has `NAME.toml` and `NAME.csv`.
+
+    Raises:
+        InputError: If the folder exists or something does not fit.
+    """
+    terms = prediction_terms_of_table(table, prediction)
+    rows, queries = split(table, _TEST_SHARE, Streams(seed).generator("split"))
+    if not 1 <= queriers <= len(queries):
+        raise InputError("--queriers", queriers, f"1 to {len(queries)}, as queries")
+    make_folder(folder)
+    names = tuple(f"querier-{number}" for number in range(queriers))
+    write_keys(folder, {SERVER: port}, (CURATOR, *names))
+    (folder / TERMS).write_text(terms.to_toml(), encoding="utf-8")
+    ids = [f"record-{row}" for row in range(len(rows))]
+    write_table(folder / "records.csv", rows, ids=ids)
+    write_config(folder, SERVER, terms=TERMS, role="prediction-server", curators=[CURATOR])
+    write_config(folder, CURATOR, terms=TERMS, role="curator", server=SERVER)
+    for number, name in enumerate(names):
+        dealt = np.arange(number, len(queries), queriers)
+        write_table(folder / f"{name}.csv", queries.take(dealt))
+        write_config(folder, name, terms=TERMS, role="querier", ask=SERVER)
+    return names
