@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 from typing_extensions import override
 
 from veilring.errors import (
@@ -42,7 +43,7 @@ from veilring.protocols.ring.adversaries import (
     TakeOver,
     WrongSum,
 )
-from veilring.protocols.ring.messages import SumPart
+from veilring.protocols.ring.messages import Queries, SumPart
 from veilring.protocols.rows import Rows
 from veilring.testing import ProtocolRunner
 from veilring.transport.messages import Message
@@ -265,6 +266,25 @@ async def test_votes_that_one_party_was_kept_from_casting_are_missed() -> None:
     with pytest.raises(RunFailed, match="made vote totals") as caught:
         await knn({STARTER: Equivocate("party-1")})
     assert all(is_among(STARTER, error) for error in accusations(caught.value, STARTER))
+
+
+async def test_an_asker_that_asks_one_party_something_else_is_not_found() -> None:
+    """Nobody compares queries: the victim measures from others, and all end with wrong labels."""
+
+    class AskTwice(Adversary):
+        @override
+        async def sending(self, to: str, message: Message) -> Lines:
+            if to == "party-3" and isinstance(message, Queries):
+                message = Queries(features=message.features[::-1].copy())
+            return [(to, message)]
+
+    run = await knn({"party-0": AskTwice()})
+    first, *others = honest_labels(run, "party-0")
+    assert all((labels == first).all() for labels in others)
+    to_rows = [cdist(QUERIES[::-1] if n == 3 else QUERIES, ROWS[n].features) for n in range(5)]
+    nearest = np.sort(np.concatenate(to_rows, axis=1), axis=1)[:, :5]
+    np.testing.assert_allclose(run.result.nearest, nearest, rtol=1e-12)
+    assert 0.3 < agreement(run, "party-0") < 1.0
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
