@@ -19,7 +19,9 @@ def embed(
     column: Annotated[str, typer.Option(help="The column that holds the texts.")] = "text",
     out: Annotated[Path, typer.Option(metavar="FILE.npz", help="A new file.")],
 ) -> None:
-    """Embed texts with a model that you have. Nothing is fetched; `pip install 'veilring[text]'`.
+    """Embed texts with a model that you have; nothing is fetched.
+
+    The extra `text` has to be installed.
 
     For example:
 
