@@ -93,7 +93,7 @@ def test_a_deployed_server_answers_remembers_forgets_and_leaves_in_order(deploy:
     assert b"record-" not in served.everything()
     unknown = run("records", "forget", folder / "curator.toml", "record-3", "nobody")
     assert unknown.exit_code == 2
-    assert "not all known" in unknown.output
+    assert "ids is nobody; allowed: an id that was added before" in unknown.output
 
     queries = folder / "many.csv"
     lines = (folder / "querier-1.csv").read_text().splitlines()
@@ -205,6 +205,7 @@ def test_files_of_embeddings_are_met_at_the_edge(
         ('dimensions = 3\nfeatures = [{ name = "x" }]', "dimensions is given with features"),
         ("dimensions = 3\norigin = [1.0]", "origin is 1 numbers"),
         ("dimensions = 3\n[prediction]\nepsilon = 0.0", "prediction.epsilon is 0.0"),
+        ("dimensions = 3\n[prediction]\nqueries = 3", "prediction.queries is 3; allowed: .* from 4"),
         ("dimensions = 3\n[prediction]\ntau = 2.0", "prediction.tau is 2.0"),
         ('dimensions = 3\n[prediction]\nqueriers = "alone"', "prediction.queriers is alone"),
         ("dimensions = 3\n[prediction]\nquery = 3", r"no such key; .*did you mean queries\?"),

@@ -46,7 +46,7 @@ class PredictionSection(Section):
         block_max: How many queries a request may have.
     """
 
-    queries: int = Field(1000, description="a whole number of at least 1")
+    queries: int = Field(1000, description="a whole number of at least 4")
     epsilon: float = Field(1.0, description="a number above 0")
     delta: float = Field(1e-5, description="a number above 0 and below 1")
     queriers: Queriers = Field("together", description="together or apart")

@@ -157,13 +157,14 @@ def test_a_record_that_comes_back_has_what_it_had_left(tmp_path: Path, queriers:
 
 
 def test_forgetting_twice_or_the_unknown(tmp_path: Path) -> None:
-    """Once more changes nothing; an id that never was there is refused, and all are kept."""
+    """Once more changes nothing; an id that never was there is refused by place, all are kept."""
     records = table(20)
     with opened(RULES, tmp_path, records) as state:
         assert state.forget(records.ids[:2]) == 2
         assert state.forget(records.ids[:3]) == 1
-        with pytest.raises(Refused):
-            state.forget([records.ids[5], "never seen"])
+        with pytest.raises(Refused) as refused:
+            state.forget([records.ids[5], records.ids[0], "never seen", "nor this"])
+        assert refused.value.place == 2
         with pytest.raises(InputError, match="ids"):
             state.forget([records.ids[5], records.ids[5]])
         assert len(state) == 17

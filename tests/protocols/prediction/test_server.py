@@ -185,6 +185,7 @@ def test_a_second_server_of_the_same_files_is_refused(tmp_path: Path) -> None:
         ("features", {"features": 0}),
         ("features", {"features": 1_000_000}),
         ("classes", {"classes": 0}),
+        ("queries", {"queries": 3}),
         ("queries", {"queries": 10_000_000}),
         ("epsilon", {"epsilon": 0.0}),
         ("delta", {"delta": 1.0}),

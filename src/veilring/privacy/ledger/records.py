@@ -98,6 +98,12 @@ class Records:
             self._live[slots] = False
             self._store.wipe()
 
+    def known(self, ids: Iterable[str]) -> NDArray[np.bool_]:
+        """Return whether each was ever added, forgotten or not, of shape (m,)."""
+        digests = [self._digest(each) for each in ids]
+        with self._guard:
+            return _slots(self._store.connection, digests) >= 0
+
     def remaining(self) -> NDArray[np.int64]:
         """Return the units that each slot has left, of shape (n,); none if it was forgotten.
 

@@ -48,6 +48,11 @@ class Accounts:
         for holder in self._slots:
             self._add(holder, ids, numbers)
 
+    def unknown(self, ids: Iterable[str]) -> int | None:
+        """Return the place of the first that was never here; none if all were."""
+        known = self._ledger.records.known(_account(_ALL, name) for name in ids)
+        return None if known.all() else int(known.argmin())
+
     def forget(self, known: Iterable[str], here: Iterable[str]) -> None:
         """Wipe what ties records to answers.
 

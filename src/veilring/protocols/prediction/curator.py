@@ -32,20 +32,18 @@ async def add_records(party: Party, records: Records) -> int:
         How many were not there before.
 
     Raises:
-        InputError: If one is there with another row. Those before it were added.
+        InputError: If one is there with another row; it names which. Those of earlier messages
+            were added.
         ProtocolViolation: If the server sent what no honest server sends.
     """
     width = records.features.shape[1]
     blocks = _blocks(len(records), _ID_BYTES + _FEATURE_BYTES * (1 + width))
     messages = (
-        (
-            block.start,
-            Add(
-                ids=records.ids[block],
-                labels=records.labels[block],
-                features=records.features[block],
-                more=block.stop < len(records),
-            ),
+        Add(
+            ids=records.ids[block],
+            labels=records.labels[block],
+            features=records.features[block],
+            more=block.stop < len(records),
         )
         for block in blocks
     )
@@ -63,11 +61,11 @@ async def forget_records(party: Party, ids: Sequence[str]) -> int:
         How many were there.
 
     Raises:
-        InputError: If one was never there. Those of earlier messages are forgotten.
+        InputError: If one was never there; it names which. Those of earlier messages are forgotten.
         ProtocolViolation: If the server sent what no honest server sends.
     """
     messages = (
-        (block.start, Forget(ids=tuple(ids[block]), more=block.stop < len(ids)))
+        Forget(ids=tuple(ids[block]), more=block.stop < len(ids))
         for block in _blocks(len(ids), _ID_BYTES)
     )
     return await _change(party, messages, _unknown)
@@ -93,29 +91,32 @@ def forgetting(terms: bytes) -> Callable[..., Awaitable[int]]:
 
 async def _change(
     party: Party,
-    messages: Iterator[tuple[int, Add | Forget]],
-    refusal: Callable[[int], InputError],
+    messages: Iterator[Add | Forget],
+    refusal: Callable[[str], InputError],
 ) -> int:
     (server,) = party.peers
     changed = 0
-    for number, (first, message) in enumerate(messages):
+    for number, message in enumerate(messages):
         party.round(2 * number + 1)
         await party.send(server, message)
         receipt = await party.receive(Receipt, sender=server)
         if max(receipt.changed, receipt.place + 1) > len(message.ids):
             raise ProtocolViolation(server, "sent a receipt for more than it was sent")
         if receipt.place != NO_PLACE:
-            raise refusal(first + receipt.place + 1)
+            raise refusal(message.ids[receipt.place])
         changed += receipt.changed
     return changed
 
 
-def _there(number: int) -> InputError:
-    return InputError(f"record {number}", "there with another row", "new ones; forget it first")
+# The curator is shown its own input, so that it knows what to mend.
 
 
-def _unknown(_: int) -> InputError:
-    return InputError("ids", "not all known", "ids that were added")
+def _there(name: str) -> InputError:
+    return InputError("ids", name, "not there with another row: forget it first")
+
+
+def _unknown(name: str) -> InputError:
+    return InputError("ids", name, "an id that was added before")
 
 
 def _blocks(count: int, size: int) -> Iterator[slice]:

@@ -109,8 +109,8 @@ class Receipt(Message, kind="prediction.receipt"):
 
     Attributes:
         changed: How many records were added or forgotten; others were so already.
-        place: The first one in the message that is there with another row; 0 if one that is to be
-            forgotten was never there; else `NO_PLACE`.
+        place: The first one in the message that cannot: it is there with another row, or is to be
+            forgotten and was never there; else `NO_PLACE`.
     """
 
     changed: Annotated[int, Field(ge=0)]

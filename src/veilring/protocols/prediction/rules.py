@@ -12,6 +12,7 @@ from veilring.privacy.checks import require
 from veilring.privacy.ledger import Budgets, to_units
 from veilring.privacy.ledger.units import AMOUNT_MAX
 from veilring.protocols.prediction.algorithm import BLOCK, IndKNN, Kernel, Predictor
+from veilring.protocols.prediction.algorithm.filter import QUERIES_MIN
 from veilring.protocols.prediction.algorithm.rows import require_quantised
 from veilring.protocols.prediction.messages import Request
 from veilring.transport.frames import FRAME_BYTES_MAX
@@ -38,8 +39,8 @@ class Rules:
     Attributes:
         features: Of a row and a query.
         classes: The number of classes.
-        queries: T, the length of the stream that is declared beforehand. Afterwards nothing more is
-            answered: of all queriers' streams together, or of each querier's own.
+        queries: T, the length of the stream that is declared beforehand, at least 4. Afterwards
+            nothing more is answered: of all queriers' streams together, or of each querier's own.
         epsilon: Of all answers that the promise is about.
         delta: Of the same.
         kernel: How alike a row and a query are.
@@ -66,7 +67,7 @@ class Rules:
     def __post_init__(self) -> None:
         _require_whole("features", self.features, FRAME_BYTES_MAX)
         _require_whole("classes", self.classes, CLASSES_MAX)
-        _require_whole("queries", self.queries, QUERIES_MAX)
+        _require_whole("queries", self.queries, QUERIES_MAX, least=QUERIES_MIN)
         _require_whole("block_max", self.block_max, BLOCK_MAX)
         for name, value, kind in (
             ("accountant", self.accountant, Accountant),
@@ -118,6 +119,6 @@ class Rules:
         require_quantised("queries", request.queries.astype(np.float32), self.features)
 
 
-def _require_whole(name: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise InputError(name, value, f"a whole number from 1 to {most:,}")
+def _require_whole(name: str, value: int, most: int, *, least: int = 1) -> None:
+    if not least <= value <= most:
+        raise InputError(name, value, f"a whole number from {least} to {most:,}")

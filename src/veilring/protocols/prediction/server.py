@@ -127,7 +127,7 @@ class PredictionServer:
         try:
             return Receipt(changed=await self._do(step), place=NO_PLACE)
         except Refused as refused:
-            return Receipt(changed=0, place=refused.place or 0)
+            return Receipt(changed=0, place=refused.place)
 
     async def _do(self, step: Callable[[], T]) -> T:
         try:

@@ -35,10 +35,10 @@ class Refused(InputError):
     """Raised when records cannot be added or forgotten; nothing was.
 
     Attributes:
-        place: Of the first one that cannot, in the order given; none if it is not known which.
+        place: Of the first one that cannot, in the order given.
     """
 
-    def __init__(self, place: int | None, value: str, allowed: str) -> None:
+    def __init__(self, place: int, value: str, allowed: str) -> None:
         super().__init__("ids", value, allowed)
         self.place = place
         self.args = (place, value, allowed)
@@ -163,13 +163,11 @@ class State:
         """
         require_ids(ids)
         with self._changing():
+            unknown = self._accounts.unknown(ids)
+            if unknown is not None:
+                raise Refused(unknown, "never here", "ids that were added")
             here = [name for name in ids if name in self._numbers]
-            try:
-                self._accounts.forget(ids, here)
-            except InputError as error:
-                if error.field != "ids":
-                    raise
-                raise Refused(None, "not all known", "ids that were added") from None
+            self._accounts.forget(ids, here)
             self._rows.forget(here)
             gone = [self._numbers.pop(name) for name in here]
             self._predictor.forget(np.array(gone, np.int64))

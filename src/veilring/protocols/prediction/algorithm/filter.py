@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.privacy.ledger import UNITS, to_units
 
-__all__ = ("LEAST_NEIGHBOURS", "Answer", "IndKNN", "Neighbours", "answer_query")
+__all__ = ("LEAST_NEIGHBOURS", "QUERIES_MIN", "Answer", "IndKNN", "Neighbours", "answer_query")
 
 LEAST_NEIGHBOURS: Final = 30
 """Below it the noise of the count would decide how much noise the votes get."""
-_QUERIES_MIN: Final = 4  # of which each takes 3 B / T of B
+QUERIES_MIN: Final = 4
+"""The shortest stream: being counted takes 3 B / T of B, and a vote needs some of it, too."""
 
 # A vote is at most 1. Steps this fine are lost in any noise, and 2**28 votes add up exactly.
 _VOTE_STEPS: Final = 2.0**24
@@ -48,7 +49,7 @@ class IndKNN:
     sigma2: float
 
     def __post_init__(self) -> None:
-        for name, least in (("classes", 1), ("queries", _QUERIES_MIN)):
+        for name, least in (("classes", 1), ("queries", QUERIES_MIN)):
             if getattr(self, name) < least:
                 raise InputError(name, getattr(self, name), f"a whole number of at least {least}")
         for name in ("budget", "sigma2"):
