@@ -28,7 +28,7 @@ from veilring.deployment.columns import (
 from veilring.deployment.files import read_toml
 from veilring.errors import InputError, ProtocolViolation, ScenarioError
 from veilring.protocols.ldp.algorithm.means import Approach, make_means
-from veilring.protocols.ldp.algorithm.oracles import ORACLES, FrequencyOracle
+from veilring.protocols.ldp.algorithm.oracles import EPSILON_MAX, ORACLES, FrequencyOracle
 from veilring.protocols.ldp.algorithm.planner import recommend
 from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
 from veilring.protocols.ldp.algorithm.survey import Survey
@@ -44,7 +44,6 @@ from veilring.scenarios.schema import Section
 
 __all__ = (
     "BINS_MAX",
-    "EPSILON_MAX",
     "SurveySection",
     "SurveyTerms",
     "load_survey_terms",
@@ -53,8 +52,6 @@ __all__ = (
 
 # More bins than this tell nothing that noise would not drown.
 BINS_MAX: Final = 1024
-# Beyond this a report hides nothing, and no oracle takes it.
-EPSILON_MAX: Final = 20.0
 _HALF: Final = 0.5
 
 

@@ -12,11 +12,12 @@ from veilring.protocols.ldp.algorithm.oracles.histogram import (
     best_threshold,
 )
 from veilring.protocols.ldp.algorithm.oracles.local_hashing import LocalHashing
-from veilring.protocols.ldp.algorithm.oracles.oracle import FrequencyOracle, PureOracle
+from veilring.protocols.ldp.algorithm.oracles.oracle import EPSILON_MAX, FrequencyOracle, PureOracle
 from veilring.protocols.ldp.algorithm.oracles.subset import SubsetSelection
 from veilring.protocols.ldp.algorithm.oracles.unary import OptimisedUnary, SymmetricUnary
 
 __all__ = (
+    "EPSILON_MAX",
     "ORACLES",
     "DirectEncoding",
     "FrequencyOracle",
