@@ -9,57 +9,59 @@ from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
 from veilring.protocols.ldp.verdicts import Verdict
 from veilring.transport.messages import Message
 
-__all__ = ("LIES", "REFUSALS", "ragged_ids")
+__all__ = ("LIES", "REFUSALS", "as_batch", "ragged_ids", "with_fields")
 
 
-def _as_batch(message: Message) -> ReportBatch:
+def as_batch(message: Message) -> ReportBatch:
+    """Say that a message has reports."""
     assert isinstance(message, ReportBatch)
     return message
 
 
-def _with(message: Message, **changed: object) -> ReportBatch:
-    return _as_batch(message).model_copy(update=changed)
+def with_fields(message: Message, **changed: object) -> ReportBatch:
+    """Change some fields."""
+    return as_batch(message).model_copy(update=changed)
 
 
 def ragged_ids(message: Message) -> Message:
     """Leave a part of an id."""
-    return _with(message, ids=_as_batch(message).ids[:-1])
+    return with_fields(message, ids=as_batch(message).ids[:-1])
 
 
 def other_task(message: Message) -> Message:
     """Answer another task."""
-    return _with(message, task=bytes(32))
+    return with_fields(message, task=bytes(32))
 
 
 def short_hash(message: Message) -> Message:
     """Give no hash of a task at all."""
-    return _with(message, task=b"")
+    return with_fields(message, task=b"")
 
 
 def no_such_question(message: Message) -> Message:
     """Answer a question that was not asked."""
-    return _with(message, question=99)
+    return with_fields(message, question=99)
 
 
 def too_few_bytes(message: Message) -> Message:
     """Cut the last report."""
-    return _with(message, reports=_as_batch(message).reports[:-1])
+    return with_fields(message, reports=as_batch(message).reports[:-1])
 
 
 def too_many_bytes(message: Message) -> Message:
     """Let each report be longer than it is."""
-    return _with(message, reports=_as_batch(message).reports * 2)
+    return with_fields(message, reports=as_batch(message).reports * 2)
 
 
 def too_many_reports(message: Message) -> Message:
     """Send more reports than a message may have."""
-    return _with(message, ids=bytes(ID_BYTES * (1 << 14) + ID_BYTES), reports=b"")
+    return with_fields(message, ids=bytes(ID_BYTES * (1 << 14) + ID_BYTES), reports=b"")
 
 
 def out_of_domain(message: Message) -> Message:
     """Report what no client can have drawn: padding bits, or a value that there is not."""
-    reports = np.full(len(_as_batch(message).reports), 255, dtype=np.uint8)
-    return _with(message, reports=reports.tobytes())
+    reports = np.full(len(as_batch(message).reports), 255, dtype=np.uint8)
+    return with_fields(message, reports=reports.tobytes())
 
 
 REFUSALS: Final[dict[Callable[[Message], Message], Verdict]] = {

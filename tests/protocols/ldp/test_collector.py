@@ -1,29 +1,26 @@
 """A collector acknowledges what is stored, refuses what is not to be, and counts nothing twice."""
 
 import asyncio
-import tracemalloc
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.protocols.ldp.collecting import batches, make_task, messages
-from tests.protocols.ldp.lies import REFUSALS, ragged_ids, too_many_reports
+from tests.protocols.ldp.hostile import attack
+from tests.protocols.ldp.lies import REFUSALS, ragged_ids
+from tests.protocols.ldp.sessions import collecting
 
 from veilring import simulation
 from veilring.errors import ProtocolViolation, RunFailed, SessionAborted, StoreFailed
-from veilring.nodes.aside import Aside, at_once
+from veilring.nodes.aside import at_once
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
-from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.messages import ID_BYTES, Receipt, ReportBatch
 from veilring.protocols.ldp.pool import Batch
 from veilring.protocols.ldp.roles import submit
 from veilring.protocols.ldp.roles.submit import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX
-from veilring.protocols.ldp.store import Store, open_store
-from veilring.protocols.ldp.task import Task
 from veilring.protocols.ldp.verdicts import Verdict
 from veilring.transport.messages import Message
 
@@ -34,56 +31,6 @@ TASK = make_task()
 def path(tmp_path: Path) -> Path:
     """Give a place for a store."""
     return tmp_path / "reports.sqlite"
-
-
-def noon() -> float:
-    """Say that it is always the same time."""
-    return 1000.0
-
-
-class Setting:
-    """A collector, and clients that open sessions with it."""
-
-    def __init__(self, store: Store, collector: Collector, cluster: Cluster) -> None:
-        self.store, self.collector, self.cluster = store, collector, cluster
-
-    async def play(self, client: str, role: Callable[[Party], Any]) -> None:
-        """Let a client play a role in a session of its own."""
-
-        async def both(party: Party) -> None:
-            if party.me == "census":
-                await self.collector.take(party, client)
-            else:
-                await role(party)
-
-        await self.cluster.run(both, among=("census", client))
-
-    async def submit(self, client: str, made: Iterable[Batch], task: Task = TASK) -> list[int]:
-        """Submit batches, and return the verdict on each report in order."""
-        verdicts: list[int] = []
-
-        async def role(party: Party) -> None:
-            await submit(party, made, task=task, settled=lambda _, v: verdicts.extend(v.tolist()))
-
-        await self.play(client, role)
-        return verdicts
-
-
-@asynccontextmanager
-async def collecting(
-    path: Path,
-    task: Task = TASK,
-    *,
-    runtime: str = "memory",
-    aside: Aside | None = None,
-) -> AsyncIterator[Setting]:
-    """Start a collector with three clients."""
-    store = open_store(str(path), task)
-    async with (
-        Collector(store, noon, aside) as collector,
-        Cluster(["census", "ada", "bob", "eve"], runtime=runtime, seed=1) as cluster,
-    ):
-        yield Setting(store, collector, cluster)
 
 
 async def test_many_sessions_at_once_count_everything_once(path: Path) -> None:
@@ -157,13 +104,11 @@ async def test_one_bad_report_in_a_batch_does_not_sink_the_others(path: Path) ->
 async def test_a_closed_collection_takes_nothing_new_and_knows_the_old(path: Path) -> None:
     """After closing a new report is too late, and an old one is acknowledged still."""
     task = make_task(closes=1000.0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"{__name__}.noon", lambda: 999.0)
-        async with collecting(path, task) as setting:
-            assert set(await setting.submit("ada", batches(task, 50), task)) == {Verdict.COUNTED}
+    async with collecting(path, task, now=999.0) as setting:
+        assert set(await setting.submit("ada", batches(task, 50))) == {Verdict.COUNTED}
     async with collecting(path, task) as setting:
-        assert set(await setting.submit("ada", batches(task, 50), task)) == {Verdict.KNOWN}
-        assert set(await setting.submit("ada", batches(task, 50, 9), task)) == {Verdict.CLOSED}
+        assert set(await setting.submit("ada", batches(task, 50))) == {Verdict.KNOWN}
+        assert set(await setting.submit("ada", batches(task, 50, 9))) == {Verdict.CLOSED}
         assert setting.store.recount().clients == 50
 
 
@@ -290,57 +235,12 @@ async def test_a_receipt_that_no_collector_sends_names_the_collector(
     assert settled == []
 
 
-def _hostile(made: list[Batch], count: int) -> list[ReportBatch]:
-    """Return messages that are lies with others' ids, and replays."""
-    lies = tuple(lie for lie in REFUSALS if lie is not too_many_reports)
-    sent = []
-    for number in range(count):
-        batch = made[number % len(made)]
-        honest = batch.message(TASK, more=True)
-        if number % 8 < len(lies):
-            lie = lies[number % 8](honest)
-            assert isinstance(lie, ReportBatch)
-            sent.append(lie)
-        else:
-            sent.append(honest)
-    return sent
-
-
 async def test_thousands_of_hostile_reports_are_refused_one_by_one(path: Path) -> None:
-    """Lies and replays each get a reason, none of them counts, and no memory is kept of them."""
-    made = batches(TASK, 400, at_once=1)
-    verdicts: list[int] = []
-
-    async def attack(party: Party) -> None:
-        sent, answered = _hostile(made, 1600), 0
-        for number, message in enumerate(sent):
-            while number - answered >= WINDOW_MESSAGES_MAX:
-                answered += await receive(party)
-            is_last = number == len(sent) - 1
-            await party.send("census", message.model_copy(update={"more": not is_last}))
-        while answered < len(sent):
-            answered += await receive(party)
-
-    async def receive(party: Party) -> int:
-        found = await party.receive(Receipt, sender="census")
-        some = np.zeros(found.reports, dtype=int)
-        some[found.places] = found.verdicts
-        verdicts.extend(some.tolist())
-        return found.reports
-
+    """Lies and replays each get their reason, none of them counts, no memory is kept of them."""
     async with collecting(path) as setting:
-        await setting.submit("ada", made)
-        held = []
-        tracemalloc.start()
-        try:
-            for _ in range(4):
-                await setting.play("eve", attack)
-                assert len(verdicts) == 1600
-                assert set(verdicts) == {Verdict.KNOWN, *REFUSALS.values()}
-                verdicts.clear()
-                held.append(tracemalloc.get_traced_memory()[0])
-        finally:
-            tracemalloc.stop()
-        assert setting.store.recount().clients == 400
-        # 4,800 more reports left less behind than 20 bytes each: nothing is kept of any.
-        assert held[-1] - held[0] < 20 * 4800
+        seen = await attack(setting, 6400)
+        assert setting.store.recount().clients == seen.honest
+    assert set(seen.verdicts) == {*REFUSALS.values(), Verdict.KNOWN, Verdict.REUSED_ID}
+    assert seen.messages == 6400
+    # 4,800 more reports left less behind than 20 bytes each: nothing is kept of any.
+    assert seen.held[-1] - seen.held[0] < 20 * 4800

@@ -1,0 +1,132 @@
+"""A client that sends nothing but lies and replays, one report a message.
+
+By hand: `python -m tests.protocols.ldp.hostile MESSAGES [memory | tls]`.
+"""
+
+import asyncio
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, cycle, islice
+from pathlib import Path
+
+import numpy as np
+import psutil
+from tests.protocols.ldp.collecting import batches
+from tests.protocols.ldp.lies import REFUSALS, as_batch, too_many_reports, with_fields
+from tests.protocols.ldp.sessions import Setting, collecting
+
+from veilring.nodes.party import Party
+from veilring.protocols.ldp.messages import ID_BYTES, Receipt, ReportBatch
+from veilring.protocols.ldp.pool import Batch
+from veilring.protocols.ldp.roles.submit import WINDOW_MESSAGES_MAX
+from veilring.protocols.ldp.task import Task
+from veilring.protocols.ldp.verdicts import Verdict
+
+__all__ = ("Attack", "attack")
+
+HONEST = 400
+SESSIONS = 4
+LARGE_EVERY = 64  # honest reports that are bent in each way
+Sent = Iterator[tuple[ReportBatch, Verdict]]
+
+
+@dataclass
+class Attack:
+    """What was seen.
+
+    Attributes:
+        honest: Reports that were stored before.
+        messages: How many the liar sent; all but a few have one report.
+        verdicts: How many of their reports got which; each got the one that it deserves.
+        held: Bytes that Python held after each of the liar's sessions.
+        resident: Bytes that the process had in memory then.
+    """
+
+    honest: int = HONEST
+    messages: int = 0
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    held: list[int] = field(default_factory=list)
+    resident: list[int] = field(default_factory=list)
+
+
+async def attack(setting: Setting, messages: int) -> Attack:
+    """Let a client report honestly and another one lie, and hold each verdict to its lie."""
+    task, seen = setting.task, Attack()
+    made = batches(task, HONEST, at_once=1)
+    await setting.submit("ada", made)
+    lies = _lies(task, made)
+    tracemalloc.start()
+    try:
+        for _ in range(SESSIONS):
+            part = islice(lies, messages // SESSIONS)
+            await setting.play("eve", partial(_send, lies=part, seen=seen))
+            seen.held.append(tracemalloc.get_traced_memory()[0])
+            seen.resident.append(psutil.Process().memory_info().rss)
+    finally:
+        tracemalloc.stop()
+    return seen
+
+
+def _lies(task: Task, made: list[Batch]) -> Sent:
+    """Yield messages for ever, each with the verdict that it deserves."""
+    lies = [(lie, verdict) for lie, verdict in REFUSALS.items() if lie is not too_many_reports]
+    for number, batch in enumerate(cycle(made)):
+        honest = batch.message(task, more=True)
+        other = next(each for each in made if each.question != batch.question)
+        yield honest, Verdict.KNOWN
+        yield with_fields(honest, ids=other.ids.tobytes()), Verdict.REUSED_ID
+        for lie, verdict in lies:
+            yield as_batch(lie(honest)), verdict
+        if number % LARGE_EVERY == 0:
+            yield as_batch(too_many_reports(honest)), Verdict.OVERSIZED
+
+
+async def _send(party: Party, lies: Sent, seen: Attack) -> None:
+    flying: deque[tuple[int, Verdict]] = deque()
+    message, verdict = next(lies)
+    for following in chain(lies, (None,)):
+        while len(flying) >= WINDOW_MESSAGES_MAX:
+            await _hear(party, flying, seen)
+        flying.append((len(message.ids) // ID_BYTES, verdict))
+        await party.send("census", with_fields(message, more=following is not None))
+        if following is not None:
+            message, verdict = following
+    while flying:
+        await _hear(party, flying, seen)
+
+
+async def _hear(party: Party, flying: deque[tuple[int, Verdict]], seen: Attack) -> None:
+    """Take a receipt, and hold what it says to what was sent."""
+    receipt = await party.receive(Receipt, sender="census")
+    verdicts = np.zeros(receipt.reports, dtype=np.uint8)
+    verdicts[receipt.places] = receipt.verdicts
+    while len(verdicts):
+        reports, due = flying.popleft()
+        assert (verdicts[:reports] == due).all(), f"not {due!r}"
+        seen.verdicts[due] += reports
+        seen.messages += 1
+        verdicts = verdicts[reports:]
+
+
+async def _by_hand(messages: int, runtime: str) -> None:
+    with tempfile.TemporaryDirectory() as where:
+        async with collecting(Path(where) / "reports.sqlite", runtime=runtime) as setting:
+            seen = await attack(setting, messages)
+            assert setting.store.recount().clients == seen.honest
+    for verdict, reports in sorted(seen.verdicts.items()):
+        print(f"{reports:9,} {verdict.name}")  # noqa: T201  (by hand)
+    print(f"{seen.messages:,} messages; of {seen.honest} honest reports all count, no other")  # noqa: T201  (by hand)
+    print("MiB held:", *(f"{each / (1 << 20):.2f}" for each in seen.held))  # noqa: T201  (by hand)
+    print("MiB resident:", *(f"{each / (1 << 20):.0f}" for each in seen.resident))  # noqa: T201  (by hand)
+
+
+if __name__ == "__main__":
+    started = time.monotonic()
+    asyncio.run(_by_hand(int(sys.argv[1]), *(sys.argv[2:] or ["memory"])))
+    print(f"{time.monotonic() - started:.0f} s")  # noqa: T201  (by hand)

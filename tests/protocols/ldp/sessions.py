@@ -1,0 +1,79 @@
+"""A collector in this process, and clients that open sessions with it."""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.protocols.ldp.collecting import make_task
+
+from veilring.nodes.aside import Aside
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
+from veilring.protocols.ldp.collector import Collector
+from veilring.protocols.ldp.pool import Batch
+from veilring.protocols.ldp.roles import submit
+from veilring.protocols.ldp.store import Store, open_store
+from veilring.protocols.ldp.task import Task
+
+__all__ = ("Setting", "collecting")
+
+TASK = make_task()
+
+
+class Setting:
+    """A collector, and clients that open sessions with it."""
+
+    def __init__(self, store: Store, collector: Collector, cluster: Cluster) -> None:
+        self.store, self.collector, self.cluster = store, collector, cluster
+
+    @property
+    def task(self) -> Task:
+        """What is asked."""
+        return self.store.task
+
+    async def play(self, client: str, role: Callable[[Party], Any]) -> None:
+        """Let a client play a role in a session of its own."""
+
+        async def both(party: Party) -> None:
+            if party.me == "census":
+                await self.collector.take(party, client)
+            else:
+                await role(party)
+
+        await self.cluster.run(both, among=("census", client))
+
+    async def submit(
+        self, client: str, made: Iterable[Batch], task: Task | None = None
+    ) -> list[int]:
+        """Submit batches, and return the verdict on each report in order."""
+        verdicts: list[int] = []
+
+        async def role(party: Party) -> None:
+            await submit(
+                party,
+                made,
+                task=task or self.task,
+                settled=lambda _, v: verdicts.extend(v.tolist()),
+            )
+
+        await self.play(client, role)
+        return verdicts
+
+
+@asynccontextmanager
+async def collecting(
+    path: Path,
+    task: Task = TASK,
+    *,
+    now: float = 1000.0,
+    runtime: str = "memory",
+    aside: Aside | None = None,
+) -> AsyncIterator[Setting]:
+    """Start a collector with three clients; it is always the same time."""
+    store = open_store(str(path), task)
+    async with (
+        Collector(store, lambda: now, aside) as collector,
+        Cluster(["census", "ada", "bob", "eve"], runtime=runtime, seed=1) as cluster,
+    ):
+        yield Setting(store, collector, cluster)
