@@ -1,24 +1,23 @@
 """`veilring ask` for an analyst: a batch of queries, labelled by a data owner."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from veilring.deployment.client import CONNECT_SECONDS
 from veilring.deployment.config import TermsConfig, load_credentials
+from veilring.deployment.connecting import connected, require_party
 from veilring.deployment.owner_terms import load_owner_terms
 from veilring.errors import ScenarioError
-from veilring.nodes.node import Node
-from veilring.nodes.party import Parties
 from veilring.protocols.radius.analyst import ask_nearest, ask_owner, ask_within
 from veilring.protocols.radius.messages import Request
 from veilring.randomness import Streams
-from veilring.transport.tls import TlsEndpoint
 
 __all__ = ("AnalystConfig", "label")
+
+_DECIMALS: Final = 6  # of a radius in the unit cube
 
 
 class AnalystConfig(TermsConfig):
@@ -67,17 +66,16 @@ async def label(config: AnalystConfig, queries: Path) -> dict[str, list[object]]
     terms = load_owner_terms(Path(config.terms))
     request = _request(config, terms.read_queries(queries))
     terms.rules.check(request)
-    if config.ask not in roster.parties:
-        raise ScenarioError("ask", config.ask, f"a party: {', '.join(roster.parties)}")
-    endpoint = await TlsEndpoint.start(
-        identity, roster, connect_to=(config.ask,), timeout=CONNECT_SECONDS
-    )
-    pair = Parties((identity.name, config.ask))
-    async with Node(endpoint, Streams()) as node:
+    require_party(roster, "ask", config.ask)
+    async with connected(identity, roster, config.ask) as (node, pair):
         role, session = ask_owner(terms.digest), Streams().token("session")
         answer = await node.run(role, session, pair, request, rules=terms.rules)
     columns: dict[str, list[object]] = {"label": [terms.classes[each] for each in answer.labels]}
-    return columns if config.k is None else {**columns, "radius": answer.radii.tolist()}
+    return (
+        columns
+        if config.k is None
+        else {**columns, "radius": answer.radii.round(_DECIMALS).tolist()}
+    )
 
 
 def _request(config: AnalystConfig, queries: NDArray[np.float64]) -> Request:

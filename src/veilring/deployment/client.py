@@ -6,21 +6,16 @@ from typing import Final
 import numpy as np
 
 from veilring.deployment.config import ClientConfig, load_credentials
+from veilring.deployment.connecting import connected, require_party
 from veilring.deployment.terms import load_terms
-from veilring.errors import ScenarioError
-from veilring.nodes.node import Node
-from veilring.nodes.party import Parties
 from veilring.protocols.ring.member import ask_ring
 from veilring.randomness import Streams
-from veilring.transport.tls import TlsEndpoint
 
-__all__ = ("BATCH", "CONNECT_SECONDS", "ask")
+__all__ = ("BATCH", "ask")
 
 # A batch costs as many messages as one query; this many fit a frame for any sensible schema and
 # let the client show progress.
 BATCH: Final = 1000
-# Somebody sits and waits for the answer.
-CONNECT_SECONDS: Final = 10.0
 
 
 async def ask(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
@@ -41,16 +36,11 @@ async def ask(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
     identity, roster = load_credentials(config)
     terms = load_terms(Path(config.terms))
     features = terms.read_queries(queries)
-    if config.ask not in roster.parties:
-        raise ScenarioError("ask", config.ask, f"a party: {', '.join(roster.parties)}")
-    endpoint = await TlsEndpoint.start(
-        identity, roster, connect_to=(config.ask,), timeout=CONNECT_SECONDS
-    )
+    require_party(roster, "ask", config.ask)
     size = min(BATCH, terms.parameters.queries_max)
-    pair = Parties((identity.name, config.ask))
     role = ask_ring(terms.digest)
     labels = np.zeros(len(features), dtype=np.int64)
-    async with Node(endpoint, Streams()) as node:
+    async with connected(identity, roster, config.ask) as (node, pair):
         for first in range(0, len(features), size):
             batch = slice(first, first + size)
             session = Streams().token("session")

@@ -7,15 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from veilring.deployment.config import CollectorConfig, load_credentials
+from veilring.deployment.connecting import answering, require_party
 from veilring.deployment.survey_terms import closing_time, load_survey_terms
 from veilring.errors import InputError, ScenarioError
-from veilring.nodes.node import Node
-from veilring.nodes.service import Service
 from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.store import Store, open_store
 from veilring.protocols.ldp.task import Task
-from veilring.randomness import Streams
-from veilring.transport.tls import TlsEndpoint
 
 __all__ = ("collect", "open_configured_store")
 
@@ -40,16 +37,11 @@ async def collect(
     """
     identity, roster = load_credentials(config)
     terms = load_survey_terms(Path(config.terms))
-    if identity.name not in roster.parties:
-        raise ScenarioError("identity", identity.name, f"a party: {', '.join(roster.parties)}")
+    require_party(roster, "identity", identity.name)
     store = open_configured_store(config, terms.task)
     async with Collector(store, time.time) as collector:
-        endpoint = await TlsEndpoint.start(
-            identity, roster, listen_host=config.listen, connect_to=()
-        )
-        async with Node(endpoint, Streams()) as node, Service(node, collector.offers()):
-            _log.info("task %s, %s", terms.task.digest.hex(), closing_time(terms))
-            _log.info("%s is ready", node.name)
+        _log.info("task %s, %s", terms.task.digest.hex(), closing_time(terms))
+        async with answering(identity, roster, config.listen, collector.offers(), _log):
             if on_ready is not None:
                 on_ready(collector)
             await asyncio.Event().wait()

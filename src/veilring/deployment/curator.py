@@ -6,17 +6,13 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from veilring.deployment.client import CONNECT_SECONDS
 from veilring.deployment.config import TermsConfig, load_credentials
+from veilring.deployment.connecting import connected, require_party
 from veilring.deployment.prediction_files import read_records
 from veilring.deployment.prediction_terms import load_prediction_terms
-from veilring.errors import ScenarioError
-from veilring.nodes.node import Node
-from veilring.nodes.party import Parties
 from veilring.protocols.prediction.curator import adding, forgetting
 from veilring.protocols.prediction.records import Records, require_ids
 from veilring.randomness import Streams
-from veilring.transport.tls import TlsEndpoint
 
 __all__ = ("PIECE_RECORDS_MAX", "CuratorConfig", "add", "forget")
 
@@ -86,13 +82,9 @@ async def _tell(
     pieces: Sequence[Records] | Sequence[tuple[str, ...]],
 ) -> int:
     identity, roster = load_credentials(config)
-    if config.server not in roster.parties:
-        raise ScenarioError("server", config.server, f"a party: {', '.join(roster.parties)}")
-    endpoint = await TlsEndpoint.start(
-        identity, roster, connect_to=(config.server,), timeout=CONNECT_SECONDS
-    )
-    pair, changed = Parties((identity.name, config.server)), 0
-    async with Node(endpoint, Streams()) as node:
+    require_party(roster, "server", config.server)
+    changed = 0
+    async with connected(identity, roster, config.server) as (node, pair):
         for piece in pieces:
             changed += await node.run(role, Streams().token("session"), pair, piece)
     return changed

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from veilring.deployment.config import MemberConfig, load_credentials
+from veilring.deployment.connecting import require_party
 from veilring.deployment.terms import load_terms
-from veilring.errors import ScenarioError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Service
@@ -47,8 +47,7 @@ async def serve(
     identity, roster = load_credentials(config)
     terms = load_terms(Path(config.terms))
     rows = terms.read_rows(Path(config.rows))
-    if identity.name not in roster.parties:
-        raise ScenarioError("identity", identity.name, f"a party: {', '.join(roster.parties)}")
+    require_party(roster, "identity", identity.name)
     _log.info("%s waits for all of %s", identity.name, ", ".join(roster.parties))
     endpoint = await TlsEndpoint.start(
         identity, roster, listen_host=config.listen, timeout=PEERS_SECONDS

@@ -10,16 +10,14 @@ from pydantic import Field
 
 from veilring.data.csv import read_cells
 from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
+from veilring.deployment.connecting import answering, require_party
 from veilring.deployment.owner_terms import OwnerTerms, load_owner_terms
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.aside import Threads
-from veilring.nodes.node import Node
-from veilring.nodes.service import Service
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.radius.owner import Owner
-from veilring.randomness import Streams
 from veilring.scenarios.schema import Section
-from veilring.transport.tls import LOOPBACK, TlsEndpoint
+from veilring.transport.tls import LOOPBACK
 
 __all__ = ("WORKERS_MAX", "BudgetsSection", "OwnerConfig", "own")
 
@@ -86,18 +84,14 @@ async def own(config: OwnerConfig, *, on_ready: Callable[[Owner], None] | None =
     """
     identity, roster = load_credentials(config)
     terms = load_owner_terms(Path(config.terms))
-    if identity.name not in roster.parties:
-        raise ScenarioError("identity", identity.name, f"a party: {', '.join(roster.parties)}")
+    require_party(roster, "identity", identity.name)
     budgets = _budgets(config, terms)
     rows, ids = terms.read_rows(Path(config.rows)), _ids(config, terms)
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
         async with Threads(WORKERS_MAX, "labels") as aside:
             owner = Owner(rows, terms.rules, ledger, aside, ids=ids)
-            endpoint = await TlsEndpoint.start(
-                identity, roster, listen_host=config.listen, connect_to=()
-            )
-            async with Node(endpoint, Streams()) as node, Service(node, owner.offers(terms.digest)):
-                _log.info("%s is ready", node.name)
+            offers = owner.offers(terms.digest)
+            async with answering(identity, roster, config.listen, offers, _log):
                 if on_ready is not None:
                     on_ready(owner)
                 await asyncio.Event().wait()

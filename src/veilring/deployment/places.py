@@ -16,17 +16,15 @@ from pydantic import Field
 
 from veilring.data.csv import read_cells
 from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
+from veilring.deployment.connecting import answering, require_party
 from veilring.deployment.files import read_toml
 from veilring.deployment.projection import Projection, load_projection
 from veilring.errors import InputError, ScenarioError
-from veilring.nodes.node import Node
-from veilring.nodes.service import Service
 from veilring.protocols.treewalk.algorithm.places import Places
 from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX
 from veilring.protocols.treewalk.service import offers
-from veilring.randomness import Streams
 from veilring.scenarios.schema import Section
-from veilring.transport.tls import LOOPBACK, TlsEndpoint
+from veilring.transport.tls import LOOPBACK
 
 __all__ = ("PlacesConfig", "PlacesTerms", "load_places_terms", "serve_places")
 
@@ -128,15 +126,13 @@ async def serve_places(
     """
     identity, roster = load_credentials(config)
     terms = load_places_terms(Path(config.terms))
-    if identity.name not in roster.parties:
-        raise ScenarioError("identity", identity.name, f"a party: {', '.join(roster.parties)}")
+    require_party(roster, "identity", identity.name)
     degrees = terms.read_degrees(Path(config.rows))
     if len(degrees) != terms.places:
         raise ScenarioError("places", terms.places, f"{len(degrees)}, as in {config.rows}")
     places = Places.of(terms.projection.to_metres(degrees))
-    endpoint = await TlsEndpoint.start(identity, roster, listen_host=config.listen, connect_to=())
-    async with Node(endpoint, Streams()) as node, Service(node, offers(places, terms.digest)):
-        _log.info("%s is ready", node.name)
+    offered = offers(places, terms.digest)
+    async with answering(identity, roster, config.listen, offered, _log):
         if on_ready is not None:
             on_ready(places)
         await asyncio.Event().wait()

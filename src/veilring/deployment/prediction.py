@@ -9,15 +9,13 @@ from pydantic import Field
 
 from veilring.deployment.columns import Words
 from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
+from veilring.deployment.connecting import answering, require_party
 from veilring.deployment.prediction_terms import PredictionTerms, load_prediction_terms
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.aside import Threads
-from veilring.nodes.node import Node
-from veilring.nodes.service import Service
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import State, open_state
-from veilring.randomness import Streams
-from veilring.transport.tls import LOOPBACK, TlsEndpoint
+from veilring.transport.tls import LOOPBACK
 
 __all__ = ("PredictionServerConfig", "predict")
 
@@ -59,8 +57,7 @@ async def predict(
     """
     identity, roster = load_credentials(config)
     terms = load_prediction_terms(Path(config.terms))
-    if identity.name not in roster.parties:
-        raise ScenarioError("identity", identity.name, f"a party: {', '.join(roster.parties)}")
+    require_party(roster, "identity", identity.name)
     strangers = sorted(set(config.curators) - set(roster.names))
     if strangers:
         raise ScenarioError("curators", ", ".join(strangers), "members of the roster")
@@ -68,12 +65,8 @@ async def predict(
         # One thread, because each answer depends on what the one before it has spent.
         async with Threads(1, "predictions") as aside:
             server = PredictionServer(state, aside, config.curators)
-            endpoint = await TlsEndpoint.start(
-                identity, roster, listen_host=config.listen, connect_to=()
-            )
             offers = server.offers(terms.digest)
-            async with Node(endpoint, Streams()) as node, Service(node, offers):
-                _log.info("%s is ready", node.name)
+            async with answering(identity, roster, config.listen, offers, _log):
                 if on_ready is not None:
                     on_ready(server)
                 await server.failure()

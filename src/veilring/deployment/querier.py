@@ -6,16 +6,13 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from veilring.deployment.client import CONNECT_SECONDS
 from veilring.deployment.config import TermsConfig, load_credentials
+from veilring.deployment.connecting import connected, require_party
 from veilring.deployment.prediction_files import read_queries
 from veilring.deployment.prediction_terms import load_prediction_terms
 from veilring.errors import InputError, ScenarioError
-from veilring.nodes.node import Node
-from veilring.nodes.party import Parties
 from veilring.protocols.prediction.querier import ask_server
 from veilring.randomness import Streams
-from veilring.transport.tls import TlsEndpoint
 
 __all__ = ("QuerierConfig", "query")
 
@@ -61,16 +58,12 @@ async def query(config: QuerierConfig, queries: Path) -> dict[str, list[str]]:
     rows, rules = read_queries(queries, terms), terms.rules
     if config.block > rules.fitting:
         raise ScenarioError("block", config.block, f"at most {rules.fitting}")
-    if config.ask not in roster.parties:
-        raise ScenarioError("ask", config.ask, f"a party: {', '.join(roster.parties)}")
+    require_party(roster, "ask", config.ask)
     if not len(rows):
         raise InputError("queries", "none", "a file with at least one row")
-    endpoint = await TlsEndpoint.start(
-        identity, roster, connect_to=(config.ask,), timeout=CONNECT_SECONDS
-    )
-    block, pair = config.block or rules.fitting, Parties((identity.name, config.ask))
-    role, labels = ask_server(terms.digest), np.zeros(len(rows), np.int64)
-    async with Node(endpoint, Streams()) as node:
+    block, role = config.block or rules.fitting, ask_server(terms.digest)
+    labels = np.zeros(len(rows), np.int64)
+    async with connected(identity, roster, config.ask) as (node, pair):
         # A session for each block, so that no stream is too long for one.
         for first in range(0, len(rows), block):
             part, session = slice(first, first + block), Streams().token("session")

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from veilring.deployment.client import CONNECT_SECONDS
 from veilring.deployment.config import FilePath, TermsConfig, load_credentials
+from veilring.deployment.connecting import connected, require_party
 from veilring.deployment.places import PlacesTerms, load_places_terms
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node
@@ -25,7 +25,6 @@ from veilring.protocols.treewalk.planner import EPSILON_MAX
 from veilring.protocols.treewalk.roles import Keeper, Nearest, bucket_client, walk_client
 from veilring.protocols.treewalk.service import RESPONSE, WALK
 from veilring.randomness import Streams
-from veilring.transport.tls import TlsEndpoint
 
 __all__ = ("Near", "SeekerConfig", "seek")
 
@@ -121,17 +120,12 @@ async def seek(config: SeekerConfig, near: Near) -> dict[str, list[object]]:
     """
     identity, roster = load_credentials(config)
     terms = load_places_terms(Path(config.terms))
-    if config.ask not in roster.parties:
-        raise ScenarioError("ask", config.ask, f"a party: {', '.join(roster.parties)}")
+    require_party(roster, "ask", config.ask)
     here = terms.projection.to_metres(np.array([[near.latitude, near.longitude]]))
     asked, asking = snap(here, config.grid), _Asking(config, terms, near.epsilon)
-    pair = Parties((identity.name, config.ask))
 
     async def ask(queries: NDArray[np.float64], keeper: Keeper) -> Nearest:
-        endpoint = await TlsEndpoint.start(
-            identity, roster, connect_to=(config.ask,), timeout=CONNECT_SECONDS
-        )
-        async with Node(endpoint, Streams()) as node:
+        async with connected(identity, roster, config.ask) as (node, pair):
             return await asking(node, pair, queries, keeper)
 
     budgets = Budgets("epsilon", total=config.budget)

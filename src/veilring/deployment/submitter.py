@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from veilring.data.csv import read_cells
 from veilring.deployment.config import SubmitterConfig, load_credentials
+from veilring.deployment.connecting import require_party
 from veilring.deployment.sending import Progress, Sender
 from veilring.deployment.survey_terms import SurveyTerms
 from veilring.errors import InputError, ScenarioError
@@ -78,9 +79,7 @@ async def submit(
         VeilringError: If it refused, or could not be reached for long.
     """
     identity, roster = load_credentials(config)
-    if config.collector not in roster.parties:
-        allowed = f"a party: {', '.join(roster.parties)}"
-        raise ScenarioError("collector", config.collector, allowed)
+    require_party(roster, "collector", config.collector)
     report = progress or (lambda _doing, _done, _total: None)
     with _open_outbox(config) as outbox:
         async with Sender(identity, roster, config.collector) as sender:

@@ -1,0 +1,73 @@
+"""How parties of a deployment meet: one listens and answers, another connects to it and asks."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from logging import Logger
+from typing import Final
+
+from veilring.errors import ScenarioError
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties
+from veilring.nodes.service import Offer, Service
+from veilring.randomness import Streams
+from veilring.transport.identity import Identity
+from veilring.transport.roster import Roster
+from veilring.transport.tls import TlsEndpoint
+
+__all__ = ("CONNECT_SECONDS", "answering", "connected", "require_party")
+
+# Somebody sits and waits for the answer.
+CONNECT_SECONDS: Final = 10.0
+
+
+def require_party(roster: Roster, key: str, name: str) -> None:
+    """Refuse a name that is no party's: clients cannot be asked, and do not serve.
+
+    Args:
+        roster: Who takes part.
+        key: Where the name stands in the configuration.
+        name: Whose.
+
+    Raises:
+        ScenarioError: It lists the parties.
+    """
+    if name not in roster.parties:
+        raise ScenarioError(key, name, f"a party: {', '.join(roster.parties)}")
+
+
+@asynccontextmanager
+async def answering(
+    identity: Identity, roster: Roster, listen: str, offers: Mapping[str, Offer], log: Logger
+) -> AsyncIterator[None]:
+    """Listen, and answer whoever asks for an offer, until the context is left.
+
+    Args:
+        identity: Who listens.
+        roster: Who may connect.
+        listen: The address to listen at.
+        offers: What is offered, by name.
+        log: Where it says that it is ready.
+
+    Raises:
+        InputError: If the address is not free.
+    """
+    endpoint = await TlsEndpoint.start(identity, roster, listen_host=listen, connect_to=())
+    async with Node(endpoint, Streams()) as node, Service(node, offers):
+        log.info("%s is ready", node.name)
+        yield
+
+
+@asynccontextmanager
+async def connected(
+    identity: Identity, roster: Roster, server: str
+) -> AsyncIterator[tuple[Node, Parties]]:
+    """Yield a node that is connected with one party, and the pair of both for its sessions.
+
+    Raises:
+        HandshakeError: If the party cannot be reached within `CONNECT_SECONDS`.
+    """
+    endpoint = await TlsEndpoint.start(
+        identity, roster, connect_to=(server,), timeout=CONNECT_SECONDS
+    )
+    async with Node(endpoint, Streams()) as node:
+        yield node, Parties((identity.name, server))
