@@ -71,11 +71,9 @@ async def label(config: AnalystConfig, queries: Path) -> dict[str, list[object]]
         role, session = ask_owner(terms.digest), Streams().token("session")
         answer = await node.run(role, session, pair, request, rules=terms.rules)
     columns: dict[str, list[object]] = {"label": [terms.classes[each] for each in answer.labels]}
-    return (
-        columns
-        if config.k is None
-        else {**columns, "radius": answer.radii.round(_DECIMALS).tolist()}
-    )
+    if config.k is not None:
+        columns["radius"] = answer.radii.round(_DECIMALS).tolist()
+    return columns
 
 
 def _request(config: AnalystConfig, queries: NDArray[np.float64]) -> Request:

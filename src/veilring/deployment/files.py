@@ -1,18 +1,35 @@
 """Configuration files: TOML, checked against a model, with all mistakes named."""
 
+import hashlib
+import json
 import tomllib
 from pathlib import Path
 from typing import TypeVar
 
+import tomli_w
 from pydantic import ValidationError
 
 from veilring.errors import ScenarioError
 from veilring.scenarios.mistakes import scenario_error
 from veilring.scenarios.schema import Section
 
-__all__ = ("read_toml",)
+__all__ = ("Agreed", "read_toml")
 
 S = TypeVar("S", bound=Section)
+
+
+class Agreed(Section):
+    """A public file that parties have to hold alike."""
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of all of it: parties that differ in anything refuse each other."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).digest()
+
+    def to_toml(self) -> str:
+        """Return the text of the file."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_defaults=True))
 
 
 def read_toml(path: Path, model: type[S]) -> S:

@@ -1,8 +1,6 @@
 """`veilring serve` for a server of places: anybody may ask what is near, and need not say where."""
 
 import asyncio
-import hashlib
-import json
 import logging
 from collections.abc import Callable
 from functools import cached_property
@@ -10,20 +8,18 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import tomli_w
 from numpy.typing import NDArray
 from pydantic import Field
 
 from veilring.data.csv import read_cells
 from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
 from veilring.deployment.connecting import answering, require_party
-from veilring.deployment.files import read_toml
+from veilring.deployment.files import Agreed, read_toml
 from veilring.deployment.projection import Projection, load_projection
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.treewalk.algorithm.places import Places
 from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX
 from veilring.protocols.treewalk.service import offers
-from veilring.scenarios.schema import Section
 from veilring.transport.tls import LOOPBACK
 
 __all__ = ("PlacesConfig", "PlacesTerms", "load_places_terms", "serve_places")
@@ -31,7 +27,7 @@ __all__ = ("PlacesConfig", "PlacesTerms", "load_places_terms", "serve_places")
 _log = logging.getLogger("veilring.places")
 
 
-class PlacesTerms(Section):
+class PlacesTerms(Agreed):
     """What a server and its clients agree on. It is public.
 
     Attributes:
@@ -54,12 +50,6 @@ class PlacesTerms(Section):
         """Into the plane."""
         return load_projection(self.crs)
 
-    @property
-    def digest(self) -> bytes:
-        """SHA-256 of all of it: parties that differ in anything refuse each other."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
-        return hashlib.sha256(text.encode()).digest()
-
     def read_degrees(self, path: Path) -> NDArray[np.float64]:
         """Read a CSV file of places, shape (places, 2); columns but the two are passed over.
 
@@ -79,10 +69,6 @@ class PlacesTerms(Section):
         if not np.isfinite(degrees).all():
             raise InputError("rows", path, "finite numbers in both columns")
         return degrees
-
-    def to_toml(self) -> str:
-        """Return the text of the file."""
-        return tomli_w.dumps(self.model_dump(mode="json", exclude_defaults=True))
 
 
 class PlacesConfig(TermsConfig):

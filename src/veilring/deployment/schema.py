@@ -1,12 +1,9 @@
 """A schema that all agree on: how a row of a CSV file is read. The base of terms."""
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Self
 
 import numpy as np
-import tomli_w
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -24,13 +21,13 @@ from veilring.deployment.columns import (
     read_numbers,
     require_different,
 )
+from veilring.deployment.files import Agreed
 from veilring.protocols.rows import Rows
-from veilring.scenarios.schema import Section
 
 __all__ = ("Schema", "features_of_table")
 
 
-class Schema(Section):
+class Schema(Agreed):
     """How a row is read. Terms add what is run on it.
 
     Attributes:
@@ -45,12 +42,6 @@ class Schema(Section):
     def width(self) -> int:
         """How many features a row has once categories are several 0 and 1."""
         return sum(feature.width for feature in self.features)
-
-    @property
-    def digest(self) -> bytes:
-        """SHA-256 of all of it: parties that differ in anything refuse each other."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
-        return hashlib.sha256(text.encode()).digest()
 
     def checked(self) -> Self:
         """Return itself.
@@ -84,10 +75,6 @@ class Schema(Section):
 
     def _encode(self, path: Path, cells: Cells) -> NDArray[np.float64]:
         return np.hstack([_encode(path, feature, cells) for feature in self.features])
-
-    def to_toml(self) -> str:
-        """Return the text of the file."""
-        return tomli_w.dumps(self.model_dump(mode="json", exclude_defaults=True))
 
 
 def features_of_table(table: Table) -> tuple[FeatureTerms, ...]:
