@@ -1,15 +1,11 @@
 """The processes of a deployed collection, for tests that start and kill them."""
 
-import os
 import re
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-import numpy as np
+from tests.deployment.commands import Command
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
@@ -21,7 +17,6 @@ from veilring.transport.tls import LOOPBACK
 __all__ = ("SECONDS", "Collection")
 
 SECONDS = 60.0  # several Python processes on a busy machine
-_EXE = (sys.executable, "-m", "veilring")
 
 
 class Collection:
@@ -34,8 +29,8 @@ class Collection:
         options = ["--clients", str(clients), "--submitters", str(submitters), "--port", str(port)]
         made = CliRunner().invoke(app, ["deploy", "survey", "iris", *options, "--out", str(folder)])
         assert made.exit_code == 0, made.output
-        self.collector: subprocess.Popen[bytes] | None = None
-        self.submitters: list[subprocess.Popen[str]] = []
+        self.collector: Command | None = None
+        self.submitters: list[Command] = []
 
     @property
     def log(self) -> Path:
@@ -44,49 +39,35 @@ class Collection:
 
     def serve(self) -> None:
         """Start the collector and wait until it is ready."""
-        self.log.write_text("")
-        with self.log.open("ab") as log:
-            command = [*_EXE, "serve", "collector.toml"]
-            self.collector = subprocess.Popen(command, cwd=self.folder, stderr=log)  # noqa: S603  (ourselves)
+        self.collector = Command(self.folder, "serve", "collector.toml", output=self.log)
         deadline = time.monotonic() + SECONDS
-        while "is ready" not in self.log.read_text():
-            assert time.monotonic() < deadline, self.log.read_text()
-            assert self.collector.poll() is None, self.log.read_text()
-            time.sleep(0.02)
+        while "is ready" not in self.collector.output:
+            assert time.monotonic() < deadline, self.collector.output
+            assert self.collector.poll() is None, self.collector.output
+            time.sleep(0.01)
 
-    def submit(self, number: int, *options: str) -> subprocess.Popen[str]:
+    def submit(self, number: int, *options: str) -> Command:
         """Start a submitter."""
         name = f"submitter-{number}"
-        process = subprocess.Popen(  # noqa: S603  (ourselves)
-            [*_EXE, "submit", f"{name}.toml", f"{name}.csv", *options],
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+        process = Command(
+            self.folder,
+            *("submit", f"{name}.toml", f"{name}.csv", *options),
+            output=self.folder / f"{name}.log",
         )
         self.submitters.append(process)
         return process
 
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str) -> Command:
         """Run a command to its end."""
-        return subprocess.run(  # noqa: S603  (ourselves)
-            [*_EXE, *command],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        command = Command(self.folder, *words, output=self.folder / f"{words[0]}.log")
+        command.wait(SECONDS)
+        return command
 
     def kill_all(self) -> None:
         """End all processes as a loss of power would end them."""
         for process in (self.collector, *self.submitters):
             if process is not None:
-                if process.poll() is None:
-                    os.kill(process.pid, signal.SIGKILL)
-                process.wait()
-                if process.stdout is not None:
-                    process.stdout.close()
+                process.kill()
         self.collector = None
         self.submitters.clear()
 
@@ -127,35 +108,6 @@ class Collection:
         assert store.recount().clients == len(stored)  # raises if the sums differ
         store.close()
         return len(stored)
-
-    def kill_in_rounds(self, rounds: int, *, rng: np.random.Generator, seconds: float) -> list[int]:
-        """Start everything and kill all of it, again and again; return how many were stored."""
-        progress = []
-        for number in range(rounds):
-            self.serve()
-            for submitter in range(2):
-                options = ("--single",) if (number + submitter) % 2 else ()
-                self.submit(submitter, *options)
-            if (
-                number % 4
-            ):  # kill while reports are sent; else at any time, such as when they are made
-                self._wait_for_more()
-            time.sleep(seconds * rng.random())
-            if number % 3 == 1 and self.collector is not None:  # the collector alone, then all
-                os.kill(self.collector.pid, signal.SIGKILL)
-                self.collector.wait()
-                self.serve()
-                self._wait_for_more()
-                time.sleep(seconds * rng.random())
-            self.kill_all()
-            progress.append(self.require_sound())
-        return progress
-
-    def _wait_for_more(self) -> None:
-        """Wait until more is stored, or nobody submits any more."""
-        before = self.counted()
-        while self.counted() == before and any(p.poll() is None for p in self.submitters):
-            time.sleep(0.01)
 
     def counted(self) -> int:
         """Return how many reports the running sums are over."""

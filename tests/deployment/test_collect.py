@@ -1,13 +1,13 @@
 """A deployed collection: `serve`, `submit` and `estimate` as processes, killed at any moment."""
 
 import json
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.deployment.collection import SECONDS, Collection
+from tests.deployment.collector_crashes import crash_rounds
 
 from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes
 from veilring.protocols.ldp.saved import load
@@ -38,17 +38,16 @@ def test_a_collection_from_its_files_to_its_estimates(start: Start) -> None:
     collector = collection.collector
     assert collector is not None
     early = collection.run("estimate", "collector.toml")
-    assert early.returncode == 2
-    assert "reports is 0; allowed: at least 1000" in early.stderr
+    assert early.poll() == 2
+    assert "reports is 0; allowed: at least 1000" in early.output
     for number, options in ((0, ()), (1, ("--single",)), (0, ())):
         submitted = collection.submit(number, *options)
-        output, _ = submitted.communicate(timeout=SECONDS)
-        assert submitted.returncode == 0, output
-        assert collection.kept(output) == CLIENTS // 2
+        assert submitted.wait(SECONDS) == 0, submitted.output
+        assert collection.kept(submitted.output) == CLIENTS // 2
     confidence = ("--confidence", "0.9999999")
     shown = collection.run("estimate", "collector.toml", "--json", "--recount", *confidence)
-    assert shown.returncode == 0, shown.stderr
-    document = json.loads(shown.stdout)
+    assert shown.poll() == 0, shown.output
+    document = json.loads(shown.output)
     assert document["reports"] == CLIENTS
     shares = [line for line in document["estimates"] if line["of"] == "class"]
     assert [line["value"] for line in shares] == ["setosa", "versicolor", "virginica"]
@@ -57,32 +56,26 @@ def test_a_collection_from_its_files_to_its_estimates(start: Start) -> None:
     for line in shares:
         assert line["low"] - 0.053 <= 1 / 3 <= line["high"] + 0.053
     saved = collection.run("estimate", "collector.toml", "--save", "model.json")
-    assert saved.returncode == 0, saved.stderr
-    assert "setosa" in saved.stdout
+    assert saved.poll() == 0, saved.output
+    assert "setosa" in saved.output
     model = load(collection.folder / "model.json").model
     assert isinstance(model, DiscreteBayes)
     assert len(model.class_counts) == 3
     assert sum(each.clients for each in model.evidence) == CLIENTS
     again = collection.run("estimate", "collector.toml", "--save", "model.json")
-    assert again.returncode == 2  # nothing is overwritten
-    collector.send_signal(signal.SIGTERM)
+    assert again.poll() == 2  # nothing is overwritten
+    collector.terminate()
     assert collector.wait(SECONDS) == 0
     assert "Traceback" not in collection.log.read_text()
     assert collection.require_sound() == CLIENTS
 
 
-def test_kill_minus_nine_loses_and_doubles_nothing(start: Start) -> None:
-    """Whenever all is killed what was acknowledged is stored; in the end each row counts once."""
-    collection = start(clients=CLIENTS)
+def test_kill_minus_nine_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """Whenever what is killed what was acknowledged is stored; in the end each row counts once."""
     rng = np.random.default_rng()  # when to kill is the point, not the same again
-    progress = collection.kill_in_rounds(3, rng=rng, seconds=0.3)
-    assert progress == sorted(progress)
-    collection.serve()
-    for number in range(2):
-        output, _ = collection.submit(number).communicate(timeout=SECONDS)
-        assert collection.kept(output) == CLIENTS // 2
-    collection.kill_all()
-    assert collection.require_sound() == CLIENTS
+    seen = crash_rounds(tmp_path / "survey", 4, rng)
+    assert seen.kills == 4
+    assert seen.rows >= 12_000
 
 
 def test_a_submitter_outlives_its_collector(start: Start) -> None:
@@ -94,12 +87,10 @@ def test_a_submitter_outlives_its_collector(start: Start) -> None:
         assert submitted.poll() is None
     assert collection.collector is not None
     collection.collector.kill()
-    collection.collector.wait()
     collection.serve()
-    output, _ = submitted.communicate(timeout=SECONDS)
-    assert submitted.returncode == 0, output
-    assert collection.kept(output) == CLIENTS // 2
-    assert "Traceback" not in output
+    assert submitted.wait(SECONDS) == 0, submitted.output
+    assert collection.kept(submitted.output) == CLIENTS // 2
+    assert "Traceback" not in submitted.output
     collection.kill_all()
     assert collection.require_sound() == CLIENTS // 2
 
@@ -108,25 +99,25 @@ def test_a_spent_budget_a_changed_task_and_a_pinned_one(start: Start) -> None:
     """A second task gets nothing from clients without budget, and a pinned task is the only one."""
     collection = start(clients=1000, submitters=1)
     collection.serve()
-    output, _ = collection.submit(0).communicate(timeout=SECONDS)
-    assert collection.kept(output) == 1000
+    submitted = collection.submit(0)
+    assert submitted.wait(SECONDS) == 0, submitted.output
+    assert collection.kept(submitted.output) == 1000
     collection.kill_all()
 
     terms = collection.folder / "terms.toml"
     terms.write_text(terms.read_text().replace("[survey]", "[survey]\nminimum = 7"))
     refused = collection.run("serve", "collector.toml")
-    assert refused.returncode == 2
-    assert "store is" in refused.stderr
+    assert refused.poll() == 2
+    assert "store is" in refused.output
     (collection.folder / "reports.sqlite").rename(collection.folder / "first.sqlite")
     collection.serve()
-    submitted = collection.submit(0)
-    output, _ = submitted.communicate(timeout=SECONDS)
-    assert submitted.returncode == 1
-    assert "1,000 rows were not reported: their clients have spent the budget" in output
+    refused_all = collection.submit(0)
+    assert refused_all.wait(SECONDS) == 1
+    assert "1,000 rows were not reported: their clients have spent the budget" in refused_all.output
     assert collection.stored() == {}
 
     config = collection.folder / "submitter-0.toml"
     config.write_text(config.read_text() + f'task = "{"0" * 64}"\n')
     pinned = collection.run("submit", "submitter-0.toml", "submitter-0.csv")
-    assert pinned.returncode == 2
-    assert "task is 000" in pinned.stderr
+    assert pinned.poll() == 2
+    assert "task is 000" in pinned.output

@@ -1,0 +1,160 @@
+"""A deployed collector that is killed again and again while reports flow.
+
+By hand: `python -m tests.deployment.collector_crashes ROUNDS`.
+"""
+
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tests.deployment.collection import SECONDS, Collection
+from tests.deployment.commands import Command
+
+__all__ = ("Crashes", "crash_rounds")
+
+SUBMITTERS = 2
+ROWS = 6000  # for a submitter that has handed in all it had; sent in about a second
+ALL_EVERY = 4  # rounds: then everything is killed, every other time while reports are made
+SUBMITTER_EVERY = 3  # rounds: then a submitter dies next to the collector
+DELAY = 0.25  # seconds at most from the first report of a round to the kill
+
+
+@dataclass
+class Crashes:
+    """What was seen.
+
+    Attributes:
+        kills: How often the collector was killed.
+        flowing: Kills of it that struck after reports were stored and before all were.
+        submitters: How often a submitter was killed.
+        outlived: Kills of the collector that a submitter outlived.
+        unheard: Reports that were stored when all was killed, without a receipt that was kept.
+        rows: How many rows there were in the end; as many reports are acknowledged and counted.
+        known: Of these, reports that were stored already when they were sent again.
+    """
+
+    kills: int = 0
+    flowing: int = 0
+    submitters: int = 0
+    outlived: int = 0
+    unheard: int = 0
+    rows: int = 0
+    known: int = 0
+
+
+class Crashing:
+    """A collection, its submitters, and what was seen of them."""
+
+    def __init__(self, folder: Path, rng: np.random.Generator) -> None:
+        self.collection = Collection(folder, clients=SUBMITTERS * ROWS, submitters=SUBMITTERS)
+        self.rng, self.seen = rng, Crashes(rows=SUBMITTERS * ROWS)
+        self.running: dict[int, Command] = {}
+
+    def round(self, number: int) -> None:
+        """Start what does not run, kill the collector at some point, and perhaps others too."""
+        kills_all = number % ALL_EVERY == ALL_EVERY - 1
+        self.collection.serve()
+        before = self.collection.counted()
+        for submitter in range(SUBMITTERS):
+            self.hand_in(submitter)
+        if not kills_all or self.rng.random() < 0.5:
+            self.wait_for_more(before)
+        time.sleep(DELAY * self.rng.random())
+        self.kill_collector(before)
+        if kills_all:
+            self.kill_submitters(range(SUBMITTERS))
+            self.check()
+        elif number % SUBMITTER_EVERY == 0:
+            self.kill_submitters([int(self.rng.integers(SUBMITTERS))])
+        self.seen.outlived += any(each.poll() is None for each in self.running.values())
+
+    def hand_in(self, submitter: int) -> None:
+        """Let a submitter run that was killed, or more rows come to one that ended well."""
+        process = self.running.get(submitter)
+        if process is not None:
+            if process.poll() is None:
+                return
+            self.require_well(process)
+            self.add_rows(submitter)
+        options = ("--single",) if self.rng.random() < 0.8 else ()
+        self.running[submitter] = self.collection.submit(submitter, *options)
+
+    def require_well(self, process: Command) -> None:
+        """Refuse an end that was not a good one."""
+        assert process.wait(SECONDS) == 0, process.output
+        assert "Traceback" not in process.output
+
+    def add_rows(self, submitter: int) -> None:
+        """Write more rows, of new clients, at the end of a submitter's file."""
+        path = self.collection.folder / f"submitter-{submitter}.csv"
+        rows = [line.split(",", 1)[1] for line in path.read_text().splitlines()[1 : ROWS + 1]]
+        with path.open("a") as file:
+            file.writelines(f"new-{self.seen.rows + n},{row}\n" for n, row in enumerate(rows))
+        self.seen.rows += ROWS
+
+    def wait_for_more(self, before: int) -> None:
+        """Wait until more is stored, or nobody submits any more."""
+        deadline = time.monotonic() + SECONDS
+        while self.collection.counted() == before:
+            if all(each.poll() is not None for each in self.running.values()):
+                return
+            assert time.monotonic() < deadline, "no report came"
+            time.sleep(0.005)
+
+    def kill_collector(self, before: int) -> None:
+        """Kill it, and see whether reports were under way."""
+        assert self.collection.collector is not None
+        self.collection.collector.kill()
+        self.seen.kills += 1
+        self.seen.flowing += before < self.collection.counted() < self.seen.rows
+
+    def kill_submitters(self, numbers: range | list[int]) -> None:
+        """Kill those of some submitters that have not ended."""
+        for number in numbers:
+            process = self.running[number]
+            if process.poll() is None:
+                process.kill()
+                self.seen.submitters += 1
+                del self.running[number]
+
+    def check(self) -> None:
+        """Check what must hold when everything was killed."""
+        stored = self.collection.require_sound()
+        heard = sum(verdict is not None for *_, verdict in self.collection.outboxes())
+        self.seen.unheard += stored - heard
+
+    def finish(self) -> None:
+        """Hand in what is left, and hold acknowledged to counted, to the last report."""
+        self.collection.serve()
+        for submitter in range(SUBMITTERS):
+            process = self.running.get(submitter) or self.collection.submit(submitter)
+            self.require_well(process)
+        self.collection.kill_all()
+        made = self.collection.outboxes()
+        assert all(verdict in {0, 1} for *_, verdict in made)
+        assert len(made) == self.seen.rows == self.collection.require_sound()
+        assert self.collection.counted() == self.seen.rows
+        self.seen.known = sum(verdict == 1 for *_, verdict in made)
+
+
+def crash_rounds(folder: Path, rounds: int, rng: np.random.Generator) -> Crashes:
+    """Kill the collector so many times, and check what must hold meanwhile and in the end."""
+    crashing = Crashing(folder, rng)
+    try:
+        for number in range(rounds):
+            crashing.round(number)
+        crashing.finish()
+    finally:
+        crashing.collection.kill_all()
+    return crashing.seen
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as where:
+        started = time.monotonic()
+        found = crash_rounds(Path(where) / "survey", int(sys.argv[1]), np.random.default_rng(1))
+        print(found)  # noqa: T201  (by hand)
+        print(f"{time.monotonic() - started:.0f} s")  # noqa: T201  (by hand)
