@@ -63,7 +63,9 @@ def sift(task: Task, messages: Sequence[ReportBatch]) -> tuple[Verdicts, tuple[A
         by question.
     """
     counts = np.array([len(message.ids) // ID_BYTES for message in messages], dtype=np.int64)
-    wrong = np.array([_wrong(task, message) for message in messages], dtype=np.uint8)
+    # Looked up once: of single reports there are as many messages.
+    digest, widths = task.digest, [each.report_bytes for each in task.survey.questions]
+    wrong = np.array([_wrong(each, digest, widths) for each in messages], dtype=np.uint8)
     verdicts = np.repeat(wrong, counts)
     asked = np.array([m.question if v == 0 else -1 for m, v in zip(messages, wrong, strict=True)])
     question_of = np.repeat(asked, counts)
@@ -90,19 +92,19 @@ def _by_question(
         yield question, ids.reshape(-1, ID_BYTES), reports.reshape(-1, width)
 
 
-def _wrong(task: Task, message: ReportBatch) -> Verdict:
+def _wrong(message: ReportBatch, digest: bytes, widths: Sequence[int]) -> Verdict:
     """Return what is wrong with a message as a whole, or `COUNTED`."""
     reports = len(message.ids) // ID_BYTES
     if reports > BATCH_REPORTS_MAX:
         return Verdict.OVERSIZED
-    if message.task != task.digest:
+    if message.task != digest:
         return Verdict.OTHER_TASK
-    if message.question >= len(task.survey.questions):
+    if message.question >= len(widths):
         return Verdict.MALFORMED
-    due = reports * task.survey.questions[message.question].report_bytes
-    if len(message.reports) > due:
-        return Verdict.OVERSIZED
-    return Verdict.COUNTED if len(message.reports) == due else Verdict.MALFORMED
+    given, due = len(message.reports), reports * widths[message.question]
+    if given == due:
+        return Verdict.COUNTED
+    return Verdict.OVERSIZED if given > due else Verdict.MALFORMED
 
 
 def receipt(verdicts: Verdicts) -> Receipt:
