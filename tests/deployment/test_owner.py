@@ -14,6 +14,7 @@ from tests.deployment.owner_crashes import Deployed, crash_rounds
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
+from veilring.data import load_table
 from veilring.deployment import OwnerConfig, asking, load_config, load_owner_terms, own, serving
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.ledger import Budgets, open_ledger, read_totals
@@ -131,8 +132,40 @@ def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
     assert load_owner_terms(Path(config.terms)).rules.features == 4
     assert f"veilring serve {folder}/owner.toml" in made.output
     assert CliRunner().invoke(app, command).exit_code == 2  # nothing is overwritten
-    neither = CliRunner().invoke(app, ["deploy", "owner", "iris", "--out", str(tmp_path / "other")])
-    assert neither.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--r", "-0.1"],
+        ["--k", "0"],
+        ["--r", "0.2", "--epsilon", "2"],
+        ["--r", "0.2", "--analyst", "-1"],
+        ["--k", "5", "--record", "1"],
+    ],
+    ids=" ".join,
+)
+def test_deploy_owner_writes_nothing_that_would_be_refused(
+    options: list[str], tmp_path: Path
+) -> None:
+    """What the owner would not start with, or not answer, is met before a folder is made."""
+    folder = tmp_path / "owner"
+    refused = CliRunner().invoke(app, ["deploy", "owner", "iris", *options, "--out", str(folder)])
+    assert refused.exit_code == 2
+    assert not folder.exists()
+
+
+def test_an_owner_whose_rows_pay_can_be_tried(tmp_path: Path) -> None:
+    """With --record the usual budgets pay for the files of queries that are written."""
+    command = ["deploy", "owner", "iris", "--r", "0.2", "--record", "1"]
+    made = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "owner")])
+    assert made.exit_code == 0, made.output
+    config = load_config(tmp_path / "owner" / "owner.toml")
+    assert isinstance(config, OwnerConfig)
+    queries = len(load_table("iris")) // 4
+    assert config.budgets.analyst is None
+    assert config.budgets.total >= queries
 
 
 TERMS = """

@@ -119,6 +119,7 @@ def test_only_curators_change_records_and_only_one_server_has_them(deploy: Deplo
     refused = run("records", "add", config, served.folder / "records.csv")
     assert refused.exit_code == 1
     assert "NotOffered" in refused.output
+    assert "or not for you" in refused.output
     with pytest.raises(ScenarioError, match="in use"):
         asyncio.run(serving(load_config(served.folder / "server.toml")))
 

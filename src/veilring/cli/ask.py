@@ -128,7 +128,7 @@ def _near(near: str | None, epsilon: float | None) -> "Near":
     from veilring.deployment import Near
 
     if near is None or epsilon is None:
-        raise InputError("QUERIES", "missing", "a CSV file, or both --near and --epsilon")
+        raise InputError("QUERIES", "missing", "a CSV or .npz file, or both --near and --epsilon")
     return Near.parse(sys.stdin.readline() if near == "-" else near, epsilon)
 
 

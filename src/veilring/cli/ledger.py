@@ -57,8 +57,8 @@ def _show(totals: "Totals") -> None:
     from rich.text import Text
 
     table = Table()
-    table.add_column("analyst", style="bold")
-    for column in ("answers", f"{totals.unit} spent", "left"):
+    table.add_column("who", style="bold")
+    for column in ("entries", f"{totals.unit} spent", "left"):
         table.add_column(column, justify="right", no_wrap=True)
     for each in totals.analysts:
         table.add_row(Text(each.name), *_amounts(each.answers, each.spent, each.budget))

@@ -3,9 +3,10 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from logging import Logger
+from types import MappingProxyType
 from typing import Final
 
-from veilring.errors import ScenarioError
+from veilring.errors import ScenarioError, SessionAborted
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
@@ -18,6 +19,14 @@ __all__ = ("CONNECT_SECONDS", "answering", "connected", "require_party")
 
 # Somebody sits and waits for the answer.
 CONNECT_SECONDS: Final = 10.0
+
+# By the reason of a refusal; it is shown below the error.
+_HINTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "OtherTerms": "Its file of terms says something else than yours.",
+        "NotOffered": "It does not do this, or not for you: its configuration says for whom.",
+    }
+)
 
 
 def require_party(roster: Roster, key: str, name: str) -> None:
@@ -65,9 +74,15 @@ async def connected(
 
     Raises:
         HandshakeError: If the party cannot be reached within `CONNECT_SECONDS`.
+        SessionAborted: If it refused what was asked of it, with a note that says why.
     """
     endpoint = await TlsEndpoint.start(
         identity, roster, connect_to=(server,), timeout=CONNECT_SECONDS
     )
     async with Node(endpoint, Streams()) as node:
-        yield node, Parties((identity.name, server))
+        try:
+            yield node, Parties((identity.name, server))
+        except SessionAborted as error:
+            if error.reason in _HINTS:
+                error.add_note(_HINTS[error.reason])
+            raise

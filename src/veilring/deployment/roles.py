@@ -112,7 +112,7 @@ def asking(config: Config, queries: Path) -> Coroutine[Any, Any, Columns]:
     ask = ROLES[config.role].ask
     if ask is None:
         able = ", ".join(name for name, part in ROLES.items() if part.ask)
-        raise ScenarioError("role", config.role, f"{able}, for `veilring ask`")
+        raise ScenarioError("role", config.role, f"{able}, for `veilring ask` with a file")
     return ask(config, queries)
 
 

@@ -13,8 +13,20 @@ def owner(  # noqa: PLR0913  (each option is an argument)
         str, typer.Argument(help="A data set, such as wine, or a path to a .csv file.")
     ],
     *,
-    total: Annotated[float, typer.Option(help="What all analysts together may spend.")] = 4.0,
-    analyst: Annotated[float, typer.Option(help="What any one of them may spend.")] = 2.0,
+    total: Annotated[
+        float | None,
+        typer.Option(
+            help="What all analysts together may spend: 4, or 100 with --record.",
+            show_default=False,
+        ),
+    ] = None,
+    analyst: Annotated[
+        float | None,
+        typer.Option(
+            help="What any one of them may spend: 2, or with --record no less than all.",
+            show_default=False,
+        ),
+    ] = None,
     record: Annotated[
         float | None,
         typer.Option(help="Let each row have this budget, and pay for the balls it votes in."),
@@ -50,13 +62,16 @@ def owner(  # noqa: PLR0913  (each option is an argument)
     if (r is None) == (k is None):
         raise InputError("--r", "missing, and so is --k" if r is None else "given with --k", "one")
     labelling = LabellingSection(accounting="batch" if record is None else "record")
-    budgets = {"total": total, "analyst": analyst, "record": record}
+    # Where rows pay, an analyst pays epsilon for each query: a file of them costs tens.
+    usual = {"total": 4.0, "analyst": 2.0} if record is None else {"total": 100.0}
+    given = {"total": total, "analyst": analyst, "record": record}
+    budgets = usual | {name: each for name, each in given.items() if each is not None}
     asked = {"epsilon": epsilon, "r": r, "k": k}
     names = write_owner(
         load_table(source),
         labelling,
         out,
-        budgets={name: each for name, each in budgets.items() if each is not None},
+        budgets=budgets,
         asked={name: each for name, each in asked.items() if each is not None},
         analysts=analysts,
         seed=seed,

@@ -40,3 +40,4 @@ def places(
     write_places(places, out, columns=(latitude, longitude), budget=budget, port=port)
     typer.echo(f"veilring serve {out / 'server.toml'}")
     typer.echo(f"veilring ask {out / 'seeker.toml'} --near LAT,LON --epsilon 6")
+    typer.echo(f"veilring ledger show {out / 'questions.ledger'}")

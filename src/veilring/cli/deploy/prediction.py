@@ -39,6 +39,8 @@ def prediction(  # noqa: PLR0913  (each option is an argument)
 
         veilring records forget predict/curator.toml record-17
 
+        veilring ledger show predict/state/budgets.sqlite
+
     In earnest each makes its own key (`veilring keys new`), and the ranges in terms.toml come from
     what a column can hold, not from anybody's rows.
     """
@@ -60,3 +62,4 @@ def prediction(  # noqa: PLR0913  (each option is an argument)
     for name in names:
         typer.echo(f"veilring ask {out / name}.toml {out / name}.csv")
     typer.echo(f"veilring records forget {out / CURATOR}.toml record-0")
+    typer.echo(f"veilring ledger show {out / 'state' / 'budgets.sqlite'}")

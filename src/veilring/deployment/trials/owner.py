@@ -6,7 +6,11 @@ from typing import Final
 import numpy as np
 
 from veilring.data import Table, split
-from veilring.deployment.owner_terms import LabellingSection, owner_terms_of_table
+from veilring.deployment.owner_terms import (
+    LabellingSection,
+    OwnerTerms,
+    owner_terms_of_table,
+)
 from veilring.deployment.trials.kit import (
     TERMS,
     make_folder,
@@ -15,6 +19,8 @@ from veilring.deployment.trials.kit import (
     write_table,
 )
 from veilring.errors import InputError
+from veilring.privacy.ledger import Budgets
+from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.randomness import Streams
 
 __all__ = ("OWNER", "write_owner")
@@ -52,9 +58,10 @@ def write_owner(
         The names of the analysts; each has `NAME.toml` and `NAME.csv`.
 
     Raises:
-        InputError: If the folder exists or something does not fit.
+        InputError: If the folder exists or something does not fit; it names an option.
     """
     terms = owner_terms_of_table(table, labelling)
+    _require(terms, budgets, asked)
     rows, queries = split(table, _TEST_SHARE, Streams(seed).generator("split"))
     if not 1 <= analysts <= len(queries):
         raise InputError("--analysts", analysts, f"1 to {len(queries)}, as queries")
@@ -70,3 +77,18 @@ def write_owner(
         write_table(folder / f"{name}.csv", queries.take(dealt))
         write_config(folder, name, terms=TERMS, role="analyst", ask=OWNER, **asked)
     return names
+
+
+def _require(terms: OwnerTerms, budgets: dict[str, float], asked: dict[str, float]) -> None:
+    """Refuse what the owner would not start with, or not answer."""
+    query, epsilon = np.zeros((1, terms.width)), asked["epsilon"]
+    try:
+        Budgets("epsilon", budgets["total"], budgets.get("analyst"), {}, budgets.get("record"))
+        if "k" in asked:
+            request = ask_nearest(query, int(asked["k"]), epsilon)
+        else:
+            request = ask_within(query, np.array([asked["r"]]), epsilon)
+        terms.rules.check(request)
+    except InputError as error:
+        option = "--r" if error.field == "radii" else f"--{error.field}"
+        raise InputError(option, error.value, error.allowed) from error
