@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 if TYPE_CHECKING:
+    from veilring.deployment.prediction_terms import PredictionTerms
     from veilring.protocols.prediction.tuning import Found, Public
     from veilring.randomness import Streams
 
@@ -23,17 +24,29 @@ def tune(  # noqa: PLR0913  (the options of a command)
         ),
     ],
     *,
-    queries: Annotated[int, typer.Option(help="T, how many the server is to answer.")] = 1000,
-    epsilon: Annotated[float, typer.Option(help="Of all answers together.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="The same.")] = 1e-5,
+    terms: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The server's terms: rows become directions as there, and what is left out below"
+            " is as there.",
+        ),
+    ] = None,
+    queries: Annotated[
+        int | None, typer.Option(help="T, how many the server is to answer; else 1000.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Of all answers together; else 1.")] = None,
+    delta: Annotated[float | None, typer.Option(help="The same; else 1e-5.")] = None,
     accountant: Annotated[
-        Literal["gdp", "rdp"], typer.Option(help="gdp: exact. rdp: as in the paper.")
-    ] = "gdp",
+        Literal["gdp", "rdp"] | None,
+        typer.Option(help="gdp, the default: exact. rdp: as in the paper."),
+    ] = None,
     kernel: Annotated[
-        Literal["cosine", "rbf"], typer.Option(help="How alike two directions are.")
-    ] = "cosine",
+        Literal["cosine", "rbf"] | None,
+        typer.Option(help="How alike two directions are; else cosine."),
+    ] = None,
     width: Annotated[
-        float | None, typer.Option(help="ν² of the RBF; the paper's is e^1.5.", show_default=False)
+        float | None, typer.Option(help="ν² of the RBF; else the paper's, e^1.5.")
     ] = None,
     runs: Annotated[int, typer.Option(help="With different noise, at each pair.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 0,
@@ -52,7 +65,12 @@ def tune(  # noqa: PLR0913  (the options of a command)
     rows. Give about as many public rows as there are private ones; with fewer neighbours the best
     pair is another.
 
+    τ is about directions. A server of CSV files scales columns and takes directions from the middle
+    of their ranges, so that only with its --terms is what is found here the best there.
+
     For example:
+
+        veilring tune public.csv --terms predict/terms.toml
 
         veilring tune digits --epsilon 1 --queries 400
 
@@ -60,19 +78,32 @@ def tune(  # noqa: PLR0913  (the options of a command)
     """
     import json
 
+    from veilring.deployment.prediction_terms import PredictionSection, load_prediction_terms
     from veilring.errors import InputError
     from veilring.privacy.accounting import individual_budget
-    from veilring.protocols.prediction.algorithm import PAPER_WIDTH, IndKNN, Kernel
+    from veilring.protocols.prediction.algorithm import IndKNN, Kernel
     from veilring.protocols.prediction.tuning import tune as search
     from veilring.randomness import Streams
 
     if out is not None and out.exists():
         raise InputError("out", out, "a file that is not there yet: nothing is overwritten")
+    agreed = None if terms is None else load_prediction_terms(terms)
+    given = {
+        "queries": queries,
+        "epsilon": epsilon,
+        "delta": delta,
+        "accountant": accountant,
+        "kernel": kernel,
+        "width": width,
+    }
+    chosen = (PredictionSection() if agreed is None else agreed.prediction).model_copy(
+        update={name: each for name, each in given.items() if each is not None}
+    )
     streams = Streams(seed)
-    public, classes = _public(data, queries, streams)
-    budget = individual_budget(epsilon, delta, accountant)
-    parameters = IndKNN(classes, queries, budget, sigma2=1.0)
-    like = Kernel(kernel, width=PAPER_WIDTH if width is None else width)
+    public, classes = _public(data, agreed, chosen.queries, streams)
+    budget = individual_budget(chosen.epsilon, chosen.delta, chosen.accountant)
+    parameters = IndKNN(classes, chosen.queries, budget, sigma2=1.0)
+    like = Kernel(chosen.kernel, width=chosen.width)
     found = search(public, parameters, like, streams.generator("tune"), runs=runs)
     document = json.dumps([each._asdict() for each in found], indent=2)
     if out is not None:
@@ -83,18 +114,29 @@ def tune(  # noqa: PLR0913  (the options of a command)
         _show(found, len(public.rows), len(public.queries))
 
 
-def _public(data: str, queries: int, streams: "Streams") -> "tuple[Public, int]":
-    """Split a table into rows and queries."""
-    from veilring.data import load_table, split
+def _public(
+    data: str, terms: "PredictionTerms | None", queries: int, streams: "Streams"
+) -> "tuple[Public, int]":
+    """Split public rows, as a server of these terms takes them, into rows and queries."""
+    from veilring.data import load_table
+    from veilring.deployment.prediction_files import read_labelled
+    from veilring.errors import InputError
     from veilring.protocols.prediction.algorithm import quantise
     from veilring.protocols.prediction.tuning import Public
 
-    table = load_table(data)
-    share = min(0.5, queries / len(table))
-    rows, held_out = split(table, share, streams.generator("split"))
-    directions = quantise(rows.features), quantise(held_out.features)
-    public = Public(directions[0], rows.labels, directions[1], held_out.labels)
-    return public, len(table.class_names)
+    if terms is None:
+        table = load_table(data)
+        directions, labels = quantise(table.features), table.labels
+        classes = len(table.class_names)
+    else:
+        directions, labels = read_labelled(Path(data), terms)
+        classes = len(terms.classes)
+    if len(labels) < 2:  # noqa: PLR2004  (a row and a query)
+        raise InputError("PUBLIC_DATA", f"{len(labels)} rows", "at least 2")
+    asked = max(1, min(len(labels) // 2, queries))
+    order = streams.generator("split").permutation(len(labels))
+    held, rows = order[:asked], order[asked:]
+    return Public(directions[rows], labels[rows], directions[held], labels[held]), classes
 
 
 def _show(found: "list[Found]", rows: int, queries: int) -> None:

@@ -17,7 +17,7 @@ from veilring.deployment.prediction_terms import PredictionTerms
 from veilring.errors import InputError
 from veilring.protocols.prediction.records import Records
 
-__all__ = ("read_ids", "read_queries", "read_records")
+__all__ = ("read_ids", "read_labelled", "read_queries", "read_records")
 
 _NPZ: Final = ".npz"
 _AXES: Final = {"features": 2, "labels": 1, "ids": 1}
@@ -46,6 +46,21 @@ def read_records(path: Path, terms: PredictionTerms, key: str) -> Records:
         raise InputError("key", key, f"a column of {path.name}")
     ids = [str(name) for name in cells[key].tolist()]
     return Records.of(ids, terms.directions(rows.features), rows.labels)
+
+
+def read_labelled(
+    path: Path, terms: PredictionTerms
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Read public rows as the server takes them, and their labels; ids are passed over.
+
+    Raises:
+        InputError: As `read_records`.
+    """
+    if terms.dimensions:
+        arrays = _arrays(path, ("features", "labels"))
+        return terms.directions(arrays["features"]), _classes(path, arrays["labels"], terms)
+    rows = terms.read_rows(path)
+    return terms.directions(rows.features), rows.labels
 
 
 def read_queries(path: Path, terms: PredictionTerms) -> NDArray[np.float32]:

@@ -10,8 +10,10 @@ from tests.protocols.prediction.streams import clustered
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
+from veilring.deployment.prediction_files import read_labelled
+from veilring.deployment.prediction_terms import load_prediction_terms
 from veilring.errors import InputError
-from veilring.protocols.prediction.algorithm import IndKNN, Kernel
+from veilring.protocols.prediction.algorithm import IndKNN, Kernel, quantise
 from veilring.protocols.prediction.rivals import kernel_vote
 from veilring.protocols.prediction.tuning import THRESHOLDS, Public, best_threshold, score, tune
 
@@ -22,6 +24,25 @@ def _public() -> Public:
     table = clustered(460, 12, 3, np.random.default_rng(1))
     rows, queries = table.take(slice(0, 400)), table.take(slice(400, 460))
     return Public(rows.features, rows.labels, queries.features, queries.labels)
+
+
+def test_terms_decide_what_is_tuned(tmp_path: Path) -> None:
+    """With --terms rows are scaled as the server scales them, and its T and epsilon are taken."""
+    made = ["deploy", "prediction", "iris", "--queries", "40", "--epsilon", "9", "--out"]
+    assert CliRunner().invoke(app, [*made, str(tmp_path / "new")]).exit_code == 0
+    data, terms = str(tmp_path / "new" / "records.csv"), str(tmp_path / "new" / "terms.toml")
+
+    def tuned(*options: str) -> object:
+        found = CliRunner().invoke(app, ["tune", data, *options, "--json"])
+        assert found.exit_code == 0, found.output
+        return json.loads(found.stdout)
+
+    by_terms = tuned("--terms", terms)
+    assert by_terms == tuned("--terms", terms, "--queries", "40", "--epsilon", "9")
+    assert by_terms != tuned("--terms", terms, "--epsilon", "1")
+    table = load_prediction_terms(Path(terms))
+    rows = table.read_rows(Path(data)).features
+    np.testing.assert_array_equal(read_labelled(Path(data), table)[0], quantise(2 * rows - 1))
 
 
 def test_the_first_round_finds_the_best_threshold_without_noise() -> None:
