@@ -274,6 +274,6 @@ def read_published(encoded: bytes, collector: str) -> SurveyTerms:
 
 
 def closing_time(terms: SurveyTerms) -> str:
-    """Return when a collection closes, for a person."""
+    """Say when a collection closes, for a person."""
     closes = terms.survey.closes
-    return f"{closes.astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC" if closes else "no closing time"
+    return f"closes {closes.astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC" if closes else "never closes"
