@@ -13,6 +13,9 @@ _LEVELS: Final = ((1, 3, 0x55), (2, 5, 0x33), (4, 17, 0x0F))
 _ROWS: Final = math.prod(terms for _, terms, _ in _LEVELS)
 # What is worked on at once stays in the second level of a usual processor's cache.
 _CHUNK_BYTES: Final = 1 << 17
+# Up to so many bits are unpacked and added one by one, before the handful of operations pays: a
+# collector's group of single reports has some ten to each question.
+_FEW_BITS: Final = 1 << 15
 
 
 def column_sums(packed: NDArray[np.uint8], columns: int) -> NDArray[np.int64]:
@@ -25,6 +28,9 @@ def column_sums(packed: NDArray[np.uint8], columns: int) -> NDArray[np.int64]:
         packed: Shape (rows, ceil(columns / 8)), in the order of `numpy.packbits`.
         columns: How many bits of a row count.
     """
+    if packed.size * 8 <= _FEW_BITS:
+        bits = np.unpackbits(packed, axis=1, count=columns)
+        return np.asarray(bits.sum(axis=0, dtype=np.int64))
     width = packed.shape[1]
     together = 8 // math.gcd(width, 8)  # so many rows are a whole number of words
     step = together * _ROWS * max(1, _CHUNK_BYTES // (together * _ROWS * width))
