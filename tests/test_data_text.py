@@ -41,7 +41,7 @@ class _StandIn:
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model's folder, and a library that loads it."""
     library = ModuleType("sentence_transformers")
-    library.SentenceTransformer = _StandIn  # type: ignore[attr-defined]
+    library.SentenceTransformer = _StandIn  # type: ignore[attr-defined]  # a module made here
     monkeypatch.setitem(sys.modules, "sentence_transformers", library)
     (tmp_path / "model").mkdir()
     return tmp_path / "model"

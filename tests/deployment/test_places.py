@@ -117,8 +117,10 @@ def test_a_server_of_another_number_of_places_is_refused(folder: Path) -> None:
     """Rows that do not fit the terms are met before anything is served."""
     text = (folder / "places.csv").read_text(encoding="utf-8")
     (folder / "places.csv").write_text(text + "one more,37.7,-122.4\n", encoding="utf-8")
+    config = load_config(folder / "server.toml")
+    assert isinstance(config, PlacesConfig)
     with pytest.raises(ScenarioError, match="places is 200"):
-        asyncio.run(serve_places(load_config(folder / "server.toml")))  # type: ignore[arg-type]
+        asyncio.run(serve_places(config))
 
 
 @pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:2227", "nowhere"])

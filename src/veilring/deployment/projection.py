@@ -90,8 +90,8 @@ def utm_around(degrees: NDArray[np.float64]) -> str:
 def _pyproj() -> ModuleType:
     try:
         import pyproj  # noqa: PLC0415  (an extra, and 0.1 s)
-        import pyproj.aoi  # noqa: PLC0415
-        import pyproj.database  # noqa: PLC0415
+        import pyproj.aoi  # noqa: PLC0415  (as above)
+        import pyproj.database  # noqa: PLC0415  (as above)
     except ImportError as error:
         raise ScenarioError("crs", "unusable", "the extra veilring[geo] installed") from error
     return pyproj

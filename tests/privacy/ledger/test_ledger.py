@@ -285,7 +285,7 @@ def test_a_charge_is_judged_when_it_is_made(field: str, change: dict[str, object
     """The error names the field."""
     good = {"analyst": "ann", "key": "1", "request": b"?", "answer": b"!", "amount": 0.1}
     with pytest.raises(InputError) as caught:
-        Charge(**{**good, **change})  # type: ignore[arg-type]
+        Charge(**{**good, **change})  # type: ignore[arg-type]  # what is refused
     assert caught.value.field == field
 
 
@@ -299,7 +299,7 @@ def test_a_charge_does_not_show_what_is_in_it() -> None:
 def test_budgets_are_judged_when_they_are_made(budget: dict[str, object]) -> None:
     """The error names the budget."""
     with pytest.raises(InputError) as caught:
-        Budgets(**budget)  # type: ignore[arg-type]
+        Budgets(**budget)  # type: ignore[arg-type]  # what is refused
     assert caught.value.field in budget
 
 

@@ -90,4 +90,4 @@ def test_a_row_at_the_threshold_is_a_neighbour() -> None:
 def test_kernels_that_mean_nothing_are_refused(field: str, given_: dict[str, float]) -> None:
     """τ is above 0, since a row that is no neighbour must not vote."""
     with pytest.raises(InputError, match=field):
-        Kernel(**given_)  # type: ignore[arg-type]
+        Kernel(**given_)  # type: ignore[arg-type]  # what is refused

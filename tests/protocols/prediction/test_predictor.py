@@ -10,7 +10,15 @@ from tests.protocols.prediction.streams import Table, answers, clustered, predic
 
 from veilring.errors import InputError
 from veilring.privacy.ledger import UNITS
-from veilring.protocols.prediction.algorithm import Hashing, IndKNN, Kernel, Predictor, lengths
+from veilring.protocols.prediction.algorithm import (
+    Hashing,
+    IndKNN,
+    Kernel,
+    Neighbours,
+    Predictor,
+    answer_query,
+    lengths,
+)
 from veilring.protocols.prediction.algorithm.features import inner_products
 from veilring.protocols.prediction.algorithm.rows import Rows
 
@@ -52,8 +60,6 @@ def test_answers_do_not_depend_on_blocks(kernel: Kernel, options: dict[str, obje
 
 def test_a_predictor_is_the_filter_on_exact_kernels() -> None:
     """A query at a time, by 64-bit integers and the one filter, gives the same."""
-    from veilring.protocols.prediction.algorithm import Neighbours, answer_query  # noqa: PLC0415
-
     rows, queries = _tables()
     made, rng = predictor(PARAMETERS, KERNELS[0], rows), np.random.default_rng(4)
     left = np.full(300, int(PARAMETERS.budget * UNITS))
@@ -81,7 +87,7 @@ def test_a_forgotten_record_might_never_have_been(
     kept[[0, 7, 150, 298, 299]] = False
     made = predictor(PARAMETERS, kernel, rows, **options)
     made.forget(np.flatnonzero(~kept) + 100)
-    never = Predictor(PARAMETERS, kernel, 24, **options)  # type: ignore[arg-type]
+    never = Predictor(PARAMETERS, kernel, 24, **options)  # type: ignore[arg-type]  # of several types
     budgets = np.full(295, int(PARAMETERS.budget * UNITS))
     never.add(np.flatnonzero(kept) + 100, rows.features[kept], rows.labels[kept], budgets)
     one, other = (answers(each, queries.features, 16, 4) for each in (made, never))
@@ -201,10 +207,10 @@ def test_rows_that_do_not_fit_are_refused_whole(field: str, change: dict[str, ob
         "remaining": np.array([5, 5]),
     }
     with pytest.raises(InputError) as refused:
-        made.add(**(good | change))  # type: ignore[arg-type]
+        made.add(**(good | change))  # type: ignore[arg-type]  # what is refused
     assert refused.value.field == field
     assert len(made) == 300
-    made.add(**good)  # type: ignore[arg-type]
+    made.add(**good)  # type: ignore[arg-type]  # of several types
 
 
 def test_what_is_not_there_cannot_be_forgotten() -> None:

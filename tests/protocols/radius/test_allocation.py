@@ -154,4 +154,4 @@ def test_a_budget_or_rule_that_does_not_exist_is_refused() -> None:
         with pytest.raises(InputError, match="epsilon is"):
             allocate(graph, epsilon)
     with pytest.raises(InputError, match="rule is most"):
-        allocate(graph, 1.0, "most")  # type: ignore[arg-type]
+        allocate(graph, 1.0, "most")  # type: ignore[arg-type]  # what is refused

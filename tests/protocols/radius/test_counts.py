@@ -304,8 +304,9 @@ def test_what_does_not_fit_is_refused() -> None:
         convert(queries, rows, 0, ByGrid(), rng, epsilon=1.0, known_rows=10)
     with pytest.raises(InputError, match="gamma is 0"):
         convert(queries, rows, 1, ByGrid(0.0), rng, epsilon=1.0, known_rows=10)
+    unknown = RNParameters(1.0, 3, "clique", "best")  # type: ignore[arg-type]  # what is refused
     with pytest.raises(InputError, match="mechanism is best"):
-        label_batch(queries, np.zeros(1), rows, RNParameters(1.0, 3, "clique", "best"), rng)  # type: ignore[arg-type]
-    how = ByCandidates(chooser="best")  # type: ignore[arg-type]
+        label_batch(queries, np.zeros(1), rows, unknown, rng)
+    how = ByCandidates(chooser="best")  # type: ignore[arg-type]  # what is refused
     with pytest.raises(InputError, match="chooser is best"):
         convert(queries, rows, 1, how, rng, epsilon=1.0, known_rows=10)

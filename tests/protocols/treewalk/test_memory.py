@@ -19,7 +19,7 @@ from veilring.protocols.treewalk.leakage import log_likelihood
 from veilring.protocols.treewalk.memory import Answer, Memory, remembered, snap
 from veilring.protocols.treewalk.messages import Bits, Ground, Nodes, Request
 from veilring.protocols.treewalk.one_message import BucketPlan
-from veilring.protocols.treewalk.plan import Plan
+from veilring.protocols.treewalk.plan import Plan, UtilityName
 from veilring.protocols.treewalk.roles import (
     Keeper,
     Nearest,
@@ -68,8 +68,8 @@ class Asking:
                 return await walk_server(party, own)
             return await self._leave(party, own)
         assert isinstance(own, np.ndarray)
-        name = "comparison" if isinstance(self.utility, Comparison) else "distance"
-        plan = Plan(name, self.variant, walks=len(own))  # type: ignore[arg-type]
+        name: UtilityName = "comparison" if isinstance(self.utility, Comparison) else "distance"
+        plan = Plan(name, self.variant, walks=len(own))
         return await walk_client(party, own, plan=plan, utility=self.utility, keeper=keeper)
 
     async def _leave(self, party: Party, own: Places) -> object:

@@ -57,7 +57,7 @@ def test_a_split_parts_its_halves(points: Points, splits: Splits) -> None:
     """At each inner node no point on the left is above the split, and none on the right below."""
     tree = build_tree(points, splits)
     for node in range(1, 1 << tree.depth):
-        column = tree.points[:, tree.dimension_at(node.bit_length() - 1)]
+        column = tree.points[:, (node.bit_length() - 1) % tree.dimensions]
         left, right = (
             slice(tree.starts[child], tree.ends[child]) for child in (2 * node, 2 * node + 1)
         )

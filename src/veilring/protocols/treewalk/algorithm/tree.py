@@ -56,10 +56,6 @@ class Tree:
         """How many coordinates a point has."""
         return int(self.points.shape[1])
 
-    def dimension_at(self, level: int) -> int:
-        """Return the discriminator of a level: the coordinate that its nodes compare."""
-        return level % self.dimensions
-
 
 def build_tree(points: NDArray[np.float64], splits: Splits | None = None) -> Tree:
     """Return the balanced tree of some points, in O(dimensions · N log N).

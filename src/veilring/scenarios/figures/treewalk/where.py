@@ -81,8 +81,8 @@ def draw_where(
         title: Above all maps.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (0.5 s)
-    from matplotlib.colors import LogNorm  # noqa: PLC0415
-    from matplotlib.figure import Figure as Canvas  # noqa: PLC0415
+    from matplotlib.colors import LogNorm  # noqa: PLC0415  (as above)
+    from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (as above)
 
     low, high = points.min(axis=0), points.max(axis=0)
     columns, (wide, tall) = len(beliefs.shares), high - low
