@@ -1,6 +1,7 @@
 """Data sets from NumPy's .npz files, such as embeddings that were computed before."""
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,17 @@ from veilring.data.table import Table
 from veilring.errors import InputError
 
 __all__ = ("read_npz",)
+
+# What NumPy and the modules below it raise for files that are empty, cut, damaged or none of these.
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    AttributeError,
+    TypeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def read_npz(path: Path) -> Table:
@@ -46,7 +58,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as held:
             return {name: held[name] for name in ("X", "y", "class_names") if name in held}
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError, TypeError):
+    except _UNREADABLE:
         raise _no_table(path, "an .npz file without Python objects") from None
 
 

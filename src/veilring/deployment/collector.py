@@ -1,6 +1,5 @@
 """`veilring serve` for a collector: it takes reports for as long as it is wanted."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -44,7 +43,7 @@ async def collect(
         async with answering(identity, roster, config.listen, collector.offers(), _log):
             if on_ready is not None:
                 on_ready(collector)
-            await asyncio.Event().wait()
+            await collector.failure()
 
 
 def open_configured_store(config: CollectorConfig, task: Task, *, read_only: bool = False) -> Store:

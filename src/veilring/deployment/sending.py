@@ -131,6 +131,8 @@ class Sender:
                     raise
                 _log.warning("%s; what was not acknowledged is sent again", error)
                 await asyncio.sleep(RETRY_SECONDS)
+            else:
+                heard = clock()
 
     async def _send_some(
         self, task: Task, outbox: Outbox, book: "_Book", at_once: int | None

@@ -14,7 +14,7 @@ from veilring.privacy.bounds import exp_bounds, log_bounds
 from veilring.privacy.checks import require
 from veilring.privacy.dyadic import Probability, fraction_of
 
-__all__ = ("epsilon_of", "exp_ceil", "exp_floor", "log_ceil", "loss", "unary_epsilon")
+__all__ = ("epsilon_of", "exp_ceil", "exp_floor", "float_ceil", "log_ceil", "loss", "unary_epsilon")
 
 # Ratios of 64-bit weights differ from 1 by 2**-64 at least: 40 digits to spare.
 _DIGITS: Final = 60
@@ -90,8 +90,13 @@ def log_ceil(ratio: Fraction) -> float:
     if ratio == 1:
         return 0.0
     bound = log_bounds(ratio, _DIGITS)[1]
-    nearest = float(bound)
-    return nearest if nearest >= bound else math.nextafter(nearest, math.inf)
+    return float_ceil(bound)
+
+
+def float_ceil(x: Fraction) -> float:
+    """Return the least float that is not below a fraction."""
+    nearest = float(x)
+    return nearest if nearest >= x else math.nextafter(nearest, math.inf)
 
 
 def exp_floor(x: float | Fraction) -> Fraction:

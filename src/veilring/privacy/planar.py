@@ -31,7 +31,7 @@ def planar_laplace(
 ) -> NDArray[np.int64]:
     """Draw planar Laplace noise by thinning two discrete Laplace coordinates.
 
-    Of the proposals 0.785 are kept, whatever the scale (π / 4, for scales of many steps).
+    Of the proposals about 3 in 4 or more are kept, whatever the scale (π / 4 for many steps).
 
     Args:
         scale: 1 / epsilon in steps of the grid, from 2**-20 to 2**39.

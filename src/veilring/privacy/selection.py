@@ -186,7 +186,8 @@ def _exponents(
     require(right, "epsilon", f"of shape {given.shape}", allowed)
     budgets = np.broadcast_to(given, shape[:1])
     divisor = sensitivity if monotone else 2 * sensitivity
-    behind = scores.max(axis=1, keepdims=True) - scores
+    wide = scores.astype(np.int64)  # differences of narrow numbers would wrap
+    behind = wide.max(axis=1, keepdims=True) - wide
 
     def exact(index: int) -> Fraction:
         run = index // shape[1]

@@ -60,7 +60,8 @@ def test_nothing_is_left_on_the_device() -> None:
     assert np.array_equal(made.ids[:10], np.arange(100, 110))
 
 
-def test_a_device_that_rounds_is_refused() -> None:
+@pytest.mark.parametrize("features", [16, 64, 768])
+def test_a_device_that_rounds_is_refused(features: int) -> None:
     """One with ten bits of mantissa, as TF32 has, is found out before it sees a query."""
 
     def rounded(array: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -70,6 +71,6 @@ def test_a_device_that_rounds_is_refused() -> None:
     coarse = SimpleNamespace(
         asarray=np.asarray, matmul=lambda one, other: rounded(one) @ rounded(other)
     )
-    rows = clustered(20, 16, 3, np.random.default_rng(1)).features
+    rows = clustered(20, features, 3, np.random.default_rng(1)).features
     with pytest.raises(InputError, match="device"):
         Device(coarse).products(rows, rows)

@@ -49,7 +49,7 @@ def worst(parameters: RNParameters, epsilons: NDArray[np.float64], most: int = 3
 @pytest.mark.parametrize("rule", ["clique", "component", "batch"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_batch_costs_no_more_than_it_says(rule: AllocationRule, mechanism: Mechanism) -> None:
-    """Each allocation with each mechanism, for every table of up to three rows and one more."""
+    """Each allocation with each mechanism, for every table of up to two rows and one more."""
     parameters = RNParameters(EPSILON, 2, rule, mechanism)
     shares = plan_batch(QUERIES, RADII, parameters)
     assert worst(parameters, shares.epsilons, most=2) <= EPSILON + ROUNDING
@@ -167,7 +167,7 @@ def counts_of(voting: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def test_votes_are_drawn_from_their_law() -> None:
-    """Each label's share in a million draws is within Hoeffding's bound of its probability.
+    """Each label's share in 200,000 draws is within Hoeffding's bound of its probability.
 
     Three mechanisms with three labels: nine alarms with probability 1e-7 each.
     """

@@ -108,6 +108,16 @@ def test_distances_hide_near_queries_from_each_other(rng: Generator) -> None:
     assert (loss <= 4 * apart / radius * (1 + 1e-6) + 1e-9).all()
 
 
+def test_nodes_that_a_server_made_up_tell_no_more_than_others() -> None:
+    """Of two nodes at 2^66 radii, queries a tenth of a radius apart learn at most e^0.1 apart."""
+    nodes = np.array([[2.0**66, 0.0, -(2.0**66), 0.0]])
+    near = np.array([[4096.0, 0.0], [4096.1, 0.0]])
+    first, second = (
+        Distance(1.0, 1.0).judge(nodes, query[None], 0).slip[0] / 2**64 for query in near
+    )
+    assert abs(log(first / second)) <= 0.1 * (1 + 1e-4)
+
+
 @pytest.mark.parametrize("utility", [Comparison(1.0), Distance(2.0, SQUARE, SQUARE)], ids=repr)
 def test_walks_follow_the_law_of_the_likelihood(utility: Utility, rng: Generator) -> None:
     """100,000 walks of one query pass a chi-square test against the exact law of their transcripts.

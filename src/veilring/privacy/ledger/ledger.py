@@ -43,8 +43,9 @@ def open_ledger(
     store = open_store(path)
     try:
         limits = Limits.of(budgets)
+        hash_key = _settle_key(store, key)  # who has another changes nothing
         _settle_budgets(store, limits, amend=amend)
-        ledger = Ledger(store, limits, _settle_key(store, key))
+        ledger = Ledger(store, limits, hash_key)
         store.wipe()  # of what a forgotten record left, if a crash came between
     except BaseException:
         store.close()

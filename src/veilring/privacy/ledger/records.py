@@ -123,8 +123,8 @@ class Records:
         slots, units = merged(charge.slots, charge.units)
         if len(slots) and not 0 <= slots[0] <= slots[-1] < len(self):
             raise InputError("slots", "not all known", "slots that `add` gave")
-        enough = units <= self._limit - self._spent[slots]
-        if not np.all(enough & (self._live[slots] | (units == 0))):
+        enough = self._live[slots] & (units <= self._limit - self._spent[slots])
+        if not np.all(enough | (units == 0)):
             return False
         self._spent[slots] += units
         self._pending.append((slots, units))

@@ -178,6 +178,9 @@ def _prepared(path: str) -> sqlite3.Connection:
     )
     try:
         _configure(connection, path)
+    except sqlite3.OperationalError:  # of the disk, or of a lock: a good ledger may be there
+        connection.close()
+        raise
     except sqlite3.DatabaseError:
         connection.close()
         raise _no_ledger(Path(path)) from None

@@ -56,6 +56,7 @@ class Outbox:
 
     def __init__(self, path: Path) -> None:
         with _as_store_failed(path):
+            path.touch(mode=0o600)  # it says who said what
             self._db = sqlite3.connect(path, isolation_level=None, timeout=0.0)
             try:
                 self._prepare(path)
@@ -208,6 +209,6 @@ def _joined(rows: Sequence[bytes], width: int) -> NDArray[np.uint8]:
 def _as_store_failed(path: Path | None = None) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         where = f" {path}" if path else ""
         raise StoreFailed(f"outbox{where}: {error}") from error

@@ -36,7 +36,8 @@ class PredictionServer:
 
     def __init__(self, state: State, aside: Aside, curators: Collection[str] = ()) -> None:
         self._state, self._aside, self._curators = state, aside, frozenset(curators)
-        self._failure: asyncio.Future[None] | None = None
+        self._failure: StoreFailed | None = None
+        self._failed = asyncio.Event()
 
     def offers(self, terms: bytes) -> dict[str, Offer]:
         """Return the three services.
@@ -56,9 +57,9 @@ class PredictionServer:
         Raises:
             StoreFailed: Then. Nothing more is answered; start again to see what the files hold.
         """
-        if self._failure is None:
-            self._failure = asyncio.get_running_loop().create_future()
-        await self._failure
+        await self._failed.wait()
+        if self._failure is not None:
+            raise self._failure
 
     async def answer(self, party: Party, querier: str) -> None:
         """Answer the requests of a session: one message in, one of a size that it determines out.
@@ -133,6 +134,6 @@ class PredictionServer:
         try:
             return await self._aside(step)
         except StoreFailed as error:
-            if self._failure is not None and not self._failure.done():
-                self._failure.set_exception(error)
+            self._failure = error
+            self._failed.set()
             raise

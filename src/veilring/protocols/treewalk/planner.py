@@ -55,7 +55,7 @@ def recommend(
     """Return the ways to ask one query, the one that finds its own bucket most often first.
 
     What finds more points finds the own bucket more often, up to sending all of them, which needs
-    no privacy at all: without a limit on bytes that wins. Ways that find it equally often come in
+    no privacy at all: where they fit one message that wins. Ways that find it equally often come in
     the order of their bytes.
 
     Distances are left out. A step by distance spends as much as a comparison, and slips at least

@@ -53,12 +53,12 @@ def find(
         streams: Where those runs come from.
 
     Returns:
-        What was found; `None` if nobody colludes, or no member was left in any batch.
+        What was found; `None` if nobody colludes, or no batch had both members and others left.
     """
     found = [
         _find_in(batch, number, prepared, trials, streams)
         for number, batch in enumerate(batches)
-        if batch.seen.views
+        if 0 < len(batch.seen.views) < len(batch.parties)  # somebody is left to be attacked
     ]
     if not found:
         return None

@@ -56,12 +56,19 @@ class Collector:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        try:
+            if self._running is not None:
+                self._running.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._running
+        finally:
+            self._thread.close()  # a transaction that runs is let finish
+            self._store.close()
+
+    async def failure(self) -> None:
+        """Wait until storing ends for a reason that trying again does not mend, and raise it."""
         if self._running is not None:
-            self._running.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._running
-        self._thread.close()  # a transaction that runs is let finish
-        self._store.close()
+            await asyncio.shield(self._running)
 
     def offers(self) -> dict[str, Offer]:
         """Return the two services, for all members of the roster."""

@@ -167,9 +167,7 @@ class Store(ABC):
         repeats = Repeats(ids, reports)
         while True:
             found = self._find_all(question, ids[repeats.first], reports[repeats.first])
-            verdicts = np.array([Verdict.COUNTED, Verdict.KNOWN, Verdict.REUSED_ID], np.uint8)[
-                found
-            ]
+            verdicts = _VERDICTS[found]
             fresh = found == ABSENT
             if closed:
                 verdicts[fresh] = Verdict.CLOSED

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import psycopg
 from numpy.typing import NDArray
+from psycopg.conninfo import conninfo_to_dict
 from typing_extensions import override
 
 from veilring.errors import InputError, StoreFailed
@@ -78,6 +79,7 @@ class PostgresStore(Store):
     def _connection(self) -> psycopg.Connection:
         if self._db is None or self._db.broken:
             self.close()
+            _require_readable(self._url)
             self._db = psycopg.connect(self._url, autocommit=True, connect_timeout=SERVER_SECONDS)
             # Whoever set the server up otherwise did not think of acknowledged reports.
             self._db.execute("SET synchronous_commit = on")
@@ -181,3 +183,12 @@ def _values(question: int, ids: NDArray[np.uint8], reports: Reports) -> dict[str
         "width": reports.shape[1],
         "count": len(ids),
     }
+
+
+def _require_readable(url: str) -> None:
+    """Refuse a URL that cannot be read, without what the library quotes of it: the password."""
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        allowed = "postgresql://USER@HOST/DATABASE, where a % is written %25"
+        raise InputError("store", "a URL that cannot be read", allowed) from None

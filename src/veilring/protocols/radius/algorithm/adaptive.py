@@ -16,7 +16,12 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.privacy.checks import require
-from veilring.protocols.radius.algorithm.balls import distances, require_radii
+from veilring.protocols.radius.algorithm.balls import (
+    chunks,
+    count_labels,
+    distances,
+    require_radii,
+)
 from veilring.protocols.radius.algorithm.voting import Mechanism, vote
 from veilring.protocols.rows import Rows
 
@@ -71,9 +76,12 @@ def answer_next(  # noqa: PLR0913, PLR0917  (queries and what they may cost, a t
     require(left.shape == (len(rows),), "left", f"of shape {left.shape}", f"({len(rows)},)")
     right = epsilons.shape == radii.shape and bool((epsilons > 0).all())
     require(right, "epsilons", f"of shape {epsilons.shape}", "a number above 0 for each query")
-    inside = distances(queries, rows.features) <= radii[:, None]
-    voting, after = pay(inside, epsilons if prices is None else prices, left)
-    counts = voting.astype(np.int64) @ np.eye(classes, dtype=np.int64)[rows.labels]
+    costs = epsilons if prices is None else prices
+    counts, after = np.zeros((len(queries), classes), dtype=np.int64), np.empty_like(left)
+    for chunk in chunks(len(rows), len(queries)):  # rows pay each for itself
+        inside = distances(queries, rows.features[chunk]) <= radii[:, None]
+        voting, after[chunk] = pay(inside, costs, left[chunk])
+        counts += count_labels(voting, rows.labels[chunk], classes)
     return Answered(vote(counts, epsilons, mechanism, rng), after)
 
 

@@ -32,6 +32,8 @@ __all__ = (
     "BATCH_MAX",
     "FEATURES_MAX",
     "RELATIVE_SLACK",
+    "chunks",
+    "count_labels",
     "count_votes",
     "distances",
     "overlaps",
@@ -85,12 +87,25 @@ def count_votes(
     require_radii(queries, radii)
     _require_rows(queries, rows, classes)
     votes = np.zeros((len(queries), classes), dtype=np.int64)
-    ballots = np.eye(classes, dtype=np.float32)[rows.labels]
-    for chunk in _chunks(len(rows), len(queries)):
+    for chunk in chunks(len(rows), len(queries)):
         inside = distances(queries, rows.features[chunk]) <= radii[:, None]
-        # A chunk has at most 2^22 rows, so sums of ones are exact in single precision.
-        votes += (inside.astype(np.float32) @ ballots[chunk]).astype(np.int64)
+        votes += count_labels(inside, rows.labels[chunk], classes)
     return votes
+
+
+def count_labels(
+    voting: NDArray[np.bool_], labels: NDArray[np.int64], classes: int
+) -> NDArray[np.int64]:
+    """Return how many of a chunk's rows vote for each class, shape (Q, classes).
+
+    Args:
+        voting: Shape (Q, rows): which of them vote in which ball.
+        labels: Shape (rows,).
+        classes: The number of classes.
+    """
+    ballots = np.eye(classes, dtype=np.float32)[labels]
+    # A chunk has at most 2^22 rows, so sums of ones are exact in single precision.
+    return (voting.astype(np.float32) @ ballots).astype(np.int64)
 
 
 def overlaps(
@@ -153,6 +168,7 @@ def _require_rows(queries: NDArray[np.float64], rows: Rows, classes: int) -> Non
     require(known, "rows.labels", "a class too high", f"below {classes}")
 
 
-def _chunks(rows: int, queries: int) -> Iterator[slice]:
+def chunks(rows: int, queries: int) -> Iterator[slice]:
+    """Cut rows so that what is computed for all queries and a piece of them fits a cache."""
     step = max(1, _CHUNK_ENTRIES // max(1, queries))
     return (slice(first, first + step) for first in range(0, rows, step))

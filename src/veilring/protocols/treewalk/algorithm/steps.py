@@ -25,6 +25,9 @@ EPSILON_MAX: Final = 80.0
 _COIN: Final = 2.0**64
 # The exponential function and the arithmetic around it err by less than this, relative to a slip.
 _ROUNDING: Final = 2.0**-48
+# Beyond so many radii a node is brought nearer: or its distances would be rounded by more than the
+# radius, and a server that makes up nodes would see on which side of an edge a query lies.
+_FAR: Final = 2.0**32
 # In odds this is far beyond what any walk can tell apart, and its slips still have 32 good bits.
 _LEAST_SLIP: Final = 2.0**-32
 
@@ -173,6 +176,8 @@ class Distance(Utility):
 
     @override
     def judge(self, exposed: NDArray[np.float64], queries: NDArray[np.float64], level: int) -> Step:
+        if not self.is_local:
+            exposed = np.clip(exposed, -_FAR * self.sensitivity, _FAR * self.sensitivity)
         left, right = (
             np.sqrt(np.square(child - queries).sum(axis=1)) for child in np.hsplit(exposed, 2)
         )

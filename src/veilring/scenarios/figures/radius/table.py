@@ -117,7 +117,7 @@ _FALLS: Final = Claim(
 )
 _GUESSES: Final = Claim(
     says="with many queries the baseline approaches a random guess",
-    quantity="accuracy of the baseline less that of the majority class, with the most queries,",
+    quantity="accuracy of the baseline less that of the majority class, from 100 queries on,",
     side="below",
     bound=0.05,
     take=lead(ACCURACY, BASELINE, MAJORITY, "|X|", since=100),

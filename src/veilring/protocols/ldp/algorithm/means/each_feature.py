@@ -9,6 +9,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.privacy.loss import float_ceil
 from veilring.protocols.ldp.algorithm.means.vectors import Means
 from veilring.protocols.ldp.algorithm.randomiser import (
     CONFIDENCE,
@@ -30,8 +31,10 @@ class EachFeature(Means):
     @property
     @override
     def exact_epsilon(self) -> float:
-        asked = float(self.features * Fraction(self.law.epsilon)) if self._is_private else np.inf
-        return min(asked, self.features * self.law.exact_epsilon)
+        if not self._is_private:
+            return np.inf
+        exact = self.features * min(Fraction(self.law.epsilon), Fraction(self.law.exact_epsilon))
+        return float_ceil(exact)
 
     @property
     def _is_private(self) -> bool:

@@ -18,6 +18,7 @@ from veilring.privacy.laplace import (
     discrete_laplace_pmf,
     discrete_laplace_variance,
 )
+from veilring.privacy.loss import float_ceil
 from veilring.protocols.ldp.algorithm.means.law import Codes, Law, grid_square
 
 __all__ = ("Laplace",)
@@ -62,7 +63,7 @@ class Laplace(Law):
     @property
     @override
     def exact_epsilon(self) -> float:
-        return float(self.epsilon)
+        return float_ceil(Fraction(self.epsilon))
 
     @property
     @override
