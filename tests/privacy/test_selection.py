@@ -178,3 +178,10 @@ def test_what_has_no_law_is_refused(
     """Scores, budgets and sensitivities out of range are refused, naming which it was."""
     with pytest.raises(InputError, match=f"^{field}"):
         MECHANISMS[name][0](scores, epsilon, seeded(), sensitivity=sensitivity)
+
+
+@pytest.mark.parametrize("law", [law for _, law in MECHANISMS.values()], ids=MECHANISMS)
+def test_narrow_scores_are_as_far_apart_as_wide_ones(law: Law) -> None:
+    """Scores of 8 bits whose differences need more have the law of the same scores in 64 bits."""
+    scores = np.array([[100, -100, 0]], dtype=np.int8)
+    np.testing.assert_array_equal(law(scores, 0.01), law(scores.astype(np.int64), 0.01))

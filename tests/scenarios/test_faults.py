@@ -94,6 +94,13 @@ class TestKinds:
         assert report.recovery is None
         assert report == _as_if_without_faults(report)
 
+    def test_a_coalition_that_is_left_alone_has_nobody_to_attack(self) -> None:
+        """Where all others were lost the run is labelled by its members, and nothing is found."""
+        members = 'parties.coalition=["party-0", "party-1", "party-2"]'
+        report = _run("parties.count=4", members, _crash("party-3", 0), "run.retries=2")
+        assert len(report.labels) == 6
+        assert report.coalition is None
+
     def test_faults_can_be_drawn_from_the_seed(self) -> None:
         """They come after one's own, and are those that the seed of exploring would draw."""
         settings = [*SETTINGS, "run.fault_seconds=4", _crash("party-1", 1)]

@@ -17,6 +17,7 @@ from veilring.privacy.ledger import (
     Budgets,
     Charge,
     Ledger,
+    RecordCharge,
     from_units,
     open_ledger,
     read_totals,
@@ -250,6 +251,24 @@ def test_other_budgets_need_to_be_meant(tmp_path: Path) -> None:
         with open_ledger(path, Budgets(total=total), amend=True) as ledger:
             assert ledger.remaining("ann") == left
         assert read_totals(path).budget == total
+
+
+def test_another_key_changes_no_budget(tmp_path: Path) -> None:
+    """Who has not the key of a ledger cannot amend its budgets, either."""
+    path = tmp_path / "a"
+    open_ledger(path, Budgets(total=1.0), key=bytes(16)).close()
+    with pytest.raises(InputError, match="key"):
+        open_ledger(path, Budgets(total=9.0), key=bytes(15) + b"1", amend=True)
+    assert read_totals(path).budget == 1.0
+
+
+def test_a_record_over_a_lowered_budget_holds_nobody_up(tmp_path: Path) -> None:
+    """A record that has spent more than it now may still takes part in what costs it nothing."""
+    path = tmp_path / "a"
+    for budget, key, amounts in ((1.0, "1", [0.9, 0.0]), (0.5, "2", [0.0, 0.1])):
+        with open_ledger(path, Budgets(record=budget), amend=True) as ledger:
+            paid = RecordCharge.of(ledger.records.add(["a", "b"]), amounts)
+            assert ledger.charge(Charge("ann", key, b"?", b"yes", records=paid)) == b"yes"
 
 
 def test_an_error_of_the_disk_closes_the_ledger(tmp_path: Path) -> None:
