@@ -1,0 +1,88 @@
+"""What ends because a part of it failed: a session, a run, a sweep, or all who wait."""
+
+from collections.abc import Mapping
+
+from veilring.errors.root import VeilringError
+from veilring.errors.surroundings import SessionTimeout
+
+__all__ = ("Deadlock", "RunFailed", "SessionAborted", "SweepFailed")
+
+
+class SessionAborted(VeilringError):
+    """Raised when another party ended the session.
+
+    Attributes:
+        by: Who ended it.
+        reason: The name of the error that it met.
+        culprit: Whom it blames, or an empty string.
+    """
+
+    def __init__(self, by: str, reason: str, culprit: str = "") -> None:
+        self.by, self.reason, self.culprit = by, reason, culprit
+        super().__init__(by, reason, culprit)
+
+    def __str__(self) -> str:
+        blame = f", blaming {self.culprit}" if self.culprit else ""
+        return f"{self.by} aborted the session ({self.reason}{blame})"
+
+
+class Deadlock(VeilringError):
+    """Raised on the simulated clock when every actor waits for a message that will never come.
+
+    Attributes:
+        waits: One sentence an actor: who waits for what from whom.
+    """
+
+    def __init__(self, waits: tuple[str, ...]) -> None:
+        self.waits = waits
+        super().__init__(waits)
+
+    def __str__(self) -> str:
+        return "every actor waits and nothing is under way: " + "; ".join(self.waits)
+
+
+class RunFailed(VeilringError):
+    """Raised by a cluster when a run failed at any party: there is no partial result.
+
+    Attributes:
+        errors: What each party that failed met, by its name.
+    """
+
+    def __init__(self, errors: Mapping[str, BaseException]) -> None:
+        self.errors = dict(errors)
+        super().__init__(self.errors)
+
+    @property
+    def root(self) -> BaseException:
+        """The error nearest to the cause: one that is not merely the echo of another party's."""
+        echo = (SessionAborted, SessionTimeout)
+        return min(self.errors.values(), key=lambda error: isinstance(error, echo))
+
+    def __str__(self) -> str:
+        party = next(name for name, error in self.errors.items() if error is self.root)
+        others = len(self.errors) - 1
+        also = f" ({others} more parties failed with it)" if others else ""
+        return f"{party}: {self.root}{also}"
+
+
+class SweepFailed(VeilringError):
+    """Raised when cells of a sweep failed. All others are kept, and are not run again.
+
+    Attributes:
+        failures: Why each cell failed that did, by its name.
+        kept: How many cells are finished.
+        total: Of how many.
+        journal: The file that they are kept in.
+    """
+
+    def __init__(self, failures: Mapping[str, str], kept: int, total: int, journal: str) -> None:
+        self.failures, self.kept, self.total = dict(failures), kept, total
+        self.journal = journal
+        super().__init__(self.failures, kept, total, journal)
+
+    def __str__(self) -> str:
+        name, reason = next(iter(self.failures.items()))
+        others = len(self.failures) - 1
+        also = f" ({others} more failed)" if others else ""
+        kept = f"{self.kept} of {self.total} cells are kept in {self.journal}"
+        return f"{name}: {reason}{also}. {kept}; the same command runs the others"
