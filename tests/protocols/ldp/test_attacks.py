@@ -188,6 +188,9 @@ def test_attacks_refuse_what_they_cannot_do() -> None:
         attack_oracle(DirectEncoding(2, 1.0), 0, seeded("none"))
     with pytest.raises(InputError, match="trials"):
         attack_law(OneBit(1.0), CANDIDATES, 0, seeded("none"))
+    for wrong in ([], [0.5], [0.5, 0.5], [[0.0, 1.0]], [0.0, 1.5], [0.0, math.nan]):
+        with pytest.raises(InputError, match="candidates"):
+            attack_law(OneBit(1.0), np.array(wrong), 1, seeded("none"))
     with pytest.raises(InputError, match="scores"):
         epsilon_at_least(np.zeros(3), np.zeros(9))
     with pytest.raises(InputError, match="randomiser"):

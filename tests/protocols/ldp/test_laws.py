@@ -135,10 +135,18 @@ def test_an_epsilon_that_is_none_is_refused(kind: type[Law], epsilon: float) -> 
     assert caught.value.field == "epsilon"
 
 
-def test_noise_that_fits_no_report_is_refused() -> None:
-    """Laplace noise of less than a four-thousandth of a thousandth would need five bytes."""
-    with pytest.raises(InputError, match="one whose noise fits in four bytes"):
-        Laplace(1e-6)
+@pytest.mark.parametrize("kind", LAWS)
+def test_the_least_epsilon_is_one_that_can_be_estimated_from(kind: type[Law]) -> None:
+    """At it numbers and variances are finite and codes fit in four bytes; below it is refused."""
+    law = kind(kind.least_epsilon)
+    codes = law.sample(np.array([-law.levels, law.levels]), seeded("least", kind.name))
+    assert np.isfinite(law.total(law.summed(codes))).all()
+    assert math.isfinite(law.second_moment(1.0))
+    assert 0 < law.exact_epsilon <= kind.least_epsilon
+    assert law.bits <= 32
+    below = math.nextafter(kind.least_epsilon, 0.0)
+    with pytest.raises(InputError, match=f"epsilon is {below}; allowed: from {law.epsilon} to 20"):
+        kind(below)
 
 
 def test_no_noise_is_no_noise() -> None:

@@ -17,6 +17,7 @@ from veilring.protocols.ldp.algorithm.oracles import (
     ThresholdedHistogram,
     best_threshold,
 )
+from veilring.protocols.ldp.algorithm.plain import PlainOracle
 
 POINTS = (
     (0.2, 2),
@@ -226,7 +227,7 @@ def _third_moment(law: Law) -> float:
 
 def test_estimates_refuse_what_they_cannot_mean() -> None:
     """No clients, sums of another shape, impossible sums and a confidence of 1 are refused."""
-    for oracle in (ORACLES["oue"](4, 1.0), ORACLES["she"](4, 1.0)):
+    for oracle in (ORACLES["oue"](4, 1.0), ORACLES["she"](4, 1.0), PlainOracle(4)):
         sums = np.zeros(4, dtype=np.int64)
         with pytest.raises(InputError, match="clients is 0"):
             oracle.estimate(sums, 0)

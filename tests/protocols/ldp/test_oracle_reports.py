@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -21,8 +22,9 @@ from veilring.protocols.ldp.algorithm.oracles import (
 )
 from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
 from veilring.protocols.ldp.algorithm.oracles.hadamard import walsh_hadamard
-from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
-from veilring.protocols.ldp.algorithm.randomiser import Reports
+from veilring.protocols.ldp.algorithm.oracles.numerals import counted, decoded, encoded, width_of
+from veilring.protocols.ldp.algorithm.plain import PlainOracle
+from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports
 
 SIZES = {
     "de": {4: 1, 256: 1, 257: 2, 1024: 2},
@@ -36,6 +38,10 @@ SIZES = {
 }
 SHAPES = [(name, domain) for name, sizes in SIZES.items() for domain in sizes]
 LISTED = SubsetSelection(1024, 4.0)
+
+
+def _name(oracle: LocalRandomiser) -> str:
+    return oracle.name
 
 
 def some(oracle: FrequencyOracle, clients: int = 300) -> Reports:
@@ -103,10 +109,12 @@ def test_deployments_generator_works_too(name: str) -> None:
     assert np.abs(values - [0, 0, 0, 1, 0]).max() < 0.1
 
 
-@pytest.mark.parametrize("name", ORACLES)
-def test_bad_values_are_refused_without_being_told(name: str) -> None:
+@pytest.mark.parametrize(
+    "oracle", [*(kind(4, 1.0) for kind in ORACLES.values()), PlainOracle(4)], ids=_name
+)
+def test_bad_values_are_refused_without_being_told(oracle: FrequencyOracle | PlainOracle) -> None:
     """A value outside the domain, a fraction and a table are refused, and no error shows them."""
-    oracle, rng = ORACLES[name](4, 1.0), seeded("bad")
+    rng = seeded("bad")
     for bad in (np.array([0, 4]), np.array([-1, 0]), np.array([0.5]), np.array([[1, 2]])):
         with pytest.raises(InputError, match="values is ") as caught:
             oracle.perturb(bad, rng)
@@ -210,6 +218,30 @@ def test_numbers_survive_as_bytes(numbers: list[int], width: int) -> None:
     assert digits.tobytes() == b"".join(number.to_bytes(width, "little") for number in numbers)
     assert decoded(digits).tolist() == numbers
     assert [width_of(count) for count in (2, 256, 257, 65536, 65537)] == [1, 1, 2, 2, 3]
+
+
+@given(
+    numbers=st.lists(st.integers(0, 69_999), max_size=300), count=st.sampled_from([70_000, 1 << 20])
+)
+def test_numbers_are_counted(numbers: list[int], count: int) -> None:
+    """Each number is counted as often as it occurs."""
+    found = counted(encoded(np.array(numbers, dtype=np.int64), 3), count)
+    assert (found == np.bincount(np.array(numbers, dtype=np.int64), minlength=count)).all()
+
+
+@pytest.mark.parametrize(
+    "oracle", [ORACLES["de"](1 << 20, 1.0), SubsetSelection(1 << 20, 20.0), PlainOracle(1 << 20)]
+)
+def test_counting_holds_the_sums_and_little_else(oracle: LocalRandomiser) -> None:
+    """However large the domain is, no second array of its size is made to count reports."""
+    reports = np.zeros((1000, oracle.report_bytes), dtype=np.uint8)
+    tracemalloc.start()
+    try:
+        sums = oracle.aggregate(reports)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.25 * sums.nbytes
 
 
 def test_the_fast_transform_is_the_matrix_product() -> None:

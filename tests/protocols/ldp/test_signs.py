@@ -111,3 +111,16 @@ def test_what_does_not_fit_is_refused() -> None:
             mechanism.perturb(np.full((2, 3), wrong), seeded("none"))
     assert mechanism.accept(np.array([[0b11100000], [1]], dtype=np.uint8)).tolist() == [True, False]
     assert not mechanism.accept(np.zeros((1, 2), dtype=np.uint8)).any()
+
+
+@pytest.mark.parametrize("features", [1, 2, 45])
+def test_an_epsilon_that_drowns_in_the_weights_is_refused(features: int) -> None:
+    """The least epsilon is named; at it estimates are finite, and below it there is no slope."""
+    least = 2.0 ** (features - 61)
+    mechanism = SignVector(least, features)
+    assert mechanism.slope > 0
+    found = mechanism.estimate(np.ones(features, dtype=np.int64), 2)
+    assert np.isfinite(found.values).all()
+    assert np.isfinite(found.variance).all()
+    with pytest.raises(InputError, match=f"allowed: from {least} to 20 for {features} features"):
+        SignVector(least * 0.99, features)

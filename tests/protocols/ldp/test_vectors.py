@@ -203,6 +203,20 @@ def test_a_feature_that_nobody_drew_is_known_to_be_unknown() -> None:
     assert (found.low[1], found.high[1]) == (-1.0, 1.0)
 
 
+@pytest.mark.parametrize("means", MECHANISMS, ids=words)
+def test_an_estimate_says_how_many_reports_it_is_made_of(means: Means) -> None:
+    """It is all of them, whichever feature they tell, and sums of fewer or more are refused."""
+    rows = np.zeros((50, means.features + (means.classes > 1)))
+    sums = means.aggregate(means.perturb(rows, seeded("clients", words(means))))
+    found = means.estimate(sums, 50)
+    assert found.clients == 50
+    assert found.values.shape == (means.entries,)
+    if isinstance(means, SampledFeature):
+        for wrong in (49, 51):
+            with pytest.raises(InputError, match="counts of features that do not add up"):
+                means.estimate(sums, wrong)
+
+
 def test_a_wrong_number_is_refused_whatever_was_drawn() -> None:
     """A client that draws another feature refuses its row all the same."""
     means = SampledFeature(OneBit(1.0), 2)

@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
+from veilring.protocols.ldp.algorithm.oracles.numerals import counted, decoded, encoded, width_of
+from veilring.protocols.ldp.algorithm.oracles.oracle import require_values
 from veilring.protocols.ldp.algorithm.randomiser import (
     CONFIDENCE,
     Estimate,
     LocalRandomiser,
     Reports,
     Sums,
+    require_sums,
+    z_score,
 )
 from veilring.protocols.ldp.algorithm.survey import Survey, Tally, tally
 
@@ -58,15 +61,17 @@ class PlainOracle(LocalRandomiser):
 
     @property
     @override
+    def entries(self) -> int:
+        return self.domain
+
+    @property
+    @override
     def public(self) -> Mapping[str, int | str]:
         return {"oracle": self.name, "domain": self.domain}
 
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        if values.size and not 0 <= values.min() <= values.max() < self.domain:
-            allowed = f"integers from 0 to {self.domain - 1}"
-            raise InputError("values", "out of range in some place", allowed)
-        return encoded(values.astype(np.int64), self.report_bytes)
+        return encoded(require_values(values, self.domain), self.report_bytes)
 
     @override
     def _fits(self, reports: Reports) -> NDArray[np.bool_]:
@@ -74,14 +79,14 @@ class PlainOracle(LocalRandomiser):
 
     @override
     def aggregate(self, reports: Reports) -> Sums:
-        return np.bincount(decoded(reports), minlength=self.domain).astype(np.int64)
+        return counted(reports, self.domain)
 
     @override
     def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
-        if clients < 1:
-            raise InputError("clients", clients, "an integer of at least 1")
-        shares = sums / clients
-        return Estimate(shares, np.zeros(self.domain), shares, shares, clients)
+        require_sums(sums, self.cells, clients, low=0, high=clients)
+        shares, variance = sums / clients, np.zeros(self.domain)
+        reach = z_score(confidence) * np.sqrt(variance)
+        return Estimate(shares, variance, shares - reach, shares + reach, clients)
 
 
 def census(survey: Survey, rows: NDArray[Any], labels: NDArray[np.int64], rng: Generator) -> Tally:

@@ -45,7 +45,7 @@ class Estimate:
         variance: Of each value, over the randomiser's draws and, for means, the clients' values.
         low: The lower ends of intervals that each hold with the confidence asked for.
         high: The upper ends.
-        clients: How many reports stand behind them.
+        clients: How many reports they are made of.
     """
 
     values: NDArray[np.float64]
@@ -78,6 +78,11 @@ class LocalRandomiser(ABC):
     @abstractmethod
     def cells(self) -> int:
         """How many sums an aggregate has."""
+
+    @property
+    @abstractmethod
+    def entries(self) -> int:
+        """How many numbers an estimate has."""
 
     @property
     @abstractmethod

@@ -85,9 +85,13 @@ def attack_law(law: Law, candidates: NDArray[np.float64], trials: int, rng: Gene
         rng: Source of the values, the codes and the ties.
 
     Raises:
-        InputError: If there is no trial, or a candidate is outside [-1, 1].
+        InputError: If there is no trial, or the candidates are not such numbers.
     """
     _require_trials(trials)
+    inside = candidates.ndim == 1 and bool((np.abs(candidates) <= 1).all())
+    if not inside or not 2 <= candidates.size == np.unique(candidates).size:  # noqa: PLR2004  (one needs no guess)
+        given = f"{candidates.size} of shape {candidates.shape}"
+        raise InputError("candidates", given, "two different numbers from -1 to 1, or more")
     places = rng.integers(len(candidates), size=trials)
     codes = law.sample(rounded(candidates[places], law.levels, rng), rng)
     guesses = _best(likelihoods(law, codes, candidates), rng)

@@ -36,10 +36,7 @@ def evidence(
 def _estimate(question: LocalRandomiser, sums: Sums, count: int, confidence: float) -> Estimate:
     if count:
         return question.estimate(sums, count, confidence=confidence)
-    # How many entries there would be only an estimate tells.
-    entries = len(question.estimate(np.zeros_like(sums), 1).values)
-    nothing = np.zeros(entries)
-    everything = np.full(entries, np.inf)
+    nothing, everything = np.zeros(question.entries), np.full(question.entries, np.inf)
     return Estimate(nothing, everything, -everything, everything, 0)
 
 

@@ -79,4 +79,4 @@ class EachFeature(Means):
     def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
         require_sums(sums, self.cells, clients)
         shaped = sums.reshape(self.features, self.classes, self.law.parts)
-        return self._estimate(shaped, np.full(self.features, clients), confidence)
+        return self._estimate(shaped, np.full(self.features, clients), clients, confidence)

@@ -32,6 +32,7 @@ class Hybrid(Law):
     """The less noisy of the two at their worst, at every epsilon."""
 
     name: ClassVar[str] = "hybrid"
+    least_epsilon: ClassVar[float] = Piecewise.least_epsilon
     levels: ClassVar[int] = LEVELS
     parts: ClassVar[int] = 2
 

@@ -12,7 +12,6 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.errors import InputError
 from veilring.privacy.laplace import (
     discrete_laplace,
     discrete_laplace_pmf,
@@ -29,7 +28,7 @@ _LEVELS: Final = 256
 # honest one is cut with probability e^-44, below 1e-19: that is how far the mean may be off, in
 # scales of the noise.
 _SCALES: Final = 44
-_MOST_CODES: Final = 1 << 32
+_MOST_CODES: Final = 1 << 32  # a code has four bytes at most
 
 
 @dataclass(frozen=True)
@@ -41,14 +40,10 @@ class Laplace(Law):
     """
 
     name: ClassVar[str] = "laplace"
+    # On each side the codes go beyond the grid by `_SCALES` times the scale, `2 _LEVELS / epsilon`.
+    least_epsilon: ClassVar[float] = 4 * _LEVELS * _SCALES / (_MOST_CODES - 4 * _LEVELS)
     levels: ClassVar[int] = _LEVELS
     covers_one_hot: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        """Refuse an epsilon outside (0, 20], or one whose noise needs more than four bytes."""
-        super().__post_init__()
-        if self.codes > _MOST_CODES:
-            raise InputError("epsilon", float(self.epsilon), "one whose noise fits in four bytes")
 
     @cached_property
     def scale(self) -> Fraction:

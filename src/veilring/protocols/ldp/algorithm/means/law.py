@@ -33,6 +33,7 @@ class Law(ABC):
     Attributes:
         epsilon: The most that a code may spend.
         name: What configurations and tables call it.
+        least_epsilon: Below it, the integers of the law can no longer show the number.
         levels: The grid's points are the multiples of `1 / levels`.
         parts: How many integers are summed of each code.
         covers_one_hot: Whether all entries of a vector may be perturbed for the price of one, if
@@ -42,14 +43,16 @@ class Law(ABC):
     epsilon: float | Fraction
 
     name: ClassVar[str]
+    least_epsilon: ClassVar[float]
     levels: ClassVar[int] = 1
     parts: ClassVar[int] = 1
     covers_one_hot: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Refuse an epsilon outside (0, 20]."""
-        if not 0 < self.epsilon <= EPSILON_MAX:
-            raise InputError("epsilon", float(self.epsilon), f"in (0, {EPSILON_MAX:g}]")
+        """Refuse an epsilon outside [least_epsilon, 20]."""
+        if not self.least_epsilon <= self.epsilon <= EPSILON_MAX:
+            allowed = f"from {self.least_epsilon} to {EPSILON_MAX:g}"
+            raise InputError("epsilon", float(self.epsilon), allowed)
 
     @property
     @abstractmethod

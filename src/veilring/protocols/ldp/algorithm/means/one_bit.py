@@ -43,6 +43,8 @@ class OneBit(Law):
     """
 
     name: ClassVar[str] = "one-bit"
+    # A number leans the coin by epsilon / 4, and at least by one of its 2**62 faces.
+    least_epsilon: ClassVar[float] = 2.0 ** (3 - COIN_BITS)
     covers_one_hot: ClassVar[bool] = True
 
     @cached_property

@@ -34,6 +34,8 @@ class Piecewise(Law):
     """A number near the client's with high probability, any other with low."""
 
     name: ClassVar[str] = "piecewise"
+    # The weight inside the window is greater by one at least: e^epsilon is above 1 + epsilon.
+    least_epsilon: ClassVar[float] = 1 / _LOW
     levels: ClassVar[int] = LEVELS
 
     @cached_property

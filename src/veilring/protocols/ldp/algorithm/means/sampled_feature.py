@@ -8,6 +8,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.means.law import require_in_range
 from veilring.protocols.ldp.algorithm.means.vectors import Means
 from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
@@ -93,5 +94,9 @@ class SampledFeature(Means):
     def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
         require_sums(sums, self.cells, clients)
         table = sums.reshape(self.features, -1)
+        counts = table[:, 0]
+        if counts.min() < 0 or counts.sum() != clients:
+            given = "with counts of features that do not add up"
+            raise InputError("sums", given, f"each of {clients} clients in one of the counts")
         shaped = table[:, 1:].reshape(self.features, self.classes, self.law.parts)
-        return self._estimate(shaped, table[:, 0], confidence)
+        return self._estimate(shaped, counts, clients, confidence)

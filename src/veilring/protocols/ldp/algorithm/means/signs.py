@@ -23,6 +23,7 @@ from veilring.errors import InputError
 from veilring.privacy import exp_floor, log_ceil
 from veilring.protocols.ldp.algorithm.chunks import chunks
 from veilring.protocols.ldp.algorithm.means.law import require_in_range, rounded
+from veilring.protocols.ldp.algorithm.oracles.bitmaps import bitmap_bytes, is_padded
 from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
 from veilring.protocols.ldp.algorithm.oracles.oracle import EPSILON_MAX
 from veilring.protocols.ldp.algorithm.randomiser import (
@@ -51,7 +52,8 @@ class SignVector(LocalRandomiser):
     the order of `numpy.packbits`.
 
     Attributes:
-        epsilon: The most that a report may spend, in (0, 20].
+        epsilon: The most that a report may spend, above 0 and at most 20; so much that the weights
+            differ, 2**-15 at the most.
         features: How many, at least 1; `features + epsilon / ln(2)` is at most 46.
 
     Raises:
@@ -70,6 +72,11 @@ class SignVector(LocalRandomiser):
         if self.features < 1 or self._low_bits < _LEAST_BITS:
             most = _WORD_BITS - _LEAST_BITS - ceil(self.epsilon / log(2))
             raise InputError("features", self.features, f"an integer from 1 to {most}")
+        low, high = self.weights
+        if low == high:
+            # They differ by one if epsilon does not drown: e^epsilon is above 1 + epsilon.
+            allowed = f"from {1 / low} to {EPSILON_MAX:g} for {self.features} features"
+            raise InputError("epsilon", self.epsilon, allowed)
 
     @property
     def _low_bits(self) -> int:
@@ -104,11 +111,16 @@ class SignVector(LocalRandomiser):
     @property
     @override
     def report_bytes(self) -> int:
-        return -(-self.features // 8)
+        return bitmap_bytes(self.features)
 
     @property
     @override
     def cells(self) -> int:
+        return self.features
+
+    @property
+    @override
+    def entries(self) -> int:
         return self.features
 
     @property
@@ -137,8 +149,7 @@ class SignVector(LocalRandomiser):
 
     @override
     def _fits(self, reports: Reports) -> NDArray[np.bool_]:
-        padding = np.uint8(0xFF >> (self.features - 1) % 8 + 1)
-        return np.asarray(reports[:, -1] & padding == 0)
+        return is_padded(reports, self.features)
 
     @override
     def aggregate(self, reports: Reports) -> Sums:

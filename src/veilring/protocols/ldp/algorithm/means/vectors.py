@@ -78,6 +78,11 @@ class Means(LocalRandomiser):
 
     @property
     @override
+    def entries(self) -> int:
+        return self.features * self.classes
+
+    @property
+    @override
     def public(self) -> Mapping[str, int | str]:
         shape = {"features": self.features, "classes": self.classes}
         return {"means": self.name, "law": self.law.name, **shape, **self.law.public}
@@ -125,9 +130,15 @@ class Means(LocalRandomiser):
         return list(chunks(clients, self._told * _WORK_BYTES))
 
     def _estimate(
-        self, sums: NDArray[np.int64], counts: NDArray[np.int64], confidence: float
+        self,
+        sums: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        clients: int,
+        confidence: float,
     ) -> Estimate:
-        """Return means from sums of shape (features, classes, parts) and counts of the first axis.
+        """Return means from sums of shape (features, classes, parts).
+
+        `counts` says how many of the clients told each feature.
 
         The variance is the greatest that the law allows with this mean: what it does at the ends of
         [-1, 1], where the client's values are farthest apart too.
@@ -142,4 +153,4 @@ class Means(LocalRandomiser):
         low = np.where(known, values - reach, -1.0)
         high = np.where(known, values + reach, 1.0)
         flat = (values.ravel(), variance.ravel(), low.ravel(), high.ravel())
-        return Estimate(*flat, int(counts.max()))
+        return Estimate(*flat, clients)

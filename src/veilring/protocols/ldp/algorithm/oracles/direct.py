@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from veilring.privacy.response import ResponseLaw, randomised_response
 from veilring.protocols.ldp.algorithm.chunks import chunks
-from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
+from veilring.protocols.ldp.algorithm.oracles.numerals import counted, decoded, encoded, width_of
 from veilring.protocols.ldp.algorithm.oracles.oracle import PureOracle
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
@@ -79,7 +79,4 @@ class DirectEncoding(PureOracle):
 
     @override
     def aggregate(self, reports: Reports) -> Sums:
-        sums = np.zeros(self.domain, dtype=np.int64)
-        for chunk in chunks(len(reports), _WORK_BYTES):
-            sums += np.bincount(decoded(reports[chunk]), minlength=self.domain)
-        return sums
+        return counted(reports, self.domain)

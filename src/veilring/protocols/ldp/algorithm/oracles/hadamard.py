@@ -19,7 +19,7 @@ from veilring.privacy.coins import bernoulli
 from veilring.privacy.dyadic import Dyadic
 from veilring.privacy.loss import epsilon_of, exp_floor
 from veilring.protocols.ldp.algorithm.chunks import chunks
-from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
+from veilring.protocols.ldp.algorithm.oracles.numerals import counted, decoded, encoded, width_of
 from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
@@ -92,9 +92,7 @@ class HadamardResponse(PureOracle):
 
     @override
     def aggregate(self, reports: Reports) -> Sums:
-        counts = np.zeros(2 * self.order, dtype=np.int64)
-        for chunk in chunks(len(reports), _WORK_BYTES):
-            counts += np.bincount(decoded(reports[chunk]), minlength=2 * self.order)
+        counts = counted(reports, 2 * self.order)
         agreements = walsh_hadamard(counts[1::2] - counts[::2])
         return (len(reports) + agreements[1 : self.domain + 1]) // 2
 

@@ -1,9 +1,16 @@
 """Whole numbers as bytes of a report, little-endian."""
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("decoded", "encoded", "width_of")
+from veilring.protocols.ldp.algorithm.chunks import chunks
+
+__all__ = ("counted", "decoded", "encoded", "width_of")
+
+
+_WORK_BYTES: Final = 32  # of a number: its bytes, padded, and the number itself
 
 
 def width_of(count: int) -> int:
@@ -27,3 +34,17 @@ def decoded(digits: NDArray[np.uint8]) -> NDArray[np.int64]:
     words = np.zeros((*digits.shape[:-1], 8), dtype=np.uint8)
     words[..., : digits.shape[-1]] = digits
     return words.view("<i8").reshape(digits.shape[:-1]).astype(np.int64, copy=False)
+
+
+def counted(digits: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
+    """Return how often each number from 0 to `count - 1` occurs, shape (count,).
+
+    Args:
+        digits: What `encoded` gave of such numbers, shape (numbers, width).
+        count: How many numbers there are.
+    """
+    sums = np.zeros(count, dtype=np.int64)
+    for chunk in chunks(len(digits), _WORK_BYTES):
+        # A histogram a chunk (`bincount`) would be larger than the chunk for a large count.
+        np.add.at(sums, decoded(digits[chunk]), 1)
+    return sums

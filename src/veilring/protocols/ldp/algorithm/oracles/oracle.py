@@ -34,6 +34,7 @@ __all__ = (
     "EPSILON_MAX",
     "FrequencyOracle",
     "PureOracle",
+    "require_values",
 )
 
 # Of a client's coins: at epsilon 20 the rarest still has a numerator of two digits.
@@ -75,6 +76,12 @@ class FrequencyOracle(LocalRandomiser):
 
     @property
     @override
+    def entries(self) -> int:
+        """One share a value."""
+        return self.domain
+
+    @property
+    @override
     def public(self) -> Mapping[str, int | str]:
         """The exact numbers that define it."""
         return {"oracle": self.name, "domain": self.domain, **self.law}
@@ -105,13 +112,22 @@ class FrequencyOracle(LocalRandomiser):
         """
 
     def _require_values(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        if values.ndim != 1 or values.dtype.kind not in "iu":
-            given = f"{values.dtype} of shape {values.shape}"
-            raise InputError("values", given, "integers of shape (clients,)")
-        if values.size and not 0 <= values.min() <= values.max() < self.domain:
-            allowed = f"integers from 0 to {self.domain - 1}"
-            raise InputError("values", "out of range in some place", allowed)
-        return values.astype(np.int64, copy=False)
+        return require_values(values, self.domain)
+
+
+def require_values(values: NDArray[Any], domain: int) -> NDArray[np.int64]:
+    """Return one value a client as 64-bit integers; refuse what is none of a domain.
+
+    Raises:
+        InputError: If they are no integers of shape (clients,), or one is outside; none is shown.
+    """
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        given = f"{values.dtype} of shape {values.shape}"
+        raise InputError("values", given, "integers of shape (clients,)")
+    if values.size and not 0 <= values.min() <= values.max() < domain:
+        allowed = f"integers from 0 to {domain - 1}"
+        raise InputError("values", "out of range in some place", allowed)
+    return values.astype(np.int64, copy=False)
 
 
 class PureOracle(FrequencyOracle):

@@ -20,15 +20,15 @@ from veilring.privacy.coins import bernoulli, packed_bernoulli
 from veilring.privacy.dyadic import Dyadic
 from veilring.privacy.loss import exp_floor, log_ceil
 from veilring.protocols.ldp.algorithm.chunks import chunks
+from veilring.protocols.ldp.algorithm.oracles.bitmaps import bit_of, bitmap_bytes, is_padded
 from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
-from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, width_of
+from veilring.protocols.ldp.algorithm.oracles.numerals import counted, decoded, encoded, width_of
 from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
 __all__ = ("SubsetSelection",)
 
 _START_BITS: Final = 16  # of the coins that a set starts from; they need not be exact
-_LAST_BIT: Final = np.uint8(1)
 
 
 @dataclass(frozen=True)
@@ -90,16 +90,16 @@ class SubsetSelection(PureOracle):
 
     @property
     def _listed(self) -> bool:
-        return self.size * width_of(self.domain) < self._bitmap_bytes
+        return self._list_bytes < bitmap_bytes(self.domain)
 
     @property
-    def _bitmap_bytes(self) -> int:
-        return -(-self.domain // 8)
+    def _list_bytes(self) -> int:
+        return self.size * width_of(self.domain)
 
     @property
     @override
     def report_bytes(self) -> int:
-        return self.size * width_of(self.domain) if self._listed else self._bitmap_bytes
+        return self._list_bytes if self._listed else bitmap_bytes(self.domain)
 
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
@@ -113,7 +113,7 @@ class SubsetSelection(PureOracle):
     @property
     def _work_bytes(self) -> int:
         # A list is made from bytes that hold one bit each.
-        return 32 + (self.domain if self._listed else self._bitmap_bytes)
+        return 32 + (self.domain if self._listed else bitmap_bytes(self.domain))
 
     def _bitmaps(self, own: NDArray[np.int64], rng: Generator) -> NDArray[np.uint8]:
         """Return one set a client.
@@ -123,7 +123,7 @@ class SubsetSelection(PureOracle):
         any other, so all sets of the right size are equally probable, exactly.
         """
         bitmaps = packed_bernoulli(self._start, len(own), self.domain, rng)
-        clients, place, bit = np.arange(len(own)), own >> 3, _bit(own)
+        clients, (place, bit) = np.arange(len(own)), bit_of(own)
         bitmaps[clients, place] &= ~bit
         keep = bernoulli(self._keep, len(own), rng)
         sizes = np.bitwise_count(bitmaps).sum(axis=1, dtype=np.int64)
@@ -154,7 +154,7 @@ class SubsetSelection(PureOracle):
         missing, own = missing[left], own[left]
         while left.size:
             drawn = rng.integers(self.domain, size=left.size)
-            place, bit = drawn >> 3, _bit(drawn)
+            place, bit = bit_of(drawn)
             member = (bitmaps[left, place] & bit) != 0
             change = (member == (missing < 0)) & (drawn != own)
             bitmaps[left, place] ^= bit * change
@@ -176,21 +176,11 @@ class SubsetSelection(PureOracle):
             members = self._members(reports)
             ascending = (members[:, 1:] > members[:, :-1]).all(axis=1)
             return np.asarray(ascending & (members[:, -1] < self.domain))
-        padding = np.uint8(0xFF >> (self.domain - 1) % 8 + 1)
         sizes = np.bitwise_count(reports).sum(axis=1, dtype=np.int64)
-        return np.asarray((sizes == self.size) & (reports[:, -1] & padding == 0))
+        return np.asarray((sizes == self.size) & is_padded(reports, self.domain))
 
     @override
     def aggregate(self, reports: Reports) -> Sums:
         if not self._listed:
             return column_sums(reports, self.domain)
-        sums = np.zeros(self.domain, dtype=np.int64)
-        for chunk in chunks(len(reports), 16 * self.size):
-            members = self._members(reports[chunk]).reshape(-1)
-            sums += np.bincount(members, minlength=self.domain)
-        return sums
-
-
-def _bit(values: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the bit of each value in its byte of a bitmap."""
-    return np.right_shift(np.uint8(0x80), (values & 7).astype(np.uint8))
+        return counted(reports.reshape(-1, width_of(self.domain)), self.domain)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.random import Generator
@@ -20,13 +20,14 @@ from veilring.privacy.coins import bernoulli, packed_bernoulli
 from veilring.privacy.dyadic import Dyadic
 from veilring.privacy.loss import exp_floor, unary_epsilon
 from veilring.protocols.ldp.algorithm.chunks import chunks
+from veilring.protocols.ldp.algorithm.oracles.bitmaps import bit_of, bitmap_bytes, is_padded
 from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
 from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
 __all__ = ("OptimisedUnary", "SymmetricUnary", "UnaryOracle")
 
-_WORK_BYTES = 32  # a client's value, the place of its byte, its mask and its coin
+_WORK_BYTES: Final = 32  # a client's value, the place of its byte, its mask and its coin
 
 
 class UnaryOracle(PureOracle):
@@ -68,15 +69,14 @@ class UnaryOracle(PureOracle):
     @property
     @override
     def report_bytes(self) -> int:
-        return -(-self.domain // 8)
+        return bitmap_bytes(self.domain)
 
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
         own = self._require_values(values)
         reports = packed_bernoulli(self.other, len(own), self.domain, rng)
         for chunk in chunks(len(own), _WORK_BYTES):
-            rows, place = reports[chunk], own[chunk] >> 3
-            mask = np.right_shift(np.uint8(0x80), (own[chunk] & 7).astype(np.uint8))
+            rows, (place, mask) = reports[chunk], bit_of(own[chunk])
             coin = bernoulli(self.own, len(rows), rng)
             clients = np.arange(len(rows))
             rows[clients, place] = rows[clients, place] & ~mask | mask * coin
@@ -84,9 +84,7 @@ class UnaryOracle(PureOracle):
 
     @override
     def _fits(self, reports: Reports) -> NDArray[np.bool_]:
-        padding = np.uint8(0xFF >> (self.domain - 1) % 8 + 1)
-        fits: NDArray[np.bool_] = reports[:, -1] & padding == 0
-        return fits
+        return is_padded(reports, self.domain)
 
     @override
     def aggregate(self, reports: Reports) -> Sums:
