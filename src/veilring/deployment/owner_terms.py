@@ -11,13 +11,14 @@ from veilring.deployment.files import read_toml
 from veilring.deployment.schema import Schema, features_of_table
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.radius.algorithm import (
+    GRID_FEATURES_MAX,
     AllocationRule,
     ByCandidates,
     ByGrid,
     Conversion,
     Mechanism,
 )
-from veilring.protocols.radius.rules import GRID_FEATURES_MAX, Accounting, Rules
+from veilring.protocols.radius.rules import Accounting, Rules
 from veilring.scenarios.schema import Section
 
 __all__ = ("LabellingSection", "OwnerTerms", "load_owner_terms", "owner_terms_of_table")
@@ -48,8 +49,8 @@ class LabellingSection(Section):
         "auto", description="auto, grid, candidates or none"
     )
     rows: int = Field(0, ge=0, description="a whole number of at least 0")
-    count_share: float = Field(0.1, description="a number above 0 and below 1")
-    conversion_share: float = Field(0.5, description="a number above 0 and below 1")
+    count_share: float = Field(0.1, description="a number from 0.01 to 0.99")
+    conversion_share: float = Field(0.5, description="a number from 0.01 to 0.99")
     epsilon_max: float = Field(1.0, description="a number above 0")
     batch_max: int = Field(1000, description="a whole number of at least 1")
 

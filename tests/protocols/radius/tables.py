@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from veilring.protocols.rows import Rows
 
-__all__ = ("ROUNDING", "all_tables", "banana", "rows_of")
+__all__ = ("ROUNDING", "all_tables", "banana", "rows_of", "some_rows")
 
 # Losses are sums of a few logarithms of probabilities: rounding is far below this.
 ROUNDING = 1e-11
@@ -20,6 +20,12 @@ def rows_of(kinds: tuple[Kind, ...], features: int) -> Rows:
     """Return a table of such rows: places and labels."""
     places = np.array([place for place, _ in kinds], dtype=np.float64).reshape(-1, features)
     return Rows(places, np.array([label for _, label in kinds], dtype=np.int64))
+
+
+def some_rows(rows: int, features: int, seed: int, classes: int = 3) -> Rows:
+    """Return uniform rows."""
+    rng = np.random.default_rng(seed)
+    return Rows(rng.random((rows, features)), rng.integers(classes, size=rows))
 
 
 def all_tables(

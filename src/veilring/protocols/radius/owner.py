@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import Final
@@ -88,8 +88,7 @@ class Owner:
         except InputError as error:
             party.accuse(ProtocolViolation(analyst, f"asked against the rules: {error}"))
         rng = party.rng
-        async with self._turns[analyst]:
-            answer = await self._aside(lambda: self.settle(analyst, request, rng))
+        answer = await self._in_turn(analyst, lambda: self.settle(analyst, request, rng))
         party.round(2)
         await party.send(analyst, answer)
 
@@ -121,6 +120,14 @@ class Owner:
             return _refused(request, Verdict.KEY_USED)
         labels, radii = _unpacked(kept)
         return Answer(verdict=Verdict.ANSWERED, left=0.0, labels=labels, radii=radii)
+
+    async def _in_turn(self, analyst: str, settle: Callable[[], Answer]) -> Answer:
+        """Settle aside, in an analyst's turn. It lasts as long, even if nobody waits any more."""
+        turn = self._turns[analyst]
+        await turn.acquire()
+        settling = asyncio.create_task(self._aside(settle))
+        settling.add_done_callback(lambda _settled: turn.release())
+        return await asyncio.shield(settling)
 
     def _label(self, request: Request, rng: Generator) -> tuple[bytes, RecordCharge | None]:
         """Draw labels; return them as the ledger keeps them, and what rows have to pay."""

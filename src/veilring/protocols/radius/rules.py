@@ -10,6 +10,7 @@ from veilring.privacy.checks import require
 from veilring.protocols.radius.algorithm import (
     BATCH_MAX,
     FEATURES_MAX,
+    GRID_FEATURES_MAX,
     WORK_MAX,
     AllocationRule,
     ByGrid,
@@ -26,8 +27,10 @@ __all__ = (
     "CLASSES_MAX",
     "EPSILON_MAX",
     "EPSILON_MIN",
-    "GRID_FEATURES_MAX",
     "K_MAX",
+    "ROWS_MAX",
+    "SHARE_MAX",
+    "SHARE_MIN",
     "Accounting",
     "Rules",
 )
@@ -36,15 +39,20 @@ Accounting = Literal["batch", "record"]
 """Who pays for an answer: the data as a whole, once for a batch; or each row that votes, from a
 budget of its own, for as long as it can."""
 
-CLASSES_MAX: Final = 1 << 16  # a label has two bytes on the wire
+# Counts and scores of a full batch have a number for each class and query: here 32 MiB. A label's
+# two bytes on the wire would do for more.
+CLASSES_MAX: Final = 1 << 10
 # Every answer stays in the ledger for good: at a thousandth each, a budget of 10 buys 10,000.
 EPSILON_MIN: Final = 1e-3
 # Beyond it an answer protects nobody.
 EPSILON_MAX: Final = 10.0
-# More rows than any owner has; a larger k is a mistake, or means harm.
-K_MAX: Final = 1_000_000_000
-# A grid of more features may have too many cells, which only shows once the rows are counted.
-GRID_FEATURES_MAX: Final = 6
+# More than any owner has.
+ROWS_MAX: Final = 1_000_000_000
+# A larger k is a mistake, or means harm.
+K_MAX: Final = ROWS_MAX
+# A smaller share buys nothing: at the least epsilon it is a hundred-thousandth.
+SHARE_MIN: Final = 0.01
+SHARE_MAX: Final = 0.99
 _ENVELOPE_BYTES: Final = 256  # the session, the kind, the small fields and the headers of arrays
 _NUMBER_BYTES: Final = 8
 
@@ -61,8 +69,10 @@ class Rules:
         mechanism: How a label is chosen.
         conversion: How k becomes radii; none if only radii are answered.
         rows: How many rows there are, if that is public: stated, never read off the rows.
-        count_share: Which share of a request with k counts the rows, if their number is not public.
-        conversion_share: Which share of the rest turns k into radii; the paper's w.
+        count_share: Which share of a request with k counts the rows, if their number is not public;
+            from `SHARE_MIN` to `SHARE_MAX`.
+        conversion_share: Which share of the rest turns k into radii, in the same range; the paper's
+            w.
         epsilon_max: What a request may spend; the least is `EPSILON_MIN`.
         batch_max: How many queries it may have.
         work: The limit of the clique search.
@@ -98,11 +108,14 @@ class Rules:
             ("count_share", self.count_share),
             ("conversion_share", self.conversion_share),
         ):
-            require(0 < share < 1, name, share, "a number above 0 and below 1")
+            allowed = f"a number from {SHARE_MIN:g} to {SHARE_MAX:g}"
+            require(SHARE_MIN <= share <= SHARE_MAX, name, share, allowed)
         top = self.epsilon_max
         right = EPSILON_MIN <= top <= EPSILON_MAX
         require(right, "epsilon_max", top, f"{EPSILON_MIN:g} to {EPSILON_MAX:g}")
-        require(self.rows is None or self.rows >= 0, "rows", self.rows, "at least 0, or none")
+        known = self.rows is None or 0 <= self.rows <= ROWS_MAX
+        require(known, "rows", self.rows, f"0 to {ROWS_MAX:,}, or none")
+        require(self.work >= 0, "work", self.work, "a whole number of at least 0")
         self._check_conversion()
         fits = self._bytes(1) <= FRAME_BYTES_MAX
         require(fits, "features", self.features, "so many that a query fits a frame")

@@ -18,6 +18,7 @@ from veilring.protocols.radius.algorithm.balls import (
     overlaps,
 )
 from veilring.protocols.radius.algorithm.candidates import (
+    CANDIDATES_MAX,
     Spacing,
     candidate_qualities,
     candidate_radii,
@@ -36,6 +37,8 @@ from veilring.protocols.radius.algorithm.conversion import (
 from veilring.protocols.radius.algorithm.grid import (
     CELLS_MAX,
     GAMMA,
+    GAMMA_MIN,
+    GRID_FEATURES_MAX,
     NoisyGrid,
     grid_radii,
     grid_side,
@@ -61,9 +64,12 @@ from veilring.protocols.radius.algorithm.voting import Mechanism, label_law, vot
 __all__ = (
     "ABSOLUTE_SLACK",
     "BATCH_MAX",
+    "CANDIDATES_MAX",
     "CELLS_MAX",
     "FEATURES_MAX",
     "GAMMA",
+    "GAMMA_MIN",
+    "GRID_FEATURES_MAX",
     "RELATIVE_SLACK",
     "WORK_MAX",
     "Allocation",

@@ -78,7 +78,8 @@ def answer_next(  # noqa: PLR0913, PLR0917  (queries and what they may cost, a t
     require(right, "epsilons", f"of shape {epsilons.shape}", "a number above 0 for each query")
     costs = epsilons if prices is None else prices
     counts, after = np.zeros((len(queries), classes), dtype=np.int64), np.empty_like(left)
-    for chunk in chunks(len(rows), len(queries)):  # rows pay each for itself
+    # Rows pay each for itself. A chunk has an entry for each query, and one for each class.
+    for chunk in chunks(len(rows), max(len(queries), classes)):
         inside = distances(queries, rows.features[chunk]) <= radii[:, None]
         voting, after[chunk] = pay(inside, costs, left[chunk])
         counts += count_labels(voting, rows.labels[chunk], classes)

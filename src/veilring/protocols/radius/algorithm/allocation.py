@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from veilring.privacy.checks import require
 from veilring.protocols.radius.algorithm.cliques import WORK_MAX, largest_cliques
 
-__all__ = ("Allocation", "AllocationRule", "allocate")
+__all__ = ("Allocation", "AllocationRule", "allocate", "require_rule")
 
 AllocationRule = Literal["clique", "component", "batch"]
 """By what a query's share is divided: the largest clique that contains it; the largest one of its
@@ -65,7 +65,7 @@ def allocate(
             `largest_cliques` does.
     """
     require(0 < epsilon < np.inf, "epsilon", epsilon, "a finite number above 0")
-    require(rule in get_args(AllocationRule), "rule", rule, ", ".join(get_args(AllocationRule)))
+    require_rule(rule)
     if rule == "batch":
         crowds, exact = np.full(len(graph), len(graph), dtype=np.int64), True
     else:
@@ -73,6 +73,11 @@ def allocate(
         crowds = bounds.sizes if rule == "clique" else _by_component(graph, bounds.sizes)
         exact = bool(bounds.exact.all())
     return Allocation(crowds, np.nextafter(epsilon / crowds, 0), exact)
+
+
+def require_rule(rule: AllocationRule) -> None:
+    """Refuse a rule that there is not."""
+    require(rule in get_args(AllocationRule), "rule", rule, ", ".join(get_args(AllocationRule)))
 
 
 def _by_component(graph: NDArray[np.bool_], sizes: NDArray[np.int64]) -> NDArray[np.int64]:

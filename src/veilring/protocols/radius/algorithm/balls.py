@@ -48,7 +48,7 @@ FEATURES_MAX: Final = 100_000
 BATCH_MAX: Final = 4096
 RELATIVE_SLACK: Final = 1e-9
 ABSOLUTE_SLACK: Final = 1e-150
-# Distances that are in memory at once: 32 MiB.
+# Numbers that are in memory at once, such as distances: 32 MiB.
 _CHUNK_ENTRIES: Final = 2**22
 
 
@@ -87,7 +87,8 @@ def count_votes(
     require_radii(queries, radii)
     _require_rows(queries, rows, classes)
     votes = np.zeros((len(queries), classes), dtype=np.int64)
-    for chunk in chunks(len(rows), len(queries)):
+    # A chunk has an entry for each query, and one for each class.
+    for chunk in chunks(len(rows), max(len(queries), classes)):
         inside = distances(queries, rows.features[chunk]) <= radii[:, None]
         votes += count_labels(inside, rows.labels[chunk], classes)
     return votes
@@ -169,6 +170,11 @@ def _require_rows(queries: NDArray[np.float64], rows: Rows, classes: int) -> Non
 
 
 def chunks(rows: int, queries: int) -> Iterator[slice]:
-    """Cut rows so that what is computed for all queries and a piece of them fits a cache."""
+    """Cut rows, so that memory holds what is computed for a piece of them and all queries.
+
+    Args:
+        rows: How many there are.
+        queries: How many; or as many as there are numbers for one row, if that is something else.
+    """
     step = max(1, _CHUNK_ENTRIES // max(1, queries))
     return (slice(first, first + step) for first in range(0, rows, step))

@@ -13,18 +13,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.privacy.checks import require
-from veilring.protocols.radius.algorithm.balls import distances, require_queries, require_width
+from veilring.protocols.radius.algorithm.balls import (
+    chunks,
+    distances,
+    require_queries,
+    require_width,
+)
 from veilring.protocols.rows import Rows
 
-__all__ = ("Spacing", "candidate_qualities", "candidate_radii", "uniform_radius")
+__all__ = (
+    "CANDIDATES_MAX",
+    "Spacing",
+    "candidate_qualities",
+    "candidate_radii",
+    "require_candidates",
+    "uniform_radius",
+)
 
 Spacing = Literal["geometric", "linear"]
 """Equal ratios from 2 r_unif down to an eighth of r_unif, or the paper's equal steps up from 0."""
 
+# More are no better: two neighbouring ones then differ by less than one in a hundred. Each has a
+# count for each query of a batch, 16 MiB in all.
+CANDIDATES_MAX: Final = 512
+_CANDIDATES_MIN: Final = 2  # a choice
 # The largest candidate, in r_unif, and how many times smaller the smallest is.
 _LARGEST: Final = 2.0
 _SPAN: Final = 16.0
-_CHUNK_ENTRIES: Final = 2**22
 
 
 def uniform_radius(k: int, rows: int, features: int) -> float:
@@ -51,18 +66,24 @@ def candidate_radii(r_unif: float, number: int, spacing: Spacing) -> NDArray[np.
 
     Args:
         r_unif: As `uniform_radius` gives it.
-        number: At least 2.
+        number: From 2 to `CANDIDATES_MAX`.
         spacing: `"linear"`: `2 j r_unif / n` (Algorithm 6, line 4). `"geometric"`: equal ratios, so
             that dense places, where radii are far below `r_unif`, have candidates too.
 
     Raises:
-        InputError: If `number` is less than 2 or `spacing` is unknown.
+        InputError: If `number` is out of range or `spacing` is unknown.
     """
-    require(number >= 2, "candidates", number, "a whole number of at least 2")  # noqa: PLR2004  (a choice)
-    require(spacing in get_args(Spacing), "spacing", spacing, ", ".join(get_args(Spacing)))
+    require_candidates(number, spacing)
     if spacing == "linear":
         return _LARGEST * np.arange(1, number + 1) * r_unif / number
     return _LARGEST * r_unif * _SPAN ** (np.arange(1 - number, 1) / (number - 1))
+
+
+def require_candidates(number: int, spacing: Spacing) -> None:
+    """Refuse a number or a spacing of candidates that there is not."""
+    allowed = f"a whole number from {_CANDIDATES_MIN} to {CANDIDATES_MAX}"
+    require(_CANDIDATES_MIN <= number <= CANDIDATES_MAX, "candidates", number, allowed)
+    require(spacing in get_args(Spacing), "spacing", spacing, ", ".join(get_args(Spacing)))
 
 
 def candidate_qualities(
@@ -85,9 +106,8 @@ def candidate_qualities(
     require_queries(queries)
     require_width(queries, rows)
     counts = np.zeros((len(queries), len(candidates)), dtype=np.int64)
-    step = max(1, _CHUNK_ENTRIES // max(1, len(queries)))
-    for first in range(0, len(rows), step):
-        near = distances(queries, rows.features[first : first + step])
+    for chunk in chunks(len(rows), len(queries)):
+        near = distances(queries, rows.features[chunk])
         for place, radius in enumerate(candidates):
             counts[:, place] += np.count_nonzero(near <= radius, axis=1)
     return -np.abs(counts - k)

@@ -9,16 +9,28 @@ from numpy.typing import NDArray
 
 from veilring.privacy.checks import require
 from veilring.privacy.selection import exponential_mechanism, permute_and_flip
-from veilring.protocols.radius.algorithm.allocation import Allocation, AllocationRule, allocate
+from veilring.protocols.radius.algorithm.allocation import (
+    Allocation,
+    AllocationRule,
+    allocate,
+    require_rule,
+)
 from veilring.protocols.radius.algorithm.balls import distances, overlaps, require_width
 from veilring.protocols.radius.algorithm.candidates import (
     Spacing,
     candidate_qualities,
     candidate_radii,
+    require_candidates,
     uniform_radius,
 )
 from veilring.protocols.radius.algorithm.cliques import WORK_MAX
-from veilring.protocols.radius.algorithm.grid import GAMMA, grid_radii, grid_side, noisy_grid
+from veilring.protocols.radius.algorithm.grid import (
+    GAMMA,
+    grid_radii,
+    grid_side,
+    noisy_grid,
+    require_gamma,
+)
 from veilring.protocols.rows import Rows
 
 __all__ = (
@@ -40,17 +52,25 @@ class ByCandidates:
     """Interactive: each query's radius is chosen among candidates (Algorithm 6).
 
     Attributes:
-        number: How many candidates, at least 2.
+        number: How many candidates, from 2 to `CANDIDATES_MAX`.
         spacing: How they lie up to twice the radius that would be right for evenly spread rows.
         allocation: By what a query's share of the budget is divided, on the overlap graph of the
             largest candidates' balls; the paper divides by the size of the batch.
         chooser: How one is chosen.
+
+    Raises:
+        InputError: If a choice is unknown, or `number` out of range.
     """
 
     number: int = 10
     spacing: Spacing = "geometric"
     allocation: AllocationRule = "clique"
     chooser: Chooser = "permute-and-flip"
+
+    def __post_init__(self) -> None:
+        require_candidates(self.number, self.spacing)
+        require_rule(self.allocation)
+        require(self.chooser in get_args(Chooser), "chooser", self.chooser, _choosers())
 
     @classmethod
     def paper(cls) -> Self:
@@ -63,10 +83,16 @@ class ByGrid:
     """Non-interactive: all radii are read from one noisy grid (Algorithm 7).
 
     Attributes:
-        gamma: The step of radii, as a share of the domain's diagonal.
+        gamma: The step of radii, as a share of the domain's diagonal, from `GAMMA_MIN` to 1.
+
+    Raises:
+        InputError: If `gamma` is out of range.
     """
 
     gamma: float = GAMMA
+
+    def __post_init__(self) -> None:
+        require_gamma(self.gamma)
 
 
 Conversion = ByCandidates | ByGrid
@@ -104,7 +130,6 @@ def convert(
     if isinstance(conversion, ByGrid):
         side = grid_side(known_rows, features, epsilon)
         return grid_radii(noisy_grid(rows, side, epsilon, rng), queries, k, conversion.gamma)
-    require(conversion.chooser in get_args(Chooser), "chooser", conversion.chooser, _choosers())
     plan = plan_conversion(
         queries, k, conversion, epsilon=epsilon, known_rows=known_rows, work=work
     )

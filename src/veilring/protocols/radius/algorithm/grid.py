@@ -19,26 +19,38 @@ from numpy.typing import NDArray
 
 from veilring.privacy.checks import require
 from veilring.privacy.laplace import discrete_laplace
-from veilring.protocols.radius.algorithm.balls import distances, require_queries
+from veilring.protocols.radius.algorithm.balls import chunks, distances, require_queries
 from veilring.protocols.radius.algorithm.volumes import cell_points, covered_1d, covered_2d
 from veilring.protocols.rows import Rows
 
-__all__ = ("CELLS_MAX", "GAMMA", "NoisyGrid", "grid_radii", "grid_side", "noisy_grid")
+__all__ = (
+    "CELLS_MAX",
+    "GAMMA",
+    "GAMMA_MIN",
+    "GRID_FEATURES_MAX",
+    "NoisyGrid",
+    "grid_radii",
+    "grid_side",
+    "noisy_grid",
+    "require_gamma",
+)
 
 # Six features and ten thousand rows at epsilon = 1 come to 46,656 cells. With many more, each holds
 # less than its noise.
 CELLS_MAX: Final = 65_536
 GAMMA: Final = 1e-4
 """The step of radii as a share of the diagonal, as in the paper's experiments."""
+# A finer step tells no radii apart that the noise does not, and steps are counted in 64 bits.
+GAMMA_MIN: Final = 1e-9
+# Up to here a coarser grid still has six cells a side; beyond, that there are too many cells may
+# only show once the rows are counted.
+GRID_FEATURES_MAX: Final = 6
 # Of the quadrature above two dimensions: a ball that holds a few hundred of them is measured to
 # some per cent, which is less than the counts' noise and the uneven spread within cells.
 _POINTS: Final = 16_384
-# Shares or distances that are in memory at once: 32 MiB.
-_CHUNK_ENTRIES: Final = 2**22
 _EXACT_FEATURES: Final = 2
 # With more cells, each is so small that where in it the rows are hardly matters.
 _EXACT_CELLS: Final = 4096
-_COARSER_FEATURES: Final = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +90,7 @@ def grid_side(rows: int, features: int, epsilon: float) -> int:
     side = max(1, round((max(rows, 1) * epsilon / 10) ** (2 / (2 + features))))
     most = int(CELLS_MAX ** (1 / features) + 1e-9)  # so that the root of a power is whole
     given = f"{features} with {side} cells a side"
-    fits = side <= most or features <= _COARSER_FEATURES
+    fits = side <= most or features <= GRID_FEATURES_MAX
     require(fits, "features", given, f"at most {CELLS_MAX} cells in all: convert by candidates")
     return int(min(side, most))
 
@@ -117,7 +129,7 @@ def grid_radii(
         grid: The released grid.
         queries: Shape (Q, f), in [0, 1].
         k: At least 1.
-        gamma: In (0, 1].
+        gamma: From `GAMMA_MIN` to 1.
 
     Raises:
         InputError: If a shape or a value does not fit.
@@ -126,19 +138,20 @@ def grid_radii(
     width = queries.shape[1]
     require(width == grid.features, "queries", f"of {width} features", f"{grid.features}")
     require(k >= 1, "k", k, "a whole number of at least 1")
-    require(0 < gamma <= 1, "gamma", gamma, "a number above 0 and at most 1")
+    require_gamma(gamma)
     if not grid.counts.any():
         return np.full(len(queries), grid.diagonal)
     exact = grid.features <= _EXACT_FEATURES and len(grid.counts) <= _EXACT_CELLS
     find, entries = (
         (_by_area, len(grid.counts)) if exact else (_by_points, max(len(grid.counts), _POINTS))
     )
-    step = max(1, _CHUNK_ENTRIES // entries)
-    parts = [
-        find(grid, queries[first : first + step], k, gamma)
-        for first in range(0, len(queries), step)
-    ]
+    parts = [find(grid, queries[chunk], k, gamma) for chunk in chunks(len(queries), entries)]
     return np.concatenate(parts) if parts else np.empty(0)
+
+
+def require_gamma(gamma: float) -> None:
+    """Refuse a step of radii that is none, too fine, or longer than the diagonal."""
+    require(GAMMA_MIN <= gamma <= 1, "gamma", gamma, f"a number from {GAMMA_MIN:g} to 1")
 
 
 def _by_area(

@@ -1,0 +1,99 @@
+"""Labels and conversions: nearly the open answers where the budget is large."""
+
+import numpy as np
+import pytest
+from tests.protocols.radius.tables import banana, rows_of, some_rows
+
+from veilring.protocols.radius.algorithm import (
+    ByCandidates,
+    ByGrid,
+    Conversion,
+    KNNParameters,
+    RNParameters,
+    answer_next,
+    count_votes,
+    label_batch,
+    label_nearest,
+    label_nearest_baseline,
+    label_openly,
+    nearest_votes,
+    released_rows,
+)
+from veilring.protocols.rows import Rows
+
+
+@pytest.mark.parametrize("conversion", [ByGrid(), ByCandidates(), ByCandidates.paper()])
+def test_a_large_budget_is_as_good_as_none(conversion: Conversion) -> None:
+    """With epsilon in the millions, labels are nearly those that no privacy would give."""
+    places, labels = banana(2000, np.random.default_rng(9))
+    rows, queries = Rows(places[200:], labels[200:]), places[:200]
+    parameters = KNNParameters.halves(1e6, 30, 2, len(rows), conversion)
+    found = label_nearest(queries, rows, parameters, np.random.default_rng(10))
+    votes = nearest_votes(queries, rows, 30, 2)
+    clear = np.abs(votes[:, 0] - votes[:, 1]) >= 20
+    assert clear.mean() > 0.6
+    assert (found.labels == votes.argmax(axis=1))[clear].mean() > 0.97
+    within = count_votes(queries, found.radii, rows, 2).sum(axis=1)
+    assert 10 < np.median(within) < 60
+
+
+def test_a_large_budget_finds_the_open_answer() -> None:
+    """r-N without noise is r-N; a baseline without noise is k-N; a filter without limit is r-N."""
+    places, labels = banana(600, np.random.default_rng(11))
+    rows, queries, radii = Rows(places[60:], labels[60:]), places[:60], np.full(60, 0.1)
+    rng = np.random.default_rng(12)
+    counts = count_votes(queries, radii, rows, 2)
+    settled = counts[:, 0] != counts[:, 1]
+    openly = label_openly(queries, radii, rows, 2, rng)
+    for parameters in (
+        RNParameters(1e6, 2),
+        RNParameters.paper(1e6, 2),
+        RNParameters.baseline(1e6, 2),
+    ):
+        labels = label_batch(queries, radii, rows, parameters, rng)
+        assert (labels == openly)[settled].all()
+    left, costs = np.full(len(rows), 1e9), np.full(60, 1e4)
+    answered = answer_next(queries, radii, costs, rows, left, rng, classes=2)
+    assert (answered.labels == openly)[settled].all()
+    assert (answered.left < left).any()
+    votes = nearest_votes(queries, rows, 15, 2)
+    labels = label_nearest_baseline(queries, rows, 15, 2, 1e6, rng)
+    assert (labels == votes.argmax(axis=1)).all()
+
+
+def test_rows_that_have_spent_all_do_not_vote() -> None:
+    """The second of two equal queries finds nobody who can pay for it, and answers at random."""
+    rows = Rows(np.full((1000, 1), 0.5), np.zeros(1000, dtype=np.int64))
+    queries, costs = np.full((41, 1), 0.5), np.full(41, 1.0)
+    rng = np.random.default_rng(13)
+    answered = answer_next(
+        queries, np.full(41, 0.1), costs, rows, np.full(1000, 1.0), rng, classes=2
+    )
+    assert answered.labels[0] == 0  # wrong with probability below e^-1000
+    assert set(answered.labels[1:].tolist()) == {0, 1}  # else all 40 coins fell alike: 2e-12
+    assert (answered.left == 0).all()
+
+
+def test_a_noisy_number_of_rows_is_near_and_positive() -> None:
+    """It is what is public, or the number with noise, and never below 1."""
+    rows, rng = some_rows(100, 1, 14), np.random.default_rng(15)
+    assert released_rows(rows, KNNParameters(1, 3, 1.0, 1.0, rows=7), rng) == 7
+    assert released_rows(rows, KNNParameters(1, 3, 1.0, 1.0, rows=0), rng) == 1
+    paid = KNNParameters(1, 3, 1.0, 1.0, epsilon_count=1.0)
+    drawn = [released_rows(rows, paid, rng) for _ in range(50)]
+    # Noise beyond 20 has probability 2 e^-20 each.
+    assert len(set(drawn)) > 1
+    assert all(80 <= number <= 120 for number in drawn)
+    nobody = [released_rows(rows_of((), 1), paid, rng) for _ in range(50)]
+    assert min(nobody) == 1
+
+
+def test_equal_generators_give_equal_answers() -> None:
+    """The same seed labels the same batch in the same way."""
+    rows, queries = some_rows(300, 2, 16), some_rows(50, 2, 17).features
+    parameters = KNNParameters.paper(1.0, 10, 3, 300, ByGrid())
+    first, again = (
+        label_nearest(queries, rows, parameters, np.random.default_rng(18)) for _ in range(2)
+    )
+    assert first.labels.tolist() == again.labels.tolist()
+    assert first.radii.tolist() == again.radii.tolist()

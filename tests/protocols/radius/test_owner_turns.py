@@ -1,0 +1,143 @@
+"""Batches that take long: whom they hold up, and for how long."""
+
+import asyncio
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilring.nodes.aside import Threads
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
+from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.protocols.radius import owner
+from veilring.protocols.radius.algorithm import label_batch
+from veilring.protocols.radius.analyst import Labelled, ask_within, request_labels
+from veilring.protocols.radius.messages import Request
+from veilring.protocols.radius.owner import Owner
+from veilring.protocols.radius.rules import Rules
+from veilring.protocols.rows import Rows
+
+DRAWS = np.random.default_rng(9)
+ROWS = Rows(DRAWS.random((60, 2)), DRAWS.integers(2, size=60))
+QUERIES = DRAWS.random((5, 2))
+RULES = Rules(2, 2)
+
+
+def _asked(name: str, epsilon: float = 0.5) -> Request:
+    return ask_within(QUERIES, np.full(5, 0.3), epsilon, name=name)
+
+
+def test_others_are_answered_while_one_batch_is_worked_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch that takes long holds up its own analyst's next request and nobody else's."""
+    slow, other_done, order = threading.Event(), threading.Event(), list[str]()
+
+    def slowly(*given: Any) -> object:  # noqa: ANN401  (what it was given)
+        if not slow.is_set():
+            slow.set()
+            assert other_done.wait(20)
+        return label_batch(*given)
+
+    monkeypatch.setattr(owner, "label_batch", slowly)
+
+    async def part(party: Party, *, name: str, room: Owner) -> None:
+        if party.me == "owner":
+            await room.answer(party, party.peers[0])
+            return
+        await request_labels(party, _asked(name, 0.01), rules=RULES)
+        order.append(name)
+        if party.me == "bob":
+            other_done.set()
+
+    async def main() -> None:
+        async with Cluster(["owner", "ann", "bob"], seed=1) as cluster:
+            with open_ledger(None, Budgets()) as ledger:
+                async with Threads(2, "labels") as aside, asyncio.TaskGroup() as group:
+                    room = Owner(ROWS, RULES, ledger, aside)
+
+                    def ask(who: str, name: str) -> asyncio.Task[object]:
+                        run = cluster.run(part, among=["owner", who], name=name, room=room)
+                        return group.create_task(run)
+
+                    ask("ann", "ann 1")
+                    assert await asyncio.to_thread(slow.wait, 20)
+                    ask("ann", "ann 2")
+                    ask("bob", "bob")
+
+    asyncio.run(main())
+    assert order[0] == "bob"
+    assert sorted(order) == ["ann 1", "ann 2", "bob"]
+
+
+def test_an_answer_that_comes_too_late_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that ends while its batch is worked on is charged once, and answered when asked."""
+    working, release = threading.Event(), threading.Event()
+
+    def slowly(*given: Any) -> object:  # noqa: ANN401  (what it was given)
+        working.set()
+        assert release.wait(20)
+        return label_batch(*given)
+
+    monkeypatch.setattr(owner, "label_batch", slowly)
+
+    async def part(party: Party, *, room: Owner) -> object:
+        if party.me == "ann":
+            return await request_labels(party, _asked("late"), rules=RULES)
+        await room.answer(party, "ann")
+        return None
+
+    async def main() -> None:
+        async with Cluster(["owner", "ann"], seed=1) as cluster:
+            with open_ledger(None, Budgets(total=0.5)) as ledger:
+                async with Threads(1, "labels") as aside:
+                    room = Owner(ROWS, RULES, ledger, aside)
+                    first = asyncio.create_task(cluster.run(part, room=room))
+                    assert await asyncio.to_thread(working.wait, 20)
+                    first.cancel()
+                    await asyncio.gather(first, return_exceptions=True)
+                    release.set()
+                    run = await cluster.run(part, room=room)
+                    assert isinstance(run.results["ann"], Labelled)
+                    assert (ledger.totals().spent, ledger.totals().answers) == (0.5, 1)
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_batch_keeps_its_turn_until_its_thread_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An analyst that hangs up and asks again still has one thread of the owner's, and no two."""
+    working, second, release = (threading.Event() for _ in range(3))
+
+    def slowly(*given: Any) -> object:  # noqa: ANN401  (what it was given)
+        (second if working.is_set() else working).set()
+        assert release.wait(20)
+        return label_batch(*given)
+
+    monkeypatch.setattr(owner, "label_batch", slowly)
+
+    async def part(party: Party, *, name: str, room: Owner) -> None:
+        if party.me == "ann":
+            await request_labels(party, _asked(name), rules=RULES)
+        else:
+            await room.answer(party, "ann")
+
+    async def main() -> None:
+        async with Cluster(["owner", "ann"], seed=1) as cluster:
+            with open_ledger(None, Budgets()) as ledger:
+                async with Threads(2, "labels") as aside:
+                    room = Owner(ROWS, RULES, ledger, aside)
+                    first = asyncio.create_task(cluster.run(part, name="first", room=room))
+                    assert await asyncio.to_thread(working.wait, 20)
+                    first.cancel()
+                    await asyncio.gather(first, return_exceptions=True)
+                    again = asyncio.create_task(cluster.run(part, name="again", room=room))
+                    assert not await asyncio.to_thread(second.wait, 0.3)
+                    release.set()
+                    await again
+                    assert second.is_set()
+
+    asyncio.run(main())
