@@ -1,0 +1,136 @@
+"""Peers that say what is not due, say too much, or have no part in the session."""
+
+import asyncio
+
+import pytest
+from tests.nodes.three import FIRST, NAMES, SECOND, listen_to_ada, pass_word, three_nodes
+from tests.roles import Word
+
+from veilring.errors import (
+    ProtocolViolation,
+    SessionAborted,
+)
+from veilring.nodes.early import EARLY_BYTES_MAX, EARLY_FRAMES_MAX
+from veilring.nodes.party import Parties, Party
+from veilring.nodes.session import UNREAD_BYTES_MAX, UNREAD_MESSAGES_MAX
+from veilring.transport.messages import Message, encode
+
+
+class Other(Message, kind="test.other"):
+    """Something else to say."""
+
+    number: int
+
+
+async def test_what_an_outsider_says_in_a_session_does_not_count() -> None:
+    """Only participants are heard, even if somebody else knows the session's name."""
+    pair = Parties(["ada", "bob"])
+    async with three_nodes() as nodes:
+        listening = asyncio.create_task(nodes["bob"].run(listen_to_ada, FIRST, pair))
+        await asyncio.sleep(0)
+        await nodes["cy"].endpoint.send("bob", encode(FIRST, Word(text="trust me")))
+        await nodes["ada"].endpoint.send("bob", encode(FIRST, Word(text="hello")))
+        assert await listening == "hello"
+
+
+async def test_a_message_of_the_wrong_type_names_its_sender() -> None:
+    """A peer that says one thing where another is due has broken the protocol."""
+
+    async def say_other(party: Party) -> None:
+        await party.send("bob", Other(number=1))
+        await party.receive(Word, sender="bob")
+
+    pair = Parties(["ada", "bob"])
+    async with three_nodes() as nodes:
+        results = await asyncio.gather(
+            nodes["ada"].run(say_other, FIRST, pair),
+            nodes["bob"].run(listen_to_ada, FIRST, pair),
+            return_exceptions=True,
+        )
+    assert isinstance(results[1], ProtocolViolation)
+    assert results[1].culprit == "ada"
+    assert "test.other where test.word" in results[1].reason
+    assert isinstance(results[0], SessionAborted)
+    assert (results[0].by, results[0].culprit) == ("bob", "ada")
+
+
+async def test_a_message_that_nobody_asked_for_is_held_against_its_sender() -> None:
+    """A session does not end well if something was said that was not due."""
+
+    async def say_twice(party: Party) -> None:
+        await party.send("bob", Word(text="one"))
+        await party.send("bob", Word(text="two"))
+
+    pair = Parties(["ada", "bob"])
+    async with three_nodes() as nodes:
+        await nodes["ada"].run(say_twice, FIRST, pair)
+        with pytest.raises(ProtocolViolation, match=r"ada.*test\.word, which was not due"):
+            await nodes["bob"].run(listen_to_ada, FIRST, pair)
+
+
+async def test_bytes_that_are_no_message_end_every_session_with_their_sender() -> None:
+    """Garbage cannot be told to a session, so that all sessions with its sender end."""
+    pair = Parties(["ada", "bob"])
+    async with three_nodes() as nodes:
+        listening = [
+            asyncio.create_task(nodes["bob"].run(listen_to_ada, name, pair))
+            for name in (FIRST, SECOND)
+        ]
+        await asyncio.sleep(0)
+        await nodes["ada"].endpoint.send("bob", b"\xc1")
+        for error in await asyncio.gather(*listening, return_exceptions=True):
+            assert isinstance(error, ProtocolViolation)
+            assert error.culprit == "ada"
+
+
+async def test_a_peer_that_floods_a_session_is_named() -> None:
+    """A party may be only so many messages ahead."""
+    pair = Parties(["ada", "bob"])
+
+    async def wait_for_cy(party: Party) -> None:
+        await party.receive(Word, sender="cy")
+
+    async with three_nodes() as nodes:
+        waiting = asyncio.create_task(nodes["bob"].run(wait_for_cy, FIRST, NAMES))
+        await asyncio.sleep(0)
+        for _ in range(UNREAD_MESSAGES_MAX + 1):
+            await nodes["ada"].endpoint.send("bob", encode(FIRST, Word(text="x")))
+        with pytest.raises(ProtocolViolation, match="ahead of its turn") as caught:
+            await waiting
+        assert caught.value.culprit == "ada"
+        await nodes["ada"].run(pass_word, SECOND, pair)
+        assert await nodes["bob"].run(listen_to_ada, SECOND, pair) == "after"
+
+
+@pytest.mark.parametrize(
+    ("size", "frames"), [(1, EARLY_FRAMES_MAX + 1), (1 << 19, EARLY_BYTES_MAX // (1 << 19) + 1)]
+)
+async def test_a_peer_that_fills_unopened_sessions_is_named_and_forgotten(
+    size: int, frames: int
+) -> None:
+    """What waits for sessions that nobody opens is bounded for each peer, in frames and bytes."""
+    pair = Parties(["ada", "bob"])
+    async with three_nodes() as nodes:
+        waiting = asyncio.create_task(nodes["bob"].run(listen_to_ada, FIRST, pair))
+        await asyncio.sleep(0)
+        for number in range(frames):
+            frame = encode(b"unopened" + number.to_bytes(8, "big"), Word(text="x" * size))
+            await nodes["ada"].endpoint.send("bob", frame)
+        with pytest.raises(ProtocolViolation, match="nobody has opened"):
+            await waiting
+
+
+async def test_a_peer_that_floods_with_large_messages_is_named() -> None:
+    """A party may be only so many bytes ahead."""
+
+    async def wait_for_cy(party: Party) -> None:
+        await party.receive(Word, sender="cy")
+
+    async with three_nodes() as nodes:
+        waiting = asyncio.create_task(nodes["bob"].run(wait_for_cy, FIRST, NAMES))
+        await asyncio.sleep(0)
+        large = encode(FIRST, Word(text="x" * 1_000_000))
+        for _ in range(UNREAD_BYTES_MAX // len(large) + 1):
+            await nodes["ada"].endpoint.send("bob", large)
+        with pytest.raises(ProtocolViolation, match=r"ada.*ahead of its turn"):
+            await waiting

@@ -1,0 +1,143 @@
+"""Malicious parties of PP-kNN: what the votes give away, and what a liar decides."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from tests.protocols.ring.adversaries.hands import (
+    KNN,
+    METHODS,
+    NAMES,
+    POOLED,
+    QUERIES,
+    ROWS,
+    STARTER,
+    accusations,
+    agreement,
+    honest_labels,
+    is_among,
+    knn,
+)
+from typing_extensions import override
+
+from veilring.errors import RunFailed
+from veilring.nodes.adversary import Adversary, Lines
+from veilring.protocols.ring import SumMethod
+from veilring.protocols.ring.adversaries import (
+    DeflateTopK,
+    Equivocate,
+    InputSubstitution,
+    TakeOver,
+    WrongSum,
+)
+from veilring.protocols.ring.messages import Queries, SumPart
+from veilring.transport.messages import Message
+
+
+@pytest.mark.parametrize("liar", NAMES)
+async def test_a_radius_too_small_is_found_by_the_votes(liar: str) -> None:
+    """In PP-kNN fewer than k rows are within it, and so fewer than k uniform votes are cast."""
+    with pytest.raises(RunFailed) as caught:
+        await knn({liar: DeflateTopK(0.5)})
+    found = accusations(caught.value, liar)
+    assert found
+    assert all(is_among(liar, error) for error in found)
+
+
+async def test_a_radius_too_small_passes_with_weighted_votes() -> None:
+    """Votes by distance have no least total: nobody votes, and all labels are the lowest class."""
+    run = await knn({"party-1": DeflateTopK(0.0)}, replace(KNN, weights="distance"))
+    assert not run.result.votes.any()
+    assert not run.result.labels.any()
+
+
+@pytest.mark.parametrize("liar", NAMES)
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+async def test_one_malicious_party_can_decide_every_label(liar: str, weights: str) -> None:
+    """Whoever shrinks the radius to nothing and casts k votes itself is found by no check."""
+    parameters = replace(KNN, weights=weights)  # type: ignore[arg-type]  # one of the two
+    run = await knn({liar: TakeOver(by=5, entry=2)}, parameters)
+    for answer in run.results.values():
+        assert (answer.labels == 2).all()
+
+
+@pytest.mark.parametrize("liar", NAMES)
+async def test_too_few_votes_to_take_over_are_found(liar: str) -> None:
+    """Four votes are fewer than the five rows that are within any honest radius."""
+    with pytest.raises(RunFailed, match="made vote totals that no honest votes have"):
+        await knn({liar: TakeOver(by=4, entry=2)})
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+async def test_votes_that_are_added_are_not_found(method: SumMethod) -> None:
+    """They are an input as good as any: with six more votes than k, the class is always theirs."""
+    for liar in NAMES:
+        run = await knn({liar: WrongSum(6, entry=1)}, replace(KNN, sum=method))
+        assert all((labels == 1).all() for labels in honest_labels(run, liar))
+        run = await knn({liar: WrongSum(1, entry=1)}, replace(KNN, sum=method))
+        assert 0.5 < agreement(run, liar) < 1.0
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize("by", [-6.0, 0.25])
+async def test_votes_that_nobody_can_have_are_found(method: SumMethod, by: float) -> None:
+    """Fewer than one's own votes, or parts of a vote, end the run; anybody may have done it."""
+    with pytest.raises(RunFailed, match="made vote totals") as caught:
+        await knn({"party-4": WrongSum(by)}, replace(KNN, sum=method))
+    found = accusations(caught.value, "party-4")
+    assert found
+    assert all(is_among("party-4", error) for error in found)
+
+
+async def test_votes_that_one_party_was_kept_from_casting_are_missed() -> None:
+    """In PP-kNN a victim without a radius casts no votes, and too few are left."""
+    with pytest.raises(RunFailed, match="made vote totals") as caught:
+        await knn({STARTER: Equivocate("party-1")})
+    assert all(is_among(STARTER, error) for error in accusations(caught.value, STARTER))
+
+
+async def test_an_asker_that_asks_one_party_something_else_is_not_found() -> None:
+    """Nobody compares queries: the victim measures from others, and all end with wrong labels."""
+
+    class AskTwice(Adversary):
+        @override
+        async def sending(self, to: str, message: Message) -> Lines:
+            if to == "party-3" and isinstance(message, Queries):
+                message = Queries(features=message.features[::-1].copy())
+            return [(to, message)]
+
+    run = await knn({"party-0": AskTwice()})
+    first, *others = honest_labels(run, "party-0")
+    assert all((labels == first).all() for labels in others)
+    to_rows = [cdist(QUERIES[::-1] if n == 3 else QUERIES, ROWS[n].features) for n in range(5)]
+    nearest = np.sort(np.concatenate(to_rows, axis=1), axis=1)[:, :5]
+    np.testing.assert_allclose(run.result.nearest, nearest, rtol=1e-12)
+    assert 0.3 < agreement(run, "party-0") < 1.0
+
+
+async def test_a_lie_about_its_own_rows_is_never_found() -> None:
+    """Whoever says that all its rows are of one class wins some queries, and nobody can know."""
+    shares = []
+    for liar in NAMES:
+        run = await knn({liar: InputSubstitution(label=1)})
+        assert (run.result.labels == 1).sum() > (POOLED == 1).sum()
+        shares.append(agreement(run, liar))
+    assert 0.7 < np.mean(shares) < 1.0
+
+
+async def test_an_adversary_of_ones_own_is_three_lines() -> None:
+    """One that passes the sum on without its votes, which are then too few for the radius."""
+
+    class Abstain(Adversary):
+        @override
+        async def received(self, sender: str, message: Message) -> Message:
+            self.heard = message
+            return message
+
+        @override
+        async def sending(self, to: str, message: Message) -> Lines:
+            return [(to, self.heard if isinstance(message, SumPart) else message)]
+
+    with pytest.raises(RunFailed, match="made vote totals that no honest votes have"):
+        await knn({"party-1": Abstain()})

@@ -1,0 +1,8 @@
+"""What time it is, for tests."""
+
+import asyncio
+
+
+def now() -> float:
+    """Return the running loop's time."""
+    return asyncio.get_running_loop().time()

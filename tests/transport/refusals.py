@@ -1,0 +1,32 @@
+"""What ends a connection is named on both sides: how tests ask for it."""
+
+import asyncio
+from collections.abc import Callable
+
+from tests.transport.rosters import Town
+
+from veilring.errors import HandshakeError
+
+NAMED_WITHIN_SECONDS = 6.0
+
+
+async def both_fail(town: Town, seconds: float = 1.0) -> tuple[str, str]:
+    """Start alice, who dials, and bob, who listens; return the reasons that they give."""
+    async with asyncio.timeout(NAMED_WITHIN_SECONDS):
+        errors = await asyncio.gather(
+            town.start("alice", seconds=seconds),
+            town.start("bob", seconds=seconds),
+            return_exceptions=True,
+        )
+    alice, bob = errors
+    assert isinstance(alice, HandshakeError)
+    assert isinstance(bob, HandshakeError)
+    assert (alice.peer, bob.peer) == ("bob", "alice")
+    return alice.reason, bob.reason
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what the loop's next turns bring."""
+    async with asyncio.timeout(NAMED_WITHIN_SECONDS):
+        while not condition():  # noqa: ASYNC110  (a deque tells nobody that it grew)
+            await asyncio.sleep(0.005)

@@ -1,0 +1,114 @@
+"""Members that prove their keys and then greet wrongly, or whom nobody expected there."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.transport.refusals import NAMED_WITHIN_SECONDS, both_fail, until
+from tests.transport.rosters import Town
+from tests.transport.strangers import hello, stranger
+
+from veilring.errors import HandshakeError
+from veilring.transport import sides
+from veilring.transport.frames import on_stream
+from veilring.transport.handshake import (
+    PROTOCOL_VERSION,
+    Refuse,
+    Welcome,
+    greeting,
+    read_greeting,
+)
+from veilring.transport.identity import make_identity
+from veilring.transport.roster import Member, Roster
+from veilring.transport.tls import LOOPBACK
+
+
+async def test_wrong_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides name both versions, at once and not only when their patience ends."""
+    monkeypatch.setattr(sides, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
+    reasons = await both_fail(Town(("alice", "bob")), seconds=60.0)
+    assert all("protocol version 2 meets version 1" in reason for reason in reasons)
+
+
+async def test_wrong_roster() -> None:
+    """Both sides say that their rosters differ."""
+    town = Town(("alice", "bob"))
+    alice = town.start("alice", seconds=60.0)
+    await asyncio.sleep(0)
+    town.roster = Roster((*town.roster.members, Member.of(make_identity("carol"), kind="client")))
+    errors = await asyncio.gather(alice, town.start("bob", seconds=60.0), return_exceptions=True)
+    for error in errors:
+        assert isinstance(error, HandshakeError)
+        assert "the rosters differ" in error.reason
+
+
+async def test_swapped_identities() -> None:
+    """If bob's address answers with carol's key, alice says so and carol is told."""
+    town = Town(("alice", "bob", "carol"))
+    there = {"bob": (LOOPBACK, town.ports["carol"]), "carol": (LOOPBACK, town.ports["bob"])}
+    others = [town.start("bob", seconds=3.0), town.start("carol", seconds=3.0)]
+    await asyncio.sleep(0)
+    town.roster = town.roster.at(there)
+    async with asyncio.timeout(NAMED_WITHIN_SECONDS):
+        alice, *rest = await asyncio.gather(town.start("alice"), *others, return_exceptions=True)
+    assert isinstance(alice, HandshakeError)
+    assert "answered with the key of" in alice.reason
+    for error in rest:
+        assert isinstance(error, HandshakeError)
+        assert "it refused us: the address of" in error.reason
+
+
+async def test_self_connection() -> None:
+    """Whoever finds its own address under another's name says that it reached itself."""
+    town = Town(("alice", "bob"))
+    town.roster = town.roster.at({"bob": (LOOPBACK, town.ports["alice"])})
+    reasons = await both_fail(town)
+    assert "alice reached itself" in reasons[0]
+    assert "did not connect within" in reasons[1]
+
+
+async def test_duplicate_identity() -> None:
+    """While one connection of a member lives, a second is refused, and the first goes on."""
+    town = Town(("alice",), ("carol",))
+    async with town.start_all() as endpoints:
+        with pytest.raises(HandshakeError, match="it refused us: carol is connected already"):
+            await town.start("carol", seconds=0.3)
+        alice, carol = endpoints["alice"], endpoints["carol"]
+        assert "carol is connected already" in alice.refusals[-1].reason
+        await carol.send("alice", b"still me")
+        assert await alice.receive() == ("carol", b"still me")
+
+
+GREETINGS: dict[str, tuple[Callable[[Town], bytes], str]] = {
+    "version": (lambda t: greeting(hello(t, version=9)), "version 9 meets version 1"),
+    "roster": (lambda t: greeting(hello(t, roster=bytes(32))), "the rosters differ"),
+    "name": (lambda t: greeting(hello(t, sender="alice")), "claimed with the key of carol"),
+    "receiver": (lambda t: greeting(hello(t, receiver="bob")), "looked for at the address of"),
+    "welcome": (lambda _: greeting(Welcome()), "a welcome came before any greeting"),
+    "garbage": (lambda _: on_stream(b"\xc1 garbage"), "no greeting was understood"),
+    "too long": (lambda _: b"\xff" * 9, "no greeting was understood: a frame of 4294967295"),
+}
+
+
+@pytest.mark.parametrize(("make", "reason"), GREETINGS.values(), ids=GREETINGS)
+async def test_wrong_greeting(make: Callable[[Town], bytes], reason: str) -> None:
+    """A member that greets wrongly is told what is wrong, and so is the log of the listener."""
+    town = Town(("alice",), ("carol",))
+    async with town.start_all("alice") as endpoints, stranger(town) as carol:
+        carol.writer.write(make(town))
+        refusal = read_greeting(await carol.frame())
+        assert isinstance(refusal, Refuse)
+        assert reason in refusal.reason
+        assert await carol.reader.read() == b""
+        await until(lambda: bool(endpoints["alice"].refusals))
+        error = endpoints["alice"].refusals[-1]
+        assert error.peer == "carol"
+        assert reason in error.reason
+
+
+async def test_no_session_is_resumed() -> None:
+    """No ticket is given out by which a later connection could skip the certificates."""
+    town = Town(("alice",), ("carol",))
+    async with town.start_all("alice"), stranger(town, greet=True) as carol:
+        session = carol.writer.get_extra_info("ssl_object").session
+        assert session is None or not session.has_ticket
