@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tests.privacy.generators import seeded
 
 from veilring.errors import InputError
+from veilring.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.protocols.ldp.algorithm.bayes import Classifier, learn
 from veilring.protocols.ldp.algorithm.means import make_means
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
@@ -18,7 +19,6 @@ from veilring.protocols.ldp.algorithm.reduction import principal_components
 from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
 from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally
 from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey, GaussianBayesSurvey
-from veilring.protocols.ldp.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.protocols.ldp.saved import load, save
 
 Case = tuple[Classifier, NDArray[np.float64]]
@@ -79,12 +79,24 @@ def test_what_an_estimator_learned_needs_no_estimator(
         {"kind": "forest"},
         {"class_counts": [[1.0]]},
         {"class_counts": ["nan", 1.0]},
+        {"class_counts": [math.nan, 1.0]},
+        {"class_counts": [math.inf, 1.0]},
+        {"class_counts": [-1.0, 1.0]},
+        {"class_counts": [10**400, 1.0]},
+        {"class_counts": []},
         {"feature_counts": [[[1.0]]]},
         {"evidence": [{}]},
+        {"evidence": []},
         {"smoothing": None},
+        {"smoothing": math.nan},
+        {"smoothing": -1.0},
+        {"smoothing": math.inf},
+        {"smoothing": 10**400},
         {"steps": None},
         {"steps": [{"step": "magic"}]},
         {"steps": [{"step": "ranges", "lows": [0.0], "highs": [math.inf]}]},
+        {"steps": [{"step": "bins", "lows": [0.0], "highs": [1.0], "counts": [math.inf]}]},
+        {"steps": [{"step": "bins", "lows": [0.0], "highs": [1.0], "counts": [2.5]}]},
         {"steps": [{"step": "ranges", "lows": [1.0], "highs": [0.0]}]},
         {"steps": [{"step": "bins", "lows": [0.0], "highs": [1.0], "counts": [0]}]},
         {"steps": [{"step": "projection", "centre": [0.0], "axes": [[1.0]], "origin": ""}]},
@@ -101,7 +113,51 @@ def test_a_file_that_is_none_is_refused(change: dict[str, Any], tmp_path: Path) 
         load(path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("values", ["inf"]),
+        ("values", [math.nan]),
+        ("variance", [-1.0]),
+        ("low", ["nan"]),
+        ("high", [0.0, 0.0, 0.0]),
+        ("clients", -1),
+        ("clients", 1.5),
+        ("clients", math.inf),
+    ],
+)
+def test_evidence_that_is_none_is_refused(field: str, value: object, tmp_path: Path) -> None:
+    """Estimates are finite, their errors at least 0 and as many, and clients can be counted."""
+    path = tmp_path / "model.json"
+    save(cases()[0][0], path)
+    content = json.loads(path.read_text())
+    content["evidence"][0][field] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"model\.json"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"means": [[1.5, 0.0], [0.0, 0.0]]},
+        {"means": [[math.nan, 0.0], [0.0, 0.0]]},
+        {"variances": [[0.0, 0.5], [0.5, 0.5]]},
+        {"variances": [[math.inf, 0.5], [0.5, 0.5]]},
+        {"variances": [[0.5, 0.5]]},
+    ],
+    ids=str,
+)
+def test_moments_that_are_none_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    """Means are in [-1, 1], and variances above 0 and at most 1."""
+    path = tmp_path / "model.json"
+    save(cases()[2][0], path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(InputError, match=r"model\.json"):
+        load(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "[" * 100_000, "1" * 5000])
 def test_what_is_not_json_of_ours_is_refused(text: str, tmp_path: Path) -> None:
     """So is a file that is not there."""
     path = tmp_path / "model.json"

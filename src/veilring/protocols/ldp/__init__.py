@@ -4,8 +4,8 @@ Source: Yilmaz, Al-Rubaie and Chang, "Locally differentially private naive Bayes
 2019. Each client sends one perturbed report; the aggregator estimates frequencies and means, and
 learns a naive Bayes classifier.
 
-Rooms of their own, since they bring a database, a table or scikit-learn along: `collector`, `store`
-and `outbox`; `parquet`; `estimators`. `attacks` is what an adversary makes of reports.
+Rooms of their own, since they bring a database or a table along: `collector`, `store` and `outbox`;
+`parquet`. `attacks` is what an adversary makes of reports.
 """
 
 from veilring.protocols.ldp.algorithm.bayes import (

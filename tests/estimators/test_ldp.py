@@ -15,9 +15,9 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from tests.privacy.generators import seeded
 
 from veilring.errors import InputError
+from veilring.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.protocols.ldp.algorithm.oracles import ORACLES
 from veilring.protocols.ldp.algorithm.survey import answer, tally
-from veilring.protocols.ldp.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.randomness import Streams
 
 ESTIMATORS = [
@@ -80,7 +80,7 @@ def test_fit_plays_the_clients_of_the_survey(blobs: Blobs) -> None:
     rows, labels = blobs
     model = LDPNaiveBayes(1.0, oracle="olh", random_state=5).fit(rows, labels)
     numbers = np.searchsorted(model.classes_, labels)
-    answers = answer(model.survey_, rows, numbers, Streams(5).generator("ldp estimator"))
+    answers = answer(model.survey_, rows, numbers, Streams(5).generator("estimator"))
     expected = tally(model.survey_, answers.reports)
     assert model.tally_.counts == expected.counts
     for one, other in zip(model.tally_.sums, expected.sums, strict=True):

@@ -1,17 +1,17 @@
 """Gaussian naive Bayes as a scikit-learn estimator."""
 
 import numpy as np
-from numpy.random import Generator, RandomState
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.estimators.base import RangesLike, Seed
+from veilring.estimators.ldp.playing import LDPBayes
 from veilring.protocols.ldp.algorithm.bayes import GaussianBayes, learn_gaussian
 from veilring.protocols.ldp.algorithm.bayes.gaussian import VARIANCE_FLOOR
 from veilring.protocols.ldp.algorithm.consistency import Consistency
 from veilring.protocols.ldp.algorithm.means import Approach, make_means
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.algorithm.surveys import GaussianBayesSurvey, make_oracle
-from veilring.protocols.ldp.estimators.playing import LDPBayes, RangesLike
 
 __all__ = ("LDPGaussianNaiveBayes",)
 
@@ -24,7 +24,7 @@ class LDPGaussianNaiveBayes(LDPBayes):
             answers every question.
         approach: To many features: `all-features`, `one-bit` or `one-feature`.
         oracle: The name of the frequency oracle for the class: one of `ORACLES`.
-        ranges: The public range of each feature. By default that of the rows themselves, which
+        ranges: The public range of each feature, or one for all. By default that of the rows, which
             tells of them: then `ranges_origin_` says so.
         consistency: What becomes of negative counts of classes: `paper`, `clip` or `norm-sub`.
         variance_floor: The least variance of a feature scaled into [-1, 1].
@@ -50,7 +50,7 @@ class LDPGaussianNaiveBayes(LDPBayes):
         ranges: RangesLike | None = None,
         consistency: Consistency = "paper",
         variance_floor: float = VARIANCE_FLOOR,
-        random_state: int | RandomState | Generator | None = None,
+        random_state: Seed = None,
     ) -> None:
         self.epsilon = epsilon
         self.approach = approach

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.random import Generator, RandomState
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.estimators.base import RangesLike, Seed
+from veilring.estimators.ldp.playing import LDPBayes
 from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes, learn_discrete
 from veilring.protocols.ldp.algorithm.consistency import Consistency
 from veilring.protocols.ldp.algorithm.steps import Bins
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey, make_oracle
-from veilring.protocols.ldp.estimators.playing import LDPBayes, RangesLike
 
 __all__ = ("LDPNaiveBayes",)
 
@@ -27,7 +27,7 @@ class LDPNaiveBayes(LDPBayes):
         domains: How many values each feature has, if `X` holds them numbered from 0. By default
             features are numbers, and go to equal-width bins.
         bins: How many.
-        ranges: The public range of each feature. By default that of the rows themselves, which
+        ranges: The public range of each feature, or one for all. By default that of the rows, which
             tells of them: then `ranges_origin_` says so.
         consistency: What becomes of negative counts: `paper`, `clip` or `norm-sub`.
         smoothing: Added to each count; see `learn_discrete`.
@@ -54,7 +54,7 @@ class LDPNaiveBayes(LDPBayes):
         ranges: RangesLike | None = None,
         consistency: Consistency = "paper",
         smoothing: float | None = None,
-        random_state: int | RandomState | Generator | None = None,
+        random_state: Seed = None,
     ) -> None:
         self.epsilon = epsilon
         self.oracle = oracle

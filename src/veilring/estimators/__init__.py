@@ -1,0 +1,25 @@
+"""scikit-learn classifiers for all systems, in one form.
+
+Each of them plays all parties of its protocol in one process: the very steps that parties on
+machines of their own run, without the network in between. So accuracy, cost and what is spent are
+those of a deployment. Privacy is not: whoever calls `fit` has all rows, and a fitted model (or its
+pickle) holds them, and the randomness of all parties. What an estimator is for is to tell, on data
+that may be looked at, what a deployment would give.
+
+After `predict`, `cost_` says what the batch costs on a network, by the family's closed form, and
+`privacy_` what is promised to whom, and what has been spent in all since `fit`.
+"""
+
+from veilring.estimators.base import RangesLike, Seed
+from veilring.estimators.ldp import LDPGaussianNaiveBayes, LDPNaiveBayes
+from veilring.estimators.privacy import Privacy
+from veilring.estimators.ring import PrivateKNNClassifier
+
+__all__ = (
+    "LDPGaussianNaiveBayes",
+    "LDPNaiveBayes",
+    "Privacy",
+    "PrivateKNNClassifier",
+    "RangesLike",
+    "Seed",
+)

@@ -1,0 +1,174 @@
+"""What all the estimators share: public ranges, numbered classes, seeds, and what is told after."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, Self, TypeAlias
+
+import numpy as np
+from numpy.random import Generator, RandomState
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from typing_extensions import override
+
+from veilring.estimators.privacy import Privacy
+from veilring.estimators.session import Answered, Session
+from veilring.protocols.forecast import Forecast
+from veilring.protocols.ldp.algorithm.steps import Ranges
+from veilring.protocols.rows import Rows
+from veilring.randomness import Streams
+
+__all__ = ("BatchClassifier", "PrivateClassifier", "RangesLike", "Seed", "generator_of")
+
+RangesLike: TypeAlias = tuple[Sequence[float] | float, Sequence[float] | float]
+"""The least and the greatest value of each feature, or one of each for all features."""
+Seed: TypeAlias = int | RandomState | Generator | None
+"""Of experiments; with none the parties' randomness is cryptographic."""
+
+_STREAM: Final = "estimator"
+_GIVEN: Final = "given as public"
+_TAKEN: Final = "the rows themselves, which is not private"
+
+
+class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A classifier that plays all parties of a protocol, and tells what that costs and promises.
+
+    Attributes:
+        classes_: The classes, sorted; which there are counts as public.
+        ranges_origin_: Where the ranges came from.
+    """
+
+    ranges: RangesLike | None
+    random_state: Seed
+
+    @property
+    @abstractmethod
+    def cost_(self) -> Forecast:
+        """What it costs on a network."""
+
+    @property
+    @abstractmethod
+    def privacy_(self) -> Privacy:
+        """What is promised, and what has been spent since `fit`."""
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Give the rows to whom they belong.
+
+        Args:
+            X: Shape (rows, features).
+            y: The class of each.
+
+        Returns:
+            Itself.
+        """
+        rows, labels = validate_data(self, X, y)
+        check_classification_targets(labels)
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        self._begin(rows, numbers, generator_of(self.random_state))
+        return self
+
+    @abstractmethod
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the class of each row, shape (rows,)."""
+
+    @abstractmethod
+    def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
+        """Take rows as they were given, with the numbers of their classes."""
+
+    def _checked(self, X: ArrayLike) -> NDArray[Any]:
+        check_is_fitted(self)
+        return np.asarray(validate_data(self, X, reset=False))
+
+    def _public_ranges(self, rows: NDArray[np.float64]) -> Ranges:
+        """Return the ranges that were given, or those of the rows, and note which."""
+        if self.ranges is None:
+            self.ranges_origin_ = _TAKEN
+            return Ranges.of(rows)
+        self.ranges_origin_ = _GIVEN
+        lows, highs = (_of_each(bounds, rows.shape[1]) for bounds in self.ranges)
+        return Ranges(lows, highs)
+
+    def _promised(self, privacy: Privacy) -> Privacy:
+        """Return a promise with what the ranges take away from it."""
+        if self.ranges_origin_ != _TAKEN:
+            return privacy
+        said = "The ranges were taken from the rows, of which they tell: give public ones."
+        return replace(privacy, note=f"{privacy.note} {said}".strip())
+
+    def _is_noisy(self) -> bool:
+        """Say whether labels are drawn, so that equal questions can have other answers."""
+        return True
+
+    def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn has no types)
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self._is_noisy()
+        # Privacy costs accuracy: what is fine with thousands of rows is noise with thirty.
+        tags.classifier_tags.poor_score = self._is_noisy()
+        return tags
+
+
+class BatchClassifier(PrivateClassifier):
+    """A classifier whose parties answer a batch of queries for each `predict`.
+
+    The same batch again is not asked again: whoever asked has its labels, and nothing is spent.
+    """
+
+    @property
+    @override
+    def cost_(self) -> Forecast:
+        """What the last batch that was predicted costs on a network."""
+        check_is_fitted(self)
+        if self._session.last is None:
+            raise AttributeError("cost_ is known once a batch was predicted")
+        return self._session.last.cost
+
+    @property
+    @override
+    def privacy_(self) -> Privacy:
+        """What is promised, and what all batches since `fit` have spent."""
+        check_is_fitted(self)
+        return self._promised(self._spent())
+
+    @override
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the class of each row, shape (rows,): all rows are one batch."""
+        rows = self._checked(X)
+        numbers = self._session.ask(self._ranges.to_unit(rows), self._answer)
+        return np.asarray(self.classes_[numbers])
+
+    @override
+    def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
+        self._ranges = self._public_ranges(rows)
+        self._session = Session(rng)
+        self._hold(Rows(self._ranges.to_unit(rows), numbers), rng)
+
+    @abstractmethod
+    def _hold(self, rows: Rows, rng: Generator) -> None:
+        """Give scaled rows to those who hold them."""
+
+    @abstractmethod
+    def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
+        """Answer a batch that was not asked before, scaled into [0, 1]."""
+
+    @abstractmethod
+    def _spent(self) -> Privacy:
+        """Return what is promised, and spent in all, given that ranges are public."""
+
+
+def generator_of(random_state: Seed) -> Generator:
+    """Return the randomness of all parties: a given generator itself, or one from a seed."""
+    match random_state:
+        case Generator():
+            return random_state
+        case RandomState():
+            return Streams(int(random_state.randint(2**31))).generator(_STREAM)
+        case _:
+            return Streams(random_state).generator(_STREAM)
+
+
+def _of_each(bounds: Sequence[float] | float, features: int) -> tuple[float, ...]:
+    """Return a bound for each feature."""
+    given = np.asarray(bounds, dtype=np.float64)
+    return tuple(np.full(features, given).tolist() if given.ndim == 0 else given.tolist())

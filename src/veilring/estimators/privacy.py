@@ -1,0 +1,32 @@
+"""What a classifier promises, to whom, and what it has spent: one form for all families."""
+
+from dataclasses import dataclass
+
+__all__ = ("Privacy",)
+
+
+@dataclass(frozen=True, slots=True)
+class Privacy:
+    """A promise of privacy, in the words of the family that makes it.
+
+    Two of these are comparable only where `protects`, `against`, `unit` and `measure` agree.
+
+    Attributes:
+        protects: Whose what.
+        against: Whom it is hidden from.
+        trusts: What is assumed of whom.
+        epsilon: What has been spent since `fit`; none where nothing bounds what is leaked.
+        delta: The probability that comes with it; 0 where the promise is pure.
+        unit: What the promise is about: one row, one report or one query.
+        measure: The kind of promise.
+        note: What else has to be known.
+    """
+
+    protects: str
+    against: str
+    trusts: str
+    epsilon: float | None
+    delta: float
+    unit: str
+    measure: str
+    note: str = ""
