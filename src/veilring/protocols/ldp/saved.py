@@ -5,6 +5,8 @@ The public steps are written too, so that what is read classifies rows as client
 
 import json
 from collections.abc import Callable, Mapping
+from math import inf
+from operator import index
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +20,7 @@ from veilring.protocols.ldp.algorithm.bayes import (
     DiscreteBayes,
     GaussianBayes,
 )
+from veilring.protocols.ldp.algorithm.bayes.discrete import SMOOTHING_MIN
 from veilring.protocols.ldp.algorithm.randomiser import Estimate
 from veilring.protocols.ldp.algorithm.reduction import Projection
 from veilring.protocols.ldp.algorithm.steps import Bins, Ranges, Step
@@ -30,6 +33,8 @@ VERSION: Final = 2
 MODEL_BYTES_MAX: Final = 1 << 28
 
 _ESTIMATE: Final = ("values", "variance", "low", "high")
+_MOMENTS: Final = 3  # what Gaussian naive Bayes asks for: classes, means and mean squares
+_GREATEST: Final = float(np.finfo(np.float64).max)
 
 
 def save(classifier: Classifier, path: Path) -> None:
@@ -66,7 +71,7 @@ def load(path: Path) -> Classifier:
         kind = content["format"], content["version"], content["kind"]
         model = _READERS[kind](content)
         return Classifier(tuple(map(_step, content["steps"])), model)
-    except (ValueError, KeyError, TypeError, InputError) as error:
+    except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, OSError) as error:
         allowed = f"a file of format {FORMAT!r}, version {VERSION} ({type(error).__name__})"
         raise InputError("path", path, allowed) from None
 
@@ -100,38 +105,52 @@ def _finite_or_word(values: NDArray[np.float64]) -> list[float | str]:
     return [value if np.isfinite(value) else str(value) for value in values.tolist()]
 
 
-def _estimates(content: Mapping[str, Any]) -> tuple[Estimate, ...]:
-    return tuple(
-        Estimate(
-            **{name: _array(each[name], 1) for name in _ESTIMATE}, clients=int(each["clients"])
-        )
-        for each in content["evidence"]
-    )
+def _evidence(content: Mapping[str, Any], questions: int) -> tuple[Estimate, ...]:
+    found = tuple(map(_estimate, content["evidence"]))
+    _require(len(found) == questions)
+    return found
 
 
-def _array(values: list[Any], axes: int) -> NDArray[np.float64]:
+def _estimate(content: Mapping[str, Any]) -> Estimate:
+    values = _array(content["values"], 1)
+    variance = _array(content["variance"], 1, 0.0, inf)
+    low, high = (_array(content[name], 1, -inf, inf) for name in ("low", "high"))
+    clients = index(content["clients"])
+    _require(values.shape == variance.shape == low.shape == high.shape and clients >= 0)
+    return Estimate(values, variance, low, high, clients)
+
+
+def _array(
+    values: list[Any], axes: int, least: float = -_GREATEST, most: float = _GREATEST
+) -> NDArray[np.float64]:
+    """Return numbers in a range, at least one; whatever is none fails a comparison."""
     array = np.array(values).astype(np.float64)
-    if array.ndim != axes or np.isnan(array).any():
-        raise ValueError(array.shape)
+    _require(array.ndim == axes and array.size > 0)
+    _require(bool(((array >= least) & (array <= most)).all()))
     return array
 
 
+def _require(right: bool) -> None:  # noqa: FBT001  (reads as an assertion)
+    if not right:
+        raise ValueError
+
+
 def _discrete(content: Mapping[str, Any]) -> DiscreteBayes:
-    class_counts = _array(content["class_counts"], 1)
-    features = tuple(_array(counts, 2) for counts in content["feature_counts"])
-    if any(counts.shape[1:] != class_counts.shape for counts in features):
-        raise ValueError(class_counts.shape)
-    return DiscreteBayes(class_counts, features, float(content["smoothing"]), _estimates(content))
+    class_counts = _array(content["class_counts"], 1, 0.0)
+    features = tuple(_array(counts, 2, 0.0) for counts in content["feature_counts"])
+    _require(all(counts.shape[1:] == class_counts.shape for counts in features))
+    smoothing = float(content["smoothing"])
+    _require(SMOOTHING_MIN <= smoothing <= _GREATEST)
+    return DiscreteBayes(class_counts, features, smoothing, _evidence(content, 1 + len(features)))
 
 
 def _gaussian(content: Mapping[str, Any]) -> GaussianBayes:
-    class_counts = _array(content["class_counts"], 1)
-    means, variances = (_array(content[name], 2) for name in ("means", "variances"))
-    if means.shape != variances.shape or means.shape[1:] != class_counts.shape:
-        raise ValueError(means.shape)
-    if not (variances > 0).all():
-        raise ValueError(variances.shape)
-    return GaussianBayes(class_counts, means, variances, _estimates(content))
+    class_counts = _array(content["class_counts"], 1, 0.0)
+    means = _array(content["means"], 2, -1.0, 1.0)
+    variances = _array(content["variances"], 2, 0.0, 1.0)
+    _require(means.shape == variances.shape and means.shape[1:] == class_counts.shape)
+    _require(bool((variances > 0).all()))
+    return GaussianBayes(class_counts, means, variances, _evidence(content, _MOMENTS))
 
 
 def _ranges(content: Mapping[str, Any]) -> Ranges:
@@ -139,7 +158,7 @@ def _ranges(content: Mapping[str, Any]) -> Ranges:
 
 
 def _bins(content: Mapping[str, Any]) -> Bins:
-    return Bins(_ranges(content), tuple(map(int, content["counts"])))
+    return Bins(_ranges(content), tuple(map(index, content["counts"])))
 
 
 def _projection(content: Mapping[str, Any]) -> Projection:
@@ -148,10 +167,7 @@ def _projection(content: Mapping[str, Any]) -> Projection:
 
 
 def _numbers(values: list[Any]) -> tuple[float, ...]:
-    array = _array(values, 1)
-    if not np.isfinite(array).all():
-        raise ValueError(array.shape)
-    return tuple(array.tolist())
+    return tuple(_array(values, 1).tolist())
 
 
 def _step(content: Mapping[str, Any]) -> Step:
