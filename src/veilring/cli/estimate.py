@@ -38,7 +38,9 @@ def estimate(
 
     Shares are unbiased and may come out a little below 0; each interval holds by itself with the
     given confidence. For naive Bayes a line is the share of the clients asked that have both the
-    value and the class.
+    value and the class; or the mean (of the column or its square, scaled to [-1, 1]) within the
+    class, times the share of the class: `--save` writes what it is without the share. In JSON, the
+    ends of an interval that nothing is known of are null.
     """
     from veilring.deployment import CollectorConfig, load_config
     from veilring.deployment import estimate as estimate_store

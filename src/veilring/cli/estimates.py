@@ -1,5 +1,6 @@
 """What a collection says, for a person or a program: shared by the commands that estimate."""
 
+import math
 from typing import TYPE_CHECKING
 
 import typer
@@ -27,9 +28,17 @@ def _print_json(found: "Estimates") -> None:
         "epsilon": found.terms.task.survey.exact_epsilon,
         "reports": found.tally.clients,
         "confidence": found.confidence,
-        "estimates": [dataclasses.asdict(line) for line in found.lines],
+        "estimates": [
+            {name: _finite(value) for name, value in dataclasses.asdict(line).items()}
+            for line in found.lines
+        ],
     }
-    typer.echo(dumps(document, indent=2))
+    typer.echo(dumps(document, indent=2, allow_nan=False))
+
+
+def _finite(value: object) -> object:
+    """Return a value, or none for an infinity: JSON has no word for it."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _show(found: "Estimates") -> None:

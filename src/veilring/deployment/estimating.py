@@ -30,13 +30,15 @@ class Line:
 
     Attributes:
         of: What is counted or averaged: a column, or the class.
-        value: Which of its values; `mean` or `mean square` for numbers.
+        value: Which of its values; `mean` for numbers, and within classes `mean * share` or
+            `mean square * share`.
         within: For naive Bayes, the class; or nothing.
-        estimate: A share of the clients that were asked, or a mean; unbiased, and so it may be a
-            little below 0.
-        low: The lower end of its interval.
+        estimate: A share of the clients that were asked, a mean in the column's own unit, or, with
+            the column scaled to [-1, 1], a mean within a class times the class's share; unbiased,
+            so that a share may be a little below 0.
+        low: The lower end of its interval; infinite if nobody was asked.
         high: The upper end.
-        clients: How many reports stand behind it.
+        clients: How many reports there are to the question that it belongs to.
     """
 
     of: str
@@ -135,7 +137,8 @@ def _lines(terms: SurveyTerms, found: Sequence[Estimate]) -> Iterator[Line]:
                 yield from _named(each, values)
         case "gaussian-bayes":
             yield from _named(found[0], (("class", name, "") for name in terms.classes))
-            for what, each in zip(("mean", "mean square"), found[1:], strict=True):
+            moments = ("mean * share", "mean square * share")
+            for what, each in zip(moments, found[1:], strict=True):
                 yield from _named(each, product(_columns(terms), (what,), terms.classes))
 
 

@@ -1,0 +1,84 @@
+"""What is said of a collection: under which names, in which units, in JSON that all can read."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from veilring.cli.estimates import show_estimates
+from veilring.deployment.estimating import Estimates, estimate_from
+from veilring.deployment.survey_terms import SurveyTerms, load_survey_terms
+from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally
+
+CLIENTS = 40_000
+TERMS = """
+features = [{ name = "age", low = 0, high = 100 }]
+[survey]
+kind = "means"
+epsilon = 20
+minimum = 1
+"""
+GAUSSIAN = "classes = ['no', 'yes']" + TERMS.replace("means", "gaussian-bayes")
+
+
+def terms_of(tmp_path: Path, text: str) -> SurveyTerms:
+    """Read terms."""
+    path = tmp_path / "terms.toml"
+    path.write_text(text)
+    return load_survey_terms(path)
+
+
+def estimated(terms: SurveyTerms, question: int | None = None) -> Estimates:
+    """Estimate from people of 75 years, of whom a quarter says yes; all answer one question."""
+    rng = np.random.default_rng(3)
+    rows, labels = np.full((CLIENTS, 1), 75.0), np.repeat([0, 0, 0, 1], CLIENTS // 4)
+    survey = terms.task.survey
+    reports = list(answer(survey, rows, labels, rng).reports)
+    if question is not None:
+        reports = [each if n == question else each[:0] for n, each in enumerate(reports)]
+    return estimate_from(terms, tally(survey, reports), confidence=1 - 1e-9)
+
+
+def test_a_mean_is_in_the_unit_of_its_column(tmp_path: Path) -> None:
+    """Its interval holds the mean age, and says so under the name of a mean."""
+    (line,) = estimated(terms_of(tmp_path, TERMS)).lines
+    assert (line.of, line.value, line.within, line.clients) == ("age", "mean", "", CLIENTS)
+    assert line.low < 75 < line.high
+
+
+def test_what_is_told_within_a_class_is_called_what_it_is(tmp_path: Path) -> None:
+    """A mean of 1/2 on the scale of reports, in a quarter of the clients, is called an eighth."""
+    lines = {
+        (line.value, line.within): line for line in estimated(terms_of(tmp_path, GAUSSIAN)).lines
+    }
+    assert len(lines) == 6
+    for (value, within), line in lines.items():
+        share = 0.25 if "yes" in (value, within) else 0.75
+        power = {"mean * share": 1, "mean square * share": 2}.get(value, 0)
+        # Among 13,000 that drew a question, a share is off by 0.05 once in 1e20 (Hoeffding).
+        assert line.low - 0.05 < share * 0.5**power < line.high + 0.05
+        assert (line.of == "age") == (power > 0)
+
+
+def test_json_holds_no_infinity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The ends of the intervals of a question that nobody answered are null."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    terms = terms_of(tmp_path, GAUSSIAN)
+    show_estimates(estimated(terms, question=0), json=True)
+    document = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    ends = {line["value"]: (line["low"], line["high"]) for line in document["estimates"]}
+    assert ends["mean * share"] == ends["mean square * share"] == (None, None)
+    assert None not in ends["yes"]
+    show_estimates(estimated(terms, question=0), json=False)
+    assert "-inf to inf" in capsys.readouterr().out
+
+
+def test_nothing_is_estimated_from_too_few(tmp_path: Path) -> None:
+    """An empty tally is refused, whatever the minimum."""
+    terms = terms_of(tmp_path, TERMS)
+    with pytest.raises(ValueError, match="reports is 0; allowed: at least 1"):
+        estimate_from(terms, Tally.empty(terms.task.survey))
