@@ -16,12 +16,13 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import convening
 from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.privacy.response import EPSILON_MAX
 from veilring.protocols.treewalk.algorithm.steps import Comparison
+from veilring.protocols.treewalk.algorithm.tree import depth_of
 from veilring.protocols.treewalk.algorithm.walks import SPLITS_MAX, Variant
 from veilring.protocols.treewalk.memory import Answer, Memory, remembered, snap
 from veilring.protocols.treewalk.one_message import BucketPlan
 from veilring.protocols.treewalk.plan import Plan
-from veilring.protocols.treewalk.planner import EPSILON_MAX
 from veilring.protocols.treewalk.roles import Keeper, Nearest, bucket_client, walk_client
 from veilring.protocols.treewalk.service import RESPONSE, WALK
 from veilring.randomness import Streams
@@ -178,7 +179,7 @@ class _Asking:
 
     def _utility(self, variant: Variant) -> Comparison:
         """Return the steps of a walk that spends epsilon in the tree of the terms."""
-        depth = (self.places.places - 1).bit_length()
+        depth = depth_of(self.places.places)
         if self.config.splits >= depth:
             raise ScenarioError("splits", self.config.splits, f"0 to {depth - 1} here")
         return Comparison(2 * self.epsilon / variant.compositions(depth))

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from veilring.privacy.checks import require, require_positive
 from veilring.privacy.loss import exp_floor, log_ceil
 
-__all__ = ("ResponseLaw", "randomised_response")
+__all__ = ("EPSILON_MAX", "ResponseLaw", "randomised_response")
 
 # A draw below N takes one word, and stays a whole number with a sign.
 _GREATEST_TOTAL: Final = 2**63
-# e**43 is 2**62: above it nothing is left for the other values.
-_GREATEST_EPSILON: Final = 40
+EPSILON_MAX: Final = 40.0
+"""Of a response: e**43 is 2**62, above which nothing is left for the other values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class ResponseLaw:
         """Return the law with a loss of at most `epsilon`, and as near to it as 63 bits go.
 
         Args:
-            epsilon: Above 0, at most 40.
+            epsilon: Above 0, at most `EPSILON_MAX`.
             domain: The number of values, at least 2.
 
         Raises:
@@ -59,7 +59,7 @@ class ResponseLaw:
                 with this budget in 63 bits.
         """
         exact = require_positive("epsilon", epsilon)
-        require(exact <= _GREATEST_EPSILON, "epsilon", epsilon, f"at most {_GREATEST_EPSILON}")
+        require(exact <= EPSILON_MAX, "epsilon", epsilon, f"at most {EPSILON_MAX:g}")
         ratio = exp_floor(exact)
         other = 1 << (math.floor(_GREATEST_TOTAL / (ratio + domain - 1)).bit_length() - 1)
         return cls(domain, math.floor(ratio * other), other)

@@ -58,11 +58,12 @@ def test_a_split_parts_its_halves(points: Points, splits: Splits) -> None:
     tree = build_tree(points, splits)
     for node in range(1, 1 << tree.depth):
         column = tree.points[:, (node.bit_length() - 1) % tree.dimensions]
-        left, right = (
-            slice(tree.starts[child], tree.ends[child]) for child in (2 * node, 2 * node + 1)
-        )
-        if left == right:
+        level = tree.starts[1 << node.bit_length() : 2 << node.bit_length()]
+        first, middle = tree.starts[2 * node : 2 * node + 2]
+        last = min(level[level > middle], default=len(tree))
+        if first == middle:  # a leaf
             continue
+        left, right = slice(first, middle), slice(middle, last)
         assert (column[left] <= tree.splits[node]).all()
         assert (column[right] >= tree.splits[node]).all()
 

@@ -112,6 +112,15 @@ def test_what_is_no_source_of_points_is_refused(source: str) -> None:
         load_points(source)
 
 
+@pytest.mark.parametrize("row", ["{0},7", "7,{0}", "7,7"])
+def test_a_file_with_a_column_of_one_value_is_refused(tmp_path: Path, row: str) -> None:
+    """Points on one line along an axis, or at one place, are no domain to look for places in."""
+    path = tmp_path / "places.csv"
+    path.write_text("\n".join(["x,y", *map(row.format, range(300))]) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match="more than one value"):
+        load_points(str(path))
+
+
 def test_a_file_of_one_column_has_no_plane(tmp_path: Path) -> None:
     """Points of one coordinate have one-dimensional figures, and no others."""
     points = load_points(str(_csv(tmp_path, "x")))

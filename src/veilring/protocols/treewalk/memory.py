@@ -121,8 +121,10 @@ class _Keeper:
     def settle(
         self, turn: int, shown: NDArray[np.float64], said: NDArray[np.uint32]
     ) -> NDArray[np.uint32]:
-        rows = zip(self.names, shown.astype("<f8"), said.astype("<u4"), strict=True)
-        entries = [(f"{name} {turn}", seen.tobytes(), row.tobytes()) for name, seen, row in rows]
+        seen = [row.astype("<f8").tobytes() for row in shown]
+        seen *= len(self.names) // len(seen)  # one object, if all were shown the same
+        rows = zip(self.names, seen, said.astype("<u4"), strict=True)
+        entries = [(f"{name} {turn}", each, row.tobytes()) for name, each, row in rows]
         kept = self._charge(entries, 0.0)
         return np.stack([np.frombuffer(each, "<u4") for each in kept]).astype(np.uint32)
 

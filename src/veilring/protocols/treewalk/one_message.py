@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.protocols.forecast import Forecast, repeated
+from veilring.protocols.treewalk.algorithm.tree import depth_of
 from veilring.protocols.treewalk.algorithm.walks import SPLITS_MAX
 from veilring.protocols.treewalk.messages import (
     Blurred,
@@ -141,7 +142,7 @@ def bucket_cost(
         dimensions: Of a point.
         is_known: Whether the client has the splits from before.
     """
-    depth = (points - 1).bit_length()
+    depth = depth_of(points)
     buckets = 1 << (depth - plan.splits)
     request = BucketRequest(
         splits=plan.splits,

@@ -10,6 +10,7 @@ import numpy as np
 from veilring.errors import InputError
 from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance, Utility
+from veilring.protocols.treewalk.algorithm.tree import depth_of
 from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
 from veilring.protocols.treewalk.messages import Bits, Found, Ground, Nodes, Request
 from veilring.transport.frames import FRAME_BYTES_MAX
@@ -107,7 +108,7 @@ def walk_cost(plan: Plan, points: int, dimensions: int) -> Forecast:
         points: N.
         dimensions: Of a point.
     """
-    depth = (points - 1).bit_length()
+    depth = depth_of(points)
     total = repeated(1, _found(plan, depth, dimensions))
     for level in plan.variant.levels(depth):
         steps = plan.walks * plan.variant.threads_at(level)

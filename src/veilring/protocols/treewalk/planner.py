@@ -2,20 +2,18 @@
 
 from dataclasses import dataclass
 from math import exp
-from typing import Final, Literal
+from typing import Literal
 
 from veilring.errors import InputError
+from veilring.privacy.response import EPSILON_MAX
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.treewalk.algorithm.rivals import bucket_law
-from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, POINTS_MAX
+from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, POINTS_MAX, depth_of
 from veilring.protocols.treewalk.algorithm.walks import BASIC, SPLITS_MAX, Variant
 from veilring.protocols.treewalk.one_message import BucketPlan, bucket_cost
 from veilring.protocols.treewalk.plan import Plan, walk_cost
 
-__all__ = ("EPSILON_MAX", "Option", "own_probability", "recommend")
-
-# The randomised response over buckets draws below 2**63.
-EPSILON_MAX: Final = 40.0
+__all__ = ("Option", "own_probability", "recommend")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +23,8 @@ class Option:
     Attributes:
         mechanism: `response` names a bucket in one message; `walk` takes a step a level.
         variant: How a walk splits; of a response, the size of its buckets, as of an `early` walk.
-        epsilon_i: Of each step of a walk (`Comparison`); of a response, its epsilon.
+        epsilon_i: Of each step of a walk (`Comparison`); of a response, its epsilon. A walk without
+            a step, which takes all points, spends nothing whatever it is.
         probability: That the bucket or leaf on the query's side of all splits is among what is
             found.
         found: How many points come back.
@@ -71,11 +70,10 @@ def recommend(
     Raises:
         InputError: If a number is out of range.
     """
-    for name, value, most in (
-        ("points", points, POINTS_MAX),
-        ("dimensions", dimensions, DIMENSIONS_MAX),
+    for name, value, least, most in (
+        ("points", points, 2, POINTS_MAX),
+        ("dimensions", dimensions, 1, DIMENSIONS_MAX),
     ):
-        least = 2 if name == "points" else 1
         if not least <= value <= most:
             raise InputError(name, value, f"{least} to {most}")
     if not 0 < epsilon <= EPSILON_MAX:
@@ -108,7 +106,7 @@ def own_probability(variant: Variant, depth: int, slip: float) -> float:
 
 
 def _responses(points: int, dimensions: int, epsilon: float) -> list[Option]:
-    depth, options = (points - 1).bit_length(), []
+    depth, options = depth_of(points), []
     for splits in range(min(depth, SPLITS_MAX + 1)):
         plan = BucketPlan(splits)
         try:
@@ -129,14 +127,16 @@ def _responses(points: int, dimensions: int, epsilon: float) -> list[Option]:
 
 
 def _walks(points: int, dimensions: int, epsilon: float) -> list[Option]:
-    depth, options = (points - 1).bit_length(), []
+    depth, options = depth_of(points), []
     several = range(1, min(depth, SPLITS_MAX) + 1)
     variants = [BASIC, Variant("greedy"), *(Variant("early", splits) for splits in several)]
-    for variant in (*variants, *(Variant("parallel", splits) for splits in several)):
+    # One that begins in parallel at all leaves is the early walk that ends at the root.
+    below = (Variant("parallel", splits) for splits in several if splits < depth)
+    for variant in (*variants, *below):
         plan, steps = Plan(variant=variant), variant.compositions(depth)
         if plan.walks_max(depth, dimensions) < 1:
             continue
-        each = epsilon / steps if steps else 0.0
+        each = epsilon / max(1, steps)
         # A comparison spends half of its epsilon.
         options.append(
             _option(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 
-__all__ = ("DIMENSIONS_MAX", "POINTS_MAX", "Splits", "Tree", "build_tree")
+__all__ = ("DIMENSIONS_MAX", "POINTS_MAX", "Splits", "Tree", "build_tree", "depth_of")
 
 # Beyond, every half-space at the few levels that a tree has is nearly all of the data.
 DIMENSIONS_MAX: Final = 16
@@ -36,8 +36,7 @@ class Tree:
         pivots: The position of the point that stands for each node: the least of the right half of
             an inner node, a leaf's own point; shape (2**(depth + 1),).
         starts: The position of the first point below each node, shape (2**(depth + 1),).
-        ends: One past the last.
-        depth: L = ⌈log2 N⌉, the steps from the root to any leaf.
+        depth: L, the steps from the root to any leaf: see `depth_of`.
     """
 
     points: NDArray[np.float64]
@@ -45,7 +44,6 @@ class Tree:
     splits: NDArray[np.float64]
     pivots: NDArray[np.int32]
     starts: NDArray[np.int32]
-    ends: NDArray[np.int32]
     depth: int
 
     def __len__(self) -> int:
@@ -55,6 +53,11 @@ class Tree:
     def dimensions(self) -> int:
         """How many coordinates a point has."""
         return int(self.points.shape[1])
+
+
+def depth_of(points: int) -> int:
+    """Return L = ⌈log2 N⌉, the depth of the tree over so many points, at least one."""
+    return (points - 1).bit_length()
 
 
 def build_tree(points: NDArray[np.float64], splits: Splits | None = None) -> Tree:
@@ -75,10 +78,10 @@ def build_tree(points: NDArray[np.float64], splits: Splits | None = None) -> Tre
     _check(points)
     dimensions = points.shape[1]
     splits = splits or ("midpoint" if dimensions == 1 else "least-right")
-    depth = (len(points) - 1).bit_length()
+    depth = depth_of(len(points))
     by = [np.argsort(column, kind="stable") for column in points.T]
     starts, ends = np.zeros(1, dtype=np.int64), np.full(1, len(points))
-    nodes = [(starts, ends)]
+    firsts = [starts]
     values, chosen = [np.zeros(1)], []
     for level in range(depth):
         column, order = points[:, level % dimensions], by[level % dimensions]
@@ -87,7 +90,7 @@ def build_tree(points: NDArray[np.float64], splits: Splits | None = None) -> Tre
         values.append(_values(column, order, starts, middles, splits))
         _partition(by, order, starts, middles, level % dimensions)
         starts, ends = _children(starts, middles, ends)
-        nodes.append((starts, ends))
+        firsts.append(starts)
     leaves = by[0]
     positions = np.empty(len(points), dtype=np.int32)
     positions[leaves] = np.arange(len(points), dtype=np.int32)
@@ -97,8 +100,7 @@ def build_tree(points: NDArray[np.float64], splits: Splits | None = None) -> Tre
         order=leaves,
         splits=np.concatenate(values),
         pivots=_from_one(positions[each] for each in chosen),
-        starts=_from_one(first for first, _ in nodes),
-        ends=_from_one(last for _, last in nodes),
+        starts=_from_one(firsts),
         depth=depth,
     )
 

@@ -63,7 +63,7 @@ async def blur_server(party: Party, places: Places) -> NDArray[np.float64]:
     """
     (client,) = party.peers
     asked = await party.receive(Blurred, sender=client)
-    check_finite(client, asked.points, asked.points.shape)
+    check_finite(client, asked.points)
     plan = BlurPlan(asked.nearest, len(asked.points))
     plan.check(places.tree.dimensions)
     found = places.nearest(asked.points, plan.nearest)

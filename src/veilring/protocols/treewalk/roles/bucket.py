@@ -11,8 +11,8 @@ from veilring.protocols.treewalk.messages import BucketRequest, Buckets, Ground,
 from veilring.protocols.treewalk.one_message import BucketPlan, KnownTop
 from veilring.protocols.treewalk.roles.found import (
     Nearest,
-    check_finite,
     check_ground,
+    check_numbers,
     check_queries_of,
     choose,
     found_message,
@@ -68,12 +68,11 @@ async def bucket_client(
     splits = (await party.receive(Top, sender=server)).splits
     if known is not None and not len(splits):
         splits = known.splits
-    check_finite(server, splits, (law.domain,))
+    check_numbers(server, splits, (law.domain,))
     named = respond(splits, queries, law, party.rng).astype(np.uint32)
     if keeper is not None:
         keeper.pay(law.epsilon, plan.found)
-        shown = np.broadcast_to(splits, (len(queries), len(splits)))
-        named = keeper.settle(0, shown, named[:, None])[:, 0]
+        named = keeper.settle(0, splits[None], named[:, None])[:, 0]
     party.round(1)
     await party.send(server, Buckets(named=named))
     return await choose(party, server, queries, plan.found), KnownTop(splits)

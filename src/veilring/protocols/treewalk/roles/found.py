@@ -8,13 +8,14 @@ from numpy.typing import NDArray
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.protocols.treewalk.algorithm.places import nearest_found
-from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX, Tree
+from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX, Tree, depth_of
 from veilring.protocols.treewalk.messages import Found, Ground
 
 __all__ = (
     "Nearest",
     "check_finite",
     "check_ground",
+    "check_numbers",
     "check_queries_of",
     "choose",
     "found_message",
@@ -61,19 +62,28 @@ def check_ground(server: str, ground: Ground, queries: NDArray[np.float64]) -> i
     if ground.dimensions != queries.shape[1]:
         allowed = f"shape ({len(queries)}, {ground.dimensions}), as the server's points"
         raise InputError("queries", f"of shape {queries.shape}", allowed)
-    return (ground.points - 1).bit_length()
+    return depth_of(ground.points)
 
 
-def check_finite(server: str, values: NDArray[np.float64], shape: tuple[int, ...]) -> None:
-    """Refuse numbers of a server that have another shape, or are not finite.
+def check_numbers(sender: str, values: NDArray[np.float64], shape: tuple[int, ...]) -> None:
+    """Refuse numbers that have another shape, or are not finite.
 
     Raises:
         ProtocolViolation: If so.
     """
     if values.shape != shape:
-        raise ProtocolViolation(server, f"sent numbers of shape {values.shape}, not {shape}")
+        raise ProtocolViolation(sender, f"sent numbers of shape {values.shape}, not {shape}")
+    check_finite(sender, values)
+
+
+def check_finite(sender: str, values: NDArray[np.float64]) -> None:
+    """Refuse numbers that are not finite.
+
+    Raises:
+        ProtocolViolation: If so.
+    """
     if not np.isfinite(values).all():
-        raise ProtocolViolation(server, "sent a number that is not finite")
+        raise ProtocolViolation(sender, "sent a number that is not finite")
 
 
 async def choose(party: Party, server: str, queries: NDArray[np.float64], found: int) -> Nearest:
@@ -85,7 +95,7 @@ async def choose(party: Party, server: str, queries: NDArray[np.float64], found:
     message = await party.receive(Found, sender=server)
     if message.places.shape != (len(queries), found):
         raise ProtocolViolation(server, f"sent places of shape {message.places.shape}")
-    check_finite(server, message.points, (len(queries) * found, queries.shape[1]))
+    check_numbers(server, message.points, (len(queries) * found, queries.shape[1]))
     places = message.places.astype(np.int64)
     points = message.points.reshape(len(queries), found, -1)
     nearest, distances = nearest_found(queries, points)

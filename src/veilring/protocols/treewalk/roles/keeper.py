@@ -34,8 +34,8 @@ class Keeper(Protocol):
 
         Args:
             turn: Which message of the session, from 0.
-            shown: What the server has shown for each query since the last turn, of shape (queries,
-                shown).
+            shown: What the server has shown for each query since the last turn, shape (queries,
+                shown); or (1, shown) if it has shown the same for all.
             said: What was drawn for each query, shape (queries, said).
 
         Raises:

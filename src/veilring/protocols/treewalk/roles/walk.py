@@ -13,8 +13,8 @@ from veilring.protocols.treewalk.messages import Bits, Ground, Nodes, Request
 from veilring.protocols.treewalk.plan import UTILITIES, Plan
 from veilring.protocols.treewalk.roles.found import (
     Nearest,
-    check_finite,
     check_ground,
+    check_numbers,
     check_queries_of,
     choose,
     found_message,
@@ -63,7 +63,7 @@ async def walk_client(
         threads = plan.variant.threads_at(level)
         exposed = (await party.receive(Nodes, sender=server)).values
         asked = np.repeat(queries, threads, axis=0)
-        check_finite(server, exposed, (len(asked), plan.width(queries.shape[1])))
+        check_numbers(server, exposed, (len(asked), plan.width(queries.shape[1])))
         bits = answer_bits(utility.judge(exposed, asked, level), party.rng)
         if keeper is not None:
             shown, said = exposed.reshape(plan.walks, -1), bits.reshape(plan.walks, -1)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.privacy.response import EPSILON_MAX as RESPONSE_MAX
 from veilring.privacy.response import ResponseLaw
 from veilring.protocols.treewalk.algorithm.places import Places, nearest_found
 from veilring.protocols.treewalk.algorithm.rivals import Blur, blur, points_of, respond
@@ -32,7 +33,6 @@ _TOP: Final = 5
 _ROUNDING: Final = 1e-9
 # A grid for blurred queries: fine beside any noise here, and coarse enough to be drawn exactly.
 _STEP: Final = 1.0
-_RESPONSE_MAX: Final = 40.0
 _KEPT: Final = 1 << 14  # numbers of a family's figures, with room
 _GROUNDS: Final = 4  # trees of a split, of which the largest have a million points
 
@@ -143,7 +143,7 @@ def _walked(ground: _Ground, way: Way, utility: Utility, rng: Generator) -> Accu
 
 def _responded(ground: _Ground, way: Way, epsilon: float, rng: Generator) -> Accuracy:
     tree, splits = ground.places.tree, way.variant.splits
-    law = ResponseLaw.spending(min(epsilon, _RESPONSE_MAX), 1 << (tree.depth - splits))
+    law = ResponseLaw.spending(min(epsilon, RESPONSE_MAX), 1 << (tree.depth - splits))
     return _judged(ground, points_of(tree, splits, respond(tree.splits, ground.queries, law, rng)))
 
 

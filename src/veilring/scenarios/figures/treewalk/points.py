@@ -93,6 +93,8 @@ def _read(path: Path) -> Points:
     points = np.stack(columns, axis=1)
     if len(points) < _COUNT_MIN or not np.isfinite(points).all():
         raise InputError("data", path, f"at least {_COUNT_MIN} points, all finite")
+    if (points == points[0]).all(axis=0).any():
+        raise InputError("data", path, f"more than one value in each of {', '.join(names)}")
     if tuple(names) == _DEGREES:
         points[:, 1] *= np.cos(np.radians(points[:, 0].mean()))
     points -= points.min(axis=0)
