@@ -12,14 +12,21 @@ After `predict`, `cost_` says what the batch costs on a network, by the family's
 
 from veilring.estimators.base import RangesLike, Seed
 from veilring.estimators.ldp import LDPGaussianNaiveBayes, LDPNaiveBayes
+from veilring.estimators.owner import OwnerKNNClassifier, OwnerRadiusClassifier
+from veilring.estimators.prediction import IndKNNClassifier
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.ring import PrivateKNNClassifier
+from veilring.estimators.treewalk import TreeWalkClassifier
 
 __all__ = (
+    "IndKNNClassifier",
     "LDPGaussianNaiveBayes",
     "LDPNaiveBayes",
+    "OwnerKNNClassifier",
+    "OwnerRadiusClassifier",
     "Privacy",
     "PrivateKNNClassifier",
     "RangesLike",
     "Seed",
+    "TreeWalkClassifier",
 )

@@ -95,6 +95,10 @@ class BucketPlan:
             raise InputError("splits", self.splits, f"{least} to {depth - 1}, for this tree")
         _check_found("queries", self.queries, self.found, dimensions)
 
+    def queries_max(self, dimensions: int) -> int:
+        """Return how many queries fit the frames of one session."""
+        return _fitting(self.found, dimensions)
+
 
 @dataclass(frozen=True, slots=True)
 class BlurPlan:
@@ -126,9 +130,13 @@ class BlurPlan:
 
 
 def _check_found(name: str, queries: int, found: int, dimensions: int) -> None:
-    most = (FRAME_BYTES_MAX - ENVELOPE_BYTES) // (found * (FLOAT_BYTES * dimensions + PLACE_BYTES))
+    most = _fitting(found, dimensions)
     if queries > most:
         raise InputError(name, queries, f"1 to {most}, or the answer would not fit a frame")
+
+
+def _fitting(found: int, dimensions: int) -> int:
+    return (FRAME_BYTES_MAX - ENVELOPE_BYTES) // (found * (FLOAT_BYTES * dimensions + PLACE_BYTES))
 
 
 def bucket_cost(
