@@ -6,10 +6,7 @@ import pytest
 from tests.nodes.three import FIRST, NAMES, SECOND, listen_to_ada, pass_word, three_nodes
 from tests.roles import Word
 
-from veilring.errors import (
-    ProtocolViolation,
-    SessionAborted,
-)
+from veilring.errors import ProtocolViolation, SessionAborted
 from veilring.nodes.early import EARLY_BYTES_MAX, EARLY_FRAMES_MAX
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.session import UNREAD_BYTES_MAX, UNREAD_MESSAGES_MAX

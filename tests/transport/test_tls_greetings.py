@@ -11,13 +11,7 @@ from tests.transport.strangers import hello, stranger
 from veilring.errors import HandshakeError
 from veilring.transport import sides
 from veilring.transport.frames import on_stream
-from veilring.transport.handshake import (
-    PROTOCOL_VERSION,
-    Refuse,
-    Welcome,
-    greeting,
-    read_greeting,
-)
+from veilring.transport.handshake import PROTOCOL_VERSION, Refuse, Welcome, greeting, read_greeting
 from veilring.transport.identity import make_identity
 from veilring.transport.roster import Member, Roster
 from veilring.transport.tls import LOOPBACK

@@ -9,11 +9,7 @@ from tests.transport.rosters import Town
 from tests.transport.strangers import stranger
 
 from veilring.errors import HandshakeError
-from veilring.transport.handshake import (
-    HANDSHAKE_SECONDS,
-    Refuse,
-    read_greeting,
-)
+from veilring.transport.handshake import HANDSHAKE_SECONDS, Refuse, read_greeting
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
 
 

@@ -5,12 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.errors import (
-    ProtocolViolation,
-    RunFailed,
-    Tampered,
-    VeilringError,
-)
+from veilring.errors import ProtocolViolation, RunFailed, Tampered, VeilringError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster, Run
 from veilring.nodes.ring import Ring

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from veilring.errors import (
-    InputError,
-)
+from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
 from veilring.protocols.ring.adversaries import (
     ADVERSARIES,

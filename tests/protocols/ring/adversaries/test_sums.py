@@ -11,9 +11,7 @@ from tests.protocols.ring.adversaries.hands import (
     is_among,
 )
 
-from veilring.errors import (
-    RunFailed,
-)
+from veilring.errors import RunFailed
 from veilring.nodes.adversaries import Reorder
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum

@@ -17,16 +17,11 @@ from tests.protocols.ring.adversaries.hands import (
     topk,
 )
 
-from veilring.errors import (
-    RunFailed,
-    SessionTimeout,
-)
+from veilring.errors import RunFailed, SessionTimeout
 from veilring.nodes.adversaries import Delay, Forger, Repeat, Replay, Silent
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster
-from veilring.protocols.ring import (
-    pp_topk,
-)
+from veilring.protocols.ring import pp_topk
 from veilring.protocols.ring.adversaries import DeflateTopK, Equivocate, InflateTopK, Replayer
 from veilring.testing import ProtocolRunner
 

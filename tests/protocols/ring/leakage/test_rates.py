@@ -10,10 +10,7 @@ from tests.protocols.ring.attacks.bounds import hoeffding
 from tests.protocols.ring.leakage.cases import FALSE_ALARM, HONEST, rng
 
 from veilring.protocols.ring.algorithm import TopKParameters
-from veilring.protocols.ring.leakage import (
-    estimate_hop_leakage,
-    uniform_values,
-)
+from veilring.protocols.ring.leakage import estimate_hop_leakage, uniform_values
 
 
 def test_noise_in_round_one_hides_at_its_rate() -> None:

@@ -6,26 +6,18 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
+from tests.cli.invoking import invoke
 
-from veilring.cli.app import app
 from veilring.nodes.node import Node
 
 QUICK = ("--set", "parties.count=3", "--set", "run.leakage_trials=20", "--seed", "1")
-
-
-def _invoke(*arguments: str | Path) -> tuple[int, str, str]:
-    """Run a command; return its exit code, standard output and standard error."""
-    environment = {"COLUMNS": "100", "VEILRING_DEBUG": ""}
-    result = CliRunner().invoke(app, list(map(str, arguments)), env=environment)
-    return result.exit_code, result.stdout, result.stderr
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a quick run."""
     folder = tmp_path_factory.mktemp("runs") / "wine"
-    assert _invoke("run", "wine", "--runtime", "memory", *QUICK, "--out", folder)[0] == 0
+    assert invoke("run", "wine", "--runtime", "memory", *QUICK, "--out", folder)[0] == 0
     return folder
 
 
@@ -34,7 +26,7 @@ def failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of a run that failed because nothing ever arrived."""
     with monkeypatch.context() as broken:
         broken.setattr(Node, "_dispatch", lambda *_: None)
-        code, out, err = _invoke(
+        code, out, err = invoke(
             "run", "wine", "--runtime", "simulated", *QUICK, "--out", tmp_path / "failed"
         )
     assert (code, out) == (1, "")
@@ -55,7 +47,7 @@ class TestRun:
 
     def test_real_processes_are_traced_too(self, tmp_path: Path) -> None:
         """On a real clock, by several processes: nothing arrives before it is sent."""
-        assert _invoke("run", "wine", *QUICK, "--out", tmp_path)[0] == 0
+        assert invoke("run", "wine", *QUICK, "--out", tmp_path)[0] == 0
         messages = pl.read_parquet(tmp_path / "trace.parquet")
         assert messages["received_seconds"].null_count() == 0
         assert (messages["received_seconds"] >= messages["sent_seconds"]).all()
@@ -76,7 +68,7 @@ class TestRun:
         messages = pl.read_parquet(failed / "trace.parquet")
         assert len(messages) > 0
         assert messages["received_seconds"].null_count() == len(messages)
-        code, _, err = _invoke("run", "wine", *QUICK, "--out", failed)
+        code, _, err = invoke("run", "wine", *QUICK, "--out", failed)
         assert (code, "error.json" in err) == (2, True)
 
     def test_without_a_seed_a_failure_names_that_of_the_split(self, tmp_path: Path) -> None:
@@ -86,24 +78,22 @@ class TestRun:
         command = ["run", "wine", "--runtime", "simulated"]
         for setting in settings:
             command += ["--set", setting]
-        code, _, err = _invoke(*command, "--out", tmp_path)
+        code, _, err = invoke(*command, "--out", tmp_path)
         (note,) = json.loads((tmp_path / "error.json").read_text())["notes"]
         assert code == 1
         assert re.fullmatch(r"The same split, partition and drawn faults: --seed \d+\.", note)
         assert note in err
-        assert note in _invoke("trace", tmp_path)[1]
-        assert _invoke("report", tmp_path)[0] == 0
+        assert note in invoke("trace", tmp_path)[1]
+        assert invoke("report", tmp_path)[0] == 0
         assert note in (tmp_path / "report.html").read_text(encoding="utf-8")
-        again = _invoke(
-            *command, "--seed", note.split()[-1].strip("."), "--out", tmp_path / "again"
-        )
+        again = invoke(*command, "--seed", note.split()[-1].strip("."), "--out", tmp_path / "again")
         assert again[0] == 1
         assert json.loads((tmp_path / "again" / "error.json").read_text())["notes"] == []
 
     def test_wrong_input_leaves_nothing(self, tmp_path: Path) -> None:
         """What was never run has not failed: the folder can be used again."""
         wrong = ("--set", "data.source=missing.csv")
-        code, _, _ = _invoke("run", "wine", *QUICK, *wrong, "--out", tmp_path)
+        code, _, _ = invoke("run", "wine", *QUICK, *wrong, "--out", tmp_path)
         assert code == 2
         assert not any(tmp_path.iterdir())
 
@@ -114,7 +104,7 @@ class TestReport:
     def test_writes_a_page_beside_the_run(self, folder: Path) -> None:
         """It says where; a second time it says the same again."""
         for _ in range(2):
-            code, out, err = _invoke("report", folder)
+            code, out, err = invoke("report", folder)
             assert (code, err) == (0, "")
             assert "report.html" in out
         page = (folder / "report.html").read_text(encoding="utf-8")
@@ -123,18 +113,18 @@ class TestReport:
 
     def test_writes_a_page_elsewhere(self, folder: Path, tmp_path: Path) -> None:
         """As `--out` says."""
-        assert _invoke("report", folder, "--out", tmp_path / "page.html")[0] == 0
+        assert invoke("report", folder, "--out", tmp_path / "page.html")[0] == 0
         assert "<h1>wine: 3 parties, memory</h1>" in (tmp_path / "page.html").read_text()
 
     def test_of_a_failed_run_names_the_error(self, failed: Path) -> None:
         """The page is there, and says so."""
-        assert _invoke("report", failed)[0] == 0
+        assert invoke("report", failed)[0] == 0
         assert "Deadlock" in (failed / "report.html").read_text(encoding="utf-8")
 
     def test_needs_the_folder_of_a_run(self, folder: Path, tmp_path: Path) -> None:
         """Anything else, or a page that cannot be written, is wrong input."""
         for arguments in ((tmp_path,), (tmp_path / "none",), (folder, "--out", tmp_path)):
-            code, out, err = _invoke("report", *arguments)
+            code, out, err = invoke("report", *arguments)
             assert (code, out) == (2, "")
             assert str(tmp_path) in err
 
@@ -144,7 +134,7 @@ class TestTrace:
 
     def test_shows_sums_and_the_first_messages(self, folder: Path) -> None:
         """Tables by party and kind, then as many lines as were asked for."""
-        code, out, err = _invoke("trace", folder, "--limit", "7")
+        code, out, err = invoke("trace", folder, "--limit", "7")
         assert (code, err) == (0, "")
         for word in ("party-2", "ring.topk.vector", "set-up bytes"):
             assert word in out
@@ -153,7 +143,7 @@ class TestTrace:
 
     def test_shows_all_if_there_are_no_more(self, folder: Path) -> None:
         """Then nothing is said of a limit."""
-        _, out, _ = _invoke("trace", folder, "--limit", "9999")
+        _, out, _ = invoke("trace", folder, "--limit", "9999")
         assert "The first" not in out
         report = json.loads((folder / "report.json").read_text())
         drawn = sum("●" in line for line in out.splitlines())
@@ -161,7 +151,7 @@ class TestTrace:
 
     def test_of_a_failed_run_names_the_error(self, failed: Path) -> None:
         """Above all else."""
-        code, out, _ = _invoke("trace", failed)
+        code, out, _ = invoke("trace", failed)
         assert code == 0
         assert out.startswith("The run failed. Deadlock: ")
         assert "never received" in out
@@ -173,7 +163,7 @@ class TestCoalition:
     def test_is_told_by_run_report_and_trace(self, tmp_path: Path) -> None:
         """The terminal, the folder, the page and the trace say who colluded and who was lost."""
         settings = ("--set", "run.leakage_trials=20")
-        code, out, _ = _invoke("run", "coalition", *settings, "--out", tmp_path)
+        code, out, _ = invoke("run", "coalition", *settings, "--out", tmp_path)
         assert code == 0
         for word in ("votes exposed", "1 of 1 struck", "party-9", "with failed attempts"):
             assert word in out
@@ -182,9 +172,9 @@ class TestCoalition:
         assert report["coalition"]["members"] == report["settings"]["parties"]["coalition"]
         kinds = [mark["what"] for mark in json.loads((tmp_path / "events.json").read_text())]
         assert "coalition: with party-4, party-7, party-10" in kinds
-        assert _invoke("report", tmp_path)[0] == 0
+        assert invoke("report", tmp_path)[0] == 0
         assert "What the coalition found" in (tmp_path / "report.html").read_text()
-        code, out, _ = _invoke("trace", tmp_path, "--limit", "9999")
+        code, out, _ = invoke("trace", tmp_path, "--limit", "9999")
         assert code == 0
         for word in ("votes exposed: ", "left out: party-9; ", "party-2: coalition: with party-4"):
             assert word in out
@@ -192,10 +182,10 @@ class TestCoalition:
     def test_without_a_retry_the_folder_has_the_crash(self, tmp_path: Path) -> None:
         """The run fails by name, and the trace has what led to it."""
         settings = ("--set", "run.leakage_trials=0", "--set", "run.retries=0")
-        code, _, err = _invoke("run", "coalition", *settings, "--out", tmp_path)
+        code, _, err = invoke("run", "coalition", *settings, "--out", tmp_path)
         assert code == 1
         assert "party-9 was lost" in err
-        code, out, _ = _invoke("trace", tmp_path, "--limit", "9999")
+        code, out, _ = invoke("trace", tmp_path, "--limit", "9999")
         assert code == 0
         assert out.startswith("The run failed. RunFailed: ")
         assert "fault: crash" in out

@@ -4,16 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.cli.invoking import invoke
 
-from veilring.cli.app import app
 from veilring.privacy.ledger import Budgets, Charge, RecordCharge, open_ledger
-
-
-def _invoke(*arguments: str) -> tuple[int, str, str]:
-    """Run a command; return its exit code, standard output and standard error."""
-    result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "100", "VEILRING_DEBUG": ""})
-    return result.exit_code, result.stdout, result.stderr
 
 
 @pytest.fixture
@@ -30,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_show_prints_totals(path: Path) -> None:
     """By analyst and by all: answers, what was spent and what is left."""
-    code, out, _ = _invoke("ledger", "show", str(path))
+    code, out, _ = invoke("ledger", "show", str(path))
     rows = [line.replace("│", " ").split() for line in out.splitlines()]
     assert code == 0
     assert ["ann", "2", "0.75", "no", "limit"] in rows
@@ -40,7 +33,7 @@ def test_show_prints_totals(path: Path) -> None:
 
 def test_json_has_the_same_and_nothing_of_records(path: Path) -> None:
     """For programs; neither the records' budget nor what they spent is in it."""
-    code, out, _ = _invoke("ledger", "show", str(path), "--json")
+    code, out, _ = invoke("ledger", "show", str(path), "--json")
     assert code == 0
     assert json.loads(out) == {
         "unit": "epsilon",
@@ -60,14 +53,14 @@ def test_show_does_not_disturb_the_writer(path: Path) -> None:
     with open_ledger(path, budgets) as ledger:
         for number, spent in enumerate((1.0, 1.125)):
             ledger.charge(Charge("cid", str(number), b"?", b"!", 0.125))
-            code, out, _ = _invoke("ledger", "show", str(path), "--json")
+            code, out, _ = invoke("ledger", "show", str(path), "--json")
             assert code == 0
             assert json.loads(out)["spent"] == spent
 
 
 def test_no_ledger_is_an_error_of_the_input(tmp_path: Path) -> None:
     """One paragraph, and nothing is made where there was nothing."""
-    code, out, error = _invoke("ledger", "show", str(tmp_path / "nothing"))
+    code, out, error = invoke("ledger", "show", str(tmp_path / "nothing"))
     assert (code, out) == (2, "")
     assert "a ledger of veilring" in error
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,24 @@
+"""Commands of the command line, called as a person would."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+
+
+def invoke(*arguments: str | Path) -> tuple[int, str, str]:
+    """Run a command; return its exit code, standard output and standard error."""
+    environment = {"COLUMNS": "100", "VEILRING_DEBUG": ""}
+    result = CliRunner().invoke(app, list(map(str, arguments)), env=environment)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a fresh interpreter and wait for it to succeed."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(  # noqa: S603  (our own program)
+        command, check=True, capture_output=True, text=True, timeout=120
+    )

@@ -1,0 +1,41 @@
+"""Built-in sets."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+from sklearn import datasets
+
+from veilring.data import load_table
+from veilring.errors import InputError
+
+
+class TestBuiltIn:
+    """The sets that come with scikit-learn."""
+
+    @pytest.mark.parametrize("name", ["wine", "breast-cancer", "digits", "iris"])
+    def test_is_what_scikit_learn_loads(self, name: str) -> None:
+        """Rows, labels and all names are those of scikit-learn's own loader."""
+        theirs = getattr(datasets, f"load_{name.replace('-', '_')}")()
+        ours = load_table(name)
+        np.testing.assert_array_equal(ours.features, theirs.data)
+        np.testing.assert_array_equal(ours.labels, theirs.target)
+        assert ours.feature_names == tuple(map(str, theirs.feature_names))
+        assert ours.class_names == tuple(map(str, theirs.target_names))
+
+    @pytest.mark.parametrize("name", ["wine", "breast-cancer", "digits", "iris"])
+    def test_without_the_packaged_file_the_library_is_asked(
+        self, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where scikit-learn keeps its files elsewhere, the table is the same."""
+        usual = load_table(name)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+        asked = load_table(name)
+        np.testing.assert_array_equal(asked.features, usual.features)
+        np.testing.assert_array_equal(asked.labels, usual.labels)
+
+    @pytest.mark.parametrize("name", ["", "wines", "wine.tsv"])
+    def test_an_unknown_source_is_refused(self, name: str) -> None:
+        """A source that is none names all that are."""
+        with pytest.raises(InputError, match=r"breast-cancer.*openml:NAME.*\.csv"):
+            load_table(name)

@@ -1,0 +1,105 @@
+"""Tables from CSV files."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.random import default_rng
+from sklearn.preprocessing import OneHotEncoder
+
+from veilring.data import load_table, scale_to_unit, split
+from veilring.errors import InputError
+
+WriteCsv = Callable[[str], str]
+
+
+@pytest.fixture
+def write_csv(tmp_path: Path) -> WriteCsv:
+    """Give a function that writes a CSV file and returns its path."""
+
+    def write(text: str) -> str:
+        path = tmp_path / "rows.csv"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+class TestCsv:
+    """Files whose last column is the label."""
+
+    def test_numbers_stay_and_categories_become_one_hot(self, write_csv: WriteCsv) -> None:
+        """A mixed table is what scikit-learn's encoder makes of it, classes in numerical order."""
+        table = load_table(write_csv("size,colour,class\n1.5,red,10\n-2,blue,9\n1e3,red,10\n"))
+        colours = OneHotEncoder(sparse_output=False).fit_transform([["red"], ["blue"], ["red"]])
+        np.testing.assert_array_equal(table.features[:, 0], [1.5, -2, 1000])
+        np.testing.assert_array_equal(table.features[:, 1:], colours)
+        assert table.feature_names == ("size", "colour=blue", "colour=red")
+        assert table.class_names == ("9", "10")
+        assert table.labels.tolist() == [1, 0, 1]
+
+    def test_which_features_were_one_column_is_remembered(self, write_csv: WriteCsv) -> None:
+        """Through scaling and splitting too, so that each row's category can be read again."""
+        table = load_table(write_csv("size,kind,x,y\n2,b,p,0\n3,a,p,1\n4,c,p,1\n5,a,p,0\n"))
+        half = split(scale_to_unit(table), 0.5, default_rng(0)).train
+        kind, only = half.categories
+        assert (kind.column, kind.first, kind.values) == ("kind", 1, ("a", "b", "c"))
+        assert (only.column, only.first, only.values) == ("x", 4, ("p",))
+        one_hot = half.features[:, kind.features]
+        assert (one_hot.sum(axis=1) == 1).all()
+        told = [kind.values[place] for place in one_hot.argmax(axis=1)]
+        sizes = (2 + 3 * half.features[:, 0]).tolist()
+        assert told == [{2: "b", 3: "a", 4: "c", 5: "a"}[round(size)] for size in sizes]
+
+    @pytest.mark.parametrize("unknown", ["?", "NA", "null", "None"])
+    def test_no_word_means_missing(self, write_csv: WriteCsv, unknown: str) -> None:
+        """A word for a missing value is a category like any other, even among numbers."""
+        table = load_table(write_csv(f"a,class\n1,x\n{unknown},y\n"))
+        assert set(table.feature_names) == {"a=1", f"a={unknown}"}
+
+    def test_spaces_and_a_byte_order_mark_do_not_count(self, write_csv: WriteCsv) -> None:
+        """Names and cells are read without what surrounds them."""
+        table = load_table(write_csv("\ufeffa, b, class\n 1, u , x\n2,u,x \n"))
+        assert table.feature_names == ("a", "b=u")
+        assert table.class_names == ("x",)
+
+    @pytest.mark.parametrize(
+        ("text", "named"),
+        [
+            ("a,b,class\n1,2,x\n1,,x\n", "column 'b', row 2 is empty"),
+            ('a,b,class\n1,"",x\n', "column 'b', row 1 is empty"),
+            ("a,class\n1,x\n2\n", "column 'class', row 2 is empty"),
+            ("a,class\n1,x\n\n2,x\n", "column 'a', row 2 is empty"),
+            ("a,class\n1,x\nnan,x\n", "column 'a', row 2 is not finite"),
+            ("a,class\n1,x\n-inf,x\n", "column 'a', row 2 is not finite"),
+            ("a,class\n1,x\n1,2,x\n", "as many cells in each row"),
+            ("a, a,class\n1,2,x\n", "header"),
+            ("", "header"),
+            ("a,class\n", "0 rows"),
+            ("class\nx\n", "0 columns of features"),
+            (
+                "a,class\n" + "".join(f"id{n},x\n" for n in range(1001)),
+                "1001 different categories",
+            ),
+            ("a,class\n" + "".join(f"1,{n}\n" for n in range(1001)), "column 'label'"),
+        ],
+    )
+    def test_what_is_no_table_is_refused(self, write_csv: WriteCsv, text: str, named: str) -> None:
+        """The error names the file and what is wrong in it, with column and row if there is one."""
+        with pytest.raises(InputError) as caught:
+            load_table(write_csv(text))
+        assert named in str(caught.value)
+        assert "rows.csv" in str(caught.value)
+
+    def test_a_file_that_is_not_there_is_named(self) -> None:
+        """The path is in the error."""
+        with pytest.raises(InputError, match=r"nowhere\.csv.*exists"):
+            load_table("nowhere.csv")
+
+    def test_a_file_that_is_not_utf_8_is_refused(self, tmp_path: Path) -> None:
+        """No byte is guessed."""
+        path = tmp_path / "latin.csv"
+        path.write_bytes("a,class\né,x\n".encode("latin-1"))
+        with pytest.raises(InputError, match="UTF-8"):
+            load_table(str(path))

@@ -1,0 +1,65 @@
+"""Sets from openml.org, as scikit-learn hands them over."""
+
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+from sklearn import datasets
+from sklearn.utils import Bunch
+
+from veilring.data import load_table
+from veilring.errors import InputError
+
+
+class TestOpenMl:
+    """Sets from openml.org, as scikit-learn hands them over."""
+
+    def test_without_a_network_one_sentence_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The error names the source and what failed."""
+
+        def offline(*_: object, **__: object) -> Bunch:
+            raise URLError("no route to host")
+
+        monkeypatch.setattr(datasets, "fetch_openml", offline)
+        with pytest.raises(InputError) as caught:
+            load_table("openml:adult")
+        assert "openml:adult" in str(caught.value)
+        assert "no route to host" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    def test_nominal_columns_are_one_hot_and_missing_ones_a_category(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Numbers stay; a missing category is `?`."""
+        found = Bunch(
+            data=np.array([[0.5, 1], [1.5, 0], [2.5, np.nan]]),
+            target=np.array(["no", "yes", "no"], dtype=object),
+            feature_names=["age", "sex"],
+            categories={"sex": ["F", "M"]},
+        )
+        monkeypatch.setattr(datasets, "fetch_openml", lambda *_, **__: found)
+        table = load_table("openml:made")
+        assert table.feature_names == ("age", "sex=?", "sex=F", "sex=M")
+        np.testing.assert_array_equal(
+            table.features, [[0.5, 0, 0, 1], [1.5, 0, 1, 0], [2.5, 1, 0, 0]]
+        )
+        assert table.class_names == ("no", "yes")
+
+    def test_a_missing_number_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The column and the row are named."""
+        found = Bunch(
+            data=np.array([[0.5], [np.nan]]),
+            target=np.array(["a", "b"]),
+            feature_names=["age"],
+            categories={},
+        )
+        monkeypatch.setattr(datasets, "fetch_openml", lambda *_, **__: found)
+        with pytest.raises(InputError, match="column 'age', row 2"):
+            load_table("openml:made")
+
+    def test_two_labels_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A table has one label a row."""
+        found = Bunch(data=np.zeros((2, 1)), target=np.zeros((2, 2)), feature_names=["a"])
+        monkeypatch.setattr(datasets, "fetch_openml", lambda *_, **__: found)
+        with pytest.raises(InputError, match="one label"):
+            load_table("openml:made")

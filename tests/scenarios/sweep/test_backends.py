@@ -1,0 +1,47 @@
+"""Sweeps: the same file wherever they run."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.scenarios.sweep.plans import PLAN
+
+from veilring.scenarios.sweep import Engine, run_sweep
+from veilring.scenarios.sweep.dask_backend import local_cluster
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """Give the address of a Dask cluster of two processes."""
+    with local_cluster(2) as address:
+        yield address
+
+
+class TestEngines:
+    """24 cells, in one process, in two, on Dask, and on Ray."""
+
+    def test_two_processes_give_the_same_bytes(self, alone: Path, tmp_path: Path) -> None:
+        """Nothing of where a cell ran, or when, is in the results."""
+        done = run_sweep(PLAN, tmp_path / "two.parquet", engine=Engine(workers=2))
+        assert done.files.results.read_bytes() == alone.read_bytes()
+
+    def test_a_dask_cluster_gives_the_same_bytes(
+        self, alone: Path, tmp_path: Path, scheduler: str
+    ) -> None:
+        """Nor on a cluster that is there already."""
+        engine = Engine("dask", dask_address=scheduler)
+        done = run_sweep(PLAN, tmp_path / "dask.parquet", engine=engine)
+        assert done.files.results.read_bytes() == alone.read_bytes()
+
+    def test_dask_on_this_machine_gives_the_same_bytes(self, alone: Path, tmp_path: Path) -> None:
+        """Nor on one that the sweep starts and stops itself."""
+        engine = Engine("dask", workers=2)
+        done = run_sweep(PLAN, tmp_path / "dask.parquet", engine=engine)
+        assert done.files.results.read_bytes() == alone.read_bytes()
+
+    @pytest.mark.timeout(120)
+    def test_ray_on_this_machine_gives_the_same_bytes(self, alone: Path, tmp_path: Path) -> None:
+        """Nor on Ray, where that is installed."""
+        pytest.importorskip("ray", reason="Ray is an extra that not every Python has a wheel of")
+        done = run_sweep(PLAN, tmp_path / "ray.parquet", engine=Engine("ray", workers=2))
+        assert done.files.results.read_bytes() == alone.read_bytes()

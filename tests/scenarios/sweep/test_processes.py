@@ -1,0 +1,100 @@
+"""Sweeps in processes of their own, and what ends them."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from tests.scenarios.sweep.plans import IN_PROCESS, SMALL, read_frame
+
+from veilring.scenarios.report import Report
+from veilring.scenarios.runner import run_scenario
+from veilring.scenarios.schema import Scenario
+from veilring.scenarios.sweep import Plan, parse_grid, run_sweep
+from veilring.scenarios.sweep import cells as cells_module
+
+# Eight quick cells, then eight that take 0.2 s each: time to end a process that has done the first.
+SLOW = Plan("wine", parse_grid(["parties.count=5,60"]), 8, SMALL)
+SLOW_OPTIONS = ("--grid", "parties.count=5,60", "--trials", "8", "--workers", "2")
+
+
+def _end(out: Path, number: signal.Signals) -> tuple[int, str]:
+    """Start a sweep in a process of its own, and end it when it has kept some cells.
+
+    Returns:
+        Its exit code, and what it wrote to standard error: a file, as workers may hold it longer.
+    """
+    settings = [part for each in SMALL for part in ("--set", each)]
+    command = [sys.executable, "-m", "veilring", "sweep", "wine", *SLOW_OPTIONS, *settings]
+    errors = out.with_suffix(".err")
+    with (
+        errors.open("w") as stderr,
+        subprocess.Popen([*command, "--out", str(out)], stderr=stderr) as process,  # noqa: S603  (our own program)
+    ):
+        deadline = time.monotonic() + 60
+        while len(_lines(out)) < 6 and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(number)
+        return process.wait(timeout=60), errors.read_text()
+
+
+def _lines(out: Path) -> Sequence[bytes]:
+    journal = out.with_name(f"{out.name}.journal")
+    return journal.read_bytes().splitlines() if journal.exists() else []
+
+
+def _go_on(out: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Run the rest of that sweep here; return the seeds of the cells that were run."""
+    seeds: list[int] = []
+
+    def run(scenario: Scenario, *, seed: int, clock: Callable[[], float]) -> Report:
+        seeds.append(seed)
+        return run_scenario(scenario, seed=seed, clock=clock)
+
+    monkeypatch.setattr(cells_module, "run_scenario", run)
+    done = run_sweep(SLOW, out, engine=IN_PROCESS)
+    assert done.kept + len(seeds) == len(done.cells) == 16
+    return seeds
+
+
+class TestProcesses:
+    """Real processes, and what ends them."""
+
+    def test_after_kill_9_no_cell_is_run_twice(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Cells that were in the journal are not run again, and the file is the whole sweep's."""
+        out = tmp_path / "out.parquet"
+        assert _end(out, signal.SIGKILL) == (-signal.SIGKILL, "")
+        journal = out.with_name("out.parquet.journal").read_bytes()
+        whole = journal[: journal.rfind(b"\n")].splitlines()[1:]
+        kept = {entry["cell"]: entry["timing"] for entry in map(json.loads, whole)}
+        assert 5 <= len(kept) < 16
+        seeds = _go_on(out, monkeypatch)
+        assert len(set(seeds)) == len(seeds) == 16 - len(kept)
+        rows = read_frame(out)
+        names = [f"parties.count={p} trial={t}" for p, t in rows.select(rows.columns[:2]).rows()]
+        ran = {name for name, seed in zip(names, rows["seed"], strict=True) if seed in seeds}
+        assert ran == set(names) - set(kept)
+        for name, timing in zip(
+            names, read_frame(out.with_name("out.timing.parquet")).rows(named=True), strict=True
+        ):
+            if name in kept:  # to the bit what the process that was killed had measured
+                assert timing.items() >= kept[name].items()
+        other = tmp_path / "other.parquet"
+        run_sweep(SLOW, other, engine=IN_PROCESS)
+        assert out.read_bytes() == other.read_bytes()
+
+    def test_ctrl_c_says_how_to_go_on(self, tmp_path: Path) -> None:
+        """It exits with 130, without a trace, and leaves the journal."""
+        out = tmp_path / "out.parquet"
+        code, err = _end(out, signal.SIGINT)
+        assert code == 130
+        assert err.startswith("veilring: stopped; what is finished is in ")
+        assert err.endswith("The same command goes on from there.\n")
+        assert 6 <= len(_lines(out)) < 16
+        assert not out.exists()

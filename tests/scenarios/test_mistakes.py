@@ -1,0 +1,81 @@
+"""How mistakes in scenarios are told."""
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.scenarios.mistakes import MISTAKES
+
+from veilring.errors import ScenarioError
+from veilring.scenarios import load_scenario, make_scenario, run_scenario, runner, scenario_text
+
+
+class TestMistakes:
+    """Every mistake is told by its key, its value and what is allowed."""
+
+    @pytest.mark.parametrize(("overrides", "key", "value", "allowed"), MISTAKES)
+    def test_is_named_before_any_party_starts(
+        self,
+        overrides: Sequence[str],
+        key: str,
+        value: str,
+        allowed: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The error has the key, the value and what is allowed, and no cluster was made."""
+        monkeypatch.delattr(runner, "Cluster")
+        with pytest.raises(ScenarioError) as caught:
+            run_scenario(load_scenario("wine", overrides), seed=1)
+        error = caught.value
+        assert error.field == key
+        assert value in error.value
+        assert allowed in error.allowed
+        assert all(part in str(error) for part in (key, value, allowed))
+
+    def test_all_mistakes_are_told_at_once(self) -> None:
+        """One line each, each key once."""
+        with pytest.raises(ScenarioError) as caught:
+            load_scenario("wine", ["protocol.k=0", "protocol.rounds=0", "run.seed=x", "a=1"])
+        told = caught.value
+        assert [told.field, *(other.field for other in told.others)] == [
+            "protocol.k",
+            "protocol.rounds",
+            "run.seed",
+            "a",
+        ]
+        assert len(str(told).splitlines()) == 4
+        assert str(pickle.loads(pickle.dumps(told))) == str(told)  # noqa: S301 (our own)
+
+    def test_a_table_that_is_missing_is_named(self) -> None:
+        """Data are the one thing without a default."""
+        with pytest.raises(ScenarioError, match=r"data is missing; .*source"):
+            make_scenario({})
+
+    @pytest.mark.parametrize("name", ["wines", "../wine", ""])
+    def test_an_unknown_scenario_names_all_that_are(self, name: str) -> None:
+        """Neither loading nor printing finds what is not in the library."""
+        for look in (load_scenario, scenario_text):
+            with pytest.raises(
+                ScenarioError, match="breast-cancer, coalition, digits, faults, wine"
+            ):
+                look(name)
+
+    def test_a_file_that_is_not_there_is_named(self) -> None:
+        """The path is in the error."""
+        with pytest.raises(ScenarioError, match=r"nowhere\.toml"):
+            load_scenario("nowhere.toml")
+
+    def test_a_file_that_is_not_toml_says_where(self, tmp_path: Path) -> None:
+        """The error has the line that the parser stopped at."""
+        (tmp_path / "bad.toml").write_text("[data]\nsource = wine\n")
+        with pytest.raises(ScenarioError, match="line 2"):
+            load_scenario(str(tmp_path / "bad.toml"))
+
+    def test_a_mistake_in_the_data_names_its_place(self, tmp_path: Path) -> None:
+        """The key is data.source; the column and the row are in its value."""
+        path = tmp_path / "rows.csv"
+        path.write_text("a,class\n1,x\n,y\n")
+        with pytest.raises(ScenarioError, match="column 'a', row 2 is empty") as caught:
+            run_scenario(load_scenario("wine", [f"data.source={path}"]), seed=1)
+        assert caught.value.field == "data.source"
