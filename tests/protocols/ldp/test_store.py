@@ -212,6 +212,25 @@ def test_a_changed_database_is_found_out(tmp_path: Path) -> None:
         store.recount()
     database.execute("UPDATE reports SET report = ? WHERE id = ?", (report, name))
     assert store.recount().clients == 300
+    database.execute("UPDATE reports SET report = ? WHERE id = ?", (report + b"\0", name))
+    with pytest.raises(StoreFailed, match="another length"):
+        store.recount()
+    database.close()
+    store.close()
+
+
+@pytest.mark.parametrize("blob", ["x''", "x'00'", "zeroblob(8)", "zeroblob(8000)"])
+def test_running_sums_of_another_length_are_found_out(tmp_path: Path, blob: str) -> None:
+    """They are never added to, nor estimated from, however many there are."""
+    path = tmp_path / "reports.sqlite"
+    store = open_store(str(path), TASK)
+    arrived = accepted(TASK, batches(TASK, 300))
+    store.keep(arrived)
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute(f"UPDATE tallies SET sums = {blob}")  # noqa: S608  (our own words)
+    for use in (store.tally, lambda: store.keep(accepted(TASK, batches(TASK, 300, 9)))):
+        with pytest.raises(StoreFailed, match="running sums are stored that have another length"):
+            use()
     database.close()
     store.close()
 

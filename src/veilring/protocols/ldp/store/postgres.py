@@ -16,8 +16,8 @@ from typing_extensions import override
 
 from veilring.errors import InputError, StoreFailed
 from veilring.protocols.ldp.algorithm.randomiser import Reports
-from veilring.protocols.ldp.messages import ID_BYTES
-from veilring.protocols.ldp.store.base import OTHER, PIECE_REPORTS_MAX, SAME, Found, Kept, Store
+from veilring.protocols.ldp.store.base import PIECE_REPORTS_MAX, Found, Kept, Store
+from veilring.protocols.ldp.store.rows import as_blob, found_in, kept_in, reports_in, values_of
 from veilring.protocols.ldp.task import Task
 
 __all__ = ("SERVER_SECONDS", "PostgresStore")
@@ -101,7 +101,7 @@ class PostgresStore(Store):
                 # A row that is there can be locked, so that two collectors take turns.
                 db.execute(
                     "INSERT INTO veilring.tallies VALUES (%s, 0, %b) ON CONFLICT DO NOTHING",
-                    (question, bytes(8 * randomiser.cells)),
+                    (question, as_blob(np.zeros(randomiser.cells, dtype=np.int64))),
                 )
         found = db.execute("SELECT digest FROM veilring.task").fetchone()
         if found is None or found[0] != self.task.digest:
@@ -138,16 +138,12 @@ class PostgresStore(Store):
 
     @override
     def _insert(self, question: int, ids: NDArray[np.uint8], reports: Reports) -> int:
-        return self._connection().execute(_INSERT, _values(question, ids, reports)).rowcount
+        return self._connection().execute(_INSERT, values_of(question, ids, reports)).rowcount
 
     @override
     def _find(self, question: int, ids: NDArray[np.uint8], reports: Reports) -> Found:
-        found = np.zeros(len(ids), dtype=np.uint8)
-        row = self._connection().execute(_FIND, _values(question, ids, reports)).fetchone()
-        if row is not None and row[0]:
-            places, same = np.divmod(np.array(row[0].split(","), dtype=np.int64), 2)
-            found[places] = np.where(same, SAME, OTHER)
-        return found
+        row = self._connection().execute(_FIND, values_of(question, ids, reports)).fetchone()
+        return found_in(row[0] if row else None, len(ids))
 
     @override
     def _read(self, question: int) -> Kept:
@@ -155,11 +151,11 @@ class PostgresStore(Store):
         row = self._connection().execute(statement, (question,)).fetchone()
         if row is None:
             raise StoreFailed("a question has no running sums")
-        return Kept(row[0], np.frombuffer(row[1], dtype="<i8").astype(np.int64))
+        return kept_in(row[0], row[1], self.task.survey.questions[question].cells)
 
     @override
     def _write(self, question: int, kept: Kept) -> None:
-        row = question, kept.reports, kept.sums.astype("<i8").tobytes()
+        row = question, kept.reports, as_blob(kept.sums)
         self._connection().execute(_WRITE, row)
 
     @override
@@ -168,27 +164,20 @@ class PostgresStore(Store):
         with self._connection().cursor(name="stored") as rows:
             rows.execute("SELECT report FROM veilring.reports WHERE question = %s", (question,))
             while some := rows.fetchmany(PIECE_REPORTS_MAX):
-                joined = b"".join(report for (report,) in some)
-                if len(joined) != width * len(some):
-                    raise StoreFailed("a report is stored that has another length")
-                yield np.frombuffer(joined, np.uint8).reshape(-1, width)
-
-
-def _values(question: int, ids: NDArray[np.uint8], reports: Reports) -> dict[str, int | bytes]:
-    return {
-        "question": question,
-        "size": ID_BYTES,
-        "ids": ids.tobytes(),
-        "reports": reports.tobytes(),
-        "width": reports.shape[1],
-        "count": len(ids),
-    }
+                yield reports_in(some, width)
 
 
 def _require_readable(url: str) -> None:
-    """Refuse a URL that cannot be read, without what the library quotes of it: the password."""
+    """Refuse a URL that cannot be read, without what the library quotes of it: the password.
+
+    An `@` or `/` within a password ends it too soon, and the library would take the rest of it for
+    a host or a database, and name it when there is none.
+    """
     try:
-        conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        allowed = "postgresql://USER@HOST/DATABASE, where a % is written %25"
-        raise InputError("store", "a URL that cannot be read", allowed) from None
+        read = conninfo_to_dict(url)
+    except (psycopg.ProgrammingError, UnicodeDecodeError):
+        read = None
+    # A host may begin with `@`: a socket without a file.
+    if read is None or "@" in f"{read.get('host', '')}"[1:] + f"{read.get('dbname', '')}":
+        allowed = "postgresql://USER@HOST/DATABASE; in a password, %25 for %, %40 for @, %2F for /"
+        raise InputError("store", "a URL that cannot be read", allowed)

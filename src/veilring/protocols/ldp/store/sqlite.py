@@ -17,8 +17,8 @@ from typing_extensions import override
 
 from veilring.errors import InputError, StoreFailed
 from veilring.protocols.ldp.algorithm.randomiser import Reports
-from veilring.protocols.ldp.messages import ID_BYTES
-from veilring.protocols.ldp.store.base import OTHER, PIECE_REPORTS_MAX, SAME, Found, Kept, Store
+from veilring.protocols.ldp.store.base import PIECE_REPORTS_MAX, Found, Kept, Store
+from veilring.protocols.ldp.store.rows import as_blob, found_in, kept_in, reports_in, values_of
 from veilring.protocols.ldp.task import Task
 
 __all__ = ("CACHE_BYTES_MAX", "LOCK_SECONDS", "LOG_BYTES_MAX", "SqliteStore")
@@ -146,29 +146,24 @@ class SqliteStore(Store):
 
     @override
     def _insert(self, question: int, ids: NDArray[np.uint8], reports: Reports) -> int:
-        return self._db.execute(_INSERT, _values(question, ids, reports)).rowcount
+        return self._db.execute(_INSERT, values_of(question, ids, reports)).rowcount
 
     @override
     def _find(self, question: int, ids: NDArray[np.uint8], reports: Reports) -> Found:
-        found = np.zeros(len(ids), dtype=np.uint8)
-        (listed,) = self._db.execute(_FIND, _values(question, ids, reports)).fetchone()
-        if listed:
-            places, same = np.divmod(np.array(listed.split(","), dtype=np.int64), 2)
-            found[places] = np.where(same, SAME, OTHER)
-        return found
+        (listed,) = self._db.execute(_FIND, values_of(question, ids, reports)).fetchone()
+        return found_in(listed, len(ids))
 
     @override
     def _read(self, question: int) -> Kept:
         row = self._db.execute(
             "SELECT reports, sums FROM tallies WHERE question = ?", (question,)
         ).fetchone()
-        if row is None:
-            return Kept(0, np.zeros(self.task.survey.questions[question].cells, dtype=np.int64))
-        return Kept(row[0], np.frombuffer(row[1], dtype="<i8").astype(np.int64))
+        cells = self.task.survey.questions[question].cells
+        return kept_in(row[0], row[1], cells) if row else Kept(0, np.zeros(cells, dtype=np.int64))
 
     @override
     def _write(self, question: int, kept: Kept) -> None:
-        row = question, kept.reports, kept.sums.astype("<i8").tobytes()
+        row = question, kept.reports, as_blob(kept.sums)
         self._db.execute("INSERT OR REPLACE INTO tallies VALUES (?, ?, ?)", row)
 
     @override
@@ -176,21 +171,7 @@ class SqliteStore(Store):
         width = self.task.survey.questions[question].report_bytes
         rows = self._db.execute("SELECT report FROM reports WHERE question = ?", (question,))
         while some := rows.fetchmany(PIECE_REPORTS_MAX):
-            joined = b"".join(report for (report,) in some)
-            if len(joined) != width * len(some):
-                raise StoreFailed("a report is stored that has another length")
-            yield np.frombuffer(joined, np.uint8).reshape(-1, width)
-
-
-def _values(question: int, ids: NDArray[np.uint8], reports: Reports) -> dict[str, int | bytes]:
-    return {
-        "question": question,
-        "size": ID_BYTES,
-        "ids": ids.tobytes(),
-        "reports": reports.tobytes(),
-        "width": reports.shape[1],
-        "count": len(ids),
-    }
+            yield reports_in(some, width)
 
 
 @contextmanager
