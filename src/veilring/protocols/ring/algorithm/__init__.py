@@ -3,7 +3,7 @@
 `topk` is one party's step of PP-TopK, `exactness` how many rounds it needs, `trials` the whole
 ring many times over; `sums` is the secure sum, `exposure` which rings it takes and whom they
 expose, `votes` the classifier on top of both, and `classify` is all of it for many queries at once.
-`consistency` is what honest parties cannot have sent.
+`nested` is PP-TopK in rings of rings. `consistency` is what honest parties cannot have sent.
 """
 
 from veilring.protocols.ring.algorithm.checks import SMALLEST_RING
@@ -16,6 +16,12 @@ from veilring.protocols.ring.algorithm.exposure import (
     exposure_probability_split,
     leaked_groups,
     walecki_cycles,
+)
+from veilring.protocols.ring.algorithm.nested import (
+    brought_by,
+    nested_exactness_bound,
+    nested_rounds_for,
+    run_nested_rings,
 )
 from veilring.protocols.ring.algorithm.sums import FixedPoint, mask, split
 from veilring.protocols.ring.algorithm.topk import (
@@ -46,6 +52,7 @@ __all__ = (
     "HopObserver",
     "TopKParameters",
     "Weights",
+    "brought_by",
     "could_be_totals",
     "could_become",
     "decide",
@@ -59,11 +66,14 @@ __all__ = (
     "leaked_groups",
     "local_votes",
     "mask",
+    "nested_exactness_bound",
+    "nested_rounds_for",
     "own_smallest",
     "pooled_knn",
     "require_in_range",
     "ring_knn",
     "rounds_for",
+    "run_nested_rings",
     "run_ring",
     "smallest_distances",
     "split",

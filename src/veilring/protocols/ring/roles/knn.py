@@ -30,7 +30,7 @@ from veilring.protocols.ring.roles.topk import pp_topk
 from veilring.protocols.rows import Rows, in_unit_cube
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-__all__ = ("SCALE_BITS", "KNNAnswer", "KNNParameters", "private_knn")
+__all__ = ("SCALE_BITS", "KNNAnswer", "KNNParameters", "hand_out", "private_knn")
 
 # Votes weighted by distance keep 24 binary digits behind the point; with 1,000 parties that leaves
 # room for totals of 500 million a class and party.
@@ -163,7 +163,7 @@ async def private_knn(
     """
     parameters.check_rows(rows)
     parameters.sum.check(len(party.parties))
-    batch = await _hand_out(party, asker, queries, parameters)
+    batch = await hand_out(party, asker, queries, parameters)
     ring = await draw_ring(party) if ring is None else ring
     to_rows = distances(batch, rows.features)
     own = smallest_distances(to_rows, parameters.k)
@@ -197,9 +197,15 @@ def _first_sum_round(parties: int, parameters: KNNParameters) -> int:
     return known_to_starter + (parameters.sum.name == "shares")
 
 
-async def _hand_out(
+async def hand_out(
     party: Party, asker: str, queries: NDArray[np.float64] | None, parameters: KNNParameters
 ) -> NDArray[np.float64]:
+    """Return the queries of a batch, shape (queries, features): the asker sends them to all.
+
+    Raises:
+        InputError: If they do not fit, at the asker; nothing was sent then.
+        ProtocolViolation: The same, at the others.
+    """
     if party.me == asker:
         if queries is None:
             raise InputError("queries", "nothing", f"a batch at {asker}, which asks")

@@ -18,7 +18,15 @@ from veilring.nodes.ring import PARTIES_MIN, Ring
 from veilring.protocols.ring.algorithm import FixedPoint, mask, split, walecki_cycles
 from veilring.protocols.ring.messages import SumPart, SumPartial, SumShare, SumTotal
 
-__all__ = ("SumMethod", "secure_sum", "sum_cycles", "sum_rounds")
+__all__ = (
+    "SumMethod",
+    "check_shape",
+    "receive_part",
+    "secure_sum",
+    "sum_cycles",
+    "sum_rounds",
+    "sum_words",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +97,22 @@ async def secure_sum(
     """
     method.check(len(party.parties))
     words = fixed.encode(own)
+    return fixed.decode(
+        await sum_words(party, words, ring=ring, method=method, first_round=first_round)
+    )
+
+
+async def sum_words(
+    party: Party, words: NDArray[np.uint64], *, ring: Ring, method: SumMethod, first_round: int = 1
+) -> NDArray[np.uint64]:
+    """Add up one array of words of each party modulo 2^64, as `secure_sum` does with reals.
+
+    The arguments and errors are those of `secure_sum`; any words may be added.
+    """
+    method.check(len(party.parties))
     if method.name == "shares":
-        return fixed.decode(await _sum_by_shares(party, words, first_round))
-    cycles = sum_cycles(ring, method)
-    return fixed.decode(await _sum_along(party, words, cycles, first_round))
+        return await _sum_by_shares(party, words, first_round)
+    return await _sum_along(party, words, sum_cycles(ring, method), first_round)
 
 
 def sum_cycles(ring: Ring, method: SumMethod) -> tuple[Ring, ...]:
@@ -118,7 +138,7 @@ async def _sum_along(
             part = masks[number - 1] + shares[number - 1]
             await party.send(cycle.successor(starter), SumPart(cycle=number, values=part))
         parts = [
-            await _receive_part(party, cycle, number, words.shape)
+            await receive_part(party, cycle, number, words.shape)
             for number, cycle in enumerate(cycles, start=1)
         ]
         total = _add_up(np.stack(parts) - masks)
@@ -128,23 +148,28 @@ async def _sum_along(
     # Serving the cycles in the order of this party's places keeps each message in its round.
     for place, number in sorted((c.position(party.me), i) for i, c in enumerate(cycles, start=1)):
         cycle = cycles[number - 1]
-        part = await _receive_part(party, cycle, number, words.shape)
+        part = await receive_part(party, cycle, number, words.shape)
         party.round(first_round + place)
         passed = SumPart(cycle=number, values=part + shares[number - 1])
         await party.send(cycle.successor(party.me), passed)
     total = (await party.receive(SumTotal, sender=starter)).values
-    _check_shape(total, starter, words.shape)
+    check_shape(total, starter, words.shape)
     return total
 
 
-async def _receive_part(
+async def receive_part(
     party: Party, cycle: Ring, number: int, shape: tuple[int, ...]
 ) -> NDArray[np.uint64]:
+    """Receive the running sum of one cycle from the predecessor there.
+
+    Raises:
+        ProtocolViolation: If it is of another cycle or shape.
+    """
     sender = cycle.predecessor(party.me)
     part = await party.receive(SumPart, sender=sender)
     if part.cycle != number:
         raise ProtocolViolation(sender, f"sent cycle {part.cycle} where {number} was due")
-    _check_shape(part.values, sender, shape)
+    check_shape(part.values, sender, shape)
     return part.values
 
 
@@ -158,13 +183,13 @@ async def _sum_by_shares(
     given = [shares[0]]
     for peer in party.peers:
         given.append((await party.receive(SumShare, sender=peer)).values)
-        _check_shape(given[-1], peer, words.shape)
+        check_shape(given[-1], peer, words.shape)
     partials = [_add_up(np.stack(given))]
     party.round(first_round + 1)
     await broadcast(party, SumPartial(values=partials[0]))
     for peer in party.peers:
         partials.append((await party.receive(SumPartial, sender=peer)).values)
-        _check_shape(partials[-1], peer, words.shape)
+        check_shape(partials[-1], peer, words.shape)
     return _add_up(np.stack(partials))
 
 
@@ -174,6 +199,11 @@ def _add_up(parts: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return total
 
 
-def _check_shape(values: NDArray[np.uint64], sender: str, expected: tuple[int, ...]) -> None:
+def check_shape(values: NDArray[np.uint64], sender: str, expected: tuple[int, ...]) -> None:
+    """Refuse words of another shape than is due.
+
+    Raises:
+        ProtocolViolation: It names the sender.
+    """
     if values.shape != expected:
         raise ProtocolViolation(sender, f"sent an array of {values.shape}, not {expected}")

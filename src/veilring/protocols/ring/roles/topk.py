@@ -17,7 +17,7 @@ from veilring.protocols.ring.algorithm import (
 from veilring.protocols.ring.messages import TopKResult, TopKVector
 from veilring.protocols.ring.roles.checks import check_history, check_result, check_values
 
-__all__ = ("pp_topk",)
+__all__ = ("pp_topk", "topk_turns")
 
 
 async def pp_topk(
@@ -48,6 +48,35 @@ async def pp_topk(
         ProtocolViolation: If the predecessor or the starter sent what no honest party sends.
         Tampered: If entries are gone that this party had passed on and no honest party displaces.
     """
+    G = await topk_turns(party, own, ring=ring, parameters=parameters, first_round=first_round)
+    last = len(ring) * parameters.rounds
+    if party.me == ring.starter:
+        party.round(first_round + last)
+        await broadcast(party, TopKResult(values=G))
+    else:
+        before, G = G, (await party.receive(TopKResult, sender=ring.starter)).values
+        check_values(G, ring.starter, parameters, last, len(own))
+        check_result(party, ring, parameters, before, G)
+    return final_result(G, parameters)
+
+
+async def topk_turns(
+    party: Party,
+    own: NDArray[np.float64],
+    *,
+    ring: Ring,
+    parameters: TopKParameters,
+    first_round: int = 1,
+) -> NDArray[np.float64]:
+    """Let the vector go round, and stop before its last state is told to anybody.
+
+    Takes `len(ring) * parameters.rounds` communication rounds and as many messages. The arguments
+    are those of `pp_topk`, and so are the errors.
+
+    Returns:
+        The vector, shape (runs, k): at the starter as it came back after the last round, at the
+        others as they passed it on last.
+    """
     require_in_range(own, parameters, "own")
     V = own_smallest(own, parameters.k)
     inserted = np.zeros(len(V), dtype=np.bool_)
@@ -62,17 +91,10 @@ async def pp_topk(
         G, inserted = topk_step(G, V, inserted, number, parameters, party.rng)
         party.round(first_round + hop)
         await party.send(ring.successor(party.me), TopKVector(round=number, values=G))
-    last = n * parameters.rounds
     if position == 0:
-        before, G = G, await _receive_vector(party, ring, parameters, last, len(V))
+        before, G = G, await _receive_vector(party, ring, parameters, n * parameters.rounds, len(V))
         check_history(party, ring, parameters, before, G)
-        party.round(first_round + last)
-        await broadcast(party, TopKResult(values=G))
-    else:
-        before, G = G, (await party.receive(TopKResult, sender=ring.starter)).values
-        check_values(G, ring.starter, parameters, last, len(V))
-        check_result(party, ring, parameters, before, G)
-    return final_result(G, parameters)
+    return G
 
 
 async def _receive_vector(

@@ -1,0 +1,193 @@
+"""PP-kNN in rings of rings: groups go round at the same time, and then their starters.
+
+Each step is that of the one ring: PP-TopK goes round each group and then round the starters, and
+so does the sum of votes. With groups of about the root of n, a batch takes some `2 * sqrt(n)` hops
+a turn in place of n. What that reveals more than one ring is on the page of the ring family.
+
+No group's total of votes is known to anybody. The second party of a group, its keeper, splits its
+own votes into two random shares. One opens the sum of its group, and the other goes to the starter
+of the next group, so that what each starter brings to the sum of the starters is a random array.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+from veilring.nodes.party import Party, broadcast
+from veilring.nodes.ring import Ring, draw_ring
+from veilring.nodes.within import Within
+from veilring.protocols.ring.algorithm import (
+    FixedPoint,
+    brought_by,
+    decide,
+    distances,
+    local_votes,
+    smallest_distances,
+    split,
+)
+from veilring.protocols.ring.messages import SumPart, SumShare, SumTotal, TopKResult
+from veilring.protocols.ring.roles.checks import check_totals, check_values
+from veilring.protocols.ring.roles.knn import SCALE_BITS, KNNAnswer, KNNParameters, hand_out
+from veilring.protocols.ring.roles.rings import NestedRings, nest
+from veilring.protocols.ring.roles.sums import check_shape, receive_part, sum_words
+from veilring.protocols.ring.roles.topk import pp_topk, topk_turns
+from veilring.protocols.rows import Rows
+
+__all__ = ("KEEPER", "Levels", "nested_knn")
+
+KEEPER: Final = 1
+"""The place in its group of the party that splits its votes."""
+_SHARES: Final = 2
+
+
+async def nested_knn(
+    party: Party,
+    rows: Rows,
+    *,
+    asker: str,
+    parameters: KNNParameters,
+    rings: NestedRings | int,
+    queries: NDArray[np.float64] | None = None,
+) -> KNNAnswer:
+    """Label a batch of queries by the nearest rows of all parties, in rings of rings.
+
+    For g groups one batch takes `n * (r + 3) + g * (r + 1) - 2` messages with r rounds of PP-TopK,
+    and `(m + g) * (r + 1) + 2` communication rounds where the largest group has m parties.
+
+    Args:
+        party: This participant.
+        rows: Its private rows.
+        asker: The participant that hands out the queries.
+        parameters: Public. PP-TopK's rounds are those of both levels, and votes go round rings.
+        rings: How many groups there are, and all parties draw them together; or rings that were
+            dealt beforehand, the same at all parties.
+        queries: Shape (Q, features) at the asker; the others leave it out.
+
+    Returns:
+        The same answer at every party, with the starter of the starters.
+
+    Raises:
+        InputError: If own rows or queries do not fit, there are too few parties for the groups, or
+            votes are to be added in another way; nothing was sent then.
+        ProtocolViolation: If a peer sent what no honest party sends.
+        Tampered: If no honest parties, whatever their rows, could have this outcome together.
+    """
+    parameters.check_rows(rows)
+    if parameters.sum.name != "ring":
+        raise InputError("sum.name", parameters.sum.name, "ring, as votes go round each ring")
+    if isinstance(rings, int):
+        nest(Ring(party.parties), rings)  # refused before anything is sent
+    batch = await hand_out(party, asker, queries, parameters)
+    if isinstance(rings, int):
+        rings = nest(await draw_ring(party), rings)
+    level = Levels(party, rings, parameters)
+    to_rows = distances(batch, rows.features)
+    nearest = await level.topk(smallest_distances(to_rows, parameters.k))
+    votes = local_votes(
+        to_rows, rows.labels, nearest, classes=parameters.classes, weights=parameters.weights
+    )
+    fixed = FixedPoint(SCALE_BITS, len(rings.order))
+    words = fixed.encode(votes)
+    totals = fixed.decode(await level.sum(words))
+    check_totals(
+        party,
+        totals,
+        fixed.decode(words),
+        nearest,
+        weights=parameters.weights,
+        upper=parameters.topk.upper,
+    )
+    return KNNAnswer(decide(totals), totals, nearest, rings.starters.starter)
+
+
+class Levels:
+    """One party's place on both levels, and what it does there.
+
+    Args:
+        party: The participant.
+        rings: The same at all parties.
+        parameters: Public.
+    """
+
+    def __init__(self, party: Party, rings: NestedRings, parameters: KNNParameters) -> None:
+        self._party, self._rings, self._parameters = party, rings, parameters
+        self._number = rings.number(party.me)
+        self._group = rings.groups[self._number]
+        self._place = self._group.position(party.me)
+        self._largest = len(rings.groups[0])
+        among_starters = len(rings.groups) * parameters.rounds
+        # The starters begin when the largest group is through.
+        self._starters_round = self._largest * parameters.rounds + 1
+        self._result_round = self._starters_round + among_starters
+        """In which the first starter knows the result and tells it."""
+
+    @property
+    def _told_round(self) -> int:
+        """In which this party's group is told what its starter was told a round before."""
+        return self._result_round + (self._number > 0)
+
+    async def topk(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the k smallest of all parties' values, shape (runs, k)."""
+        parameters = self._parameters.topk
+        inside = Within(self._party, self._group.order)
+        G = await topk_turns(inside, own, ring=self._group, parameters=parameters)
+        if self._place == 0:
+            starters = self._rings.starters
+            result = await pp_topk(
+                Within(self._party, starters.order),
+                brought_by(G, parameters),
+                ring=starters,
+                parameters=parameters,
+                first_round=self._starters_round,
+            )
+            self._party.round(self._told_round)
+            await broadcast(self._party, TopKResult(values=result), inside.peers)
+            return result
+        starter = self._group.starter
+        told = (await self._party.receive(TopKResult, sender=starter)).values
+        check_values(told, starter, parameters, 0, len(own))
+        return told
+
+    async def sum(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return the sum of all parties' words modulo 2^64, the same shape."""
+        first = self._result_round + self._largest  # when the largest group is through
+        if self._place == 0:
+            part = await self._collect(words)
+            starters = self._rings.starters
+            total = await sum_words(
+                Within(self._party, starters.order),
+                part,
+                ring=starters,
+                method=self._parameters.sum,
+                first_round=first,
+            )
+            self._party.round(first + len(starters) + (self._number > 0))
+            await broadcast(self._party, SumTotal(values=total), self._group.order[1:])
+            return total
+        await self._pass_on(words)
+        total = (await self._party.receive(SumTotal, sender=self._group.starter)).values
+        check_shape(total, self._group.starter, words.shape)
+        return total
+
+    async def _pass_on(self, words: NDArray[np.uint64]) -> None:
+        """Open the group's sum if this party is the keeper; else add to it."""
+        party, group = self._party, self._group
+        if self._place == KEEPER:
+            part, kept = split(words, _SHARES, party.rng)
+            party.round(self._told_round + self._place)
+            following = self._rings.starters.successor(group.starter)
+            await party.send(following, SumShare(values=kept))
+        else:
+            part = words + await receive_part(party, group, 1, words.shape)
+            party.round(self._told_round + self._place)
+        await party.send(group.successor(party.me), SumPart(cycle=1, values=part))
+
+    async def _collect(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return what a starter brings: its group's sum but for one share, and a share more."""
+        keeper = self._rings.groups[self._number - 1].order[KEEPER]
+        own = words + await receive_part(self._party, self._group, 1, words.shape)
+        share = (await self._party.receive(SumShare, sender=keeper)).values
+        check_shape(share, keeper, words.shape)
+        return own + share
