@@ -14,11 +14,12 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from tests.protocols.prediction.streams import clustered
 
 from veilring.errors import InputError
 from veilring.privacy.accounting import RenyiDP
-from veilring.protocols.prediction.algorithm import Kernel, lengths
+from veilring.protocols.prediction.algorithm import Kernel, features, lengths
 from veilring.protocols.prediction.algorithm.features import LENGTH_MAX
 from veilring.protocols.prediction.rivals import (
     ClassMeans,
@@ -149,6 +150,32 @@ def test_all_rivals_learn_what_is_easy() -> None:
         kernel_vote(rows, labels, queries, Kernel("cosine", 0.3), 3),
     )
     assert all((each == truth).mean() > 0.9 for each in answers)
+
+
+def test_rivals_multiply_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However queries are cut, labels are the same, and no product is larger than a block."""
+    rng = np.random.default_rng(31)
+    rows, labels = clustered(200, 12, 3, rng)[:2]
+    queries, knn = clustered(50, 12, 3, rng).features, PrivateKNN(3, 10, 0.5, 1.0)
+
+    def found() -> list[list[int]]:
+        kernel = Kernel("cosine", 0.3)
+        voted = kernel_vote(rows, labels, queries, kernel, 3)
+        return [
+            voted.tolist(),
+            private_knn(knn, rows, labels, queries, np.random.default_rng(1)).tolist(),
+        ]
+
+    at_once, sizes = found(), list[int]()
+
+    def noted(some: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.float32]:
+        sizes.append(len(some))
+        return some @ others.T
+
+    monkeypatch.setattr(features, "BLOCK", 7)
+    monkeypatch.setattr(features, "inner_products", noted)
+    assert found() == at_once
+    assert sizes == 2 * [7, 7, 7, 7, 7, 7, 7, 1]
 
 
 def test_the_vote_without_privacy_is_its_formula() -> None:

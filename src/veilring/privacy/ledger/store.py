@@ -14,7 +14,7 @@ from typing import Final
 
 from veilring.errors import InputError
 
-__all__ = ("BUSY_SECONDS", "MEMORY", "Store", "open_store", "read_store")
+__all__ = ("BUSY_SECONDS", "MEMORY", "Store", "open_store", "read_store", "sync_folder")
 
 # How long to wait for a reader that holds up the wiping of the log; reading totals takes less.
 BUSY_SECONDS: Final = 5.0
@@ -116,7 +116,7 @@ def open_store(path: Path | None) -> Store:
     try:
         _create(path)
         store = Store(_prepared(str(path)), lock)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except BaseException:
         lock.close()
         raise
@@ -219,7 +219,7 @@ def _is_ledger(connection: sqlite3.Connection) -> bool:
     return bool((application, version) == (_APPLICATION_ID, _VERSION))
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make sure that the names of new files survive a loss of power, too."""
     if os.name != "posix":
         return

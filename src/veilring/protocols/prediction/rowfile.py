@@ -12,6 +12,7 @@ import io
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -19,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError, StoreFailed
+from veilring.privacy.ledger.store import sync_folder
 from veilring.protocols.prediction.records import ID_BYTES_MAX, Records
 
-__all__ = ("READ_BYTES_MAX", "SCHEMA_BYTES", "RowFile", "open_rows")
+__all__ = ("READ_BYTES_MAX", "SCHEMA_BYTES", "RowFile", "open_rows", "unreadable")
 
 SCHEMA_BYTES: Final = 32
 # Read at once when the file is opened, so that memory holds the rows about once.
@@ -45,18 +47,25 @@ def open_rows(path: Path | None, features: int, schema: bytes = bytes(SCHEMA_BYT
     """
     if path is None:
         return RowFile(io.BytesIO(), features, schema)
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
-        file = os.fdopen(handle, "r+b", buffering=0)
-    except OSError as error:
-        raise StoreFailed(f"{path}: {error.strerror}") from error
-    try:
-        rows = RowFile(file, features, schema)
-        _sync_folder(path.resolve().parent)
-    except BaseException:
-        file.close()
-        raise
+    with ExitStack() as unless_failed:
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+            file = unless_failed.enter_context(os.fdopen(handle, "r+b", buffering=0))
+            rows = RowFile(file, features, schema)
+            sync_folder(path.resolve().parent)
+        except OSError as error:
+            raise unreadable(path, error) from error
+        unless_failed.pop_all()
     return rows
+
+
+def unreadable(path: Path | str, error: Exception) -> StoreFailed:
+    """Return what to say of a server's file that cannot be opened or read."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or error
+    return StoreFailed(
+        f"{path}: {reason}. Check the disk, and who may write there. If the file is damaged, only "
+        "an empty folder goes on: all records have fresh budgets then, and what was spent is spent"
+    )
 
 
 class RowFile:
@@ -215,14 +224,3 @@ def _write_all(file: BinaryIO, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[file.write(rest) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make sure that the name of a new file survives a loss of power, too."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -10,7 +10,7 @@ leaves the two such that whoever finds them after a crash goes on from there:
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -23,7 +23,7 @@ from veilring.privacy.ledger import Charge, Ledger, open_ledger
 from veilring.protocols.prediction.accounts import Accounts
 from veilring.protocols.prediction.messages import Answer, Request, Verdict
 from veilring.protocols.prediction.records import Records, require_ids
-from veilring.protocols.prediction.rowfile import SCHEMA_BYTES, RowFile, open_rows
+from veilring.protocols.prediction.rowfile import SCHEMA_BYTES, RowFile, open_rows, unreadable
 from veilring.protocols.prediction.rules import Rules
 
 __all__ = ("Refused", "State", "open_state")
@@ -54,21 +54,27 @@ def open_state(rules: Rules, folder: Path | None, schema: bytes = bytes(SCHEMA_B
 
     Raises:
         InputError: If another process has them open, or they were begun under other rules.
-        StoreFailed: If they cannot be opened.
+        StoreFailed: If they cannot be opened or read: it names the file, and says what to do.
     """
-    if folder is not None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    ledger = open_ledger(folder and folder / "budgets.sqlite", rules.budgets)
+    if folder is None:
+        return _opened(rules, None, None, schema)
+    budgets, rows = folder / "budgets.sqlite", folder / "rows.bin"
     try:
-        rows = open_rows(folder and folder / "rows.bin", rules.features, schema)
-        try:
-            return State(rules, ledger, rows)
-        except BaseException:
-            rows.close()
-            raise
-    except BaseException:
-        ledger.close()
-        raise
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _opened(rules, budgets, rows, schema)
+    except sqlite3.Error as error:
+        raise unreadable(budgets, error) from error
+    except OSError as error:
+        raise unreadable(error.filename or rows, error) from error
+
+
+def _opened(rules: Rules, budgets: Path | None, rows: Path | None, schema: bytes) -> "State":
+    with ExitStack() as unless_failed:
+        ledger = unless_failed.enter_context(closing(open_ledger(budgets, rules.budgets)))
+        file = unless_failed.enter_context(closing(open_rows(rows, rules.features, schema)))
+        state = State(rules, ledger, file)
+        unless_failed.pop_all()
+    return state
 
 
 class State:

@@ -16,7 +16,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.ledger import UNITS
+from veilring.privacy.ledger.units import budget_units
 from veilring.protocols.prediction.algorithm import Hashing, IndKNN, Kernel, Predictor
 from veilring.protocols.prediction.rivals import kernel_vote
 
@@ -152,7 +152,7 @@ def score(
     """Return the accuracy of a fresh predictor on a stream of all queries."""
     made = Predictor(parameters, kernel, public.rows.shape[1], hashing=hashing)
     count = len(public.rows)
-    units = np.full(count, int(parameters.budget * UNITS))
+    units = np.full(count, budget_units(parameters.budget, field="budget"))
     made.add(np.arange(count), public.rows, public.labels, units)
     labels = [answer.label for answer in made.answer_block(public.queries, rng)]
     return float((np.array(labels) == public.truth).mean())

@@ -6,11 +6,11 @@
 
 from veilring.protocols.prediction.algorithm.centring import Origin, private_mean
 from veilring.protocols.prediction.algorithm.device import Device
-from veilring.protocols.prediction.algorithm.features import lengths, quantise
+from veilring.protocols.prediction.algorithm.features import BLOCK, lengths, quantise
 from veilring.protocols.prediction.algorithm.filter import Answer, IndKNN, Neighbours, answer_query
 from veilring.protocols.prediction.algorithm.hashing import Hashing
 from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, Kernel, KernelName
-from veilring.protocols.prediction.algorithm.predictor import BLOCK, Predictor
+from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 __all__ = (
     "BLOCK",

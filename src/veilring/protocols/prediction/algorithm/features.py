@@ -6,6 +6,7 @@ holds exactly. So a block of queries, a single one, another library and a GPU gi
 and so does the same table without some of its rows.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -13,12 +14,26 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 
-__all__ = ("LENGTH", "LENGTH_MAX", "inner_products", "lengths", "quantise")
+__all__ = (
+    "BLOCK",
+    "LENGTH",
+    "LENGTH_MAX",
+    "PRODUCTS_BYTES_MAX",
+    "blocks",
+    "inner_products",
+    "lengths",
+    "products_by_query",
+    "quantise",
+)
 
 LENGTH_MAX: Final = 4096
 """Its square is 2**24, the last whole number up to which single precision has all."""
 LENGTH: Final = 4090
 """What vectors are scaled to: rounding hardly ever makes one longer than `LENGTH_MAX`."""
+BLOCK: Final = 256
+"""Queries of one matrix product: more gain no speed."""
+PRODUCTS_BYTES_MAX: Final = 1 << 28
+"""Of one matrix product: with more rows than fit, blocks have fewer queries."""
 _ROWS: Final = 4096  # at once, so that a table is not copied in double precision
 
 
@@ -52,6 +67,20 @@ def quantise(
 def inner_products(queries: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the exact inner products of quantised vectors, shape (queries, rows)."""
     return queries @ rows.T
+
+
+def blocks(queries: int, rows: int) -> Iterator[slice]:
+    """Cut so many queries into blocks, each of one matrix product with so many rows."""
+    step = max(1, min(BLOCK, PRODUCTS_BYTES_MAX // (4 * max(1, rows))))
+    return (slice(first, first + step) for first in range(0, queries, step))
+
+
+def products_by_query(
+    queries: NDArray[np.float32], rows: NDArray[np.float32]
+) -> Iterator[NDArray[np.float32]]:
+    """Yield each query's exact inner products, shape (rows,); memory holds those of a block."""
+    for block in blocks(len(queries), len(rows)):
+        yield from inner_products(queries[block], rows)
 
 
 def lengths(rows: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -14,18 +14,14 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.device import Device
+from veilring.protocols.prediction.algorithm.features import blocks
 from veilring.protocols.prediction.algorithm.filter import Answer, IndKNN, Neighbours, answer_query
 from veilring.protocols.prediction.algorithm.hashing import Hashing
 from veilring.protocols.prediction.algorithm.kernels import Kernel
 from veilring.protocols.prediction.algorithm.reuse import Released
 from veilring.protocols.prediction.algorithm.rows import Rows, require_quantised
 
-__all__ = ("BLOCK", "PRODUCTS_BYTES_MAX", "Predictor")
-
-BLOCK: Final = 256
-"""Queries of one matrix product: more gain no speed."""
-PRODUCTS_BYTES_MAX: Final = 1 << 28
-"""Of one matrix product: with more rows than fit, blocks have fewer queries."""
+__all__ = ("Predictor",)
 
 # Stands where nothing is reused.
 _NO_PRODUCTS: Final = np.zeros((0, 0), np.float32)
@@ -154,10 +150,8 @@ class Predictor:
             InputError: If the queries are not quantised, or of other features.
         """
         long = require_quantised("queries", queries, self._features)
-        step = max(1, min(BLOCK, PRODUCTS_BYTES_MAX // (4 * max(1, len(self._rows)))))
         answers: list[Answer] = []
-        for first in range(0, len(queries), step):
-            block = slice(first, first + step)
+        for block in blocks(len(queries), len(self._rows)):
             answers += self._answer(queries[block], long[block], rng)
         return answers
 
@@ -167,7 +161,7 @@ class Predictor:
         near = (
             self._among_all(queries, long)
             if self._hashing is None
-            else (self._among_candidates(self._hashing, queries, long))
+            else self._among_candidates(self._hashing, queries, long)
         )
         public = _NO_PRODUCTS if self._released is None else self._released.products(queries)
         for place, neighbours in enumerate(near):

@@ -4,22 +4,17 @@ A test says "the record is there" if its score is high. How often it does so on 
 exact binomial bounds (Clopper and Pearson 1934), which hold all together but for the alarm rate.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from veilring.privacy.proportions import ProportionBounds, proportion_bounds
 
 __all__ = ("ALARM", "audited_epsilon", "audited_mu")
 
 ALARM: Final = 1e-6
 """How often an audit may say more than is true."""
-
-
-class _Bounds(NamedTuple):
-    """Bounds of how often tests say yes, each of shape (tests,)."""
-
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
 
 
 def audited_epsilon(
@@ -63,16 +58,12 @@ def audited_mu(
 
 def _bounds(
     present: NDArray[np.int64], absent: NDArray[np.int64], highest: int, alarm: float
-) -> tuple[_Bounds, _Bounds]:
+) -> tuple[ProportionBounds, ProportionBounds]:
     """Bound how often the score is at least t, for each t from 1 to `highest`."""
-    from scipy.stats import beta  # noqa: PLC0415  (0.8 s, and an audit is rare)
-
     each = alarm / (4 * highest)  # an upper and a lower bound, for each threshold and table
-    found = []
-    for scores in (present, absent):
-        runs = len(scores)
-        yes = (scores[:, None] >= np.arange(1, highest + 1)).sum(axis=0)
-        low = np.where(yes > 0, beta.ppf(each, np.maximum(yes, 1), runs - yes + 1), 0.0)
-        tail = beta.isf(each, yes + 1, np.maximum(runs - yes, 1))
-        found.append(_Bounds(low, np.where(yes < runs, tail, 1.0)))
-    return found[0], found[1]
+    thresholds = np.arange(1, highest + 1)
+    one, other = (
+        proportion_bounds((scores[:, None] >= thresholds).sum(axis=0), len(scores), each)
+        for scores in (present, absent)
+    )
+    return one, other

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.protocols.prediction.algorithm import Kernel, lengths
-from veilring.protocols.prediction.algorithm.features import inner_products
+from veilring.protocols.prediction.algorithm.features import products_by_query
 
 __all__ = ("kernel_vote",)
 
@@ -28,8 +28,8 @@ def kernel_vote(
         classes: How many there are.
     """
     row_lengths, found = lengths(rows), np.empty(len(queries), np.int64)
-    products = inner_products(queries, rows)
-    for place, (each, length) in enumerate(zip(products, lengths(queries).tolist(), strict=True)):
+    products = zip(products_by_query(queries, rows), lengths(queries).tolist(), strict=True)
+    for place, (each, length) in enumerate(products):
         near, kappa = kernel.neighbours(each, row_lengths, length)
         if len(near):
             found[place] = np.bincount(labels[near], kappa, classes).argmax()

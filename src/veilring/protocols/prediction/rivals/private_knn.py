@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.privacy.accounting import RenyiDP
 from veilring.protocols.prediction.algorithm import lengths
-from veilring.protocols.prediction.algorithm.features import inner_products
+from veilring.protocols.prediction.algorithm.features import products_by_query
 from veilring.protocols.prediction.rivals.accounts import least_sigma, sampled_gaussians
 
 __all__ = ("SENSITIVITY", "PrivateKNN", "nearest_counts", "private_knn")
@@ -87,7 +87,7 @@ def private_knn(
         Shape (queries,).
     """
     found, row_lengths = np.empty(len(queries), np.int64), lengths(rows)
-    for place, products in enumerate(inner_products(queries, rows)):
+    for place, products in enumerate(products_by_query(queries, rows)):
         sample = np.flatnonzero(rng.random(len(rows)) < parameters.rate)
         cosines = products[sample] / row_lengths[sample]
         counts = nearest_counts(parameters, cosines, labels[sample])

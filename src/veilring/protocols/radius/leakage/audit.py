@@ -5,6 +5,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.privacy.proportions import proportion_bounds
+
 __all__ = ("ALARM", "audited_epsilon")
 
 ALARM: Final = 1e-6
@@ -25,15 +27,7 @@ def audited_epsilon(
         other: The same on its neighbour.
         alarm: The probability that the result is above the true epsilon, at most.
     """
-    from scipy.stats import beta  # noqa: PLC0415  (0.8 s, and an audit is rare)
-
     each = alarm / (4 * len(one))  # an upper and a lower bound for each event and table
-    bounds = []
-    for counts in (one, other):
-        runs = counts.sum()
-        low = np.where(counts > 0, beta.ppf(each, np.maximum(counts, 1), runs - counts + 1), 0.0)
-        tail = beta.isf(each, counts + 1, np.maximum(runs - counts, 1))
-        bounds.append((low, np.where(counts < runs, tail, 1.0)))
-    (low_one, high_one), (low_other, high_other) = bounds
-    ratios = np.concatenate([low_one / high_other, low_other / high_one])
+    first, second = (proportion_bounds(counts, int(counts.sum()), each) for counts in (one, other))
+    ratios = np.concatenate([first.low / second.high, second.low / first.high])
     return float(np.log(np.maximum(ratios, 1.0)).max())

@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from veilring.data import Table
 from veilring.privacy.accounting import individual_budget
-from veilring.privacy.ledger import UNITS
+from veilring.privacy.ledger.units import budget_units
 from veilring.protocols.prediction.algorithm import Hashing, IndKNN, Kernel, Predictor
 from veilring.protocols.prediction.rivals import (
     NoisySGD,
@@ -81,7 +81,8 @@ def over_retraining(
 def over_queries(table: Table, x: Sequence[float], rng: Generator) -> Mapping[Key, Sequence[float]]:
     """Measure what a query of a stream takes, and what the stream costs, for each method.
 
-    `NoisySGD, changes` trains again ten times over the stream.
+    `NoisySGD, changes` trains ten times over the stream, or nearly so where blocks of equal size
+    do not come out at ten.
     """
     dealt, curves = deal(table, rng), dict[Key, list[float]]()
     for count in map(int, x):
@@ -90,7 +91,7 @@ def over_queries(table: Table, x: Sequence[float], rng: Generator) -> Mapping[Ke
         knn = PrivateKNN.calibrate(
             few.classes, _NEIGHBOURS, _RATE, queries=count, epsilon=_TARGET, delta=DELTA
         )
-        every, hashing = max(1, count // _CHANGES), Hashing.draw(few.rows.shape[1], rng)
+        every, hashing = ceil(count / _CHANGES), Hashing.draw(few.rows.shape[1], rng)
         seconds = {
             IND_KNN: _stream(few, count, None, rng),
             HASHED: _stream(few, 1, hashing, rng),
@@ -122,7 +123,8 @@ def _stream(dealt: Dealt, every: int, hashing: Hashing | None, rng: Generator) -
     parameters = IndKNN(dealt.classes, max(4, len(on.queries)), budget, _SIGMA2)
     made = Predictor(parameters, Kernel("cosine", _TAU), on.rows.shape[1], hashing=hashing)
     count = len(on.rows)
-    made.add(np.arange(count), on.rows, on.labels, np.full(count, int(budget * UNITS)))
+    units = np.full(count, budget_units(budget, field="budget"))
+    made.add(np.arange(count), on.rows, on.labels, units)
 
     def answer() -> None:
         for number, first in enumerate(range(0, len(on.queries), every)):
