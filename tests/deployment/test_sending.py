@@ -1,11 +1,33 @@
-"""How a submitter divides what it sends among sessions."""
+"""How a submitter divides what it sends among sessions, and how long it tries."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from tests.protocols.ldp.collecting import batches, make_task
+from typing_extensions import override
 
+from veilring import simulation
 from veilring.deployment import sending
-from veilring.deployment.sending import for_one_session
+from veilring.deployment.sending import (
+    PATIENCE_SECONDS,
+    RETRY_SECONDS,
+    Sender,
+    for_one_session,
+)
+from veilring.errors import PeerLost, SessionAborted, VeilringError
+from veilring.protocols.ldp.outbox import Outbox
 from veilring.protocols.ldp.pool import Batch
+from veilring.transport.identity import make_identity
+from veilring.transport.roster import Member, Roster
+
+TASK, CLIENTS = make_task(), 12
+SESSION_SECONDS = 100.0
+
+R = TypeVar("R")
 
 
 def batch(number: int, reports: int) -> Batch:
@@ -24,9 +46,61 @@ def test_sessions_take_all_batches_in_order_and_no_more_than_they_should(
     """A session ends with the batch that reaches either limit, and the next goes on from there."""
     monkeypatch.setattr(sending, "SESSION_MESSAGES_MAX", messages)
     monkeypatch.setattr(sending, "SESSION_BYTES_MAX", size)
-    batches = iter([batch(number, 1) for number in range(7)])
+    waiting = iter([batch(number, 1) for number in range(7)])
     sessions = []
-    while session := list(for_one_session(batches)):
+    while session := list(for_one_session(waiting)):
         sessions.append(session)
     assert [len(session) for session in sessions] == expected
     assert [int(b.clients[0]) for session in sessions for b in session] == list(range(7))
+
+
+class _Unlucky(Sender):
+    """A sender whose sessions all fail after so long, the first of them with some receipts."""
+
+    def __init__(self, error: VeilringError, receipts: int) -> None:
+        me = make_identity("clinic")
+        super().__init__(me, Roster((Member.of(me, "h", 1),)), "census")
+        self.error, self.receipts, self.sessions = error, receipts, 0
+
+    @override
+    async def _run(self, role: Callable[..., Awaitable[R]], *given: Any, **public: Any) -> R:
+        self.sessions += 1
+        (waiting,) = given
+        await asyncio.sleep(SESSION_SECONDS)
+        if self.sessions <= self.receipts:
+            first = next(waiting)
+            public["settled"](first, np.zeros(len(first), dtype=np.uint8))
+        raise self.error
+
+
+def _tried(outbox: Path, error: VeilringError, receipts: int) -> tuple[float, int]:
+    """Send until it gives up, and return after how many seconds that was, and after how many tries.
+
+    The seconds are simulated.
+    """
+    sender = _Unlucky(error, receipts)
+
+    async def main() -> float:
+        with Outbox(outbox) as kept:
+            kept.add(TASK, [str(n) for n in range(CLIENTS)], batches(TASK, CLIENTS))
+            with pytest.raises(type(error)):
+                await sender.send(TASK, kept, at_once=1, progress=lambda *_: None)
+        return asyncio.get_running_loop().time()
+
+    return simulation.run(main()), sender.sessions
+
+
+@pytest.mark.parametrize("receipts", [0, 1, 5])
+def test_a_submitter_waits_from_its_last_receipt(tmp_path: Path, receipts: int) -> None:
+    """It gives up with the third failure in a row, the first that is five minutes after it."""
+    seconds, sessions = _tried(tmp_path / "outbox", PeerLost("census"), receipts)
+    assert 2 * (SESSION_SECONDS + RETRY_SECONDS) < PATIENCE_SECONDS < 3 * SESSION_SECONDS + 1
+    assert sessions == receipts + 3
+    assert seconds == sessions * SESSION_SECONDS + (sessions - 1) * RETRY_SECONDS
+
+
+@pytest.mark.parametrize("reason", ["NotOffered", "OtherTerms", "WrongParties"])
+def test_a_refusal_for_good_is_not_tried_again(tmp_path: Path, reason: str) -> None:
+    """A collector that says that it never will is believed at once."""
+    assert _tried(tmp_path / "outbox", SessionAborted("census", reason), 0)[1] == 1
+    assert _tried(tmp_path / "other", SessionAborted("census", "StoreFailed"), 0)[1] > 1

@@ -174,6 +174,31 @@ async def test_a_store_that_fails_ends_sessions_and_acknowledges_nothing(
         assert setting.store.recount().clients == 100
 
 
+async def test_what_no_other_try_mends_ends_the_collector(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for its failure is told, and a wait that is given up ends no collecting."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise LookupError("a mistake")
+
+    async def use() -> None:
+        async with collecting(path) as setting:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(setting.collector.failure(), 0.01)
+            assert set(await setting.submit("ada", batches(TASK, 100))) == {Verdict.COUNTED}
+            monkeypatch.setattr(setting.store, "keep", fail)
+            submitted = asyncio.create_task(setting.submit("bob", batches(TASK, 100, 2)))
+            try:
+                await setting.collector.failure()
+            finally:
+                submitted.cancel()
+                await asyncio.gather(submitted, return_exceptions=True)
+
+    with pytest.raises(LookupError, match="a mistake"):
+        await use()
+
+
 async def test_groups_form_while_one_is_stored(path: Path) -> None:
     """All that arrives while a transaction runs is in the next one, of all sessions together."""
     gate, groups = asyncio.Semaphore(0), []

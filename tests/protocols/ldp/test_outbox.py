@@ -1,5 +1,7 @@
 """An outbox makes a client's report durable before it is sent, and spends no budget twice."""
 
+import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -96,6 +98,18 @@ def test_one_process_at_a_time_uses_an_outbox(tmp_path: Path) -> None:
     with Outbox(tmp_path / "outbox"), pytest.raises(StoreFailed, match="locked"):
         Outbox(tmp_path / "outbox")
     Outbox(tmp_path / "outbox").__exit__()
+
+
+def test_nobody_else_may_read_an_outbox(tmp_path: Path) -> None:
+    """The file and its log are their owner's alone, however generous the process is otherwise."""
+    generous = os.umask(0)
+    try:
+        with Outbox(tmp_path / "outbox") as outbox:
+            outbox.add(TASK, NAMES, batches(TASK, len(NAMES)))
+            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    finally:
+        os.umask(generous)
+    assert modes == dict.fromkeys(("outbox", "outbox-wal"), 0o600)
 
 
 def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
