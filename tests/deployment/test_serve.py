@@ -1,5 +1,6 @@
-"""A deployed ring: one `veilring serve` a party, asked by `veilring ask`, as processes."""
+"""A deployed ring: one `veilring serve` a party, asked by `veilring ask`."""
 
+import asyncio
 import csv
 import os
 import signal
@@ -10,10 +11,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
+from veilring.deployment.client import ask
+from veilring.deployment.config import ClientConfig, MemberConfig
+from veilring.deployment.member import serve
+from veilring.deployment.roles import load_config
+from veilring.deployment.trials.ring import write_deployment
+from veilring.protocols.ring import KNNAnswer
+from veilring.protocols.ring.member import RingMember
+from veilring.scenarios import load_scenario
 
 PARTIES = 3
 SECONDS = 60.0  # three Python processes on a busy machine
@@ -130,3 +141,36 @@ def test_parties_with_other_terms_refuse_each_other(ring: Ring) -> None:
     refused = ring.ask()
     assert refused.returncode == 1
     assert "OtherTerms" in refused.stderr
+
+
+async def test_a_client_asks_as_much_at_once_as_the_terms_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `protocol.batch` of 20 the ring gets 44 queries as 20, 20 and 4."""
+    asked: list[int] = []
+    usual = RingMember.ask
+
+    async def counting(member: RingMember, queries: NDArray[np.float64]) -> KNNAnswer:
+        asked.append(len(queries))
+        return await usual(member, queries)
+
+    monkeypatch.setattr(RingMember, "ask", counting)
+    scenario = load_scenario("wine", [f"parties.count={PARTIES}", "protocol.batch=20"])
+    folder = tmp_path / "ring"
+    names = write_deployment(scenario, folder, seed=0, port=_free_ports(PARTIES))
+    ready = asyncio.Semaphore(0)
+    async with asyncio.TaskGroup() as group:
+        serving = []
+        for name in names:
+            config = load_config(folder / f"{name}.toml")
+            assert isinstance(config, MemberConfig)
+            serving.append(group.create_task(serve(config, on_ready=lambda _: ready.release())))
+        for _ in names:
+            await ready.acquire()
+        client = load_config(folder / "client.toml")
+        assert isinstance(client, ClientConfig)
+        labels = await ask(client, folder / "queries.csv")
+        for task in serving:
+            task.cancel()
+    assert asked == [20, 20, 4]
+    assert len(labels["label"]) == 44

@@ -1,7 +1,6 @@
 """`veilring ask`: the client of a deployed ring."""
 
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -11,15 +10,13 @@ from veilring.deployment.terms import load_terms
 from veilring.protocols.ring.member import ask_ring
 from veilring.randomness import Streams
 
-__all__ = ("BATCH", "ask")
-
-# A batch costs as many messages as one query; this many fit a frame for any sensible schema and
-# let the client show progress.
-BATCH: Final = 1000
+__all__ = ("ask",)
 
 
 async def ask(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
     """Have the rows of a CSV file labelled by the ring.
+
+    A batch costs as many messages as one query; it has as many as the terms and a message allow.
 
     Args:
         config: Who asks whom.
@@ -37,7 +34,7 @@ async def ask(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
     terms = load_terms(Path(config.terms))
     features = terms.read_queries(queries)
     require_party(roster, "ask", config.ask)
-    size = min(BATCH, terms.parameters.queries_max)
+    size = min(terms.protocol.batch, terms.parameters.queries_max)
     role = ask_ring(terms.digest)
     labels = np.zeros(len(features), dtype=np.int64)
     async with connected(identity, roster, config.ask) as (node, pair):
