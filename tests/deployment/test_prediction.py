@@ -186,7 +186,7 @@ def test_embeddings_are_read_as_they_are_and_from_a_public_origin(tmp_path: Path
         ({"labels": ["sport", "trade", "art"]}, "one of sport, trade"),
         ({"features": np.zeros((3, 3))}, "finite directions"),
         ({"features": np.ones((3, 4))}, r"\(rows, 3\)"),
-        ({"features": np.array([[None] * 3] * 3)}, "arrays features, labels, ids"),
+        ({"features": np.array([[None] * 3] * 3)}, "arrays of numbers and texts"),
     ],
 )
 def test_files_of_embeddings_are_met_at_the_edge(
@@ -197,6 +197,21 @@ def test_files_of_embeddings_are_met_at_the_edge(
     terms = load_prediction_terms(tmp_path / "terms.toml")
     with pytest.raises(InputError, match=message):
         read_records(embeddings(tmp_path / "some.npz", **changed), terms, "id")
+
+
+def test_files_that_are_damaged_or_lack_an_array_are_named(tmp_path: Path) -> None:
+    """A file that was cut anywhere, and one without ids, are no records, and neither is a crash."""
+    (tmp_path / "terms.toml").write_text(EMBEDDED)
+    terms = load_prediction_terms(tmp_path / "terms.toml")
+    path = embeddings(tmp_path / "some.npz")
+    whole = path.read_bytes()
+    for size in (0, 10, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(InputError, match=r"file is .*some\.npz; allowed: "):
+            read_records(path, terms, "id")
+    np.savez(path, features=np.ones((3, 3)), labels=np.zeros(3, np.int64))
+    with pytest.raises(InputError, match=r"some\.npz; allowed: a file with the arrays ids, too"):
+        read_records(path, terms, "id")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.data.csv import read_cells
+from veilring.data.npz import read_arrays
 from veilring.deployment.columns import look_up
 from veilring.deployment.prediction_terms import PredictionTerms
 from veilring.errors import InputError
@@ -88,13 +89,12 @@ def read_ids(path: Path) -> list[str]:
 
 
 def _arrays(path: Path, names: tuple[str, ...]) -> Mapping[str, NDArray[Any]]:
-    if path.suffix != _NPZ or not path.is_file():
+    if path.suffix != _NPZ:
         raise InputError("file", path, "an .npz file, because the terms have dimensions")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in names}
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError("file", path, f"arrays {', '.join(names)} ({error})") from error
+    arrays = read_arrays(path, names, field="file")
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise InputError("file", path, f"a file with the arrays {', '.join(missing)}, too")
     for name, array in arrays.items():
         if array.ndim != _AXES[name] or len(array) != len(arrays["features"]):
             allowed = f"{_AXES[name]} axes and as many rows as features"
