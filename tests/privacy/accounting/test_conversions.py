@@ -229,3 +229,24 @@ def test_what_makes_no_sense_is_refused(field: str, call: Callable[[], object]) 
     with pytest.raises(InputError) as caught:
         call()
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("rho", "epsilon", "delta"),
+    [
+        (1000.0, 1.0, 1.0),
+        (1e308, 5.0, 1.0),
+        (math.inf, 5.0, 1.0),
+        (1e-310, 1.0, 0.0),
+        (0.0, 0.0, 0.0),
+    ],
+)
+def test_a_delta_beyond_all_floats_is_its_limit(rho: float, epsilon: float, delta: float) -> None:
+    """Where the best order is so near to 1, or so high, that no float is it, delta is 1 or 0."""
+    assert ZCDP(rho).delta(epsilon) == delta
+
+
+@pytest.mark.parametrize("rho", [600.0, 699.9, 700.1, 800.0])
+def test_delta_has_no_step_where_orders_end(rho: float) -> None:
+    """On both sides of where the search for an order ends, delta is 1 to all digits."""
+    assert ZCDP(rho).delta(0.0) == 1.0

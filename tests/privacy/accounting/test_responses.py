@@ -69,3 +69,11 @@ def test_steps_of_different_bounds_are_refused() -> None:
     """Only equal steps compose into one law."""
     with pytest.raises(InputError, match="bound"):
         PureSteps(0.1).compose(PureSteps(0.2))
+
+
+@pytest.mark.parametrize("bound", [math.inf, math.nan, -0.1])
+def test_a_bound_that_is_none_is_refused_by_its_name(bound: float) -> None:
+    """It is finite and at least 0, and the error names the field."""
+    with pytest.raises(InputError) as caught:
+        PureSteps(bound)
+    assert caught.value.field == "bound"

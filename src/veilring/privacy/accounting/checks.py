@@ -18,9 +18,9 @@ def require_loss(field: str, value: float) -> None:
     require(value >= 0, field, value, "a number of at least 0")
 
 
-def require_epsilon(epsilon: float) -> None:
+def require_epsilon(epsilon: float, field: str = "epsilon") -> None:
     """Refuse an epsilon below 0, infinite, or no number."""
-    require(0 <= epsilon < math.inf, "epsilon", epsilon, "a finite number of at least 0")
+    require(0 <= epsilon < math.inf, field, epsilon, "a finite number of at least 0")
 
 
 def require_delta(delta: float, *, zero: bool = False) -> None:

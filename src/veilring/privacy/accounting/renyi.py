@@ -7,7 +7,12 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.privacy.accounting.checks import require_count, require_delta, require_noise
+from veilring.privacy.accounting.checks import (
+    require_count,
+    require_delta,
+    require_epsilon,
+    require_noise,
+)
 from veilring.privacy.checks import require
 
 __all__ = ("ORDERS", "WHOLE_ORDERS", "RenyiDP")
@@ -57,7 +62,7 @@ class RenyiDP:
     @classmethod
     def of_pure(cls, bound: float, orders: tuple[float, ...] = ORDERS) -> Self:
         """Return what pure DP implies: the divergence of randomised response (Prop. 5 there)."""
-        require(0 <= bound < math.inf, "bound", bound, "a finite number of at least 0")
+        require_epsilon(bound, "bound")
         return cls(orders, tuple(_randomised_response(bound, a) for a in orders))
 
     @classmethod

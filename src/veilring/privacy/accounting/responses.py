@@ -5,12 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from veilring.errors import InputError
-from veilring.privacy.accounting.checks import (
-    require_count,
-    require_delta,
-    require_epsilon,
-    require_loss,
-)
+from veilring.privacy.accounting.checks import require_count, require_delta, require_epsilon
 from veilring.privacy.accounting.search import least
 
 __all__ = ("PureSteps",)
@@ -35,8 +30,7 @@ class PureSteps:
     count: int = 1
 
     def __post_init__(self) -> None:
-        require_loss("bound", self.bound)
-        require_epsilon(self.bound)
+        require_epsilon(self.bound, "bound")
         require_count(self.count)
 
     def compose(self, *others: Self) -> Self:

@@ -34,7 +34,7 @@ Outcome = bytes | BudgetExhausted | InputError
 """The answer that may leave, or why there is none."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class RecordCharge:
     """What records pay for one answer, in whole units. Who pays, and how much, is secret.
 
@@ -45,7 +45,7 @@ class RecordCharge:
         units: What each pays, of shape (m,), at least 0.
 
     Raises:
-        InputError: If the shapes differ, or an amount is out of range.
+        InputError: If the shapes differ, a slot is no whole number, or an amount is out of range.
     """
 
     slots: NDArray[np.int64]
@@ -54,6 +54,8 @@ class RecordCharge:
     def __post_init__(self) -> None:
         slots, units = self.slots, self.units
         require(slots.ndim == 1, "slots", f"of shape {slots.shape}", "of shape (m,)")
+        for field_name, numbers in (("slots", slots), ("units", units)):
+            require(numbers.dtype == np.int64, field_name, numbers.dtype, "64-bit whole numbers")
         fits = units.shape == slots.shape
         require(fits, "amounts", f"of shape {units.shape}", "one for each slot, or one for all")
         least, most = int(units.min(initial=0)), int(units.max(initial=0))
@@ -70,7 +72,9 @@ class RecordCharge:
             slots: See above.
             amounts: What each pays, of shape (m,), or one number for all.
         """
-        where, units = np.asarray(slots, np.int64), to_units(amounts)
+        given, units = np.asarray(slots), to_units(amounts)
+        # An empty list is of floats; and a fraction, made whole, would be another record's slot.
+        where = given.astype(np.int64) if given.dtype.kind in "iu" or not given.size else given
         return cls(where, np.broadcast_to(units, where.shape) if not units.ndim else units)
 
 

@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from veilring.errors import InputError
 from veilring.privacy.ledger.budgets import Limits
 from veilring.privacy.ledger.store import read_store
 from veilring.privacy.ledger.units import from_units
@@ -52,20 +53,26 @@ def read_totals(path: Path) -> Totals:
     """Read the totals of a ledger, whether or not a process is writing it, which goes on.
 
     Raises:
-        InputError: If there is no ledger at `path`.
+        InputError: If there is no ledger at `path`, or it has no budgets yet.
     """
     with closing(read_store(path)) as connection:
         return totals_of(connection)
 
 
 def totals_of(connection: sqlite3.Connection) -> Totals:
-    """Return the totals that a ledger's file holds."""
+    """Return the totals that a ledger's file holds.
+
+    Raises:
+        InputError: If it has no budgets yet: it is being begun, or that was interrupted.
+    """
     # One statement is one snapshot, even while another process writes.
     rows = connection.execute(
         "SELECT value, name, spent, answers FROM"
         " (SELECT CAST(value AS TEXT) AS value FROM settings WHERE name = 'budgets')"
         " LEFT JOIN (SELECT name, spent, answers FROM analysts) ON true ORDER BY name"
     ).fetchall()
+    if not rows:
+        raise InputError("ledger", "without budgets", "one that `open_ledger` has begun")
     limits = Limits.from_json(rows[0][0])
     each = [row[1:] for row in rows if row[1] is not None]
     return Totals(

@@ -1,0 +1,103 @@
+"""Opening a ledger: with its own budgets and key, after what went wrong, and nothing else."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.privacy.ledger.charged import BUDGETS, charge
+
+from veilring.errors import InputError
+from veilring.privacy.ledger import Budgets, Charge, RecordCharge, open_ledger, read_totals
+from veilring.privacy.ledger.charges import ANSWER_BYTES_MAX
+
+
+def test_other_budgets_need_to_be_meant(tmp_path: Path) -> None:
+    """A ledger opens with the budgets it was begun with; amended, what was spent stays spent."""
+    path = tmp_path / "a"
+    with open_ledger(path, Budgets(total=1.0)) as ledger:
+        ledger.charge(charge("ann", "1", 0.8))
+    with pytest.raises(InputError, match="budgets"):
+        open_ledger(path, Budgets(total=2.0))
+    for total, left in ((2.0, 1.2), (0.5, 0.0)):
+        with open_ledger(path, Budgets(total=total), amend=True) as ledger:
+            assert ledger.remaining("ann") == left
+        assert read_totals(path).budget == total
+
+
+def test_another_key_changes_no_budget(tmp_path: Path) -> None:
+    """Who has not the key of a ledger cannot amend its budgets, either."""
+    path = tmp_path / "a"
+    open_ledger(path, Budgets(total=1.0), key=bytes(16)).close()
+    with pytest.raises(InputError, match="key"):
+        open_ledger(path, Budgets(total=9.0), key=bytes(15) + b"1", amend=True)
+    assert read_totals(path).budget == 1.0
+
+
+def test_a_record_over_a_lowered_budget_holds_nobody_up(tmp_path: Path) -> None:
+    """A record that has spent more than it now may still takes part in what costs it nothing."""
+    path = tmp_path / "a"
+    for budget, key, amounts in ((1.0, "1", [0.9, 0.0]), (0.5, "2", [0.0, 0.1])):
+        with open_ledger(path, Budgets(record=budget), amend=True) as ledger:
+            paid = RecordCharge.of(ledger.records.add(["a", "b"]), amounts)
+            assert ledger.charge(Charge("ann", key, b"?", b"yes", records=paid)) == b"yes"
+
+
+def test_an_error_of_the_disk_closes_the_ledger(tmp_path: Path) -> None:
+    """Nobody knows then what was charged; opened again, the ledger says."""
+    path = tmp_path / "a"
+    with open_ledger(path, Budgets()) as ledger:
+        ledger.charge(charge("ann", "1", 0.5))
+        ledger._store.connection.execute("PRAGMA max_page_count = 1")  # noqa: SLF001  (a full disk)
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            ledger.charge(charge("ann", "2", 0.5, answer=bytes(ANSWER_BYTES_MAX)))
+        for use in (
+            lambda: ledger.charge(charge("ann", "1", 0.5)),
+            lambda: ledger.remaining("ann"),
+            ledger.records.remaining,
+        ):
+            with pytest.raises(InputError, match="closed"):
+                use()
+    with open_ledger(path, Budgets()) as ledger:
+        assert ledger.totals().spent == 0.5
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 5000, b"SQLite format 3\0" + bytes(5000)])
+def test_what_is_no_ledger_is_refused(tmp_path: Path, content: bytes) -> None:
+    """To write or to read, and it is left as it is; an empty file can be begun."""
+    path = tmp_path / "a"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="a ledger of veilring"):
+        read_totals(path)
+    if content:
+        with pytest.raises(InputError, match="a ledger of veilring"):
+            open_ledger(path, BUDGETS)
+        assert path.read_bytes() == content
+    else:
+        open_ledger(path, BUDGETS).close()
+
+
+def test_another_programs_database_is_refused(tmp_path: Path) -> None:
+    """A SQLite file that is no ledger stays as it is."""
+    path = tmp_path / "a"
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE theirs (x)")
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="a ledger of veilring"):
+        open_ledger(path, BUDGETS)
+    assert path.read_bytes() == before
+    with pytest.raises(InputError, match="a ledger of veilring"):
+        read_totals(tmp_path / "nowhere")
+
+
+def test_a_ledger_that_was_never_begun_has_no_totals(tmp_path: Path) -> None:
+    """A process that died between making the file and its budgets leaves one that can be begun."""
+    path = tmp_path / "a"
+    open_ledger(path, BUDGETS).close()
+    with sqlite3.connect(path) as database:
+        database.execute("DELETE FROM settings WHERE name = 'budgets'")
+    database.close()
+    with pytest.raises(InputError, match="ledger is without budgets"):
+        read_totals(path)
+    open_ledger(path, BUDGETS).close()
+    assert read_totals(path).budget == BUDGETS.total
