@@ -1,7 +1,7 @@
-"""The scikit-learn estimators: scikit-learn's own checks, and that clients are really played."""
+"""Both naive Bayes estimators: that clients are really played, and what that costs."""
 
+import asyncio
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +11,13 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
-from sklearn.utils.estimator_checks import estimator_checks_generator
+from tests.estimators.tables import measured
 from tests.privacy.generators import seeded
 
 from veilring.errors import InputError
 from veilring.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
+from veilring.nodes.cluster import Cluster
+from veilring.protocols.ldp import ClientPool, Task, gather
 from veilring.protocols.ldp.algorithm.oracles import ORACLES
 from veilring.protocols.ldp.algorithm.survey import answer, tally
 from veilring.randomness import Streams
@@ -26,22 +28,12 @@ ESTIMATORS = [
     LDPGaussianNaiveBayes(),
     LDPGaussianNaiveBayes(math.inf),
 ]
-# These ask for pandas or for the array API, which veilring does not need and tests do not install.
-ELSEWHERE = {"check_array_api_input", "check_classifier_data_not_an_array"}
-CHECKS = [
-    (estimator, check)
-    for each in ESTIMATORS
-    for estimator, check in estimator_checks_generator(each)
-    if check.func.__name__ not in ELSEWHERE
-]
 Blobs = tuple[NDArray[np.float64], NDArray[np.str_]]
 
 
-def words(value: Any) -> str:  # noqa: ANN401  (an estimator, or one of scikit-learn's checks)
-    """Name an estimator or a check in a test's name."""
-    if isinstance(value, LDPNaiveBayes | LDPGaussianNaiveBayes):
-        return f"{type(value).__name__}-{value.epsilon:g}"
-    return str(value.func.__name__)
+def words(estimator: LDPNaiveBayes | LDPGaussianNaiveBayes) -> str:
+    """Name a test after its estimator."""
+    return f"{type(estimator).__name__}-{estimator.epsilon:g}"
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +43,6 @@ def blobs() -> Blobs:
     labels = rng.integers(0, 2, 12_000)
     rows = rng.normal(np.array([[-1.0, 0.5, 0.0], [1.0, -0.5, 0.3]])[labels], 1.0)
     return rows, np.array(["left", "right"])[labels]
-
-
-@pytest.mark.parametrize(("estimator", "check"), CHECKS, ids=words)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_scikit_learns_checks_pass(estimator: Any, check: Any) -> None:  # noqa: ANN401  (as above)
-    """Each check that scikit-learn has for a classifier passes, with noise and without.
-
-    With noise an estimator says so (`poor_score`, `non_deterministic`), and is not asked for good
-    accuracy from thirty rows, nor for equal results without a seed.
-    """
-    check(estimator)
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=words)
@@ -128,15 +109,6 @@ def test_numbered_values_need_no_bins() -> None:
         LDPNaiveBayes(1.0, domains=(2, 3), random_state=1).fit(rows, labels)
 
 
-def test_where_ranges_come_from_is_said(blobs: Blobs) -> None:
-    """Ranges that were given are public; those of the rows tell of them, and it says so."""
-    rows, labels = blobs[0][:200], blobs[1][:200]
-    given = LDPNaiveBayes(1.0, ranges=((-4.0,) * 3, (4.0,) * 3)).fit(rows, labels)
-    assert given.ranges_origin_ == "given as public"
-    taken = LDPGaussianNaiveBayes(1.0).fit(rows, labels)
-    assert taken.ranges_origin_ == "the rows themselves, which is not private"
-
-
 def test_they_work_in_pipelines_and_searches(blobs: Blobs) -> None:
     """Parameters are found by name, and cloned estimators are fitted anew."""
     rows, labels = blobs[0][:600], blobs[1][:600]
@@ -154,3 +126,37 @@ def test_an_epsilon_that_is_none_is_refused(epsilon: float, blobs: Blobs) -> Non
             estimator.fit(rows, labels)
     with pytest.raises(InputError, match="oracle"):
         LDPNaiveBayes(oracle="delphi").fit(rows, labels)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS[::2], ids=words)
+def test_a_collection_costs_what_it_costs_on_a_network(
+    estimator: LDPNaiveBayes, blobs: Blobs
+) -> None:
+    """With each client a party of its own, to the byte, for the questions that they drew."""
+    rows, labels = blobs[0][:30], blobs[1][:30]
+    model = clone(estimator).fit(rows, labels)
+    numbers = np.searchsorted(model.classes_, labels)
+    clients = [ClientPool(rows[n : n + 1], numbers[n : n + 1]) for n in range(30)]
+
+    async def main() -> None:
+        async with Cluster(31, own=[None, *clients], seed=4) as cluster:
+            task = Task({}, model.survey_)
+            run = await cluster.run(gather, aggregator="party-0", task=task)
+        found = run.results["party-0"]
+        assert found is not None
+        model.tally_ = found  # as if these clients had been played
+        assert model.cost_ == measured(run.cost)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=words)
+def test_a_promise_is_the_exact_epsilon_of_a_report(estimator: LDPNaiveBayes, blobs: Blobs) -> None:
+    """Predicting spends nothing, and without noise nothing is promised."""
+    model = clone(estimator).fit(*blobs)
+    before = model.privacy_
+    model.predict(blobs[0][:10])
+    assert model.privacy_ == before
+    assert (before.measure, before.unit, before.delta) == ("ε-LDP", "one report", 0.0)
+    assert before.epsilon == model.survey_.exact_epsilon
+    assert ("Nothing is hidden" in before.note) == (estimator.epsilon == math.inf)

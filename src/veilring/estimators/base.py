@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, ClassVar, Final, Self, TypeAlias
 
 import numpy as np
 from numpy.random import Generator, RandomState
@@ -30,6 +30,7 @@ Seed: TypeAlias = int | RandomState | Generator | None
 _STREAM: Final = "estimator"
 _GIVEN: Final = "given as public"
 _TAKEN: Final = "the rows themselves, which is not private"
+_TAKEN_FREELY: Final = "the rows, which are public"
 
 
 class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -42,6 +43,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     ranges: RangesLike | None
     random_state: Seed
+    _rows_are_public: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -84,7 +86,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def _public_ranges(self, rows: NDArray[np.float64]) -> Ranges:
         """Return the ranges that were given, or those of the rows, and note which."""
         if self.ranges is None:
-            self.ranges_origin_ = _TAKEN
+            self.ranges_origin_ = _TAKEN_FREELY if self._rows_are_public else _TAKEN
             return Ranges.of(rows)
         self.ranges_origin_ = _GIVEN
         lows, highs = (_of_each(bounds, rows.shape[1]) for bounds in self.ranges)

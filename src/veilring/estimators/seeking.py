@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -28,6 +28,9 @@ from veilring.protocols.treewalk.algorithm.steps import Utility
 from veilring.protocols.treewalk.algorithm.tree import Tree
 
 __all__ = ("Responding", "Walking", "Way")
+
+# What steps spend is rounded up, by less than this, and together they spend ε at most.
+_SHORT_OF: Final = 1 - 2.0**-40
 
 
 class Way(Protocol):
@@ -109,7 +112,7 @@ class Walking(Way):
 
     def _steps(self, tree: Tree) -> Utility:
         """Return the steps, which spend ε together."""
-        each = self.epsilon / max(1, self.variant.compositions(tree.depth))
+        each = self.epsilon * _SHORT_OF / max(1, self.variant.compositions(tree.depth))
         # A step that hides a query wherever it is spends half of its own ε.
         if self.utility == "comparison":
             return Comparison(2 * each)

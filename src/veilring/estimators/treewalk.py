@@ -1,7 +1,7 @@
 """A seeker that hides its query from a server of public places, as a scikit-learn estimator."""
 
 from math import inf
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -55,6 +55,7 @@ class TreeWalkClassifier(BatchClassifier):
     """
 
     places_: Places
+    _rows_are_public: ClassVar[bool] = True
 
     def __init__(  # noqa: PLR0913  (scikit-learn takes each parameter as an argument)
         self,

@@ -1,0 +1,59 @@
+"""Small tables for the estimators, each estimator once, and a measured cost as a forecast."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.estimators import (
+    IndKNNClassifier,
+    LDPGaussianNaiveBayes,
+    LDPNaiveBayes,
+    OwnerKNNClassifier,
+    OwnerRadiusClassifier,
+    PrivateKNNClassifier,
+    TreeWalkClassifier,
+)
+from veilring.measure.cost import Cost, Traffic
+from veilring.protocols.forecast import Forecast
+
+__all__ = ("ESTIMATORS", "RANGES", "Table", "measured", "named", "scaled", "three_classes")
+
+Table = tuple[NDArray[np.float64], NDArray[np.str_]]
+
+RANGES = (-4.0, 4.0)
+"""What `three_classes` is drawn within, but for one value in ten thousand."""
+ESTIMATORS: list[Any] = [
+    PrivateKNNClassifier(),
+    OwnerRadiusClassifier(),
+    OwnerKNNClassifier(),
+    IndKNNClassifier(),
+    TreeWalkClassifier(),
+    LDPNaiveBayes(),
+    LDPGaussianNaiveBayes(),
+]
+
+
+def three_classes(rows: int, seed: int = 1) -> Table:
+    """Draw rows of two features around three centres."""
+    rng = np.random.default_rng(seed)
+    numbers = rng.integers(3, size=rows)
+    centres = np.array([[-2.0, -1.0], [2.0, -1.0], [0.0, 2.0]])
+    return rng.normal(centres[numbers], 0.6), np.array(["ash", "elm", "oak"])[numbers]
+
+
+def scaled(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return rows as parties hold them: in the unit square."""
+    low, high = RANGES
+    unit: NDArray[np.float64] = (np.clip(rows, low, high) - low) / (high - low)
+    return unit
+
+
+def measured(cost: Cost) -> Forecast:
+    """Return what a run did cost in the form of a forecast."""
+    return Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
+
+
+def named(estimator: object) -> str:
+    """Name a test after its estimator."""
+    return type(estimator).__name__

@@ -1,0 +1,38 @@
+"""scikit-learn's own checks, on each estimator and each of its ways that differ."""
+
+import math
+from typing import Any
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from tests.estimators.tables import ESTIMATORS
+
+from veilring.estimators import (
+    IndKNNClassifier,
+    LDPGaussianNaiveBayes,
+    LDPNaiveBayes,
+    OwnerKNNClassifier,
+    OwnerRadiusClassifier,
+    PrivateKNNClassifier,
+    TreeWalkClassifier,
+)
+
+WAYS = [
+    PrivateKNNClassifier(rounds=2, weights="distance", sum="shares", partition="by-label"),
+    OwnerRadiusClassifier(mode="paper"),
+    OwnerKNNClassifier(mode="paper"),
+    IndKNNClassifier(kernel="rbf", accountant="rdp"),
+    TreeWalkClassifier(utility="distance", variant="greedy"),
+    TreeWalkClassifier(utility="response"),
+    LDPNaiveBayes(math.inf),
+    LDPGaussianNaiveBayes(math.inf),
+]
+
+
+# No check is expected to fail. Some are skipped: they ask for pandas or for the array API, which
+# veilring does not need, or for equal answers twice, which an estimator that draws noise denies.
+@parametrize_with_checks([*ESTIMATORS, *WAYS])  # type: ignore[untyped-decorator]  # scikit-learn has no types
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learns_checks_pass(estimator: Any, check: Any) -> None:  # noqa: ANN401  (scikit-learn has no types)
+    """Each check that scikit-learn has for a classifier passes."""
+    check(estimator)

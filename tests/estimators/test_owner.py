@@ -1,0 +1,109 @@
+"""The data owner's estimators: its own answers, costs and charges."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import clone
+from tests.estimators.tables import RANGES, measured, named, scaled, three_classes
+from tests.protocols.radius.parties import Holding, labelling
+
+from veilring.errors import InputError
+from veilring.estimators import OwnerKNNClassifier, OwnerRadiusClassifier
+from veilring.nodes.aside import at_once
+from veilring.nodes.cluster import Cluster
+from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.protocols.radius.algorithm import RNParameters
+from veilring.protocols.radius.analyst import Labelled, ask_nearest, ask_within
+from veilring.protocols.radius.messages import Request
+from veilring.protocols.radius.owner import Owner
+from veilring.protocols.rows import Rows
+from veilring.randomness import Streams
+
+ROWS, LABELS = three_classes(150)
+QUERIES, _ = three_classes(40, seed=2)
+Model = OwnerRadiusClassifier | OwnerKNNClassifier
+MODELS: list[Model] = [
+    OwnerRadiusClassifier(0.7, 0.1),
+    OwnerRadiusClassifier(0.7, 0.1, mode="paper"),
+    OwnerKNNClassifier(0.7, 10),
+    OwnerKNNClassifier(0.7, 10, mode="paper"),
+]
+each = pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{named(model)}-{model.mode}")
+
+
+def asked(model: Model, queries: NDArray[np.float64], epsilon: float = 0.7) -> Request:
+    """Return what an analyst sends."""
+    if isinstance(model, OwnerKNNClassifier):
+        return ask_nearest(scaled(queries), model.k, epsilon)
+    return ask_within(scaled(queries), np.full(len(queries), model.r), epsilon)
+
+
+def held() -> Rows:
+    """Return what the owner holds."""
+    return Rows(scaled(ROWS), np.unique(LABELS, return_inverse=True)[1])
+
+
+@each
+def test_a_batch_costs_and_says_what_a_real_owner_does(model: Model) -> None:
+    """With the same randomness labels, messages, bytes and rounds are those of both roles."""
+    session = Streams(3).token("session", 0).hex()
+    rng = Streams(3).generator("party", "party-1", "session", session)
+    fitted: Any = clone(model).set_params(ranges=RANGES, random_state=rng).fit(ROWS, LABELS)
+    labels = fitted.predict(QUERIES)
+
+    async def main() -> None:
+        own = [asked(model, QUERIES), Holding(held(), Budgets(total=1.0))]
+        async with Cluster(2, own=own, seed=3) as cluster:
+            run = await cluster.run(labelling, rules=fitted.rules_)
+        answer = run.results["party-0"]
+        assert isinstance(answer, Labelled)
+        np.testing.assert_array_equal(labels, fitted.classes_[answer.labels])
+        assert fitted.cost_ == measured(run.cost)
+
+    asyncio.run(main())
+
+
+@each
+def test_what_was_spent_is_what_the_owners_ledger_says(model: Model) -> None:
+    """Each batch is charged once, also if it is asked again, and batches add up."""
+    fitted: Any = clone(model).set_params(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
+    assert fitted.privacy_.epsilon == 0.0
+    with open_ledger(None, Budgets(total=10.0)) as ledger:
+        owner, rng = Owner(held(), fitted.rules_, ledger, at_once), np.random.default_rng(1)
+        for queries in (QUERIES, QUERIES[:7], QUERIES, QUERIES[7:]):
+            fitted.predict(queries)
+            owner.settle("ann", asked(model, queries), rng)
+            assert fitted.privacy_.epsilon == pytest.approx(ledger.totals().spent, rel=1e-12)
+    assert fitted.privacy_.epsilon == pytest.approx(3 * 0.7, rel=1e-12)
+    assert (fitted.privacy_.measure, fitted.privacy_.delta) == ("pure ε-DP", 0.0)
+
+
+def test_the_papers_mode_is_the_papers_solution() -> None:
+    """Shares by components and Laplace noise; and the number of rows is public, which it says."""
+    model = OwnerRadiusClassifier(mode="paper", ranges=RANGES).fit(ROWS, LABELS)
+    assert model.rules_.within(1.0) == RNParameters.paper(1.0, 3)
+    nearest = OwnerKNNClassifier(mode="paper", ranges=RANGES).fit(ROWS, LABELS)
+    assert (nearest.rules_.rows, nearest.rules_.nearest(5, 1.0).epsilon_count) == (150, 0.0)
+    assert "public" in nearest.privacy_.note
+    ours = OwnerKNNClassifier(ranges=RANGES).fit(ROWS, LABELS)
+    assert ours.rules_.nearest(5, 1.0).epsilon_count > 0.0
+    assert not ours.privacy_.note
+
+
+@pytest.mark.parametrize("wrong", [{"epsilon": 0.0}, {"epsilon": 11.0}, {"mode": "loud"}], ids=str)
+def test_what_no_owner_answers_is_refused(wrong: dict[str, object]) -> None:
+    """A parameter against an owner's rules ends the fit with its name."""
+    (name,) = wrong
+    with pytest.raises(InputError, match=name):
+        OwnerRadiusClassifier().set_params(**wrong).fit(ROWS, LABELS)
+
+
+def test_a_batch_against_the_rules_spends_nothing() -> None:
+    """A radius beyond the domain is refused before anything is drawn."""
+    model = OwnerRadiusClassifier(r=2.0, ranges=RANGES).fit(ROWS, LABELS)
+    with pytest.raises(InputError, match="radii"):
+        model.predict(QUERIES)
+    assert model.privacy_.epsilon == 0.0

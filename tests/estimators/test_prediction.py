@@ -1,0 +1,120 @@
+"""The prediction server's estimator: a real server's labels and costs, and what streams spend."""
+
+import asyncio
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.estimators.tables import RANGES, measured, three_classes
+from tests.protocols.prediction.serving import predict
+
+from veilring.errors import InputError
+from veilring.estimators import IndKNNClassifier
+from veilring.nodes.cluster import Cluster
+from veilring.privacy.accounting import individual_budget
+from veilring.protocols.prediction.algorithm import Kernel, quantise
+from veilring.protocols.prediction.records import Records
+from veilring.protocols.prediction.rules import Rules
+from veilring.randomness import Streams
+
+ROWS, LABELS = three_classes(200)
+QUERIES, TRUTH = three_classes(40, seed=2)
+
+
+def directed(rows: NDArray[np.float64], centre: float = 0.0) -> NDArray[np.float32]:
+    """Return rows as a server takes them, from a centre in the middle of the ranges or beside."""
+    return quantise((np.clip(rows, *RANGES) - centre) / 4)
+
+
+@pytest.mark.parametrize("centre", [None, 0.5])
+def test_a_stream_costs_and_says_what_a_real_server_does(centre: float | None) -> None:
+    """With the same randomness labels, messages, bytes and rounds are those of both roles."""
+    session = Streams(3).token("session", 0).hex()
+    rng = Streams(3).generator("party", "server", "session", session)
+    model = IndKNNClassifier(
+        4.0,
+        centre=None if centre is None else [centre] * 2,
+        ranges=RANGES,
+        random_state=rng,
+    ).fit(ROWS, LABELS)
+    labels, numbers = model.predict(QUERIES), np.searchsorted(model.classes_, LABELS)
+    ids = [str(row) for row in range(200)]
+    records = Records.of(ids, directed(ROWS, centre or 0.0), numbers)
+    rules = Rules(2, 3, 40, 4.0, kernel=Kernel(tau=0.7), sigma2=2.0)
+
+    async def main() -> None:
+        own: list[Any] = [records, directed(QUERIES, centre or 0.0)]
+        async with Cluster(["server", "ann"], own=own, seed=3) as cluster:
+            run = await cluster.run(predict, rules=rules, block=rules.fitting)
+        np.testing.assert_array_equal(labels, model.classes_[run.results["ann"]])
+        assert model.cost_ == measured(run.cost)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("accountant", ["gdp", "rdp"])
+def test_streams_add_up_by_the_records_budgets(accountant: Literal["gdp", "rdp"]) -> None:
+    """A batch that the stream has room for is free; a new stream is another budget a record."""
+    model = IndKNNClassifier(
+        1.0, 1e-5, queries=50, accountant=accountant, ranges=RANGES, random_state=1
+    ).fit(ROWS, LABELS)
+    assert model.privacy_.epsilon == 0.0
+    for queries in (QUERIES[:30], QUERIES[:30], QUERIES[30:], QUERIES[:10]):
+        model.predict(queries)
+        assert (model.privacy_.epsilon, model.privacy_.delta) == (1.0, 1e-5)
+    for streams, queries in ((2, QUERIES[:20]), (3, QUERIES[:40])):
+        model.predict(queries)
+        spent = model.privacy_.epsilon
+        assert spent is not None
+        assert 1.0 < spent < streams
+        budget = streams * individual_budget(1.0, 1e-5, accountant)
+        assert individual_budget(spent, 1e-5, accountant) == pytest.approx(budget, rel=1e-6)
+        assert f"{streams} streams" in model.privacy_.note
+
+
+def test_a_stream_is_as_long_as_its_batch_unless_declared() -> None:
+    """Each batch begins one then, but for what a shortest stream has room for."""
+    model = IndKNNClassifier(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
+    model.predict(QUERIES[:1])
+    once = model.privacy_.epsilon
+    model.predict(QUERIES[1:4])
+    assert model.privacy_.epsilon == once == 1.0
+    model.predict(QUERIES[4:5])
+    assert model.privacy_.epsilon is not None
+    assert model.privacy_.epsilon > 1.0
+
+
+def test_a_batch_longer_than_the_stream_is_refused() -> None:
+    """The stream was declared, and nothing is spent on what it has no room for."""
+    model = IndKNNClassifier(queries=10, ranges=RANGES).fit(ROWS, LABELS)
+    with pytest.raises(InputError, match="at least 40"):
+        model.predict(QUERIES)
+    assert model.privacy_.epsilon == 0.0
+
+
+def test_directions_depend_on_no_other_row() -> None:
+    """With public ranges each row's direction is its own, and one at the centre has one too."""
+    model = IndKNNClassifier(ranges=RANGES, random_state=1)
+    model.fit(np.vstack([ROWS, np.zeros((1, 2))]), np.append(LABELS, "ash"))
+    whole = model._records  # noqa: SLF001  (what a server would hold)
+    np.testing.assert_array_equal(whole[:-1], directed(ROWS))
+    np.testing.assert_array_equal(whole[-1:], quantise(np.ones((1, 2))))
+    model.fit(ROWS[:50], LABELS[:50])
+    np.testing.assert_array_equal(model._records, whole[:50])  # noqa: SLF001  (as above)
+
+
+def test_noise_that_is_small_gives_the_right_labels() -> None:
+    """With much to spend three classes in three directions are told apart."""
+    model = IndKNNClassifier(50.0, tau=0.9, ranges=RANGES, random_state=1).fit(ROWS, LABELS)
+    assert model.score(QUERIES, TRUTH) > 0.9
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"queries": 3}, {"tau": 0.0}, {"kernel": "box"}, {"delta": 0.0}], ids=str
+)
+def test_what_no_server_does_is_refused(wrong: dict[str, object]) -> None:
+    """A parameter against a server's rules ends the fit with its name."""
+    (name,) = wrong
+    with pytest.raises(InputError, match=name):
+        IndKNNClassifier().set_params(**wrong).fit(ROWS, LABELS)

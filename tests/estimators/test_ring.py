@@ -1,0 +1,97 @@
+"""kNN in the ring: pooled labels, the cost of a real run, and no claim of an ε."""
+
+import asyncio
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pytest
+from sklearn.neighbors import KNeighborsClassifier
+from tests.estimators.tables import RANGES, measured, scaled, three_classes
+
+from veilring.errors import InputError
+from veilring.estimators import PrivateKNNClassifier
+from veilring.nodes.cluster import Cluster
+from veilring.protocols.ring import pooled_knn, private_knn
+from veilring.protocols.rows import Rows
+
+ROWS, LABELS = three_classes(150)
+QUERIES, _ = three_classes(60, seed=2)
+
+
+@pytest.mark.parametrize("k", [1, 5, 200])
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+@pytest.mark.parametrize("partition", ["iid", "dirichlet", "by-label"])
+def test_labels_are_those_of_a_pooled_knn(
+    k: int,
+    weights: Literal["uniform", "distance"],
+    partition: Literal["iid", "dirichlet", "by-label"],
+) -> None:
+    """However rows are dealt, labels are those of our pooled kNN and of scikit-learn's."""
+    model = PrivateKNNClassifier(
+        5, k, weights=weights, partition=partition, ranges=RANGES, random_state=4
+    ).fit(ROWS, LABELS)
+    labels, numbers = model.predict(QUERIES), np.searchsorted(model.classes_, LABELS)
+    pooled = pooled_knn(scaled(QUERIES), scaled(ROWS), numbers, 3, k, weights)
+    np.testing.assert_array_equal(labels, model.classes_[pooled])
+    theirs = KNeighborsClassifier(min(k, len(ROWS)), weights=weights).fit(scaled(ROWS), LABELS)
+    np.testing.assert_array_equal(labels, theirs.predict(scaled(QUERIES)))
+    assert sorted(np.concatenate(model.parts_)) == list(range(150))
+    assert len(model.parts_) == 5
+
+
+@pytest.mark.parametrize("name", ["ring", "cycles", "shares"])
+def test_a_batch_costs_and_says_what_a_real_ring_does(
+    name: Literal["ring", "cycles", "shares"],
+) -> None:
+    """Labels, messages, bytes and rounds are those of parties with the same rows."""
+    cycles = 2 if name == "cycles" else 1
+    model = PrivateKNNClassifier(5, 3, sum=name, cycles=cycles, ranges=RANGES, random_state=4)
+    labels = model.fit(ROWS, LABELS).predict(QUERIES)
+    numbers = np.searchsorted(model.classes_, LABELS)
+    own = [Rows(scaled(ROWS[part]), numbers[part]) for part in model.parts_]
+
+    async def main() -> None:
+        async with Cluster(5, own=own, seed=1) as cluster:
+            run = await cluster.run(
+                private_knn,
+                only={"party-0": {"queries": scaled(QUERIES)}},
+                asker="party-0",
+                parameters=model.parameters_,
+            )
+        assert model.cost_ == measured(run.cost)
+        np.testing.assert_array_equal(labels, model.classes_[run.results["party-0"].labels])
+
+    asyncio.run(main())
+
+
+def test_what_does_not_fit_a_message_is_asked_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels stay the same, and each batch costs a ring."""
+    model = PrivateKNNClassifier(3, ranges=RANGES, random_state=4).fit(ROWS, LABELS)
+    whole, cost = model.predict(QUERIES), model.cost_
+    monkeypatch.setattr("veilring.protocols.ring.roles.knn.FRAME_BYTES_MAX", 128 + 8 * 5 * 20)
+    model.fit(ROWS, LABELS)
+    np.testing.assert_array_equal(model.predict(QUERIES), whole)
+    assert model.cost_.rounds == 3 * cost.rounds
+    assert model.cost_.traffic.messages == 3 * cost.traffic.messages
+
+
+def test_no_epsilon_is_claimed() -> None:
+    """What the ring leaks is measured and not bounded, however often it is asked."""
+    model = PrivateKNNClassifier(3, ranges=RANGES).fit(ROWS, LABELS)
+    before = model.privacy_
+    model.predict(QUERIES)
+    assert before.epsilon is None
+    assert "not differentially private" in before.note
+    assert model.privacy_ == before == replace(before, measure="measured leakage, no ε")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"parties": 2}, {"k": 0}, {"error": 0.0}, {"partition": "alphabet"}, {"weights": "heavy"}],
+    ids=str,
+)
+def test_what_no_ring_can_do_is_refused(wrong: dict[str, object]) -> None:
+    """A parameter that the protocol does not take ends the fit with its name."""
+    with pytest.raises(InputError):
+        PrivateKNNClassifier().set_params(**wrong).fit(ROWS, LABELS)

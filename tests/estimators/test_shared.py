@@ -1,0 +1,117 @@
+"""What all estimators share: searches, ranges, seeds, copies, and batches asked before."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from tests.estimators.tables import ESTIMATORS, RANGES, named, three_classes
+
+from veilring.errors import InputError
+from veilring.estimators import Privacy, PrivateKNNClassifier
+from veilring.protocols.forecast import Forecast
+
+ROWS, LABELS = three_classes(120)
+QUERIES, _ = three_classes(20, seed=2)
+GRIDS: dict[str, dict[str, list[object]]] = {
+    "PrivateKNNClassifier": {"k": [1, 5]},
+    "OwnerRadiusClassifier": {"r": [0.01, 0.2]},
+    "OwnerKNNClassifier": {"k": [5, 20]},
+    "IndKNNClassifier": {"sigma2": [1.0, 2.0]},
+    "TreeWalkClassifier": {"utility": ["comparison", "response"]},
+    "LDPNaiveBayes": {"bins": [2, 4]},
+    "LDPGaussianNaiveBayes": {"approach": ["one-bit", "one-feature"]},
+}
+each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=named)
+
+
+@each
+def test_they_are_scored_searched_and_piped(estimator: Any) -> None:  # noqa: ANN401  (any of them)
+    """Cross-validation, a grid and a pipeline find parameters by name and fit copies."""
+    public = clone(estimator).set_params(ranges=RANGES, random_state=1)
+    scores = cross_val_score(public, ROWS, LABELS, cv=2)
+    assert np.all((scores >= 0) & (scores <= 1))
+    grid = GRIDS[named(estimator)]
+    found = GridSearchCV(public, grid, cv=2).fit(ROWS, LABELS)
+    assert set(found.best_params_) == set(grid)
+    piped = make_pipeline(FunctionTransformer(), public).fit(ROWS, LABELS)
+    assert piped.predict(QUERIES).shape == (20,)
+
+
+@each
+def test_a_seed_fixes_all_that_is_drawn(estimator: Any) -> None:  # noqa: ANN401  (any of them)
+    """Equal seeds give equal labels, and a batch asked before its own, also after a pickle."""
+    fitted = [clone(estimator).set_params(random_state=7).fit(ROWS, LABELS) for _ in range(2)]
+    first, second = (one.predict(QUERIES) for one in fitted)
+    np.testing.assert_array_equal(first, second)
+    before = fitted[0].privacy_
+    np.testing.assert_array_equal(fitted[0].predict(QUERIES), first)
+    assert fitted[0].privacy_ == before
+    again = pickle.loads(pickle.dumps(fitted[0]))  # noqa: S301  (made one line above)
+    np.testing.assert_array_equal(again.predict(QUERIES), first)
+    assert (again.cost_, again.privacy_) == (fitted[0].cost_, before)
+
+
+@each
+def test_cryptographic_randomness_is_copied_with_the_model(estimator: Any) -> None:  # noqa: ANN401  (any)
+    """A model without a seed is pickled in the middle of its stream, and goes on with it."""
+    fitted = clone(estimator).fit(ROWS, LABELS)
+    again = pickle.loads(pickle.dumps(fitted))  # noqa: S301  (made one line above)
+    np.testing.assert_array_equal(again.predict(QUERIES), fitted.predict(QUERIES))
+
+
+@each
+def test_cost_and_privacy_wait_for_what_they_are_of(estimator: Any) -> None:  # noqa: ANN401  (any)
+    """Both are there after a prediction, and nothing is told of a model that was never fitted."""
+    model = clone(estimator).set_params(ranges=RANGES)
+    for name in ("cost_", "privacy_"):
+        with pytest.raises(NotFittedError):
+            getattr(model, name)
+    model.fit(ROWS, LABELS).predict(QUERIES)
+    assert isinstance(model.cost_, Forecast)
+    assert isinstance(model.privacy_, Privacy)
+    assert model.cost_.rounds > 0
+
+
+def test_a_batch_has_no_cost_before_there_is_one() -> None:
+    """A model that was fitted and asked nothing says so."""
+    model = PrivateKNNClassifier().fit(ROWS, LABELS)
+    with pytest.raises(AttributeError, match="once a batch"):
+        _ = model.cost_
+
+
+@each
+def test_where_ranges_come_from_is_said(estimator: Any) -> None:  # noqa: ANN401  (any of them)
+    """Ranges that were given are public; those of private rows tell of them, and both say so."""
+    taken = clone(estimator).fit(ROWS, LABELS)
+    is_public = named(estimator) == "TreeWalkClassifier"
+    origin = "the rows, which are public" if is_public else "the rows themselves, which is not priv"
+    assert taken.ranges_origin_.startswith(origin)
+    given = clone(estimator).set_params(ranges=RANGES).fit(ROWS, LABELS)
+    assert given.ranges_origin_ == "given as public"
+    assert ("taken from the rows" in taken.privacy_.note) != is_public
+    assert "taken from the rows" not in given.privacy_.note
+
+
+@each
+def test_what_is_outside_the_ranges_is_moved_to_their_ends(estimator: Any) -> None:  # noqa: ANN401  (any)
+    """Rows and queries far outside count as ones at the end, and one bound serves all features."""
+    wide = clone(estimator).set_params(ranges=(-1.0, 1.0), random_state=3)
+    narrow = clone(estimator).set_params(ranges=((-1.0, -1.0), (1.0, 1.0)), random_state=3)
+    wide.fit(ROWS, LABELS)
+    narrow.fit(np.clip(ROWS, -1.0, 1.0), LABELS)
+    inside = narrow.predict(np.clip(QUERIES, -1.0, 1.0))
+    np.testing.assert_array_equal(wide.predict(QUERIES), inside)
+
+
+@each
+def test_ranges_that_are_none_are_refused(estimator: Any) -> None:  # noqa: ANN401  (any of them)
+    """Ranges upside down, or of other features, end the fit."""
+    for ranges in ((1.0, -1.0), ((0.0,) * 3, (1.0,) * 3), (0.0, np.inf)):
+        with pytest.raises(InputError):
+            clone(estimator).set_params(ranges=ranges).fit(ROWS, LABELS)

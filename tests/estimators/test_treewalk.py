@@ -1,0 +1,175 @@
+"""The seeker's estimator: what walks and responses find, cost and spend."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.neighbors import KNeighborsClassifier
+from tests.estimators.tables import RANGES, measured, scaled, three_classes
+from tests.protocols.treewalk.parties import responded, tree_walk
+
+from veilring.errors import InputError
+from veilring.estimators import TreeWalkClassifier
+from veilring.nodes.cluster import Cluster
+from veilring.protocols.treewalk import (
+    BucketPlan,
+    Comparison,
+    Distance,
+    KnownTop,
+    Places,
+    Plan,
+    Variant,
+    spending,
+)
+from veilring.protocols.treewalk.roles import Nearest
+from veilring.randomness import Streams
+
+ROWS, LABELS = three_classes(100)
+QUERIES, _ = three_classes(12, seed=2)
+DIAGONAL = float(np.sqrt(2))
+WALKS: list[tuple[TreeWalkClassifier, Variant]] = [
+    (TreeWalkClassifier(6.0), Variant()),
+    (TreeWalkClassifier(6.0, neighbours=3), Variant()),
+    (TreeWalkClassifier(6.0, variant="early", splits=2), Variant("early", 2)),
+    (TreeWalkClassifier(6.0, variant="parallel", splits=2), Variant("parallel", 2)),
+    (TreeWalkClassifier(6.0, "distance", "greedy"), Variant("greedy")),
+    (TreeWalkClassifier(6.0, "distance", r=0.1), Variant()),
+]
+IDS = ["basic", "neighbours", "early", "parallel", "distance", "radius"]
+
+
+def fitted(model: TreeWalkClassifier, **changed: object) -> Any:  # noqa: ANN401  (scikit-learn has no types)
+    """Return a fitted copy with public ranges."""
+    return clone(model).set_params(ranges=RANGES, **changed).fit(ROWS, LABELS)
+
+
+def clients_rng() -> np.random.Generator:
+    """Return the randomness that the client of a cluster with seed 3 has."""
+    session = Streams(3).token("session", 0).hex()
+    return Streams(3).generator("party", "party-0", "session", session)
+
+
+def steps_of(model: TreeWalkClassifier, compositions: int) -> Comparison | Distance:
+    """Return the steps that spend what the model may."""
+    each = model.epsilon * (1 - 2.0**-40) / compositions
+    if model.utility == "comparison":
+        return Comparison(2 * each)
+    if model.r is None:
+        return Distance(2 * each, DIAGONAL, DIAGONAL)
+    return Distance(each, model.r, DIAGONAL)
+
+
+@pytest.mark.parametrize(("model", "variant"), WALKS, ids=IDS)
+def test_walks_cost_and_find_what_real_ones_do(model: TreeWalkClassifier, variant: Variant) -> None:
+    """With the same randomness the nearest place, messages, bytes and rounds are both roles'."""
+    seeker = fitted(model, k=1, random_state=clients_rng())
+    labels, places = seeker.predict(QUERIES), Places.of(scaled(ROWS))
+    plan: Any = Plan(model.utility, variant, model.neighbours, len(QUERIES))  # type: ignore[arg-type]  # none of these responds
+    utility = steps_of(model, variant.compositions(7))
+
+    async def main() -> None:
+        async with Cluster(2, own=[scaled(QUERIES), places], seed=3) as cluster:
+            run = await cluster.run(tree_walk, plan=plan, utility=utility)
+        answer = run.results["party-0"]
+        assert isinstance(answer, Nearest)
+        np.testing.assert_array_equal(labels, LABELS[answer.places])
+        assert seeker.cost_ == measured(run.cost)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("splits", [0, 3])
+def test_responses_cost_and_find_what_real_ones_do(splits: int) -> None:
+    """The same in one message each way, after the splits that are public."""
+    model = TreeWalkClassifier(6.0, "response", splits=splits, neighbours=1)
+    seeker = fitted(model, k=1, random_state=clients_rng())
+    labels, places = seeker.predict(QUERIES), Places.of(scaled(ROWS))
+
+    async def main() -> None:
+        async with Cluster(2, own=[scaled(QUERIES), places], seed=3) as cluster:
+            plan = BucketPlan(splits, 1, len(QUERIES))
+            run = await cluster.run(responded, plan=plan, epsilon=6.0)
+        match run.results["party-0"]:
+            case (Nearest() as answer, KnownTop()):
+                np.testing.assert_array_equal(labels, LABELS[answer.places])
+            case other:
+                pytest.fail(f"a client returned {other}")
+        assert seeker.cost_ == measured(run.cost)
+        assert seeker.cost_.rounds == 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("model", "variant"), WALKS, ids=IDS)
+def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier, variant: Variant) -> None:
+    """At most what it may, by the family's account, whatever was asked before."""
+    seeker = fitted(model, random_state=1)
+    before = seeker.privacy_
+    seeker.predict(QUERIES)
+    assert seeker.privacy_ == before
+    spent = spending(steps_of(model, variant.compositions(7)), variant, 7, 0.0)
+    near = model.r is not None
+    assert before.epsilon == (spent.per_distance * 0.1 if near else spent.epsilon)
+    assert 0.999999 * 6.0 < before.epsilon <= 6.0
+    assert before.measure == ("geo-indistinguishability" if near else "ε-LDP")
+    assert (before.unit, before.delta) == ("one query", 0.0)
+
+
+def test_a_response_spends_its_epsilon_and_no_more() -> None:
+    """The law that is drawn from is a little noisier than what was asked for."""
+    spent = fitted(TreeWalkClassifier(6.0, "response")).privacy_.epsilon
+    assert 0.999999 * 6.0 < spent <= 6.0
+
+
+@pytest.mark.parametrize("model", [TreeWalkClassifier(1e-3), TreeWalkClassifier(1e-3, "response")])
+def test_a_query_that_was_asked_before_is_answered_as_it_was(model: TreeWalkClassifier) -> None:
+    """Within a batch and in another one, although answers are nearly all noise."""
+    seeker = fitted(model, k=1, random_state=1)
+    many = seeker.predict(np.repeat(QUERIES, 20, axis=0)).reshape(12, 20)
+    assert (many == many[:, :1]).all()
+    assert len(np.unique(many[:, 0])) > 1
+    np.testing.assert_array_equal(seeker.predict(QUERIES[::-1]), many[::-1, 0])
+
+
+def test_without_much_noise_the_nearest_places_vote() -> None:
+    """A walk that takes all leaves leaves the choice to the seeker, who finds the true kNN."""
+    model = fitted(TreeWalkClassifier(1.0, variant="early", splits=7), random_state=1)
+    theirs = KNeighborsClassifier(5).fit(scaled(ROWS), LABELS)
+    np.testing.assert_array_equal(model.predict(QUERIES), theirs.predict(scaled(QUERIES)))
+    assert model.privacy_.epsilon == 0.0
+
+
+def test_what_does_not_fit_a_session_is_asked_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each session has its rounds; the splits above buckets are sent once."""
+    walking = fitted(TreeWalkClassifier(6.0))
+    responding, once = (fitted(TreeWalkClassifier(6.0, "response")) for _ in range(2))
+    once.predict(QUERIES[:5])
+    monkeypatch.setattr("veilring.protocols.treewalk.plan.FRAME_BYTES_MAX", 256 + 20 * 5)
+    monkeypatch.setattr("veilring.protocols.treewalk.one_message.FRAME_BYTES_MAX", 256 + 20 * 5)
+    walking.predict(QUERIES)
+    assert walking.cost_.rounds == 3 * 15
+    responding.predict(QUERIES)
+    assert responding.cost_.rounds == 3 * 2
+    assert once.cost_.setup.bytes < responding.cost_.setup.bytes < 2 * once.cost_.setup.bytes
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"utility": "taste"},
+        {"variant": "drunk"},
+        {"splits": 3},
+        {"k": 0},
+        {"epsilon": 0.0},
+        {"neighbours": 100},
+        {"utility": "response", "splits": 7},
+        {"utility": "distance", "r": 0.0},
+    ],
+    ids=str,
+)
+def test_what_no_tree_can_do_is_refused(wrong: dict[str, object]) -> None:
+    """A parameter that does not fit the tree ends the fit."""
+    with pytest.raises(InputError):
+        TreeWalkClassifier().set_params(**wrong).fit(ROWS, LABELS)
