@@ -1,10 +1,13 @@
 """A charge in one line, for the tests of the ledger."""
 
-from veilring.privacy.ledger import Budgets, Charge
+from numpy.typing import ArrayLike
 
-__all__ = ("BUDGETS", "charge")
+from veilring.privacy.ledger import UNITS, Budgets, Charge, Ledger, RecordCharge
+
+__all__ = ("BUDGETS", "RECORD_BUDGETS", "charge", "charge_of", "charge_records", "left")
 
 BUDGETS = Budgets(total=1.0, analyst=0.6, analysts={"eve": 0.1})
+RECORD_BUDGETS = Budgets(unit="rho", record=1.0)
 
 
 def charge(
@@ -12,3 +15,18 @@ def charge(
 ) -> Charge:
     """Return what an analyst is charged for an answer."""
     return Charge(analyst, key, request, answer, amount)
+
+
+def charge_records(key: object, slots: ArrayLike, amounts: ArrayLike) -> Charge:
+    """Return what some records are charged for an answer."""
+    return charge_of(key, RecordCharge.of(slots, amounts))
+
+
+def charge_of(key: object, records: RecordCharge) -> Charge:
+    """Return the charge of an answer that only records pay for."""
+    return Charge("ann", str(key), b"?", b"!", records=records)
+
+
+def left(ledger: Ledger) -> list[float]:
+    """Return what each record has left."""
+    return [units / UNITS for units in ledger.records.remaining()]

@@ -42,6 +42,25 @@ def test_budgets_are_judged_when_they_are_made(budget: dict[str, object]) -> Non
     assert caught.value.field in budget
 
 
+@pytest.mark.parametrize(
+    ("field", "slots", "amounts"),
+    [
+        ("slots", [[0]], 0.1),
+        ("amounts", [0, 1], [0.1, 0.1, 0.1]),
+        ("amounts", [0], [-0.1]),
+        ("amounts", [0], [float("nan")]),
+        ("amounts", [0] * 10, 1e6),
+    ],
+)
+def test_a_charge_of_records_is_judged_when_it_is_made(
+    field: str, slots: ArrayLike, amounts: ArrayLike
+) -> None:
+    """The error names the argument; sums that 64 bits cannot hold are refused, too."""
+    with pytest.raises(InputError) as caught:
+        RecordCharge.of(slots, amounts)
+    assert caught.value.field == field
+
+
 @pytest.mark.parametrize("slots", [[0.5], [1.0], ["1"], [True], [None]])
 def test_a_slot_is_a_whole_number(slots: ArrayLike) -> None:
     """A fraction is refused: made whole, it would be another record's slot."""

@@ -1,0 +1,125 @@
+"""Records that are forgotten: they pay no more, and leave nothing behind but a hash."""
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.privacy.ledger.charged import RECORD_BUDGETS, charge_of, charge_records, left
+
+from veilring.errors import BudgetExhausted, InputError
+from veilring.privacy.ledger import RecordCharge, open_ledger
+
+
+def test_a_forgotten_record_pays_nothing_and_comes_back_with_what_wasleft(tmp_path: Path) -> None:
+    """At once and after a restart; another record that joins meanwhile has a fresh budget."""
+    path = tmp_path / "a"
+    with open_ledger(path, RECORD_BUDGETS) as ledger:
+        ledger.records.add(["ann", "bob"])
+        ledger.charge(charge_records(1, [0, 1], [0.25, 0.5]))
+        ledger.records.forget(["bob"])
+        assert left(ledger) == [0.75, 0.0]
+        with pytest.raises(BudgetExhausted):
+            ledger.charge(charge_records(2, [1], 1e-12))
+    with open_ledger(path, RECORD_BUDGETS) as ledger:
+        assert left(ledger) == [0.75, 0.0]
+        ledger.records.forget(["bob"])  # again: nothing changes
+        assert ledger.records.add(["cid", "bob"]).tolist() == [2, 1]
+        assert left(ledger) == [0.75, 0.5, 1.0]
+
+
+def test_nothing_is_forgotten_if_one_is_unknown() -> None:
+    """The error does not name it: ids may be secret."""
+    with open_ledger(None, RECORD_BUDGETS) as ledger:
+        ledger.records.add(["ann"])
+        with pytest.raises(InputError) as caught:
+            ledger.records.forget(["ann", "secret"])
+        assert "secret" not in str(caught.value)
+        assert left(ledger) == [1.0]
+
+
+def test_no_byte_of_a_forgotten_record_isleft(tmp_path: Path) -> None:
+    """Its id is in no file at any time; what it paid for which answer is there no more."""
+    path = tmp_path / "a"
+    name = "a-name-that-is-nowhere"
+    paid = [np.array([n], "<i8").tobytes() for n in (0x1234567, 0x2345678, 0x3456789)]
+    with open_ledger(path, RECORD_BUDGETS) as ledger:
+        ledger.records.add([*(f"other {number}" for number in range(3000)), name])
+        for key, units in enumerate(paid):
+            pays = RecordCharge(np.array([3000]), np.frombuffer(units, "<i8").astype(np.int64))
+            ledger.charge(charge_of(key, pays))
+        before = bytes_beside(path)
+        assert all(units in before for units in paid)
+        ledger.records.forget([name])
+        after = bytes_beside(path)
+        assert not any(units in after for units in paid)
+        for part in (name.encode(), name.encode("utf-16-le")):
+            assert part not in before
+            assert part not in after
+        assert Path(f"{path}-wal").stat().st_size == 0
+    assert not any(units in bytes_beside(path) for units in paid)
+
+
+def test_a_crash_before_the_wiping_is_made_up_for(tmp_path: Path) -> None:
+    """What is left of a forgotten record goes when the ledger is opened again."""
+    path, copy = tmp_path / "a", tmp_path / "copy"
+    units = np.array([0x1234567], "<i8")
+    with open_ledger(path, RECORD_BUDGETS) as ledger:
+        ledger.records.add(["ann"])
+        ledger.charge(charge_of(1, RecordCharge(np.array([0]), units.astype(np.int64))))
+        ledger.charge(charge_records(2, [0], [0.5]))
+        ledger._store.wipe = lambda: None  # type: ignore[method-assign]  # noqa: SLF001  (the crash)
+        ledger.records.forget(["ann"])
+        copy.write_bytes(path.read_bytes())
+        Path(f"{copy}-wal").write_bytes(Path(f"{path}-wal").read_bytes())
+    assert units.tobytes() in bytes_beside(copy)
+    with open_ledger(copy, RECORD_BUDGETS) as ledger:
+        assert units.tobytes() not in bytes_beside(copy)
+        assert left(ledger) == [0.0]
+
+
+def test_a_reader_that_does_not_let_go_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record is forgotten; its traces go with the next one, when nobody reads."""
+    monkeypatch.setattr("veilring.privacy.ledger.store.BUSY_SECONDS", 0.01)
+    path = tmp_path / "a"
+    with open_ledger(path, RECORD_BUDGETS) as ledger:
+        ledger.records.add(["ann", "bob"])
+        ledger.charge(charge_records(1, [0, 1], [0.25, 0.25]))
+        reader = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM analysts").fetchall()
+        with pytest.raises(InputError, match="being read"):
+            ledger.records.forget(["ann"])
+        assert left(ledger) == [0.0, 0.75]
+        reader.close()
+        ledger.records.forget(["ann"])
+        assert Path(f"{path}-wal").stat().st_size == 0
+
+
+def bytes_beside(path: Path) -> bytes:
+    """Return all that is in a ledger's files."""
+    return b"".join(each.read_bytes() for each in sorted(path.parent.glob(f"{path.name}*")))
+
+
+def test_ids_are_hashed_with_the_owners_key(tmp_path: Path) -> None:
+    """A key that the owner keeps is in no file, is needed again, and ties ids to their budgets."""
+    path, key = tmp_path / "a", b"k" * 32
+    with open_ledger(path, RECORD_BUDGETS, key=key) as ledger:
+        ledger.records.add(["ann"])
+        ledger.charge(charge_records(1, [0], 0.5))
+    assert key not in bytes_beside(path)
+    for other in (None, b"l" * 32):
+        with pytest.raises(InputError, match="key"):
+            open_ledger(path, RECORD_BUDGETS, key=other)
+    with open_ledger(path, RECORD_BUDGETS, key=key) as ledger:
+        assert ledger.records.add(["ann"]).tolist() == [0]
+        assert left(ledger) == [0.5]
+    with open_ledger(tmp_path / "own", RECORD_BUDGETS):
+        pass
+    with pytest.raises(InputError, match="key"):
+        open_ledger(tmp_path / "own", RECORD_BUDGETS, key=key)
+    for short_or_long in (b"k" * 15, b"k" * 65):
+        with pytest.raises(InputError, match="16 to 64"):
+            open_ledger(tmp_path / "new", RECORD_BUDGETS, key=short_or_long)
