@@ -35,6 +35,7 @@ Columns = Mapping[str, Sequence[object]]
 """What was asked for, row by row of the queries: each column by its header."""
 
 C = TypeVar("C", bound=Config)
+D = TypeVar("D")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +97,7 @@ def serving(config: Config) -> Coroutine[Any, Any, None]:
     Raises:
         ScenarioError: If its role serves nothing.
     """
-    serve = ROLES[config.role].serve
-    if serve is None:
-        able = ", ".join(name for name, part in ROLES.items() if part.serve)
-        raise ScenarioError("role", config.role, f"{able}, for `veilring serve`")
+    serve = _able(config, lambda part: part.serve, "`veilring serve`")
     return serve(config)
 
 
@@ -109,10 +107,7 @@ def asking(config: Config, queries: Path) -> Coroutine[Any, Any, Columns]:
     Raises:
         ScenarioError: If its role asks nothing.
     """
-    ask = ROLES[config.role].ask
-    if ask is None:
-        able = ", ".join(name for name, part in ROLES.items() if part.ask)
-        raise ScenarioError("role", config.role, f"{able}, for `veilring ask` with a file")
+    ask = _able(config, lambda part: part.ask, "`veilring ask` with a file")
     return ask(config, queries)
 
 
@@ -122,11 +117,17 @@ def seeking(config: Config, near: Near) -> Coroutine[Any, Any, Columns]:
     Raises:
         ScenarioError: If its role does not.
     """
-    seek = ROLES[config.role].seek
-    if seek is None:
-        able = ", ".join(name for name, part in ROLES.items() if part.seek)
-        raise ScenarioError("role", config.role, f"{able}, for `veilring ask --near`")
+    seek = _able(config, lambda part: part.seek, "`veilring ask --near`")
     return seek(config, near)
+
+
+def _able(config: Config, duty: Callable[[Part[Any]], D | None], command: str) -> D:
+    """Return what a role does of one duty; if it does not, say whose duty it is."""
+    does = duty(ROLES[config.role])
+    if does is None:
+        able = ", ".join(name for name, part in ROLES.items() if duty(part))
+        raise ScenarioError("role", config.role, f"{able}, for {command}")
+    return does
 
 
 def _role_of(path: Path) -> str:

@@ -1,22 +1,52 @@
-"""What all trials write: a folder with keys and a roster, configurations, tables."""
+"""What all trials write: a folder with keys and a roster, terms, configurations, tables."""
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import tomli_w
 
-from veilring.data import Table
+from veilring.data import Split, Table, split
 from veilring.errors import InputError
+from veilring.randomness import Streams
 from veilring.transport.identity import make_identity, save_identity
 from veilring.transport.roster import Member, Roster
 from veilring.transport.tls import LOOPBACK
 
-__all__ = ("TERMS", "make_folder", "write_config", "write_keys", "write_table")
+__all__ = (
+    "TERMS",
+    "hold_out",
+    "make_folder",
+    "write_askers",
+    "write_config",
+    "write_keys",
+    "write_table",
+    "write_terms",
+)
 
 TERMS: Final = "terms.toml"
 _ROSTER: Final = "roster.toml"
+_TEST_SHARE: Final = 0.25
+
+
+def hold_out(table: Table, seed: int, *, askers: int, option: str) -> Split:
+    """Return the rows that are served, and the queries that some ask.
+
+    Args:
+        table: A quarter of its rows are queries.
+        seed: Of the split.
+        askers: How many the queries are dealt among.
+        option: What that number is called.
+
+    Raises:
+        InputError: If there is nobody to ask, or not a query for each.
+    """
+    held_out = split(table, _TEST_SHARE, Streams(seed).generator("split"))
+    if not 1 <= askers <= len(held_out.held_out):
+        raise InputError(option, askers, f"1 to {len(held_out.held_out)}, as queries")
+    return held_out
 
 
 def make_folder(folder: Path) -> None:
@@ -50,10 +80,23 @@ def write_keys(folder: Path, parties: Mapping[str, int], clients: Iterable[str])
     Roster(tuple(members)).save(folder / _ROSTER)
 
 
+def write_terms(folder: Path, text: str) -> None:
+    """Write what all have agreed on."""
+    (folder / TERMS).write_text(text, encoding="utf-8")
+
+
 def write_config(folder: Path, name: str, **own: object) -> None:
     """Write a party's configuration, `NAME.toml`; what it has beside its key and the roster."""
     config = {"identity": f"{name}.key", "roster": _ROSTER, **own}
     (folder / f"{name}.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
+
+
+def write_askers(folder: Path, names: Sequence[str], queries: Table, **own: object) -> None:
+    """Deal queries among those who ask: `NAME.csv`, and a configuration, `NAME.toml`, for each."""
+    for number, name in enumerate(names):
+        dealt = np.arange(number, len(queries), len(names))
+        write_table(folder / f"{name}.csv", queries.take(dealt))
+        write_config(folder, name, terms=TERMS, **own)
 
 
 def write_table(

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from veilring.data import Table, split
+from veilring.data import Table
 from veilring.deployment.owner_terms import (
     LabellingSection,
     OwnerTerms,
@@ -13,20 +13,21 @@ from veilring.deployment.owner_terms import (
 )
 from veilring.deployment.trials.kit import (
     TERMS,
+    hold_out,
     make_folder,
+    write_askers,
     write_config,
     write_keys,
     write_table,
+    write_terms,
 )
 from veilring.errors import InputError
 from veilring.privacy.ledger import Budgets
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
-from veilring.randomness import Streams
 
 __all__ = ("OWNER", "write_owner")
 
 OWNER: Final = "owner"
-_TEST_SHARE: Final = 0.25
 
 
 def write_owner(
@@ -62,20 +63,15 @@ def write_owner(
     """
     terms = owner_terms_of_table(table, labelling)
     _require(terms, budgets, asked)
-    rows, queries = split(table, _TEST_SHARE, Streams(seed).generator("split"))
-    if not 1 <= analysts <= len(queries):
-        raise InputError("--analysts", analysts, f"1 to {len(queries)}, as queries")
+    rows, queries = hold_out(table, seed, askers=analysts, option="--analysts")
     make_folder(folder)
     names = tuple(f"analyst-{number}" for number in range(analysts))
     write_keys(folder, {OWNER: port}, names)
-    (folder / TERMS).write_text(terms.to_toml(), encoding="utf-8")
+    write_terms(folder, terms.to_toml())
     write_table(folder / f"{OWNER}.csv", rows)
     owner = {"role": "data-owner", "rows": f"{OWNER}.csv", "budgets": budgets}
     write_config(folder, OWNER, terms=TERMS, **owner)
-    for number, name in enumerate(names):
-        dealt = np.arange(number, len(queries), analysts)
-        write_table(folder / f"{name}.csv", queries.take(dealt))
-        write_config(folder, name, terms=TERMS, role="analyst", ask=OWNER, **asked)
+    write_askers(folder, names, queries, role="analyst", ask=OWNER, **asked)
     return names
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from veilring.deployment.places import PlacesTerms
 from veilring.deployment.projection import utm_around
-from veilring.deployment.trials.kit import TERMS, make_folder, write_config, write_keys
+from veilring.deployment.trials.kit import TERMS, make_folder, write_config, write_keys, write_terms
 
 __all__ = ("SEEKER", "SERVER", "write_places")
 
@@ -41,7 +41,7 @@ def write_places(
     terms.projection.to_metres(degrees)
     make_folder(folder)
     write_keys(folder, {SERVER: port}, (SEEKER,))
-    (folder / TERMS).write_text(terms.to_toml(), encoding="utf-8")
+    write_terms(folder, terms.to_toml())
     shutil.copyfile(places, folder / "places.csv")
     write_config(folder, SERVER, terms=TERMS, role="places", rows="places.csv")
     write_config(folder, SEEKER, terms=TERMS, role="seeker", ask=SERVER, budget=budget)

@@ -3,25 +3,23 @@
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from veilring.data import Table, split
+from veilring.data import Table
 from veilring.deployment.prediction_terms import PredictionSection, prediction_terms_of_table
 from veilring.deployment.trials.kit import (
     TERMS,
+    hold_out,
     make_folder,
+    write_askers,
     write_config,
     write_keys,
     write_table,
+    write_terms,
 )
-from veilring.errors import InputError
-from veilring.randomness import Streams
 
 __all__ = ("CURATOR", "SERVER", "write_prediction")
 
 SERVER: Final = "server"
 CURATOR: Final = "curator"
-_TEST_SHARE: Final = 0.25
 
 
 def write_prediction(
@@ -52,19 +50,14 @@ def write_prediction(
         InputError: If the folder exists or something does not fit.
     """
     terms = prediction_terms_of_table(table, prediction)
-    rows, queries = split(table, _TEST_SHARE, Streams(seed).generator("split"))
-    if not 1 <= queriers <= len(queries):
-        raise InputError("--queriers", queriers, f"1 to {len(queries)}, as queries")
+    rows, queries = hold_out(table, seed, askers=queriers, option="--queriers")
     make_folder(folder)
     names = tuple(f"querier-{number}" for number in range(queriers))
     write_keys(folder, {SERVER: port}, (CURATOR, *names))
-    (folder / TERMS).write_text(terms.to_toml(), encoding="utf-8")
+    write_terms(folder, terms.to_toml())
     ids = [f"record-{row}" for row in range(len(rows))]
     write_table(folder / "records.csv", rows, ids=ids)
     write_config(folder, SERVER, terms=TERMS, role="prediction-server", curators=[CURATOR])
     write_config(folder, CURATOR, terms=TERMS, role="curator", server=SERVER)
-    for number, name in enumerate(names):
-        dealt = np.arange(number, len(queries), queriers)
-        write_table(folder / f"{name}.csv", queries.take(dealt))
-        write_config(folder, name, terms=TERMS, role="querier", ask=SERVER)
+    write_askers(folder, names, queries, role="querier", ask=SERVER)
     return names

@@ -13,6 +13,7 @@ from veilring.deployment.trials.kit import (
     write_config,
     write_keys,
     write_table,
+    write_terms,
 )
 from veilring.randomness import Streams
 from veilring.scenarios.schema import Scenario
@@ -53,7 +54,7 @@ def write_deployment(scenario: Scenario, folder: Path, *, seed: int, port: int) 
     make_folder(folder)
     ports = {name: port + offset for offset, name in enumerate(parties)}
     write_keys(folder, ports, (CLIENT,))
-    (folder / TERMS).write_text(terms.to_toml(), encoding="utf-8")
+    write_terms(folder, terms.to_toml())
     for name, rows in zip(parties, dealt, strict=True):
         write_table(folder / f"{name}.csv", train.take(rows))
         write_config(folder, name, terms=TERMS, role="ring-member", rows=f"{name}.csv")

@@ -15,6 +15,7 @@ from veilring.deployment.trials.kit import (
     write_config,
     write_keys,
     write_table,
+    write_terms,
 )
 from veilring.errors import InputError
 from veilring.randomness import Streams
@@ -75,7 +76,7 @@ def write_collection(
     make_folder(folder)
     names = tuple(f"submitter-{number}" for number in range(trial.submitters))
     write_keys(folder, {COLLECTOR: port}, names)
-    (folder / TERMS).write_text(terms.to_toml(), encoding="utf-8")
+    write_terms(folder, terms.to_toml())
     collector = {"role": "collector", "store": "reports.sqlite"}
     write_config(folder, COLLECTOR, terms=TERMS, **collector)
     drawn = Streams(seed).generator("clients").integers(len(table), size=trial.clients)
