@@ -53,7 +53,7 @@ def test_draws_follow_their_law(
 @pytest.mark.parametrize("shares", [1, 2, 3, 7])
 @pytest.mark.parametrize("scale", [0.4, 3, 11.5])
 def test_shares_add_up_to_discrete_laplace_noise(shares: int, scale: float) -> None:
-    """Differences of m draws with exponent 1 / m, convolved, are the discrete Laplace law to 1e-12."""
+    """Differences with exponent 1 / m, m of them convolved, have the discrete Laplace law."""
     reach = math.ceil(40 * scale)
     one = polya_difference_pmf(np.arange(-reach, reach + 1), Fraction(1, shares), scale)
     total = one
