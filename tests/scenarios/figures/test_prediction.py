@@ -9,11 +9,17 @@ from numpy.typing import NDArray
 from veilring.data import load_table
 from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.features import LENGTH, quantise
-from veilring.scenarios.figures import find_figure
+from veilring.scenarios.figures import find_figure, judge
 from veilring.scenarios.figures.measured import Key, Measured
 from veilring.scenarios.figures.prediction import FIGURES
 from veilring.scenarios.figures.prediction.accuracy import ACCURACY, best_threshold_growth
-from veilring.scenarios.figures.prediction.cost import EPSILON, IND_KNN, SECONDS, SGD
+from veilring.scenarios.figures.prediction.cost import (
+    EPSILON,
+    IND_KNN,
+    SECONDS,
+    SGD,
+    SGD_CHANGES,
+)
 from veilring.scenarios.figures.prediction.dealt import deal, queries_dealt, rows_dealt
 from veilring.scenarios.figures.prediction.methods import (
     CLASS_MEANS,
@@ -104,6 +110,24 @@ def test_retraining_costs_epsilon_and_ind_knn_does_not() -> None:
     assert three < 3.0  # Rényi divergences add up, and epsilons less
     assert all((curve > 0).all() for curve in curves.values())
     assert Key(SECONDS, SGD) in curves
+
+
+def test_what_retraining_costs_is_a_claim_that_can_fail() -> None:
+    """There is a change at every point, and trainings that cost no more than one refute it."""
+    figure = find_figure("prediction/figure-3")
+    for table in map(load_table, ("iris", "digits")):
+        for quick in (False, True):
+            assert 2 * max(figure.grid(table, quick)) <= queries_dealt(table) + 1
+    ones = np.ones((3, 2))
+    curves = {Key(EPSILON, SGD): ones, Key(EPSILON, IND_KNN): ones}
+    (claim,) = figure.claims
+    assert judge(claim, Measured("x", (2.0, 4.0), curves)).outcome == "does not hold"
+
+
+def test_changes_are_ten_trainings_at_most() -> None:
+    """A stream that is no multiple of ten costs no more than one that is."""
+    epsilons = _observe("table-1", (18.0, 30.0))[Key(EPSILON, SGD_CHANGES)]
+    assert 1.0 < epsilons[0] <= epsilons[1]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,10 @@ __all__ = (
     "Evidence",
     "Interval",
     "Outcome",
+    "Take",
     "Verdict",
+    "above",
+    "below",
     "intervals",
     "judge",
 )
@@ -49,6 +52,10 @@ class Evidence(NamedTuple):
     values: NDArray[np.float64]
 
 
+Take = Callable[[Measured], Evidence]
+"""Takes what speaks for a claim, or against it, from what was measured."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What a paper says of a figure, and how that is tested.
@@ -65,7 +72,17 @@ class Claim:
     quantity: str
     side: Literal["above", "below"]
     bound: float
-    take: "Callable[[Measured], Evidence]"
+    take: Take
+
+
+def above(says: str, quantity: str, bound: float, take: Take) -> Claim:
+    """Return the claim that a quantity is above a bound."""
+    return Claim(says, quantity, "above", bound, take)
+
+
+def below(says: str, quantity: str, bound: float, take: Take) -> Claim:
+    """Return the claim that a quantity is below a bound."""
+    return Claim(says, quantity, "below", bound, take)
 
 
 class Interval(NamedTuple):
@@ -133,7 +150,7 @@ class Verdict:
         )
 
 
-def judge(claim: Claim, measured: "Measured") -> Verdict:
+def judge(claim: Claim, measured: Measured) -> Verdict:
     """Return whether a claim holds on a data set of which at least two splits were measured."""
     evidence = claim.take(measured)
     return Verdict(claim, measured.data, measured.splits, tuple(intervals(evidence)))

@@ -1,17 +1,15 @@
 """Quantities that claims are about, each taken from the curves of a figure, split by split."""
 
 from bisect import bisect_right
-from collections.abc import Callable
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.scenarios.figures.claims import Evidence
+from veilring.scenarios.figures.claims import Evidence, Take
 from veilring.scenarios.figures.measured import Key, Measured
 
 __all__ = (
-    "Take",
     "at_last",
     "best_over_last",
     "change",
@@ -19,19 +17,17 @@ __all__ = (
     "growth",
     "lead",
     "lead_over_last",
+    "linearised",
     "relative",
     "slopes",
     "values",
 )
 
-Take = Callable[[Measured], Evidence]
-
 
 def relative(measure: str, series: str, reference: str, x: str) -> Take:
     """Take the ratio of one curve's mean to another's, at each point.
 
-    The values of a split are linearised about the ratio of the means, `R + (a - R b) / mean(b)`:
-    their mean is that ratio, and their spread gives its standard error by the delta method.
+    The values of a split are those of `linearised`.
 
     Args:
         measure: Of both curves.
@@ -42,11 +38,24 @@ def relative(measure: str, series: str, reference: str, x: str) -> Take:
 
     def take(measured: Measured) -> Evidence:
         one, other = (measured.curves[Key(measure, name)] for name in (series, reference))
-        mean = other.mean(axis=0)
-        ratio = one.mean(axis=0) / mean
-        return Evidence(_points(measured, x), ratio + (one - ratio * other) / mean)
+        return Evidence(_points(measured, x), linearised(one, other))
 
     return take
+
+
+def linearised(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a value for each split whose mean is the ratio of two curves' means.
+
+    They are linearised about it, `R + (a - R b) / mean(b)`, so that their spread gives the ratio's
+    standard error by the delta method.
+
+    Args:
+        one: Shape (splits, points).
+        other: The same; what it is compared with.
+    """
+    mean = other.mean(axis=0)
+    ratio = one.mean(axis=0) / mean
+    return np.asarray(ratio + (one - ratio * other) / mean)
 
 
 def slopes(measure: str) -> Take:

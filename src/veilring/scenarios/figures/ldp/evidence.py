@@ -7,8 +7,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.scenarios.figures.claims import Evidence
-from veilring.scenarios.figures.evidence import Take
+from veilring.scenarios.figures.claims import Evidence, Take
+from veilring.scenarios.figures.evidence import linearised
 from veilring.scenarios.figures.measured import Key, Measured
 
 __all__ = ("Pair", "heights", "leads", "shares")
@@ -42,20 +42,15 @@ def heights(keys: Sequence[Key], *, at: float) -> Take:
 def shares(keys: Sequence[Key], reference: Key, *, low: float) -> Take:
     """Take the ratio of each curve's mean to another's, at each point from `low` on.
 
-    The values of a split are linearised about the ratio of the means, as `relative` does it.
+    The values of a split are those of `linearised`.
     """
 
     def take(measured: Measured) -> Evidence:
         other = measured.curves[reference]
-        return _at(measured, [_share(key, measured, other) for key in keys], low, inf)
+        found = [(key.series, linearised(measured.curves[key], other)) for key in keys]
+        return _at(measured, found, low, inf)
 
     return take
-
-
-def _share(key: Key, measured: Measured, other: NDArray[np.float64]) -> _Named:
-    one, mean = measured.curves[key], other.mean(axis=0)
-    ratio = one.mean(axis=0) / mean
-    return key.series, ratio + (one - ratio * other) / mean
 
 
 def _against(one: Key, other: Key) -> str:

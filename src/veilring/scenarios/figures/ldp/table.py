@@ -9,10 +9,10 @@ public rows; and the bounds that make "close" and "nearly" testable.
 
 from typing import Final
 
-from veilring.data import Table
 from veilring.protocols.ldp.algorithm.bayes.gaussian import VARIANCE_FLOOR
 from veilring.protocols.ldp.algorithm.means import APPROACHES
-from veilring.scenarios.figures.claims import Claim
+from veilring.scenarios.figures.claims import Claim, above
+from veilring.scenarios.figures.grids import points_at
 from veilring.scenarios.figures.ldp.by_oracle import (
     ALL_QUESTIONS,
     NUMBER_BINS,
@@ -37,6 +37,7 @@ __all__ = ("FIGURES",)
 
 _EPSILONS: Final = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 _FEW: Final = (0.5, 1.0, 2.0, 5.0)
+_GRID: Final = points_at(_EPSILONS, _FEW)
 _SMALL: Final = 1.0  # epsilon up to here is small
 _LARGE: Final = 2.0  # the paper says: above 2
 _CLOSE: Final = 0.95  # of the accuracy without noise
@@ -54,10 +55,6 @@ _BINS_DE: Final = "bins, DE"
 _ALL_SERIES: Final = (ALL_FEATURES, PCA, DCA)
 
 
-def _grid(_table: Table, quick: bool) -> tuple[float, ...]:  # noqa: FBT001  (of every grid)
-    return _FEW if quick else _EPSILONS
-
-
 def _source(number: int, section: str) -> str:
     paper = "Locally differentially private naive Bayes classification"
     return f'Yilmaz, Al-Rubaie and Chang, "{paper}", 2019, Figure {number} (Section {section})'
@@ -69,33 +66,29 @@ def _of_oracles(measure: str) -> tuple[Claim, ...]:
     but_she = [key[name] for name in ORACLES if name != "SHE"]
     but_de = [key[name] for name in ORACLES if name != "DE"]
     return (
-        Claim(
-            says="SHE has the worst accuracy in all data sets",
-            quantity=f"{measure}: accuracy of each other less that of SHE, at every epsilon,",
-            side="above",
-            bound=0.0,
-            take=leads([(other, key["SHE"]) for other in but_she]),
+        above(
+            "SHE has the worst accuracy in all data sets",
+            f"{measure}: accuracy of each other less that of SHE, at every epsilon,",
+            0.0,
+            leads([(other, key["SHE"]) for other in but_she]),
         ),
-        Claim(
-            says="DE is best for small epsilon where domains are small (Car, Chess)",
-            quantity=f"{measure}: accuracy of DE less each other's, at every epsilon up to 1,",
-            side="above",
-            bound=0.0,
-            take=leads([(key["DE"], other) for other in but_de], high=_SMALL),
+        above(
+            "DE is best for small epsilon where domains are small (Car, Chess)",
+            f"{measure}: accuracy of DE less each other's, at every epsilon up to 1,",
+            0.0,
+            leads([(key["DE"], other) for other in but_de], high=_SMALL),
         ),
-        Claim(
-            says="above epsilon = 2 it is very close to the accuracy without noise",
-            quantity=f"{measure}: accuracy of all but SHE relative to that, from epsilon = 2 on,",
-            side="above",
-            bound=_CLOSE,
-            take=shares(but_she, key[PLAIN], low=_LARGE),
+        above(
+            "above epsilon = 2 it is very close to the accuracy without noise",
+            f"{measure}: accuracy of all but SHE relative to that, from epsilon = 2 on,",
+            _CLOSE,
+            shares(but_she, key[PLAIN], low=_LARGE),
         ),
-        Claim(
-            says="at epsilon = 0.5 all but SHE are nearly 90 % accurate (Mushroom)",
-            quantity=f"{measure}: accuracy at epsilon = 0.5, of all but SHE,",
-            side="above",
-            bound=_NEARLY_90,
-            take=heights(but_she, at=0.5),
+        above(
+            "at epsilon = 0.5 all but SHE are nearly 90 % accurate (Mushroom)",
+            f"{measure}: accuracy at epsilon = 0.5, of all but SHE,",
+            _NEARLY_90,
+            heights(but_she, at=0.5),
         ),
     )
 
@@ -111,7 +104,7 @@ FIGURES: Final = (
             ONE_QUESTION: Axis(f"{ONE_QUESTION}: accuracy"),
             ALL_QUESTIONS: Axis(f"{ALL_QUESTIONS}: accuracy"),
         },
-        grid=_grid,
+        grid=_GRID,
         observe=accuracy_by_oracle,
         claims=(*_of_oracles(ONE_QUESTION), *_of_oracles(ALL_QUESTIONS)),
     ),
@@ -122,17 +115,16 @@ FIGURES: Final = (
         setting=_REDUCED,
         x=_X,
         measures={name: Axis(f"{name}: accuracy") for name in _DISCRETE},
-        grid=_grid,
+        grid=_GRID,
         observe=accuracy_by_reduction(
             {name: by_bins(oracle) for name, oracle in _DISCRETE.items()}
         ),
         claims=(
-            Claim(
-                says="DCA provides the best accuracy",
-                quantity="accuracy with DCA less all features' and PCA's, at every epsilon,",
-                side="above",
-                bound=0.0,
-                take=leads(
+            above(
+                "DCA provides the best accuracy",
+                "accuracy with DCA less all features' and PCA's, at every epsilon,",
+                0.0,
+                leads(
                     [
                         (Key(name, DCA), Key(name, other))
                         for name in _DISCRETE
@@ -140,12 +132,11 @@ FIGURES: Final = (
                     ]
                 ),
             ),
-            Claim(
-                says="with DCA it is very close to the accuracy without noise from epsilon = 2 on",
-                quantity="accuracy with DCA and DE relative to all features' plain one, from 2 on,",
-                side="above",
-                bound=_CLOSE,
-                take=shares([Key(_BINS_DE, DCA)], Key(_BINS_DE, PLAIN), low=_LARGE),
+            above(
+                "with DCA it is very close to the accuracy without noise from epsilon = 2 on",
+                "accuracy with DCA and DE relative to all features' plain one, from 2 on,",
+                _CLOSE,
+                shares([Key(_BINS_DE, DCA)], Key(_BINS_DE, PLAIN), low=_LARGE),
             ),
         ),
     ),
@@ -156,7 +147,7 @@ FIGURES: Final = (
         setting=f"{_REDUCED}; variances at least {VARIANCE_FLOOR:g} in [-1, 1]",
         x=_X,
         measures={name: Axis(f"{name}: accuracy") for name in (*_GAUSSIAN, _BINS_DE)},
-        grid=_grid,
+        grid=_GRID,
         observe=accuracy_by_reduction(
             {
                 **{name: by_moments(approach) for name, approach in _GAUSSIAN.items()},
@@ -164,12 +155,11 @@ FIGURES: Final = (
             }
         ),
         claims=(
-            Claim(
-                says="DCA or PCA always performs better than the original features",
-                quantity="accuracy with one feature less that with all, at every epsilon,",
-                side="above",
-                bound=0.0,
-                take=leads(
+            above(
+                "DCA or PCA always performs better than the original features",
+                "accuracy with one feature less that with all, at every epsilon,",
+                0.0,
+                leads(
                     [
                         (Key(name, reduced), Key(name, ALL_FEATURES))
                         for name in _GAUSSIAN
@@ -177,21 +167,17 @@ FIGURES: Final = (
                     ]
                 ),
             ),
-            Claim(
-                says="approach 1 is the worst of the three with the original features",
-                quantity="accuracy of approaches 2 and 3 less that of 1, at every epsilon,",
-                side="above",
-                bound=0.0,
-                take=leads(
-                    [(Key(name, ALL_FEATURES), Key(_FIRST, ALL_FEATURES)) for name in _OTHERS]
-                ),
+            above(
+                "approach 1 is the worst of the three with the original features",
+                "accuracy of approaches 2 and 3 less that of 1, at every epsilon,",
+                0.0,
+                leads([(Key(name, ALL_FEATURES), Key(_FIRST, ALL_FEATURES)) for name in _OTHERS]),
             ),
-            Claim(
-                says="discretisation is more accurate than Gaussian naive Bayes",
-                quantity="accuracy of bins less each approach's, at every epsilon,",
-                side="above",
-                bound=0.0,
-                take=leads(
+            above(
+                "discretisation is more accurate than Gaussian naive Bayes",
+                "accuracy of bins less each approach's, at every epsilon,",
+                0.0,
+                leads(
                     [
                         (Key(_BINS_DE, series), Key(name, series))
                         for name in _GAUSSIAN

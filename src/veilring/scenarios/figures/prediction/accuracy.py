@@ -10,8 +10,7 @@ from numpy.random import Generator
 from veilring.data import Table
 from veilring.protocols.prediction.algorithm import Hashing
 from veilring.protocols.prediction.tuning import score
-from veilring.scenarios.figures.claims import Evidence
-from veilring.scenarios.figures.evidence import Take
+from veilring.scenarios.figures.claims import Evidence, Take
 from veilring.scenarios.figures.measured import Key, Measured
 from veilring.scenarios.figures.model import Observe
 from veilring.scenarios.figures.prediction.dealt import Dealt, deal

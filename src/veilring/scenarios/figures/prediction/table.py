@@ -5,8 +5,9 @@ from functools import partial
 from typing import Final
 
 from veilring.data import Table, load_table
-from veilring.scenarios.figures.claims import Claim
+from veilring.scenarios.figures.claims import Claim, above, below
 from veilring.scenarios.figures.evidence import relative
+from veilring.scenarios.figures.grids import points_at
 from veilring.scenarios.figures.model import Axis, Figure, Grid, Subject
 from veilring.scenarios.figures.prediction.accuracy import (
     ACCURACY,
@@ -47,19 +48,18 @@ _SETTING: Final = (
 _EPSILON: Final = 1.0
 _EPSILONS: Final = (0.5, 1.0, 1.5, 2.0)
 _QUICK_EPSILONS: Final = (0.5, 1.0, 2.0)
+_AT_EPSILONS: Final = points_at(_EPSILONS, _QUICK_EPSILONS)
 _THRESHOLDS: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 _HASH_TABLES: Final = (10.0, 20.0, 30.0)
 _ACCURACY: Final = {ACCURACY: Axis("accuracy")}
-_QUERIES_MIN: Final = 4
+_QUERIES_MIN: Final = 4  # that Ind-KNN needs
+_BETWEEN_MIN: Final = 2  # changes; and at most half of the stream, so that there is one
 _E: Final = "ε"
 SPLITS: Final = 5
 """As in the paper."""
 _TABLES: Final = Subject(load_table, lambda table: table, "digits")
 """Features as they are: embeddings have no bounds, and only their directions count."""
-
-
-def _epsilons(_table: Table, quick: bool) -> tuple[float, ...]:  # noqa: FBT001 (as `Grid` has it)
-    return _QUICK_EPSILONS if quick else _EPSILONS
+_figure: Final = partial(Figure, subject=_TABLES, splits=SPLITS)
 
 
 def _shares(count: Callable[[Table], int], shares: tuple[float, ...], least: int) -> Grid:
@@ -72,14 +72,18 @@ def _shares(count: Callable[[Table], int], shares: tuple[float, ...], least: int
     return grid
 
 
-def _fixed(points: tuple[float, ...]) -> Grid:
-    return lambda _table, _quick: points
+def _beats(at: str, x: str) -> Claim:
+    """Return the claim that Ind-KNN beats Private-kNN, under the same accountant."""
+    return above(
+        f"Ind-KNN beats Private-kNN {at}",
+        "accuracy of Ind-KNN (rdp) over that of Private-kNN",
+        1.0,
+        relative(ACCURACY, RDP, PRIVATE_KNN, x),
+    )
 
-
-_RELATIVE: Final = partial(relative, ACCURACY)
 
 FIGURES: Final = (
-    Figure(
+    _figure(
         name="prediction/figure-1",
         title="Accuracy over the length of the stream",
         source=f"{_PAPER}, Figure 1 (b)",
@@ -88,61 +92,40 @@ FIGURES: Final = (
         measures=_ACCURACY,
         grid=_shares(queries_dealt, (0.05, 0.125, 0.25, 0.5, 1.0), _QUERIES_MIN),
         observe=over_queries(_EPSILON),
-        subject=_TABLES,
-        splits=SPLITS,
-        claims=(
-            Claim(
-                "Ind-KNN beats Private-kNN for every number of queries",
-                "accuracy of Ind-KNN (rdp) over that of Private-kNN",
-                "above",
-                1.0,
-                _RELATIVE(RDP, PRIVATE_KNN, "T"),
-            ),
-        ),
+        claims=(_beats("for every number of queries", "T"),),
     ),
-    Figure(
+    _figure(
         name="prediction/figure-2",
         title="Accuracy over epsilon",
         source=f"{_PAPER}, Figures 1 (a) and 2",
         setting=_SETTING,
         x=Axis(_E),
         measures=_ACCURACY,
-        grid=_epsilons,
+        grid=_AT_EPSILONS,
         observe=over_epsilon,
-        subject=_TABLES,
-        splits=SPLITS,
         claims=(
-            Claim(
-                "Ind-KNN beats Private-kNN at every epsilon",
-                "accuracy of Ind-KNN (rdp) over that of Private-kNN",
-                "above",
-                1.0,
-                _RELATIVE(RDP, PRIVATE_KNN, _E),
-            ),
-            Claim(
+            _beats("at every epsilon", _E),
+            above(
                 "Ind-KNN is comparable to Linear NoisySGD",
                 "accuracy of Ind-KNN (rdp) over that of NoisySGD",
-                "above",
                 0.97,
-                _RELATIVE(RDP, NOISY_SGD, _E),
+                relative(ACCURACY, RDP, NOISY_SGD, _E),
             ),
-            Claim(
+            above(
                 "exact Gaussian accounting gains accuracy (ours, not the paper's)",
                 "accuracy under gdp over that under rdp",
-                "above",
                 1.0,
-                _RELATIVE(GDP, RDP, _E),
+                relative(ACCURACY, GDP, RDP, _E),
             ),
-            Claim(
+            above(
                 "Ind-KNN is near the vote without privacy",
                 "accuracy of Ind-KNN (gdp) over that without privacy",
-                "above",
                 0.95,
-                _RELATIVE(GDP, OPEN, _E),
+                relative(ACCURACY, GDP, OPEN, _E),
             ),
         ),
     ),
-    Figure(
+    _figure(
         name="prediction/figure-3",
         title="The cost of change: retraining every Q queries",
         source=f"{_PAPER}, Figure 3",
@@ -151,42 +134,36 @@ FIGURES: Final = (
         ),
         x=Axis("queries between changes, Q", is_log=True),
         measures={SECONDS: Axis("wall-clock seconds a query", low=0.0), EPSILON: Axis(_E, low=0.0)},
-        grid=_shares(queries_dealt, (0.05, 0.125, 0.25, 0.5, 1.0), _QUERIES_MIN),
+        grid=_shares(queries_dealt, (0.05, 0.1, 0.2, 0.35, 0.5), _BETWEEN_MIN),
         observe=over_retraining,
-        subject=_TABLES,
-        splits=SPLITS,
         claims=(
-            Claim(
+            above(
                 "retraining costs NoisySGD more privacy than Ind-KNN takes in all",
-                "ε of NoisySGD over that of Ind-KNN",
-                "above",
-                0.99,
+                "ε of NoisySGD over that of Ind-KNN, with one change or more",
+                1.0,
                 relative(EPSILON, SGD, IND_KNN, "Q"),
             ),
         ),
     ),
-    Figure(
+    _figure(
         name="prediction/figure-4",
         title="Hashing: accuracy with 30 tables of 8 hyperplanes",
         source=f"{_PAPER}, Figure 4",
         setting=_SETTING,
         x=Axis(_E),
         measures=_ACCURACY,
-        grid=_epsilons,
+        grid=_AT_EPSILONS,
         observe=with_hashing,
-        subject=_TABLES,
-        splits=SPLITS,
         claims=(
-            Claim(
+            above(
                 "hashing costs little accuracy",
                 "accuracy hashed over that unhashed, with the same parameters",
-                "above",
                 0.95,
-                _RELATIVE(HASHED, GDP, _E),
+                relative(ACCURACY, HASHED, GDP, _E),
             ),
         ),
     ),
-    Figure(
+    _figure(
         name="prediction/figure-5",
         title="Accuracy over the number of private rows",
         source=f"{_PAPER}, Figure 5",
@@ -195,79 +172,60 @@ FIGURES: Final = (
         measures=_ACCURACY,
         grid=_shares(rows_dealt, (0.25, 0.5, 1.0, 2.0, 4.0), _QUERIES_MIN),
         observe=over_rows(_EPSILON),
-        subject=_TABLES,
-        splits=SPLITS,
-        claims=(
-            Claim(
-                "Ind-KNN beats Private-kNN at every size",
-                "accuracy of Ind-KNN (rdp) over that of Private-kNN",
-                "above",
-                1.0,
-                _RELATIVE(RDP, PRIVATE_KNN, "N"),
-            ),
-        ),
+        claims=(_beats("at every size", "N"),),
     ),
-    Figure(
+    _figure(
         name="prediction/table-1",
         title="What a query takes, and what the stream costs",
         source=f"{_PAPER}, Table 1",
         setting=(
             "ε = 1 a stream or a training; σ2 = 0.7, τ = 0.2; one block, or hashed and alone; "
-            "10 trainings for changes"
+            "up to 10 trainings for changes"
         ),
         x=Axis("queries T", is_log=True),
         measures={SECONDS: Axis("wall-clock seconds a query", low=0.0), EPSILON: Axis(_E, low=0.0)},
         grid=_shares(queries_dealt, (0.05, 0.125, 0.25, 0.5, 1.0), _QUERIES_MIN),
         observe=cost_over_queries,
-        subject=_TABLES,
-        splits=SPLITS,
         claims=(
-            Claim(
+            below(
                 "with changes NoisySGD takes longer than Ind-KNN",
                 "seconds of Ind-KNN over those of NoisySGD with ten trainings",
-                "below",
                 1.0,
                 relative(SECONDS, IND_KNN, SGD_CHANGES, "T"),
             ),
         ),
     ),
-    Figure(
+    _figure(
         name="prediction/table-3",
         title="Hashing: seconds of a lone query",
         source=f"{_PAPER}, Table 3",
         setting="ε = 1, σ2 = 0.7, τ = 0.2, 8 hyperplanes a table",
         x=Axis("hash tables L"),
         measures={SECONDS: Axis("wall-clock seconds a query", low=0.0)},
-        grid=_fixed(_HASH_TABLES),
+        grid=points_at(_HASH_TABLES, _HASH_TABLES),
         observe=over_tables,
-        subject=_TABLES,
-        splits=SPLITS,
         claims=(
-            Claim(
+            below(
                 "hashing makes a query several times faster",
                 "seconds hashed over those unhashed",
-                "below",
                 0.5,
                 relative(SECONDS, HASHED_KNN, IND_KNN, "L"),
             ),
         ),
     ),
-    Figure(
+    _figure(
         name="prediction/table-5",
         title="Accuracy over the threshold",
         source=f"{_PAPER}, Table 5 and its appendix B",
         setting=f"σ2 tuned with τ; {_SETTING}",
         x=Axis("τ"),
         measures=_ACCURACY,
-        grid=_fixed(_THRESHOLDS),
+        grid=points_at(_THRESHOLDS, _THRESHOLDS),
         observe=over_threshold(_QUICK_EPSILONS),
-        subject=_TABLES,
-        splits=SPLITS,
         claims=(
-            Claim(
+            above(
                 "the best threshold rises with epsilon",
                 "best τ at ε = 2 less that at ε = 0.5",
-                "above",
                 0.0,
                 best_threshold_growth("ε = 0.5", "ε = 2"),
             ),

@@ -9,13 +9,13 @@ Not drawn: PrivBayes, whose only packages are not kept up, and figure 15's rival
 has but not for the scikit-learn of today.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from veilring.data import Table
-from veilring.scenarios.figures.claims import Claim
+from veilring.scenarios.figures.claims import Claim, above, below
 from veilring.scenarios.figures.evidence import change, lead, values
-from veilring.scenarios.figures.model import Axis, Figure, Grid
+from veilring.scenarios.figures.grids import coarser, points_at
+from veilring.scenarios.figures.model import Axis, Figure
 from veilring.scenarios.figures.radius.accuracy import (
     ACCURACY,
     BASELINE,
@@ -60,76 +60,58 @@ def _source(number: int, section: str) -> str:
     return f'Gursoy et al., "{paper}", 2017, Figure {number} (Section {section})'
 
 
-def _coarser(points: Sequence[float]) -> tuple[float, ...]:
-    return tuple(sorted({*points[::3], points[-1]}))
-
-
-def _fixed(values: Sequence[float]) -> Grid:
-    """Return a grid of these points, or of every third and the last."""
-
-    def grid(_table: Table, quick: bool) -> tuple[float, ...]:  # noqa: FBT001  (of every grid)
-        return _coarser(values) if quick else tuple(values)
-
-    return grid
-
-
 def _batches(table: Table, quick: bool) -> tuple[float, ...]:  # noqa: FBT001  (of every grid)
     """Return the batches that a split has queries for, and one of all of them."""
     largest = min(queries_dealt(table), _BATCHES[-1])
     points = [*(size for size in _BATCHES if size < largest), largest]
-    return _coarser(points) if quick else tuple(points)
+    return coarser(points) if quick else tuple(points)
 
 
 def _ks(table: Table, quick: bool) -> tuple[float, ...]:  # noqa: FBT001  (of every grid)
     """Return those k that leave a choice among the rows of a split."""
     rows = len(table) - queries_dealt(table)
     points = [k for k in _KS if 2 * k <= rows] or [1]
-    return _coarser(points) if quick else tuple(points)
+    return coarser(points) if quick else tuple(points)
 
 
 def _above(one: str, other: str, x: str) -> Claim:
-    return Claim(
-        says=f"the {one} classifier is more accurate than the {other}",
-        quantity=f"accuracy of the {one} less that of the {other}, at every {x},",
-        side="above",
-        bound=0.0,
-        take=lead(ACCURACY, one, other, x),
+    return above(
+        f"the {one} classifier is more accurate than the {other}",
+        f"accuracy of the {one} less that of the {other}, at every {x},",
+        0.0,
+        lead(ACCURACY, one, other, x),
     )
 
 
 def _as_good(other: str, x: str) -> Claim:
-    return Claim(
-        says=f"{DEFAULT}, under the same budget, is at least as accurate as the {other} (not the "
+    return above(
+        f"{DEFAULT}, under the same budget, is at least as accurate as the {other} (not the "
         "paper's claim)",
-        quantity=f"accuracy of {DEFAULT} less that of the {other}, at every {x},",
-        side="above",
-        bound=_AS_GOOD,
-        take=lead(ACCURACY, DEFAULT, other, x),
+        f"accuracy of {DEFAULT} less that of the {other}, at every {x},",
+        _AS_GOOD,
+        lead(ACCURACY, DEFAULT, other, x),
     )
 
 
-_FALLS: Final = Claim(
-    says="the proposed classifier suffers from more queries",
-    quantity="accuracy with the most queries less that with the fewest",
-    side="below",
-    bound=0.0,
-    take=change(ACCURACY, PROPOSED),
+_FALLS: Final = below(
+    "the proposed classifier suffers from more queries",
+    "accuracy with the most queries less that with the fewest",
+    0.0,
+    change(ACCURACY, PROPOSED),
 )
-_GUESSES: Final = Claim(
-    says="with many queries the baseline approaches a random guess",
-    quantity="accuracy of the baseline less that of the majority class, from 100 queries on,",
-    side="below",
-    bound=0.05,
-    take=lead(ACCURACY, BASELINE, MAJORITY, "|X|", since=100),
+_GUESSES: Final = below(
+    "with many queries the baseline approaches a random guess",
+    "accuracy of the baseline less that of the majority class, from 100 queries on,",
+    0.05,
+    lead(ACCURACY, BASELINE, MAJORITY, "|X|", since=100),
 )
 
 
-_ACCURATE: Final = Claim(
-    says="with a realistic budget a conversion errs by less than 30 per cent",
-    quantity=f"AvRE of the non-interactive, from {_REALISTIC} on,",
-    side="below",
-    bound=30.0,
-    take=values(RADIUS_ERROR, GRID, "epsilon", since=_REALISTIC),
+_ACCURATE: Final = below(
+    "with a realistic budget a conversion errs by less than 30 per cent",
+    f"AvRE of the non-interactive, from {_REALISTIC} on,",
+    30.0,
+    values(RADIUS_ERROR, GRID, "epsilon", since=_REALISTIC),
 )
 
 
@@ -162,22 +144,20 @@ def _of_conversion(number: int, measure: str) -> Figure:
         setting=f"k = {K}, {QUERIES} queries a batch",
         x=Axis("epsilon of the conversion", is_log=True),
         measures={measure: _ERRORS[measure]},
-        grid=_fixed(_CONVERSION_EPSILONS),
+        grid=points_at(_CONVERSION_EPSILONS),
         observe=conversion_over_epsilon(measure),
         claims=(
-            Claim(
-                says="with a realistic budget the non-interactive conversion is the better one",
-                quantity=f"{measure} of it less that of the interactive, from {_REALISTIC} on,",
-                side="below",
-                bound=0.0,
-                take=lead(measure, GRID, INTERACTIVE, "epsilon", since=_REALISTIC),
+            below(
+                "with a realistic budget the non-interactive conversion is the better one",
+                f"{measure} of it less that of the interactive, from {_REALISTIC} on,",
+                0.0,
+                lead(measure, GRID, INTERACTIVE, "epsilon", since=_REALISTIC),
             ),
-            Claim(
-                says="a larger budget makes conversions more accurate",
-                quantity=f"{measure} with the largest budget less that with the smallest, of both,",
-                side="below",
-                bound=0.0,
-                take=change(measure, GRID, INTERACTIVE),
+            below(
+                "a larger budget makes conversions more accurate",
+                f"{measure} with the largest budget less that with the smallest, of both,",
+                0.0,
+                change(measure, GRID, INTERACTIVE),
             ),
             *((_ACCURATE,) if measure == RADIUS_ERROR else ()),
         ),
@@ -216,15 +196,14 @@ FIGURES: Final = (
         setting=f"k = {K}, {QUERIES} queries a batch, half of it for conversion; no rivals",
         x=Axis("epsilon of a batch"),
         measures=_ACCURACY_AXIS,
-        grid=_fixed(_EPSILONS),
+        grid=points_at(_EPSILONS),
         observe=accuracy_over_epsilon(K),
         claims=(
-            Claim(
-                says="a larger budget makes private k-N more accurate",
-                quantity="accuracy at the largest epsilon less that at the smallest",
-                side="above",
-                bound=0.0,
-                take=change(ACCURACY, GRID),
+            above(
+                "a larger budget makes private k-N more accurate",
+                "accuracy at the largest epsilon less that at the smallest",
+                0.0,
+                change(ACCURACY, GRID),
             ),
             _above(GRID, MAJORITY, "epsilon"),
             _as_good(GRID, "epsilon"),

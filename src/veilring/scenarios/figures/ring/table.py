@@ -7,12 +7,12 @@ values of k, n, r and d on the axes; d = 0.5 in figures 3 and 5; k = 5, 10 and 2
 and "a large range" testable.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from veilring.data import Table
 from veilring.protocols.ring import KNNParameters
-from veilring.scenarios.figures.claims import Claim, Evidence
+from veilring.scenarios.figures.claims import Claim, above, below
 from veilring.scenarios.figures.evidence import (
     at_last,
     best_over_last,
@@ -22,7 +22,7 @@ from veilring.scenarios.figures.evidence import (
     relative,
     slopes,
 )
-from veilring.scenarios.figures.measured import Measured
+from veilring.scenarios.figures.grids import coarser, points_at
 from veilring.scenarios.figures.model import Axis, Figure, Grid
 from veilring.scenarios.figures.ring.accuracy import (
     ACCURACY,
@@ -59,15 +59,6 @@ def _source(number: int, section: str) -> str:
     return f'Xiong, Chitti and Liu, "{paper}", SAC 2007, Figure {number} (Section {section})'
 
 
-def _fixed(values: Sequence[float]) -> Grid:
-    """Return a grid of these points, or of the first, every third and the last."""
-
-    def grid(_table: Table, quick: bool) -> tuple[float, ...]:  # noqa: FBT001  (of every grid)
-        return tuple(_coarser(values) if quick else values)
-
-    return grid
-
-
 def _up_to_rows(values: Sequence[int], *, with_all: bool) -> Grid:
     """Return a grid of those k that a split has rows for, and of all rows if that is wanted."""
 
@@ -75,13 +66,9 @@ def _up_to_rows(values: Sequence[int], *, with_all: bool) -> Grid:
         rows = rows_dealt(table)
         fitting = [k for k in values if k < rows]
         points = [*fitting, rows] if with_all or not fitting else fitting
-        return tuple(_coarser(points) if quick else points)
+        return coarser(points) if quick else tuple(points)
 
     return grid
-
-
-def _coarser(points: Sequence[float]) -> list[float]:
-    return sorted({*points[::3], points[-1]})
 
 
 def _with_rounds(table: Table, k: int, rounds: float) -> KNNParameters:
@@ -92,31 +79,20 @@ def _with_d(table: Table, k: int, d: float) -> KNNParameters:
     return parameters_for(table, k, d, _ROUNDS)
 
 
-_Take = Callable[[Measured], Evidence]
-
-
-def _above(bound: float, says: str, quantity: str, take: _Take) -> Claim:
-    return Claim(says, quantity, "above", bound, take)
-
-
-def _below(bound: float, says: str, quantity: str, take: _Take) -> Claim:
-    return Claim(says, quantity, "below", bound, take)
-
-
 def _below_one_half(estimator: str) -> Claim:
-    return _below(
-        0.5,
+    return below(
         "the probability of revealing a value is below one half over a large range of k",
         f"{_NAMES[estimator]} at every n and every k up to {_LARGE_RANGE}",
+        0.5,
         first_points(estimator, "k", up_to=_LARGE_RANGE),
     )
 
 
 def _grows(estimator: str) -> Claim:
-    return _above(
-        0.0,
+    return above(
         "with very large k a party is more likely to reveal its values",
         f"{_NAMES[estimator]} at the largest k less that at k = 1, at every n,",
+        0.0,
         growth(estimator),
     )
 
@@ -132,10 +108,10 @@ FIGURES: Final = (
         grid=_up_to_rows(_SMALL_KS, with_all=False),
         observe=accuracy_over_k(_D, rounds=1),
         claims=(
-            _above(
-                _CLOSE,
+            above(
                 "with one round PP-kNN is about as accurate as the ordinary classifier",
                 "accuracy relative to the ordinary classifier's, at every k,",
+                _CLOSE,
                 relative(ACCURACY, PRIVATE, ORDINARY, "k"),
             ),
         ),
@@ -147,19 +123,19 @@ FIGURES: Final = (
         setting=f"P0 = 1, d = {_D}; {_CHOSEN}",
         x=Axis("r, rounds of PP-TopK"),
         measures=_OF_GAP,
-        grid=_fixed(range(1, 9)),
+        grid=points_at(range(1, 9)),
         observe=gap_over(_with_rounds, _GAP_KS),
         claims=(
-            _below(
-                0.0,
+            below(
                 "the gap in accuracy falls with the number of rounds",
                 "slope of the gap a round, at every k,",
+                0.0,
                 slopes(GAP),
             ),
-            _below(
-                _AS_ACCURATE,
+            below(
                 "many rounds make PP-kNN as accurate as the ordinary classifier",
                 "gap with the most rounds, at every k,",
+                _AS_ACCURATE,
                 at_last(GAP),
             ),
         ),
@@ -171,13 +147,13 @@ FIGURES: Final = (
         setting=f"P0 = 1, {_ROUNDS} rounds (chosen); {_CHOSEN}",
         x=Axis("d, factor of the noise probability a round"),
         measures=_OF_GAP,
-        grid=_fixed([number / 10 for number in range(1, 11)]),
+        grid=points_at([number / 10 for number in range(1, 11)]),
         observe=gap_over(_with_d, _GAP_KS),
         claims=(
-            _above(
-                0.0,
+            above(
                 "the gap in accuracy rises with d",
                 "slope of the gap over d, at every k,",
+                0.0,
                 slopes(GAP),
             ),
         ),
@@ -192,16 +168,16 @@ FIGURES: Final = (
         grid=_up_to_rows(_ALL_KS, with_all=True),
         observe=accuracy_over_k(_D, _ROUNDS),
         claims=(
-            _above(
-                0.0,
+            above(
                 "accuracy falls from a usual k to a very large one",
                 f"accuracy at k = {_USUAL_K} less that at k = all rows, of both,",
+                0.0,
                 lead_over_last(ACCURACY, PRIVATE, ORDINARY, at=_USUAL_K),
             ),
-            _above(
-                0.0,
+            above(
                 "accuracy falls from the best k to a very large one",
                 "accuracy at the other splits' best k less that at all rows, of both,",
+                0.0,
                 best_over_last(ACCURACY, PRIVATE, ORDINARY),
             ),
         ),

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from veilring.scenarios.figures.claims import Claim
+from veilring.scenarios.figures.claims import above, below
 from veilring.scenarios.figures.treewalk.evidence import gain, height, leads
 from veilring.scenarios.figures.treewalk.figures import comparison_figure
 from veilring.scenarios.figures.treewalk.shared import (
@@ -19,7 +19,6 @@ from veilring.scenarios.figures.treewalk.shared import (
     RESPONSE,
     TOP_PRINTED,
     about,
-    above,
     beside,
     of_dimensions,
 )
@@ -133,10 +132,9 @@ BY_COMPARISON: Final = (
         "Walks by comparison that split at every level (GS)",
         tuple(greedy().at(dimensions) for dimensions in BOTH),
         (
-            Claim(
+            below(
                 "in two dimensions it has at most 40 % top-5 accuracy",
                 f"top-5 accuracy of GS in 2-d at epsilon = {MOST:g}",
-                "below",
                 0.45,
                 height(TOP_PRINTED, "GS, 2-d", at=MOST),
             ),
@@ -147,10 +145,9 @@ BY_COMPARISON: Final = (
         "Walks by comparison with neighbours (N), 1-d",
         of_dimensions(1, N5, N20),
         (
-            Claim(
+            below(
                 "the size of the neighbourhood makes little to no difference",
                 "top-5 accuracy of N20 less that of N5, at epsilon = 100,",
-                "below",
                 0.05,
                 leads(TOP_PRINTED, [("N20", "N5")], at=100.0),
             ),
@@ -187,10 +184,9 @@ BY_COMPARISON: Final = (
         "Walks by comparison that split, with neighbours (GS-N), 1-d",
         of_dimensions(1, GS_N5, GS_N20),
         (
-            Claim(
+            below(
                 "the size of the neighbourhood does not change the accuracy",
                 f"accuracy of GS-N20 less that of GS-N5, at epsilon = {MOST:g},",
-                "below",
                 0.05,
                 leads(RAW_PRINTED, [("GS-N20", "GS-N5")], at=MOST),
             ),

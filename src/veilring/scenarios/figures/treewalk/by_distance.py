@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from veilring.scenarios.figures.claims import Claim
+from veilring.scenarios.figures.claims import above, below
 from veilring.scenarios.figures.treewalk.evidence import gain, height, leads
 from veilring.scenarios.figures.treewalk.figures import EQUAL, RAW, TOP, distance_figure
 from veilring.scenarios.figures.treewalk.shared import (
@@ -19,7 +19,6 @@ from veilring.scenarios.figures.treewalk.shared import (
     NEAR,
     P8,
     about,
-    above,
     beside,
     of_dimensions,
 )
@@ -209,10 +208,9 @@ BY_DISTANCE: Final = (
         "Walks by distance that split, with neighbours (GS-N), 1-d",
         beside(of_dimensions(1, GS_N5, GS_N20)),
         (
-            Claim(
+            below(
                 "a larger neighbourhood is a marginal benefit",
                 "accuracy of GS-N20 less that of GS-N5, at r = 1e3,",
-                "below",
                 0.1,
                 leads(RAW, [("GS-N20", "GS-N5")], at=LAST),
             ),

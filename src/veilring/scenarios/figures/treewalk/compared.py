@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from veilring.scenarios.figures.claims import above
 from veilring.scenarios.figures.treewalk.evidence import height, leads
 from veilring.scenarios.figures.treewalk.figures import (
     EQUAL,
@@ -23,7 +24,6 @@ from veilring.scenarios.figures.treewalk.shared import (
     TOP_PRINTED,
     TOP_SPENT,
     about,
-    above,
     of_dimensions,
     over,
 )

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.scenarios.figures.claims import Evidence
-from veilring.scenarios.figures.evidence import Take
+from veilring.scenarios.figures.claims import Evidence, Take
 from veilring.scenarios.figures.measured import Key, Measured
 
 __all__ = ("gain", "height", "leads")

@@ -6,8 +6,9 @@ from typing import Final
 from numpy.random import Generator
 
 from veilring.scenarios.figures.claims import Claim
+from veilring.scenarios.figures.grids import points_at
 from veilring.scenarios.figures.measured import Key
-from veilring.scenarios.figures.model import Axis, Figure, Grid
+from veilring.scenarios.figures.model import Axis, Figure
 from veilring.scenarios.figures.treewalk.accuracy import (
     DELTA,
     EPSILON_I,
@@ -45,13 +46,6 @@ _ACCOUNTS: Final[Mapping[str, Account]] = {PRINTED: "paper", SPENT: "spent"}
 _BY_DISTANCE: Final[Mapping[str, Account]] = {"": "paper", EQUAL: "spent"}
 _CHOSEN: Final = f"chosen: {QUERIES} uniform queries"
 _THESIS: Final = "Differentially private tree-based nearest neighbours"
-
-
-def _fixed(many: tuple[float, ...], few: tuple[float, ...]) -> Grid:
-    def grid(_points: Points, quick: bool) -> tuple[float, ...]:  # noqa: FBT001  (of every grid)
-        return few if quick else many
-
-    return grid
 
 
 def _source(number: int) -> str:
@@ -99,7 +93,7 @@ def distance_figure(
             for suffix in _BY_DISTANCE
             for name in (RAW, TOP)
         },
-        grid=_fixed(_LEVELS, _FEW_LEVELS),
+        grid=points_at(_LEVELS, _FEW_LEVELS),
         observe=observe,
         claims=claims,
         splits=SPLITS,
@@ -142,7 +136,7 @@ def comparison_figure(
         ),
         x=Axis("epsilon of the whole walk", is_log=True),
         measures={name: Axis(name, low=0.0) for name in names},
-        grid=_fixed(_EPSILONS, _FEW_EPSILONS),
+        grid=points_at(_EPSILONS, _FEW_EPSILONS),
         observe=observe,
         claims=claims,
         splits=SPLITS,

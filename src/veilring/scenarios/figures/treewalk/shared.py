@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from veilring.scenarios.figures.claims import Claim
-from veilring.scenarios.figures.evidence import Take
+from veilring.scenarios.figures.claims import Claim, Take, above, below
 from veilring.scenarios.figures.treewalk.figures import PRINTED, RAW, SPENT, TOP
 from veilring.scenarios.figures.treewalk.ways import Way, early, greedy, named, parallel
 
@@ -29,7 +28,6 @@ __all__ = (
     "TOP_PRINTED",
     "TOP_SPENT",
     "about",
-    "above",
     "beside",
     "of_dimensions",
     "over",
@@ -51,17 +49,9 @@ FAR, MIDDLE, NEAR, LAST = 1e-6, 1e-5, 1e-4, 1e-3
 MOST: Final = 300.0  # the largest epsilon of the axis
 
 
-def above(says: str, quantity: str, bound: float, take: Take) -> Claim:
-    """Return the claim that a quantity is above a bound."""
-    return Claim(says, quantity, "above", bound, take)
-
-
 def about(says: str, quantity: str, low: float, high: float, take: Take) -> tuple[Claim, Claim]:
     """Return the two claims that a number is about what the thesis says."""
-    return (
-        Claim(says, quantity, "above", low, take),
-        Claim(says, quantity, "below", high, take),
-    )
+    return above(says, quantity, low, take), below(says, quantity, high, take)
 
 
 def of_dimensions(dimensions: int, *ways: Way) -> tuple[Way, ...]:
