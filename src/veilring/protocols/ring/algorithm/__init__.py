@@ -17,6 +17,7 @@ from veilring.protocols.ring.algorithm.exposure import (
     leaked_groups,
     walecki_cycles,
 )
+from veilring.protocols.ring.algorithm.methods import SumMethod
 from veilring.protocols.ring.algorithm.nested import (
     brought_by,
     nested_exactness_bound,
@@ -50,6 +51,7 @@ __all__ = (
     "Classified",
     "FixedPoint",
     "HopObserver",
+    "SumMethod",
     "TopKParameters",
     "Weights",
     "brought_by",

@@ -6,16 +6,19 @@ et al. 2002). `shares` gives one share to every other party and publishes what e
 rounds, and n - 2 colluders learn nothing.
 """
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.errors import InputError, ProtocolViolation
+from veilring.errors import ProtocolViolation
 from veilring.nodes.party import Party, broadcast
-from veilring.nodes.ring import PARTIES_MIN, Ring
-from veilring.protocols.ring.algorithm import FixedPoint, mask, split, walecki_cycles
+from veilring.nodes.ring import Ring
+from veilring.protocols.ring.algorithm import (
+    FixedPoint,
+    SumMethod,
+    mask,
+    split,
+    walecki_cycles,
+)
 from veilring.protocols.ring.messages import SumPart, SumPartial, SumShare, SumTotal
 
 __all__ = (
@@ -27,41 +30,6 @@ __all__ = (
     "sum_rounds",
     "sum_words",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SumMethod:
-    """How a sum is computed.
-
-    Attributes:
-        name: `ring`, `cycles` or `shares`.
-        cycles: How many edge-disjoint cycles `cycles` uses: at least 2, and at most
-            `(n - 1) // 2` for n parties. The others leave it at 1.
-
-    Raises:
-        InputError: If the two do not fit.
-    """
-
-    name: Literal["ring", "cycles", "shares"] = "ring"
-    cycles: int = 1
-
-    def __post_init__(self) -> None:
-        if self.name not in {"ring", "cycles", "shares"}:
-            raise InputError("sum.name", self.name, "ring, cycles or shares")
-        if (self.name == "cycles") != (self.cycles > 1) or self.cycles < 1:
-            raise InputError("sum.cycles", self.cycles, "2 or more for cycles, 1 for the others")
-
-    def check(self, parties: int) -> None:
-        """Refuse a number of parties that the method cannot serve.
-
-        Raises:
-            InputError: If there are fewer than three, or too few for so many cycles.
-        """
-        if parties < PARTIES_MIN:
-            raise InputError("parties", parties, f"at least {PARTIES_MIN}")
-        most = (parties - 1) // 2
-        if self.cycles > most:
-            raise InputError("sum.cycles", self.cycles, f"at most {most} for {parties} parties")
 
 
 def sum_rounds(method: SumMethod, parties: int) -> int:
