@@ -24,6 +24,7 @@ from veilring.protocols.rows import Rows
 __all__ = (
     "CANDIDATES_MAX",
     "Spacing",
+    "candidate_counts",
     "candidate_qualities",
     "candidate_radii",
     "require_candidates",
@@ -86,6 +87,29 @@ def require_candidates(number: int, spacing: Spacing) -> None:
     require(spacing in get_args(Spacing), "spacing", spacing, ", ".join(get_args(Spacing)))
 
 
+def candidate_counts(
+    queries: NDArray[np.float64], candidates: NDArray[np.float64], rows: Rows
+) -> NDArray[np.int64]:
+    """Return how many rows each candidate's ball holds, shape (Q, n). Secret.
+
+    Args:
+        queries: Shape (Q, f), in [0, 1].
+        candidates: Shape (n,), radii.
+        rows: Of f features.
+
+    Raises:
+        InputError: If a shape or a value does not fit.
+    """
+    require_queries(queries)
+    require_width(queries, rows)
+    counts = np.zeros((len(queries), len(candidates)), dtype=np.int64)
+    for chunk in chunks(len(rows), len(queries)):
+        near = distances(queries, rows.features[chunk])
+        for place, radius in enumerate(candidates):
+            counts[:, place] += np.count_nonzero(near <= radius, axis=1)
+    return counts
+
+
 def candidate_qualities(
     queries: NDArray[np.float64], candidates: NDArray[np.float64], rows: Rows, k: int
 ) -> NDArray[np.int64]:
@@ -103,11 +127,4 @@ def candidate_qualities(
     Raises:
         InputError: If a shape or a value does not fit.
     """
-    require_queries(queries)
-    require_width(queries, rows)
-    counts = np.zeros((len(queries), len(candidates)), dtype=np.int64)
-    for chunk in chunks(len(rows), len(queries)):
-        near = distances(queries, rows.features[chunk])
-        for place, radius in enumerate(candidates):
-            counts[:, place] += np.count_nonzero(near <= radius, axis=1)
-    return -np.abs(counts - k)
+    return -np.abs(candidate_counts(queries, candidates, rows) - k)

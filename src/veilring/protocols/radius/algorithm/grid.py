@@ -29,6 +29,7 @@ __all__ = (
     "GAMMA_MIN",
     "GRID_FEATURES_MAX",
     "NoisyGrid",
+    "cell_counts",
     "grid_radii",
     "grid_side",
     "noisy_grid",
@@ -107,12 +108,24 @@ def noisy_grid(rows: Rows, side: int, epsilon: float, rng: Generator) -> NoisyGr
     Raises:
         InputError: As `discrete_laplace` does.
     """
+    counts = cell_counts(rows, side)
+    noisy = counts + discrete_laplace(1 / Fraction(epsilon), len(counts), rng)
+    return NoisyGrid(side, rows.features.shape[1], np.maximum(noisy, 0))
+
+
+def cell_counts(rows: Rows, side: int) -> NDArray[np.int64]:
+    """Return how many rows each cell has, shape (side ** f,) in C order. Secret.
+
+    A row is in one cell: what is added or removed changes one count by one.
+
+    Args:
+        rows: In [0, 1].
+        side: Cells on each side, at least 1.
+    """
     features = rows.features.shape[1]
     place = np.minimum((rows.features * side).astype(np.int64), side - 1)
     cell = np.ravel_multi_index(tuple(place.T), (side,) * features)
-    counts = np.bincount(cell, minlength=side**features)
-    noisy = counts + discrete_laplace(1 / Fraction(epsilon), len(counts), rng)
-    return NoisyGrid(side, features, np.maximum(noisy, 0))
+    return np.bincount(cell, minlength=side**features)
 
 
 def grid_radii(
