@@ -120,7 +120,7 @@ class Polite(Faulty):
 
     @override
     def abort(self) -> None:
-        self.inner._end(orderly=True)  # noqa: SLF001  (to break it is the point)
+        self.inner.end(orderly=True)
 
 
 class Forgetting(Faulty):
@@ -178,7 +178,7 @@ class Unbounded(Faulty):
     @override
     async def send(self, to: str, frame: bytes) -> None:
         receiver = self.inner._network.endpoint(to)  # noqa: SLF001  (to break it is the point)
-        if receiver.is_full:
+        if receiver.inbox.is_full:
             receiver.deliver((self.name, frame))
         else:
             await super().send(to, frame)

@@ -14,14 +14,15 @@ from simpy import Environment
 from simpy.events import Event
 from typing_extensions import override
 
-from veilring.errors import EndpointClosed, InputError, PeerLost
+from veilring.errors import InputError, PeerLost
 from veilring.randomness import Streams
 from veilring.simulation.clock import running_environment
 from veilring.simulation.conditions import Conditions
 from veilring.simulation.topology import Routes, Topology
-from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Endpoint, Sink
+from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Sink
 from veilring.transport.frames import GOODBYE, check_frame, frame_size
-from veilring.transport.inbox import Inbox, Item
+from veilring.transport.in_process import InProcessEndpoint, each_once
+from veilring.transport.inbox import Item, hand_over
 
 __all__ = ("SimulatedEndpoint", "SimulatedNetwork")
 
@@ -51,9 +52,7 @@ class SimulatedNetwork:
         environment: Environment | None = None,
         conditions: Conditions | None = None,
     ) -> None:
-        self.names = tuple(names)
-        if len(set(self.names)) != len(self.names):
-            raise InputError("names", "a list with repetitions", "each party once")
+        self.names = each_once(names)
         topology = Topology() if topology is None else topology
         topology.check_connects(self.names)
         environment = running_environment() if environment is None else environment
@@ -150,27 +149,15 @@ class SimulatedNetwork:
         self.routes.announce(gone, left, len(GOODBYE) if orderly else 0, tell)
 
 
-class SimulatedEndpoint(Endpoint):
+class SimulatedEndpoint(InProcessEndpoint):
     """A party's endpoint in a `SimulatedNetwork`."""
 
     def __init__(self, name: str, network: SimulatedNetwork) -> None:
-        self.name = name
-        self.inbox = Inbox(name, lambda: None)
+        super().__init__(name, network.names, on_room=lambda: None)
         self._network = network
-        self._gone: dict[str, PeerLost] = {}
         self._window: Counter[str] = Counter()  # frames by sender, under way to us or unread
         self._blocked: dict[str, asyncio.Event] = {}  # our own sends that wait, by receiver
         self._sends: Counter[str] = Counter()  # how many of our sends wait, by receiver
-
-    @property
-    @override
-    def peers(self) -> tuple[str, ...]:
-        return tuple(name for name in self._network.names if name != self.name)
-
-    @property
-    @override
-    def connected(self) -> tuple[str, ...]:
-        return tuple(name for name in self.peers if name not in self._gone)
 
     @override
     async def send(self, to: str, frame: bytes) -> None:
@@ -178,10 +165,10 @@ class SimulatedEndpoint(Endpoint):
             raise InputError("to", to, "another party of this network")
         receiver = self._network.endpoint(to)
         check_frame(frame)
-        self._check_open(to)
+        self.check_open(to)
         while receiver.has_no_room_for(self.name):
             await self._room(to)
-            self._check_open(to)
+            self.check_open(to)
         receiver.expect(self.name, bytes(frame))
 
     async def _room(self, to: str) -> None:
@@ -191,19 +178,13 @@ class SimulatedEndpoint(Endpoint):
         finally:
             self._sends[to] -= 1
 
-    def _check_open(self, to: str) -> None:
-        if self.inbox.closed:
-            raise EndpointClosed(f"the endpoint of {self.name} is closed")
-        if to in self._gone:
-            raise PeerLost(to, orderly=self._gone[to].orderly)
-
     def has_no_room_for(self, sender: str) -> bool:
         """Whether a sender has to wait."""
         return self._window[sender] >= QUEUED_FRAMES_MAX
 
     def expect(self, sender: str, frame: bytes) -> None:
         """Let a frame travel to us; it is lost if the connection breaks meanwhile."""
-        if sender in self._gone:
+        if sender in self.gone:
             return  # we have noticed a break that the sender has not
         self._window[sender] += 1
         breaks = self._network.breaks(sender, self.name)
@@ -218,15 +199,15 @@ class SimulatedEndpoint(Endpoint):
 
     def lose(self, loss: PeerLost) -> None:
         """Learn that a peer is gone, unless that is known."""
-        if loss.peer in self._gone:
+        if loss.peer in self.gone:
             return
-        self._gone[loss.peer] = loss
+        self.gone[loss.peer] = loss
         self.inbox.put(loss)
         self.unblock(loss.peer)
 
     def welcome(self, peer: str) -> None:
         """Learn that a peer that was gone is back."""
-        self._gone.pop(peer, None)
+        self.gone.pop(peer, None)
 
     def unblock(self, receiver: str) -> None:
         """Let sends that wait for a receiver look again."""
@@ -241,14 +222,12 @@ class SimulatedEndpoint(Endpoint):
 
     @override
     def attach(self, sink: Sink) -> None:
-        def hand_over(item: Item) -> None:
-            if isinstance(item, PeerLost):
-                sink(item.peer, item)
-            else:
+        def take(item: Item) -> None:
+            if not isinstance(item, PeerLost):
                 self._make_room(item[0])
-                sink(*item)
+            hand_over(item, sink)
 
-        self.inbox.attach(hand_over)
+        self.inbox.attach(take)
 
     def _make_room(self, sender: str) -> None:
         self._window[sender] -= 1
@@ -263,14 +242,7 @@ class SimulatedEndpoint(Endpoint):
                 yield f"{self.name} waits for {receiver} to read"
 
     @override
-    async def close(self) -> None:
-        self._end(orderly=True)
-
-    @override
-    def abort(self) -> None:
-        self._end(orderly=False)
-
-    def _end(self, *, orderly: bool) -> None:
+    def end(self, *, orderly: bool) -> None:
         if self.inbox.closed:
             return
         self.inbox.close()

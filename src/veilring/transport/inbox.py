@@ -5,12 +5,20 @@ from collections import deque
 from collections.abc import Callable
 
 from veilring.errors import EndpointClosed, PeerLost
-from veilring.transport.endpoint import QUEUED_FRAMES_MAX
+from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Sink
 
-__all__ = ("Inbox", "Item")
+__all__ = ("Inbox", "Item", "hand_over")
 
 Item = tuple[str, bytes] | PeerLost
 """A sender and its frame, or the loss of a peer."""
+
+
+def hand_over(item: Item, sink: Sink) -> None:
+    """Give a node what has arrived."""
+    if isinstance(item, PeerLost):
+        sink(item.peer, item)
+    else:
+        sink(*item)
 
 
 class Inbox:

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 
 from typing_extensions import override
 
-from veilring.errors import EndpointClosed, InputError, PeerLost
-from veilring.transport.endpoint import Endpoint, Sink
+from veilring.errors import InputError, PeerLost
+from veilring.transport.endpoint import Sink
 from veilring.transport.frames import check_frame
-from veilring.transport.inbox import Inbox
+from veilring.transport.in_process import InProcessEndpoint, each_once
+from veilring.transport.inbox import Item, hand_over
 
 __all__ = ("MemoryEndpoint", "MemoryNetwork")
 
@@ -24,13 +25,15 @@ class MemoryNetwork:
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        self.names = tuple(names)
-        if len(set(self.names)) != len(self.names):
-            raise InputError("names", "a list with repetitions", "each party once")
+        self.names = each_once(names)
         self._endpoints = {name: MemoryEndpoint(name, self) for name in self.names}
 
     def endpoint(self, name: str) -> "MemoryEndpoint":
-        """Return the endpoint of a party; always the same one."""
+        """Return the endpoint of a party; always the same one.
+
+        Raises:
+            InputError: If there is no such party.
+        """
         if name not in self._endpoints:
             raise InputError("name", name, "a party of this network")
         return self._endpoints[name]
@@ -42,28 +45,16 @@ class MemoryNetwork:
                 endpoint.deliver(PeerLost(gone, orderly=orderly))
 
 
-class MemoryEndpoint(Endpoint):
+class MemoryEndpoint(InProcessEndpoint):
     """A party's endpoint in a `MemoryNetwork`."""
 
     def __init__(self, name: str, network: MemoryNetwork) -> None:
-        self.name = name
-        self._network = network
         self._room = asyncio.Event()
         self._room.set()
-        self._inbox = Inbox(name, on_room=self._room.set)
-        self._gone: dict[str, bool] = {}
+        super().__init__(name, network.names, on_room=self._room.set)
+        self._network = network
         self._sink: Sink | None = None
         self._handing_over = False
-
-    @property
-    @override
-    def peers(self) -> tuple[str, ...]:
-        return tuple(name for name in self._network.names if name != self.name)
-
-    @property
-    @override
-    def connected(self) -> tuple[str, ...]:
-        return tuple(name for name in self.peers if name not in self._gone)
 
     @override
     async def send(self, to: str, frame: bytes) -> None:
@@ -71,34 +62,23 @@ class MemoryEndpoint(Endpoint):
             raise InputError("to", to, "another party of this network")
         receiver = self._network.endpoint(to)
         check_frame(frame)
-        self._check_open(to)
-        while receiver.is_full:
+        self.check_open(to)
+        while receiver.inbox.is_full:
             await receiver.change()
-            self._check_open(to)
+            self.check_open(to)
         receiver.deliver((self.name, bytes(frame)))
-
-    def _check_open(self, to: str) -> None:
-        if self._inbox.closed:
-            raise EndpointClosed(f"the endpoint of {self.name} is closed")
-        if to in self._gone:
-            raise PeerLost(to, orderly=self._gone[to])
-
-    @property
-    def is_full(self) -> bool:
-        """Whether a sender has to wait."""
-        return self._inbox.is_full
 
     async def change(self) -> None:
         """Wait until a frame is taken, a peer is gone or this endpoint ends."""
         await self._room.wait()
 
-    def deliver(self, item: tuple[str, bytes] | PeerLost) -> None:
+    def deliver(self, item: Item) -> None:
         """Put a frame, or the news that a peer is gone, behind what has arrived so far."""
         if isinstance(item, PeerLost):
-            self._gone[item.peer] = item.orderly
+            self.gone[item.peer] = item
             self._room.set()  # a sender that waits for us may itself be the one that is gone
-        self._inbox.put(item)
-        if self.is_full:
+        self.inbox.put(item)
+        if self.inbox.is_full:
             self._room.clear()
         if self._sink is not None and not self._handing_over:
             # Not at once: a sender must not run ahead of a receiver that has had no turn.
@@ -107,11 +87,8 @@ class MemoryEndpoint(Endpoint):
 
     def _hand_over(self, sink: Sink) -> None:
         self._handing_over = False
-        for item in self._inbox.take_all():
-            if isinstance(item, PeerLost):
-                sink(item.peer, item)
-            else:
-                sink(*item)
+        for item in self.inbox.take_all():
+            hand_over(item, sink)
 
     @override
     def attach(self, sink: Sink) -> None:
@@ -120,17 +97,10 @@ class MemoryEndpoint(Endpoint):
 
     @override
     async def receive(self) -> tuple[str, bytes]:
-        return await self._inbox.get()
+        return await self.inbox.get()
 
     @override
-    async def close(self) -> None:
-        self._end(orderly=True)
-
-    @override
-    def abort(self) -> None:
-        self._end(orderly=False)
-
-    def _end(self, *, orderly: bool) -> None:
-        if not self._inbox.closed:
-            self._inbox.close()
+    def end(self, *, orderly: bool) -> None:
+        if not self.inbox.closed:
+            self.inbox.close()
             self._network.farewell(self.name, orderly=orderly)

@@ -1,7 +1,6 @@
 """Endpoints over mutual TLS 1.3: parties in a full mesh, clients that dial them."""
 
 import asyncio
-import datetime as dt
 import logging
 import socket
 from collections import deque
@@ -16,8 +15,9 @@ from veilring.transport.endpoint import Endpoint, Sink
 from veilring.transport.frames import check_frame
 from veilring.transport.handshake import HANDSHAKE_SECONDS, Refusal
 from veilring.transport.identity import Identity
-from veilring.transport.inbox import Item
+from veilring.transport.inbox import Item, hand_over
 from veilring.transport.links import Links
+from veilring.transport.mesh import dials, expected_peers
 from veilring.transport.roster import Roster
 from veilring.transport.sides import Incoming, Outgoing, greeted
 from veilring.transport.sockets import Listener, bind
@@ -101,7 +101,7 @@ class TlsEndpoint(Endpoint):
                 open.
         """
         try:
-            expected = _check(identity, roster, connect_to)
+            expected = expected_peers(identity, roster, connect_to)
         except (InputError, HandshakeError):
             if listener is not None:
                 listener.close()
@@ -147,14 +147,12 @@ class TlsEndpoint(Endpoint):
 
     @override
     def attach(self, sink: Sink) -> None:
-        def hand_over(item: Item) -> None:
+        def take(item: Item) -> None:
             if isinstance(item, PeerLost):
                 self._links.told(item.peer)
-                sink(item.peer, item)
-            else:
-                sink(*item)
+            hand_over(item, sink)
 
-        self._links.inbox.attach(hand_over)
+        self._links.inbox.attach(take)
 
     @override
     async def close(self) -> None:
@@ -189,7 +187,7 @@ class TlsEndpoint(Endpoint):
     async def _assemble(self, expected: tuple[str, ...], seconds: float) -> None:
         self._expected = expected
         for name in expected:
-            if _dials(self._roster, self.name, name):
+            if dials(self._roster, self.name, name):
                 self._tasks.add(asyncio.create_task(self._keep_dialling(name)))
         try:
             async with asyncio.timeout(seconds):
@@ -274,27 +272,3 @@ class TlsEndpoint(Endpoint):
             _log.warning("%s refused a connection: %s", self.name, error)
             if connection.peer:
                 self._obstacle(connection.peer, refusal)
-
-
-def _check(
-    identity: Identity, roster: Roster, connect_to: Collection[str] | None
-) -> tuple[str, ...]:
-    """Return the peers to expect, in the order of the roster."""
-    me = roster.member(identity.name)
-    if me.fingerprint != identity.fingerprint:
-        raise InputError("identity", f"another key of {me.name}", f"the key {me.fingerprint}")
-    end = identity.certificate.not_valid_after_utc
-    if end < dt.datetime.now(dt.UTC):
-        raise HandshakeError(me.name, f"our own certificate expired on {end:%Y-%m-%d}")
-    others = tuple(name for name in roster.parties if name != me.name)
-    if connect_to is None:
-        return others
-    for name in connect_to:
-        if name not in others:
-            raise InputError("connect_to", ascii(name), "other parties of the roster")
-    return tuple(name for name in others if name in connect_to)
-
-
-def _dials(roster: Roster, me: str, peer: str) -> bool:
-    """Say which of two members dials: the client, else the earlier one."""
-    return roster.member(me).kind == "client" or roster.names.index(me) < roster.names.index(peer)
