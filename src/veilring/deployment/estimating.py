@@ -14,7 +14,8 @@ from typing import cast
 from veilring.deployment.collector import open_configured_store
 from veilring.deployment.columns import FeatureTerms
 from veilring.deployment.config import CollectorConfig
-from veilring.deployment.survey_terms import SurveyTerms, domain_of, load_survey_terms
+from veilring.deployment.survey_making import domain_of, ranges_of
+from veilring.deployment.survey_terms import SurveyTerms, load_survey_terms
 from veilring.protocols.ldp.algorithm.bayes import evidence, learn
 from veilring.protocols.ldp.algorithm.consistency import Consistency
 from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate
@@ -153,13 +154,9 @@ def _named(estimate: Estimate, names: Iterable[tuple[str, str, str]]) -> Iterato
 
 def _means(terms: SurveyTerms, estimate: Estimate) -> Iterator[Line]:
     """Yield means in the units of the columns, which were scaled to [-1, 1]."""
-    ranges = [
-        (0.0, 1.0) if feature.categories else (feature.low, feature.high)
-        for feature in terms.features
-        for _ in range(feature.width)
-    ]
+    ranges = ranges_of(terms)
     lines = _named(estimate, product(_columns(terms), ("mean",), ("",)))
-    for line, (low, high) in zip(lines, ranges, strict=True):
+    for line, low, high in zip(lines, ranges.lows, ranges.highs, strict=True):
         scaled = {
             name: low + (getattr(line, name) + 1) / 2 * (high - low)
             for name in ("estimate", "low", "high")

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import json
-from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -26,18 +25,11 @@ from veilring.deployment.columns import (
     require_different,
 )
 from veilring.deployment.files import read_toml
+from veilring.deployment.survey_making import bins_of, survey_of
 from veilring.errors import InputError, ProtocolViolation, ScenarioError
-from veilring.protocols.ldp.algorithm.means import Approach, make_means
+from veilring.protocols.ldp.algorithm.means import Approach
 from veilring.protocols.ldp.algorithm.oracles import EPSILON_MAX, ORACLES, FrequencyOracle
 from veilring.protocols.ldp.algorithm.planner import recommend
-from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
-from veilring.protocols.ldp.algorithm.survey import Survey
-from veilring.protocols.ldp.algorithm.surveys import (
-    DiscreteBayesSurvey,
-    FrequencySurvey,
-    GaussianBayesSurvey,
-    MeanSurvey,
-)
 from veilring.protocols.ldp.pool import ClientPool
 from veilring.protocols.ldp.task import Task
 from veilring.scenarios.schema import Section
@@ -46,13 +38,14 @@ __all__ = (
     "BINS_MAX",
     "SurveySection",
     "SurveyTerms",
+    "check_survey_terms",
+    "closing_time",
     "load_survey_terms",
     "read_published",
 )
 
 # More bins than this tell nothing that noise would not drown.
 BINS_MAX: Final = 1024
-_HALF: Final = 0.5
 
 
 class SurveySection(Section):
@@ -112,7 +105,7 @@ class SurveyTerms(Section):
         closes = self.survey.closes
         return Task(
             terms=self.model_dump(mode="json"),
-            survey=_SURVEYS[self.survey.kind](self),
+            survey=survey_of(self),
             minimum=self.survey.minimum,
             closes=None if closes is None else closes.timestamp(),
         )
@@ -138,7 +131,7 @@ class SurveyTerms(Section):
     ) -> NDArray[np.float64] | NDArray[np.int64]:
         if not feature.categories:
             numbers = read_numbers(path, feature, cells)[:, None]
-            return _bins(self, (feature,))(numbers) if self.is_frequency else numbers
+            return bins_of(self, (feature,))(numbers) if self.is_frequency else numbers
         places = read_categories(path, feature, cells)
         return np.eye(feature.width)[places] if self.is_numeric else places[:, None]
 
@@ -155,62 +148,6 @@ class SurveyTerms(Section):
     def to_toml(self) -> str:
         """Return the text of the file."""
         return tomli_w.dumps(self.model_dump(exclude_defaults=True))
-
-
-def _frequency(terms: SurveyTerms) -> Survey:
-    return FrequencySurvey(terms.survey.oracle_for(domain_of(terms, terms.features[0])))
-
-
-def _means(terms: SurveyTerms) -> Survey:
-    ranges = _ranges(terms)
-    means = make_means(terms.survey.approach, terms.survey.epsilon, len(ranges.lows))
-    return MeanSurvey(means, (ranges,))
-
-
-def _discrete(terms: SurveyTerms) -> Survey:
-    domains = [domain_of(terms, feature) for feature in terms.features]
-    step = _bins(terms, terms.features)
-    make = terms.survey.oracle_for
-    return DiscreteBayesSurvey.of(domains, len(terms.classes), make, (step,))
-
-
-def _gaussian(terms: SurveyTerms) -> Survey:
-    ranges, classes = _ranges(terms), len(terms.classes)
-    section = terms.survey
-    means = make_means(section.approach, section.epsilon, len(ranges.lows), classes)
-    return GaussianBayesSurvey(section.oracle_for(max(2, classes)), means, (ranges,))
-
-
-_SURVEYS: dict[str, Callable[[SurveyTerms], Survey]] = {
-    "frequency": _frequency,
-    "means": _means,
-    "discrete-bayes": _discrete,
-    "gaussian-bayes": _gaussian,
-}
-
-
-def domain_of(terms: SurveyTerms, feature: FeatureTerms) -> int:
-    """Return how many values a column has where values are asked for."""
-    return len(feature.categories) or terms.survey.bins
-
-
-def _bins(terms: SurveyTerms, features: tuple[FeatureTerms, ...]) -> Bins:
-    """Return the step that turns each column into numbers of values.
-
-    A category's number is the middle of its bin, so that no rounding moves it to another.
-    """
-    lows = [-_HALF if each.categories else each.low for each in features]
-    highs = [len(each.categories) - _HALF if each.categories else each.high for each in features]
-    counts = tuple(domain_of(terms, each) for each in features)
-    return Bins(Ranges(tuple(lows), tuple(highs)), counts)
-
-
-def _ranges(terms: SurveyTerms) -> Ranges:
-    lows, highs = [], []
-    for feature in terms.features:
-        lows += [0.0] * feature.width if feature.categories else [feature.low]
-        highs += [1.0] * feature.width if feature.categories else [feature.high]
-    return Ranges(tuple(lows), tuple(highs))
 
 
 def load_survey_terms(path: Path) -> SurveyTerms:

@@ -40,6 +40,9 @@ def test_budgets_are_judged_when_they_are_made(budget: dict[str, object]) -> Non
     with pytest.raises(InputError) as caught:
         Budgets(**budget)  # type: ignore[arg-type]  # what is refused
     assert caught.value.field in budget
+    with pytest.raises(InputError) as caught:
+        Budgets(analysts={"ann": 1.0, "eve": -1.0})
+    assert caught.value.field == "analysts.eve"
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,10 @@ class Limits:
             budgets.unit,
             _units("total", budgets.total),
             _units("analyst", budgets.analyst),
-            {each: budget_units(budgets.analysts[each], field=each) for each in budgets.analysts},
+            {
+                name: budget_units(amount, field=f"analysts.{name}")
+                for name, amount in budgets.analysts.items()
+            },
             _units("record", budgets.record),
         )
 
