@@ -112,6 +112,12 @@ def test_nobody_else_may_read_an_outbox(tmp_path: Path) -> None:
     assert modes == dict.fromkeys(("outbox", "outbox-wal"), 0o600)
 
 
+def test_an_outbox_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """A folder that is not there is the disk's failure, and the error says where."""
+    with pytest.raises(StoreFailed, match=r"outbox .*nowhere/outbox: .*No such file"):
+        Outbox(tmp_path / "nowhere" / "outbox")
+
+
 def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
     """A file that is no outbox is refused."""
     open_store(str(tmp_path / "store"), TASK).close()
@@ -131,6 +137,17 @@ def test_pages_give_every_report_once(tmp_path: Path, monkeypatch: pytest.Monkey
             outbox.settle([(batch, np.zeros(len(batch), dtype=np.uint8))])
         assert sorted(seen) == list(range(1, 301))
         assert list(outbox.waiting(TASK)) == []
+
+
+@pytest.mark.parametrize("at_once", [0, -1])
+def test_no_report_is_left_out_by_a_batch_of_none(tmp_path: Path, at_once: int) -> None:
+    """Whoever asks for batches of no report, or fewer, is refused."""
+    with Outbox(tmp_path / "outbox") as outbox:
+        outbox.add(TASK, NAMES, batches(TASK, len(NAMES)))
+        with pytest.raises(InputError, match="at_once"):
+            list(outbox.waiting(TASK, at_once=at_once))
+    with pytest.raises(InputError, match="at_once"):
+        batches(TASK, len(NAMES), at_once=at_once)
 
 
 def _answers(task: Task) -> Iterable[Batch]:

@@ -84,6 +84,8 @@ def test_no_way_of_cutting_and_no_order_changes_a_tally(
 ) -> None:
     """Pieces cover each file once, and their tallies add up in any order."""
     pieces = cut(TASK, files, at_once=at_once)
+    with pytest.raises(InputError, match="at_once"):
+        cut(TASK, files, at_once=-at_once)
     assert max(piece.reports for piece in pieces) <= at_once
     total = Tally.empty(TASK.survey)
     for number in [place for place in order if place < len(pieces)]:

@@ -24,8 +24,8 @@ def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:
     total = Traffic()
     for counts in asked:
         for question, clients in enumerate(counts):
-            full, rest = divmod(clients, batch_reports(_width(task, question)))
             size = batch_reports(_width(task, question))
+            full, rest = divmod(clients, size)
             total = total.plus(batch_traffic(task, question, size, times=full))
             total = total.plus(batch_traffic(task, question, rest, times=int(rest > 0)))
         if not sum(counts):

@@ -17,15 +17,18 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.errors import InputError, StoreFailed
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.chunks import how_many
 from veilring.protocols.ldp.intake import Verdicts
 from veilring.protocols.ldp.messages import ID_BYTES
 from veilring.protocols.ldp.pool import Batch, batch_reports
+from veilring.protocols.ldp.sqlite import as_store_failed, transaction
 from veilring.protocols.ldp.task import Task
 from veilring.protocols.ldp.verdicts import Verdict
 
 __all__ = ("Outbox",)
 
+_WHAT: Final = "outbox"
 _APPLICATION: Final = 0x7665696D  # next to that of a collector's store
 _SCHEMA: Final = """
 CREATE TABLE reports (
@@ -55,7 +58,7 @@ class Outbox:
     """
 
     def __init__(self, path: Path) -> None:
-        with _as_store_failed(path):
+        with as_store_failed(_WHAT, path, (sqlite3.Error, OSError)):
             path.touch(mode=0o600)  # it says who said what
             self._db = sqlite3.connect(path, isolation_level=None, timeout=0.0)
             try:
@@ -86,19 +89,12 @@ class Outbox:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with _as_store_failed():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+        with as_store_failed(_WHAT), transaction(self._db):
+            yield
 
     def reported(self, task: Task, clients: Sequence[str]) -> NDArray[np.bool_]:
         """Return which clients have made their report to a task, shape (clients,)."""
-        with _as_store_failed():
+        with as_store_failed(_WHAT):
             rows = self._db.execute("SELECT client FROM reports WHERE task = ?", (task.digest,))
             known = {client for (client,) in rows}
         return np.array([client in known for client in clients], dtype=np.bool_)
@@ -107,7 +103,7 @@ class Outbox:
         self, clients: Sequence[str], epsilon: float, budget: float
     ) -> NDArray[np.bool_]:
         """Return which clients can spend so much more, shape (clients,)."""
-        with _as_store_failed():
+        with as_store_failed(_WHAT):
             rows = self._db.execute("SELECT client, epsilon FROM reports ORDER BY client")
             spent = {
                 client: [each for _, each in made]
@@ -153,6 +149,9 @@ class Outbox:
         Args:
             task: What they were made for.
             at_once: How many a batch may have; as many as `BATCH_BYTES_MAX` unless given.
+
+        Raises:
+            InputError: If no report may be in a batch.
         """
         for question, randomiser in enumerate(task.survey.questions):
             width = randomiser.report_bytes
@@ -162,7 +161,7 @@ class Outbox:
                 numbers = np.array([number for number, _, _ in rows], dtype=np.int64)
                 ids = _joined([name for _, name, _ in rows], ID_BYTES)
                 reports = _joined([report for _, _, report in rows], width)
-                step = at_once or len(rows)
+                step = how_many(at_once, len(rows))
                 for first in range(0, len(rows), step):
                     part = slice(first, first + step)
                     yield Batch(question, ids[part], reports[part], numbers[part])
@@ -170,7 +169,7 @@ class Outbox:
     def _page(
         self, task: Task, question: int, after: int, size: int
     ) -> list[tuple[int, bytes, bytes]]:
-        with _as_store_failed():
+        with as_store_failed(_WHAT):
             return self._db.execute(
                 "SELECT number, id, report FROM reports WHERE verdict IS NULL "
                 "AND task = ? AND question = ? AND number > ? ORDER BY number LIMIT ?",
@@ -188,7 +187,7 @@ class Outbox:
 
     def count(self, task: Task) -> dict[Verdict | None, int]:
         """Return how many reports to a task have which verdict, or none yet."""
-        with _as_store_failed():
+        with as_store_failed(_WHAT):
             rows = self._db.execute(
                 "SELECT verdict, count(*) FROM reports WHERE task = ? GROUP BY verdict",
                 (task.digest,),
@@ -203,12 +202,3 @@ def _rows(table: NDArray[np.uint8]) -> Iterator[bytes]:
 
 def _joined(rows: Sequence[bytes], width: int) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(rows), np.uint8).reshape(-1, width)
-
-
-@contextmanager
-def _as_store_failed(path: Path | None = None) -> Iterator[None]:
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        where = f" {path}" if path else ""
-        raise StoreFailed(f"outbox{where}: {error}") from error

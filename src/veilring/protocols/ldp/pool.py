@@ -12,6 +12,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.protocols.ldp.algorithm.chunks import how_many
 from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.algorithm.survey import answer
 from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
@@ -88,13 +89,13 @@ class ClientPool:
             at_once: How many reports a batch may have; as many as `BATCH_BYTES_MAX` unless given.
 
         Raises:
-            InputError: If a row does not fit.
+            InputError: If a row does not fit, or no report may be in a batch.
         """
         answers = answer(task.survey, self.rows, self.labels, rng)
         ids = np.frombuffer(rng.bytes(ID_BYTES * len(self)), np.uint8).reshape(-1, ID_BYTES)
         for question, reports in answers:
             clients = answers.clients[question]
-            size = at_once or batch_reports(reports.shape[1])
+            size = how_many(at_once, batch_reports(reports.shape[1]))
             for first in range(0, len(reports), size):
                 part = slice(first, first + size)
                 yield Batch(question, ids[clients[part]], reports[part], clients[part])

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ("CHUNK_BYTES", "chunks")
+from veilring.errors import InputError
+
+__all__ = ("CHUNK_BYTES", "chunks", "how_many")
 
 # What a step works on at once: it stays in the second level of a usual processor's cache.
 CHUNK_BYTES: Final = 1 << 18
@@ -19,3 +21,14 @@ def chunks(clients: int, bytes_each: int) -> Iterator[slice]:
     step = max(1, CHUNK_BYTES // bytes_each)
     for start in range(0, clients, step):
         yield slice(start, min(start + step, clients))
+
+
+def how_many(at_once: int | None, usual: int) -> int:
+    """Return how many reports go together: as many as a caller asked for, or as is usual.
+
+    Raises:
+        InputError: If it asked for none: with steps of 0 or less, reports would be left out.
+    """
+    if at_once is not None and at_once < 1:
+        raise InputError("at_once", at_once, "an integer of at least 1")
+    return usual if at_once is None else at_once

@@ -19,8 +19,8 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     LocalRandomiser,
     Reports,
     Sums,
+    normal_estimate,
     require_sums,
-    z_score,
 )
 from veilring.protocols.ldp.algorithm.survey import Survey, Tally, tally
 
@@ -84,9 +84,7 @@ class PlainOracle(LocalRandomiser):
     @override
     def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
         require_sums(sums, self.cells, clients, low=0, high=clients)
-        shares, variance = sums / clients, np.zeros(self.domain)
-        reach = z_score(confidence) * np.sqrt(variance)
-        return Estimate(shares, variance, shares - reach, shares + reach, clients)
+        return normal_estimate(sums / clients, np.zeros(self.domain), clients, confidence)
 
 
 def census(survey: Survey, rows: NDArray[Any], labels: NDArray[np.int64], rng: Generator) -> Tally:

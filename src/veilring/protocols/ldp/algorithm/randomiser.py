@@ -24,6 +24,7 @@ __all__ = (
     "LocalRandomiser",
     "Reports",
     "Sums",
+    "normal_estimate",
     "require_sums",
     "z_score",
 )
@@ -162,6 +163,18 @@ def require_sums(
         raise InputError("sums", given, f"int64 of shape ({cells},)")
     if (low is not None and sums.min() < low) or (high is not None and sums.max() > high):
         raise InputError("sums", "out of range in some place", f"integers from {low} to {high}")
+
+
+def normal_estimate(
+    values: NDArray[np.float64], variance: NDArray[np.float64], clients: int, confidence: float
+) -> Estimate:
+    """Return estimates with the intervals of the normal law.
+
+    Raises:
+        InputError: If the confidence is not in (0, 1).
+    """
+    reach = z_score(confidence) * np.sqrt(variance)
+    return Estimate(values, variance, values - reach, values + reach, clients)
 
 
 def z_score(confidence: float) -> float:

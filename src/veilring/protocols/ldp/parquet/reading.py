@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.chunks import how_many
 from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.parquet.rows import (
@@ -50,7 +51,7 @@ def cut(task: Task, paths: Iterable[Path], *, at_once: int | None = None) -> tup
 
     Raises:
         InputError: If there is no file, one is named twice, or one cannot be read as Parquet with
-            these columns.
+            these columns; or if no report may be in a piece.
     """
     files = [path.resolve() for path in paths]
     for number, path in enumerate(files):
@@ -59,7 +60,7 @@ def cut(task: Task, paths: Iterable[Path], *, at_once: int | None = None) -> tup
     if not files:
         raise InputError("paths", "no file", "at least one file of reports")
     widest = max(question.report_bytes for question in task.survey.questions)
-    step = at_once or max(1, PIECE_BYTES_MAX // (widest + ROW_BYTES))
+    step = how_many(at_once, max(1, PIECE_BYTES_MAX // (widest + ROW_BYTES)))
     return tuple(
         Piece(path, first, min(step, rows - first))
         for path in files

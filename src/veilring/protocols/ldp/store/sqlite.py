@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.errors import InputError, StoreFailed
+from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.randomiser import Reports
+from veilring.protocols.ldp.sqlite import as_store_failed, transaction
 from veilring.protocols.ldp.store.base import PIECE_REPORTS_MAX, Found, Kept, Store
 from veilring.protocols.ldp.store.rows import as_blob, found_in, kept_in, reports_in, values_of
 from veilring.protocols.ldp.task import Task
@@ -31,6 +32,7 @@ LOG_BYTES_MAX: Final = 64 << 20
 # Another collector of the same file holds its lock for one group of reports: far below a second.
 LOCK_SECONDS: Final = 30.0
 
+_WHAT: Final = "SQLite"
 _APPLICATION: Final = 0x7665696C  # "veil", so that another program's file is not taken for ours
 _PAGE_BYTES: Final = 4096
 _SCHEMA: Final = """
@@ -71,7 +73,7 @@ class SqliteStore(Store):
         super().__init__(task)
         self._read_only = read_only
         name = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-        with _as_store_failed(path):
+        with as_store_failed(_WHAT, path):
             self._db = sqlite3.connect(
                 name,
                 uri=True,
@@ -126,15 +128,8 @@ class SqliteStore(Store):
     @override
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        with _as_store_failed():
-            self._db.execute("BEGIN" if self._read_only else "BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+        with as_store_failed(_WHAT), transaction(self._db, read_only=self._read_only):
+            yield
 
     @override
     def _mark(self) -> None:
@@ -172,12 +167,3 @@ class SqliteStore(Store):
         rows = self._db.execute("SELECT report FROM reports WHERE question = ?", (question,))
         while some := rows.fetchmany(PIECE_REPORTS_MAX):
             yield reports_in(some, width)
-
-
-@contextmanager
-def _as_store_failed(path: Path | None = None) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        where = f" {path}" if path else ""
-        raise StoreFailed(f"SQLite{where}: {error}") from error

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 __all__ = ("Posterior", "log_of", "log_shares")
 
 # Below every share that counts: so that a count of 0 is very unlikely, and not impossible.
-_TINY = 1e-300
+_TINY: Final = 1e-300
 
 
 class Posterior(ABC):

@@ -32,8 +32,8 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     LocalRandomiser,
     Reports,
     Sums,
+    normal_estimate,
     require_sums,
-    z_score,
 )
 
 __all__ = ("SignVector",)
@@ -161,5 +161,4 @@ class SignVector(LocalRandomiser):
         require_sums(sums, self.features, clients, low=0, high=clients)
         values = (2 * sums - clients) / (clients * float(self.slope))
         variance = (float(1 / self.slope**2) - np.clip(values, -1.0, 1.0) ** 2) / clients
-        reach = z_score(confidence) * np.sqrt(variance)
-        return Estimate(values, variance, values - reach, values + reach, clients)
+        return normal_estimate(values, variance, clients, confidence)

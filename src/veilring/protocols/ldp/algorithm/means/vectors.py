@@ -10,7 +10,7 @@ client's class and 0 elsewhere (Section 3.2), so that neither number nor class i
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -126,8 +126,8 @@ class Means(LocalRandomiser):
     def _judging_bytes(self) -> int:
         return self._told * _WORK_BYTES
 
-    def _chunks(self, clients: int) -> "list[slice]":
-        return list(chunks(clients, self._told * _WORK_BYTES))
+    def _chunks(self, clients: int) -> Iterator[slice]:
+        return chunks(clients, self._told * _WORK_BYTES)
 
     def _estimate(
         self,

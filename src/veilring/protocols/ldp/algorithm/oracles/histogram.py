@@ -31,8 +31,8 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     Estimate,
     Reports,
     Sums,
+    normal_estimate,
     require_sums,
-    z_score,
 )
 
 __all__ = ("SummedHistogram", "ThresholdedHistogram", "best_threshold")
@@ -153,8 +153,7 @@ class SummedHistogram(FrequencyOracle):
         values = (sums / clients - zero) / signal
         slope = self.variance(1.0) - self.variance()
         variance = (self.variance() + slope * np.clip(values, 0.0, 1.0)) / clients
-        reach = z_score(confidence) * np.sqrt(variance)
-        return Estimate(values, variance, values - reach, values + reach, clients)
+        return normal_estimate(values, variance, clients, confidence)
 
 
 # Tables take up to half a second and a few MiB; the questions of a survey share an epsilon.

@@ -91,11 +91,6 @@ class DiscreteBayesSurvey(PreparedSurvey):
     def public(self) -> Mapping[str, Any]:
         return {**super().public, "domains": list(self.domains), "classes": self.classes}
 
-    @property
-    @override
-    def _steps(self) -> tuple[Step, ...]:
-        return self.steps
-
     @override
     def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
         classes = whole(labels, self.classes, "label")
@@ -141,11 +136,6 @@ class GaussianBayesSurvey(PreparedSurvey):
     @override
     def questions(self) -> tuple[LocalRandomiser, ...]:
         return (self.oracle, self.means, self.means)
-
-    @property
-    @override
-    def _steps(self) -> tuple[Step, ...]:
-        return self.steps
 
     @override
     def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:

@@ -1,7 +1,6 @@
 """What all surveys share: public steps come first, and each value is checked before it is told."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,24 +14,25 @@ from veilring.protocols.ldp.algorithm.survey import Survey
 __all__ = ("PreparedSurvey", "require_columns", "whole")
 
 
-@dataclass(frozen=True)
 class PreparedSurvey(Survey):
-    """A survey of rows that go through public steps first."""
+    """A survey of rows that go through public steps first.
+
+    Attributes:
+        name: What tasks call it.
+        steps: What becomes of a row first; nothing, unless a subclass has them as a field.
+    """
 
     name: ClassVar[str]
+    steps: tuple[Step, ...] = ()
 
     @property
     @override
     def public(self) -> Mapping[str, Any]:
         return {
             "survey": self.name,
-            "steps": [dict(step.public) for step in self._steps],
+            "steps": [dict(step.public) for step in self.steps],
             "questions": [dict(question.public) for question in self.questions],
         }
-
-    @property
-    def _steps(self) -> tuple[Step, ...]:
-        return ()
 
 
 def require_columns(rows: NDArray[Any], columns: int) -> None:

@@ -70,11 +70,6 @@ class MeanSurvey(PreparedSurvey):
     def questions(self) -> tuple[LocalRandomiser, ...]:
         return (self.means,)
 
-    @property
-    @override
-    def _steps(self) -> tuple[Step, ...]:
-        return self.steps
-
     @override
     def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
         return np.asarray(np.clip(prepared(self.steps, rows), -1.0, 1.0))
