@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from typing_extensions import override
 
 from veilring.cli.ask import ask
+from veilring.cli.compare import compare
 from veilring.cli.deploy import app as deploy
 from veilring.cli.embed import embed
 from veilring.cli.estimate import estimate
@@ -90,6 +91,7 @@ def _options(
 
 
 app.command()(run)
+app.command()(compare)
 app.command()(report)
 app.command()(trace)
 app.command()(sweep)

@@ -13,7 +13,7 @@ from veilring.protocols.ring.algorithm import TopKParameters, distances, smalles
 from veilring.protocols.ring.leakage import HopLeakage, estimate_hop_leakage
 from veilring.scenarios.prepare import Prepared
 
-__all__ = ("TRIALS_MIN", "estimate_leakage", "leakage_among", "trials_for")
+__all__ = ("TRIALS_MIN", "estimate_leakage", "leakage_among", "trials_among", "trials_for")
 
 TRIALS_MIN: Final = 2  # with one there is no standard error
 # Entries of all vectors of all trials: what one core works through in a second or two. A ring of
@@ -23,8 +23,12 @@ ENTRIES_MAX: Final = 2**22
 
 def trials_for(prepared: Prepared, wanted: int) -> int:
     """Return how many trials are run: those that are wanted, or as many as `ENTRIES_MAX` allows."""
-    parameters = prepared.parameters
-    entries = len(prepared.parties) * parameters.rounds * parameters.k
+    return trials_among(len(prepared.parties), prepared.parameters.topk, wanted)
+
+
+def trials_among(parties: int, parameters: TopKParameters, wanted: int) -> int:
+    """Return how many trials are run among so many parties, as `trials_for` does."""
+    entries = parties * parameters.rounds * parameters.k
     return min(wanted, max(TRIALS_MIN, ENTRIES_MAX // entries))
 
 

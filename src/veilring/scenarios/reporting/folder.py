@@ -34,7 +34,15 @@ from veilring.scenarios.schema import Scenario
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ("Failure", "RunFolder", "open_folder", "read_folder", "write_failure", "write_report")
+__all__ = (
+    "Failure",
+    "RunFolder",
+    "open_folder",
+    "read_folder",
+    "versions_used",
+    "write_failure",
+    "write_report",
+)
 
 _REPORT: Final = "report.json"
 _ERROR: Final = "error.json"
@@ -117,14 +125,18 @@ def write_failure(error: VeilringError, scenario: Scenario, journal: Journal, fo
 
 
 def _write_circumstances(scenario: Scenario, journal: Journal, folder: Path) -> None:
-    versions = {name: metadata.version(name) for name in _VERSIONS_OF}
-    versions |= {"python": platform.python_version(), "platform": platform.platform()}
     tables = scenario.model_dump(mode="json", exclude_none=True)
     (folder / _SCENARIO).write_text(tomli_w.dumps(tables), encoding="utf-8")
-    _write_json(folder / _VERSIONS, versions)
+    _write_json(folder / _VERSIONS, versions_used())
     _write_json(folder / _EVENTS, [mark._asdict() for mark in sorted(journal.marks)])
     in_time = sorted(journal.messages, key=lambda message: message.seconds)
     _frame(in_time).write_parquet(folder / _TRACE)
+
+
+def versions_used() -> dict[str, str]:
+    """Return the versions of what decides the numbers of a run, and where it ran."""
+    versions = {name: metadata.version(name) for name in _VERSIONS_OF}
+    return versions | {"python": platform.python_version(), "platform": platform.platform()}
 
 
 def _write_json(path: Path, plain: object) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import tomli_w
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from veilring.scenarios.report import Leakage, Report
 from veilring.scenarios.reporting import spacetime, tables
@@ -19,7 +19,7 @@ from veilring.scenarios.reporting.folder import RunFolder
 from veilring.scenarios.reporting.summary import accuracies, attack, found, leaks, say, troubles
 from veilring.scenarios.reporting.words import in_bytes, in_seconds, percent
 
-__all__ = ("render",)
+__all__ = ("estimates", "make_environment", "render")
 
 _FILTERS: Final[Mapping[str, Callable[..., str]]] = {
     "attack": attack,
@@ -34,23 +34,15 @@ _FILTERS: Final[Mapping[str, Callable[..., str]]] = {
 
 def render(run: RunFolder) -> str:
     """Return the page; equal folders give equal pages."""
-    environment = Environment(
-        loader=PackageLoader(__package__),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(_FILTERS)
     parties = run.scenario.parties.all
     messages = run.messages
-    return environment.get_template("report.html.j2").render(
+    return make_environment().get_template("report.html.j2").render(
         run=run,
         report=run.report,
         parties=parties,
         settings=tomli_w.dumps(run.scenario.model_dump(mode="json", exclude_none=True)),
         accuracy=run.report and _accuracy(run.report),
-        leakage=run.report and run.report.leakage and _leakage(run.report.leakage),
+        leakage=run.report and run.report.leakage and estimates(run.report.leakage),
         troubles=run.report and troubles(run.report),
         found=run.report and found(run.report),
         total=tables.total(messages),
@@ -62,6 +54,23 @@ def render(run: RunFolder) -> str:
     )
 
 
+def make_environment(*packages: str) -> Environment:
+    """Return what renders the templates of packages, and below them those of the report.
+
+    Args:
+        packages: Names, such as another page's that looks like its sister.
+    """
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(name) for name in (*packages, __package__)]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(_FILTERS)
+    return environment
+
+
 def _with_chart(amounts: list[tables.Amount], chart: Callable[..., Any]) -> dict[str, Any]:
     return {"amounts": amounts, "chart": chart(amounts)}
 
@@ -71,7 +80,8 @@ def _accuracy(report: Report) -> dict[str, Any]:
     return {"rows": rows, "chart": share_chart((label, share) for label, share, _ in rows)}
 
 
-def _leakage(leakage: Leakage) -> dict[str, Any]:
+def estimates(leakage: Leakage) -> dict[str, Any]:
+    """Return what a hop leaked, as rows and as a chart."""
     rows = leaks(leakage)
     return {
         "rows": [(label, found, interval(found), meaning) for label, found, meaning in rows],

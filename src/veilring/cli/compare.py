@@ -1,0 +1,158 @@
+"""`veilring compare`: all applicable systems on the same data, side by side."""
+
+import json
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from veilring.errors import InputError
+
+if TYPE_CHECKING:
+    from veilring.scenarios.comparison import Comparison
+
+__all__ = ("compare",)
+
+_SEED_BITS = 32
+_COLUMNS_MIN = 120  # with fewer, numbers would be cut off
+
+
+def compare(  # noqa: PLR0913  (the options of a command)
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="wine, breast-cancer, digits, iris, openml:NAME, or a path to a .csv or .npz.",
+            metavar="DATA",
+            show_default=False,
+        ),
+    ],
+    *,
+    parties: Annotated[int, typer.Option(help="Among how many parties the rows are dealt.")] = 8,
+    epsilon: Annotated[
+        str, typer.Option(metavar="VALUES", help="At which ε to try what has one.")
+    ] = "0.5,1,2",
+    network: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="The keys of a scenario's [network] table: latency, jitter, "
+            "bandwidth_bytes_per_second, graph. By default 20 ms one way.",
+            show_default=False,
+        ),
+    ] = None,
+    splits: Annotated[int, typer.Option(help="How often the data are split anew.")] = 5,
+    queries: Annotated[
+        int,
+        typer.Option(help="At most how many held-out rows are one batch, under one ε."),
+    ] = 20,
+    k: Annotated[int, typer.Option("--k", help="Neighbours, where there is no ε.")] = 5,
+    tolerated: Annotated[
+        int | None,
+        typer.Option(
+            help="How many parties may pool what they see without harm to an ε.",
+            show_default="half of them",
+        ),
+    ] = None,
+    partition: Annotated[
+        str, typer.Option(help="How rows are dealt: iid, dirichlet or by-label.")
+    ] = "iid",
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Repeat a comparison: all but seconds.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html|DIR",
+            help="Write a page, or a folder with page, numbers and picture.",
+            show_default=False,
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.svg", help="Write the picture alone.", show_default=False),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print everything as JSON and nothing else.")
+    ] = False,
+) -> None:
+    """Compare all systems that apply to private rows: what accuracy, privacy and cost?
+
+    The same splits of the same data go through each of them, set up by public rules. One line a
+    system and ε says how accurate it is, who is trusted, what is promised or leaks, and what a
+    batch costs: its closed form, which one batch that is really played has to match to the byte.
+
+    For example:
+
+        veilring compare wine
+
+        veilring compare my.csv --parties 5 --epsilon 0.1,1,4 --network wan.toml --out report.html
+
+        veilring compare digits --queries 50 --seed 7 --json
+    """
+    from veilring.cli.output import show_progress
+    from veilring.scenarios.comparison import compare as run_comparison
+    from veilring.scenarios.comparison import make_question, read_network
+    from veilring.scenarios.comparison.files import require_fresh, write_comparison, write_picture
+
+    question = make_question(
+        {
+            "data": data,
+            "parties": parties,
+            "epsilon": _numbers(epsilon),
+            "splits": splits,
+            "queries": queries,
+            "k": k,
+            "tolerated": tolerated,
+            "partition": partition,
+            "seed": secrets.randbits(_SEED_BITS) if seed is None else seed,
+        },
+        None if network is None else read_network(network),
+    )
+    require_fresh(out, plot)
+    with show_progress(quiet=as_json) as progress:
+        comparison = run_comparison(question, progress=progress)
+    if out is not None:
+        write_comparison(comparison, out)
+    if plot is not None:
+        write_picture(comparison, plot)
+    if as_json:
+        typer.echo(json.dumps(comparison.as_json(), indent=2))
+    else:
+        _show(comparison)
+
+
+def _numbers(values: str) -> list[float]:
+    try:
+        return [float(value) for value in values.split(",")]
+    except ValueError:
+        raise InputError("epsilon", values, "numbers, such as 0.5,1,2") from None
+
+
+def _show(comparison: "Comparison") -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from veilring.scenarios.comparison.words import HEADINGS, NUMBERS, cells, setting
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in HEADINGS:
+        number = heading in NUMBERS
+        table.add_column(heading, justify="right" if number else "left", no_wrap=number)
+    chosen = (comparison.choice.system, comparison.choice.epsilon)
+    for line in comparison.lines:
+        picked = (line.system, line.epsilon) == chosen
+        table.add_row(*cells(line), style="bold" if picked else None)
+    console = Console()
+    console.width = max(console.width, _COLUMNS_MIN)
+    console.print(setting(comparison), highlight=False, markup=False, soft_wrap=True)
+    console.print(table)
+    choice = comparison.choice
+    for said in (choice.says, choice.owner, choice.cannot):
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
+    for left in comparison.left_out:
+        console.print(f"Left out: {left.name}, since {left.why}.", highlight=False, soft_wrap=True)
+    again = f"The same again: --seed {comparison.question.seed}"
+    console.print(again, style="dim", highlight=False, markup=False)

@@ -1,0 +1,163 @@
+"""What a comparison found: one line for each system and each ε, and what follows from them."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from veilring.estimators.privacy import Privacy
+from veilring.scenarios.comparison.intervals import CONFIDENCE, INTERVAL, Interval
+from veilring.scenarios.comparison.playing import Played
+from veilring.scenarios.comparison.question import Question
+from veilring.scenarios.report import Leakage
+
+__all__ = ("MAJORITY", "POOLED", "Choice", "Comparison", "Facts", "Left", "Line")
+
+POOLED: Final = "pooled-knn"
+MAJORITY: Final = "majority"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is public about the data.
+
+    Attributes:
+        name: Where they came from.
+        rows: How many there are.
+        features: Of each.
+        classes: How many there are.
+        train: The rows that the parties hold together in each split.
+        held_out: The rows that they do not.
+        queries: How many of those make a batch.
+        batches: How many batches are asked in each split, each of fresh parties.
+        bounds: Where the features' ranges came from, and what that means.
+    """
+
+    name: str
+    rows: int
+    features: int
+    classes: int
+    train: int
+    held_out: int
+    queries: int
+    batches: int
+    bounds: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One system at one ε.
+
+    Attributes:
+        system: Its key.
+        name: What it is called.
+        epsilon: What was asked for; none where nothing is bounded by one.
+        accuracies: The share of queries that got their true class, in each split.
+        accuracy: Its mean.
+        loss: The pooled classifier's accuracy less this one, split by split.
+        gain: This accuracy less that of the majority class, split by split.
+        trusted: Whether one party has to be trusted with all rows.
+        trust: Who is trusted with what, in a few words.
+        guarantee: What is promised, in a few words.
+        privacy: The promise in full; none for what is not private.
+        leakage: What was measured to leak, where that is what there is.
+        cost: What one batch costs; none for what no parties play.
+    """
+
+    system: str
+    name: str
+    epsilon: float | None
+    accuracies: tuple[float, ...]
+    accuracy: Interval
+    loss: Interval
+    gain: Interval
+    trusted: bool
+    trust: str
+    guarantee: str
+    privacy: Privacy | None = None
+    leakage: Leakage | None = None
+    cost: Played | None = None
+
+    @property
+    def label(self) -> str:
+        """The system, with its ε if it has one."""
+        return self.name if self.epsilon is None else f"{self.name}, ε = {self.epsilon:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A system that was left out, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the documented rule chose.
+
+    Attributes:
+        system: The key of the line that it chose; none if none is worth it.
+        epsilon: Of that line.
+        says: What it chose and why.
+        owner: What an owner trusted with all rows would add.
+        cannot: What the lines cannot be compared in.
+    """
+
+    system: str | None
+    epsilon: float | None
+    says: str
+    owner: str
+    cannot: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All that came of it.
+
+    Attributes:
+        question: What was asked.
+        facts: What is public about the data.
+        lines: One for each system and ε, in the order of the registry.
+        choice: What follows from them.
+        left_out: The systems that do not apply.
+        rules: The public rules in words.
+        versions: Of what ran it.
+        interval: What the intervals are.
+    """
+
+    question: Question
+    facts: Facts
+    lines: tuple[Line, ...]
+    choice: Choice
+    left_out: tuple[Left, ...]
+    rules: tuple[tuple[str, str], ...]
+    versions: dict[str, str] = field(default_factory=dict)
+    interval: str = INTERVAL
+
+    @property
+    def pooled(self) -> Line:
+        """The classifier that has all rows in one place."""
+        return next(line for line in self.lines if line.system == POOLED)
+
+    @property
+    def majority(self) -> Line:
+        """The classifier that always answers the most frequent class."""
+        return next(line for line in self.lines if line.system == MAJORITY)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as what JSON can say; intervals are mean, low and high."""
+        return {
+            "question": self.question.model_dump(mode="json", exclude_none=True),
+            "facts": asdict(self.facts),
+            "confidence": CONFIDENCE,
+            "interval": self.interval,
+            "lines": [_plain(line) for line in self.lines],
+            "choice": asdict(self.choice),
+            "left_out": [asdict(each) for each in self.left_out],
+            "rules": dict(self.rules),
+            "versions": self.versions,
+        }
+
+
+def _plain(line: Line) -> dict[str, Any]:
+    named = {name: getattr(line, name)._asdict() for name in ("accuracy", "loss", "gain")}
+    return {**asdict(line), **named}

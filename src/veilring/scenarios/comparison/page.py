@@ -1,0 +1,71 @@
+"""A comparison as one page of HTML that needs nothing from anywhere, and its picture as a file."""
+
+from collections.abc import Iterator
+
+import tomli_w
+
+from veilring.measure import Traffic
+from veilring.scenarios.comparison.chart import picture
+from veilring.scenarios.comparison.choosing import RULE
+from veilring.scenarios.comparison.comparison import Comparison
+from veilring.scenarios.comparison.words import HEADINGS, NUMBERS, cells, promises, setting
+from veilring.scenarios.reporting.charts import bar_chart
+from veilring.scenarios.reporting.page import estimates, make_environment
+from veilring.scenarios.reporting.tables import Amount
+
+__all__ = ("render_page", "render_picture")
+
+
+def render_page(comparison: Comparison) -> str:
+    """Return the page; equal comparisons give equal pages."""
+    leaking = next((line.leakage for line in comparison.lines if line.leakage), None)
+    tables = comparison.question.model_dump(mode="json", exclude_none=True)
+    return (
+        make_environment(__package__)
+        .get_template("comparison.html.j2")
+        .render(
+            title=_title(comparison),
+            setting=setting(comparison),
+            comparison=comparison,
+            picture=picture(comparison),
+            headings=HEADINGS,
+            numbers=NUMBERS,
+            rows=[
+                (line, list(zip(HEADINGS, NUMBERS, cells(line), strict=True)))
+                for line in comparison.lines
+            ],
+            promises=promises(comparison),
+            leakage=None if leaking is None else {"trials": leaking.trials, **estimates(leaking)},
+            bytes=bar_chart(list(_amounts(comparison))),
+            rule=RULE,
+            asked=tomli_w.dumps(tables),
+        )
+    )
+
+
+def render_picture(comparison: Comparison) -> str:
+    """Return accuracy over ε as a file of SVG."""
+    return (
+        make_environment(__package__)
+        .get_template("picture.svg.j2")
+        .render(
+            title=_title(comparison),
+            desc=f"{setting(comparison)}. Means over splits with 95% intervals.",
+            picture=picture(comparison),
+        )
+    )
+
+
+def _title(comparison: Comparison) -> str:
+    return f"{comparison.facts.name}: {comparison.question.parties} parties compared"
+
+
+def _amounts(comparison: Comparison) -> Iterator[Amount]:
+    """Yield the bytes of each system, at its smallest ε."""
+    seen = set[str]()
+    for line in comparison.lines:
+        if line.cost is not None and line.system not in seen:
+            seen.add(line.system)
+            protocol = Traffic(line.cost.messages, line.cost.bytes)
+            setup = Traffic(line.cost.setup_messages, line.cost.setup_bytes)
+            yield Amount(line.name, protocol, setup)

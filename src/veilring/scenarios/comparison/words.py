@@ -1,0 +1,124 @@
+"""The lines of a comparison as words, the same for a terminal and for a page."""
+
+from typing import Final, NamedTuple
+
+from veilring.scenarios.comparison.comparison import Comparison, Line
+from veilring.scenarios.comparison.intervals import Interval
+from veilring.scenarios.reporting.summary import leaks
+from veilring.scenarios.reporting.words import in_seconds, percent
+
+__all__ = (
+    "HEADINGS",
+    "NUMBERS",
+    "Cells",
+    "Promise",
+    "cells",
+    "measured_leak",
+    "promises",
+    "reach",
+    "setting",
+)
+
+_NONE: Final = "-"
+HEADINGS: Final = (
+    "system",
+    "ε",
+    "accuracy",
+    "95% interval",
+    "trusted",
+    "guarantee or leak",
+    "rounds",
+    "messages",
+    "bytes",
+    "on the network",
+    "here",
+)
+"""Of the columns of `Cells`."""
+NUMBERS: Final = frozenset(HEADINGS) - {"system", "trusted", "guarantee or leak"}
+"""Those of them that hold numbers."""
+
+
+class Cells(NamedTuple):
+    """One line of the table."""
+
+    system: str
+    epsilon: str
+    accuracy: str
+    reach: str
+    trust: str
+    guarantee: str
+    rounds: str
+    messages: str
+    bytes: str
+    simulated: str
+    here: str
+
+
+class Promise(NamedTuple):
+    """What a system promises, in full."""
+
+    system: str
+    protects: str
+    against: str
+    trusts: str
+    unit: str
+    measure: str
+    note: str
+
+
+def cells(line: Line) -> Cells:
+    """Return a line of the table; messages and bytes are with those of the set-up."""
+    cost = line.cost
+    return Cells(
+        line.name,
+        _NONE if line.epsilon is None else f"{line.epsilon:g}",
+        percent(line.accuracy.mean),
+        reach(line.accuracy),
+        line.trust,
+        line.guarantee if line.leakage is None else f"no ε; {measured_leak(line)}",
+        *(
+            (_NONE,) * 5
+            if cost is None
+            else (
+                f"{cost.rounds:,}",
+                f"{cost.all_messages:,}",
+                f"{cost.all_bytes:,}",
+                in_seconds(cost.simulated_seconds),
+                in_seconds(cost.seconds),
+            )
+        ),
+    )
+
+
+def measured_leak(line: Line) -> str:
+    """Write what was measured to leak, in a few words."""
+    if line.leakage is None:
+        return _NONE
+    each = {label: percent(estimate.value) for label, estimate, _ in leaks(line.leakage)}
+    return f"exposure {each['exposure']}, claim {each['claim']}"
+
+
+def reach(interval: Interval) -> str:
+    """Write the ends of an interval of a share."""
+    return f"{100 * interval.low:.1f} to {percent(interval.high)}"
+
+
+def promises(comparison: Comparison) -> list[Promise]:
+    """Return what each system promises, once each."""
+    seen: dict[str, Promise] = {}
+    for line in comparison.lines:
+        if (said := line.privacy) is not None:
+            what = (said.protects, said.against, said.trusts, said.unit, said.measure, said.note)
+            seen.setdefault(line.system, Promise(line.name, *what))
+    return list(seen.values())
+
+
+def setting(comparison: Comparison) -> str:
+    """Write in one line what was compared."""
+    facts, asked = comparison.facts, comparison.question
+    batches = f"{facts.batches} batch{'es' if facts.batches > 1 else ''} of {facts.queries} queries"
+    return (
+        f"{facts.name}: {facts.rows:,} rows, {facts.features} features, {facts.classes} classes;"
+        f" {asked.parties} parties hold {facts.train:,} rows; {asked.splits} splits, in each"
+        f" {batches}; seed {asked.seed}"
+    )
