@@ -105,8 +105,12 @@ def test_numbered_values_need_no_bins() -> None:
     model = LDPNaiveBayes(1.0, domains=(3, 3), random_state=1).fit(rows, labels)
     assert model.predict(rows).shape == (300,)
     assert model.ranges_origin_ == "no ranges: values are numbered"
+    np.testing.assert_array_equal(model.predict(rows.astype(float)), model.predict(rows))
     with pytest.raises(InputError, match="column 0"):
         LDPNaiveBayes(1.0, domains=(2, 3), random_state=1).fit(rows, labels)
+    for wrong in (-1, 3, 0.5):
+        with pytest.raises(InputError, match="column 1"):
+            model.predict([[0, wrong]])
 
 
 def test_they_work_in_pipelines_and_searches(blobs: Blobs) -> None:

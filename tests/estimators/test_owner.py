@@ -93,17 +93,26 @@ def test_the_papers_mode_is_the_papers_solution() -> None:
     assert not ours.privacy_.note
 
 
-@pytest.mark.parametrize("wrong", [{"epsilon": 0.0}, {"epsilon": 11.0}, {"mode": "loud"}], ids=str)
-def test_what_no_owner_answers_is_refused(wrong: dict[str, object]) -> None:
+WRONG: list[tuple[Model, str]] = [
+    (OwnerRadiusClassifier(0.0), "epsilon"),
+    (OwnerKNNClassifier(11.0), "epsilon"),
+    (OwnerRadiusClassifier(mode="loud"), "mode"),  # type: ignore[arg-type]  # that is the point
+    (OwnerRadiusClassifier(r=2.0), "radii"),
+    (OwnerKNNClassifier(k=0), "k is 0"),
+    (OwnerKNNClassifier(k=2.5), "k is 2.5"),  # type: ignore[arg-type]  # that is the point
+]
+
+
+@pytest.mark.parametrize(("model", "field"), WRONG, ids=repr)
+def test_what_no_owner_answers_is_refused(model: Model, field: str) -> None:
     """A parameter against an owner's rules ends the fit with its name."""
-    (name,) = wrong
-    with pytest.raises(InputError, match=name):
-        OwnerRadiusClassifier().set_params(**wrong).fit(ROWS, LABELS)
+    with pytest.raises(InputError, match=field):
+        clone(model).fit(ROWS, LABELS)
 
 
 def test_a_batch_against_the_rules_spends_nothing() -> None:
-    """A radius beyond the domain is refused before anything is drawn."""
-    model = OwnerRadiusClassifier(r=2.0, ranges=RANGES).fit(ROWS, LABELS)
-    with pytest.raises(InputError, match="radii"):
-        model.predict(QUERIES)
+    """One that is too large is refused before anything is drawn."""
+    model = OwnerRadiusClassifier(ranges=RANGES).fit(ROWS, LABELS)
+    with pytest.raises(InputError, match="4097 queries"):
+        model.predict(np.zeros((4097, 2)))
     assert model.privacy_.epsilon == 0.0

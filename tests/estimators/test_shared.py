@@ -13,11 +13,32 @@ from sklearn.preprocessing import FunctionTransformer
 from tests.estimators.tables import ESTIMATORS, RANGES, named, three_classes
 
 from veilring.errors import InputError
-from veilring.estimators import Privacy, PrivateKNNClassifier
+from veilring.estimators import (
+    IndKNNClassifier,
+    LDPGaussianNaiveBayes,
+    LDPNaiveBayes,
+    OwnerKNNClassifier,
+    OwnerRadiusClassifier,
+    Privacy,
+    PrivateKNNClassifier,
+    TreeWalkClassifier,
+)
 from veilring.protocols.forecast import Forecast
 
 ROWS, LABELS = three_classes(120)
 QUERIES, _ = three_classes(20, seed=2)
+ONE = np.float32(1)
+FEW = np.int64(3)
+NUMPYS: list[tuple[Any, dict[str, object]]] = [
+    (PrivateKNNClassifier(), {"parties": FEW, "k": FEW, "rounds": FEW, "cycles": np.int64(1)}),
+    (OwnerRadiusClassifier(), {"epsilon": ONE, "r": ONE}),
+    (OwnerKNNClassifier(), {"epsilon": ONE, "k": FEW}),
+    (IndKNNClassifier(), {"epsilon": ONE, "queries": np.int64(50)}),
+    (TreeWalkClassifier(), {"epsilon": ONE, "neighbours": FEW, "k": FEW, "splits": np.int64(0)}),
+    (TreeWalkClassifier(utility="response"), {"splits": FEW, "neighbours": FEW}),
+    (LDPNaiveBayes(), {"epsilon": ONE, "bins": FEW}),
+    (LDPGaussianNaiveBayes(), {"epsilon": ONE}),
+]
 GRIDS: dict[str, dict[str, list[object]]] = {
     "PrivateKNNClassifier": {"k": [1, 5]},
     "OwnerRadiusClassifier": {"r": [0.01, 0.2]},
@@ -63,6 +84,15 @@ def test_cryptographic_randomness_is_copied_with_the_model(estimator: Any) -> No
     fitted = clone(estimator).fit(ROWS, LABELS)
     again = pickle.loads(pickle.dumps(fitted))  # noqa: S301  (made one line above)
     np.testing.assert_array_equal(again.predict(QUERIES), fitted.predict(QUERIES))
+
+
+@pytest.mark.parametrize(("estimator", "given"), NUMPYS, ids=str)
+def test_numbers_of_a_grid_are_numbers(estimator: Any, given: dict[str, object]) -> None:  # noqa: ANN401  (any)
+    """NumPy's numbers do what Python's do, down to the messages that are measured."""
+    model = clone(estimator).set_params(ranges=RANGES, **given).fit(ROWS, LABELS)
+    model.predict(QUERIES)
+    assert model.cost_.traffic.bytes > 0
+    assert isinstance(model.privacy_, Privacy)
 
 
 @each

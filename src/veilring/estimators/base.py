@@ -1,5 +1,6 @@
 """What all the estimators share: public ranges, numbered classes, seeds, and what is told after."""
 
+import operator
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from typing_extensions import override
 
+from veilring.errors import InputError
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered, Session
 from veilring.protocols.forecast import Forecast
@@ -20,7 +22,7 @@ from veilring.protocols.ldp.algorithm.steps import Ranges
 from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
 
-__all__ = ("BatchClassifier", "PrivateClassifier", "RangesLike", "Seed", "generator_of")
+__all__ = ("BatchClassifier", "PrivateClassifier", "RangesLike", "Seed", "generator_of", "whole")
 
 RangesLike: TypeAlias = tuple[Sequence[float] | float, Sequence[float] | float]
 """The least and the greatest value of each feature, or one of each for all features."""
@@ -168,6 +170,18 @@ def generator_of(random_state: Seed) -> Generator:
             return Streams(int(random_state.randint(2**31))).generator(_STREAM)
         case _:
             return Streams(random_state).generator(_STREAM)
+
+
+def whole(name: str, value: int) -> int:
+    """Return a parameter as Python's own number: those of a grid are NumPy's, and fit no message.
+
+    Raises:
+        InputError: If it is none.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InputError(name, value, "a whole number") from None
 
 
 def _of_each(bounds: Sequence[float] | float, features: int) -> tuple[float, ...]:

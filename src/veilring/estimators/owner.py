@@ -8,7 +8,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.estimators.base import BatchClassifier, RangesLike, Seed
+from veilring.estimators.base import BatchClassifier, RangesLike, Seed, whole
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered
 from veilring.privacy.accounting import PureDP
@@ -51,9 +51,10 @@ class _OwnerClassifier(BatchClassifier):
             mechanism="laplace" if paper else "permute-and-flip",
             conversion=self._conversion(rows.features.shape[1]),
             rows=len(rows) if self._is_count_public() else None,
-            epsilon_max=self.epsilon,
+            epsilon_max=float(self.epsilon),
             batch_max=BATCH_MAX,
         )
+        self.rules_.check(self._request(rows.features[:1] * 0.0))  # refuses now what it would later
         self._rows = rows
 
     @override
@@ -130,7 +131,7 @@ class OwnerRadiusClassifier(_OwnerClassifier):
 
     @override
     def _request(self, queries: NDArray[np.float64]) -> Request:
-        return ask_within(queries, np.full(len(queries), float(self.r)), self.epsilon)
+        return ask_within(queries, np.full(len(queries), float(self.r)), float(self.epsilon))
 
     @override
     def _label(self, request: Request, rng: Generator) -> NDArray[np.int64]:
@@ -177,7 +178,7 @@ class OwnerKNNClassifier(_OwnerClassifier):
 
     @override
     def _request(self, queries: NDArray[np.float64]) -> Request:
-        return ask_nearest(queries, self.k, self.epsilon)
+        return ask_nearest(queries, whole("k", self.k), float(self.epsilon))
 
     @override
     def _label(self, request: Request, rng: Generator) -> NDArray[np.int64]:

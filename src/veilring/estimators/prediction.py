@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.estimators.base import BatchClassifier, RangesLike, Seed
+from veilring.estimators.base import BatchClassifier, RangesLike, Seed, whole
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered
 from veilring.privacy.accounting import ZCDP, Accountant, GaussianDP
@@ -103,7 +103,7 @@ class IndKNNClassifier(BatchClassifier):
         if self.centre is not None:
             self._middle = self._ranges.to_unit(np.asarray(self.centre, np.float64)[None])
         self._records, self._labels = self._directed(rows.features), rows.labels
-        self._stream = _Stream(self._rules(self.queries or QUERIES_MIN).predictor())
+        self._stream = _Stream(self._rules(self._declared(0)).predictor())
 
     @override
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
@@ -112,13 +112,13 @@ class IndKNNClassifier(BatchClassifier):
             self._begin_stream(len(queries))
         stream.left -= len(queries)
         labels = [answer.label for answer in stream.predictor.answer_block(asked, rng)]
-        most = self._rules(self.queries or QUERIES_MIN).fitting
+        most = self._rules(self._declared(0)).fitting
         sizes = [len(asked[first : first + most]) for first in range(0, len(asked), most)]
         return Answered(np.array(labels), stream_cost(sizes, queries.shape[1]))
 
     def _begin_stream(self, count: int) -> None:
         """Give all records a fresh budget."""
-        declared = self.queries or max(QUERIES_MIN, count)
+        declared = self._declared(count)
         if count > declared:
             raise InputError("queries", declared, f"at least {count}, as many as are asked at once")
         rules, stream = self._rules(declared), self._stream
@@ -145,10 +145,14 @@ class IndKNNClassifier(BatchClassifier):
         """Return ε of so many streams: each record may spend its budget in each of them."""
         if streams <= 1:
             return self.epsilon * streams
-        budget = streams * self._rules(self.queries or QUERIES_MIN).budget
+        budget = streams * self._rules(self._declared(0)).budget
         if self.accountant == "rdp":
             return ZCDP(budget).epsilon(self.delta)
         return GaussianDP(sqrt(2 * budget)).epsilon(self.delta)
+
+    def _declared(self, count: int) -> int:
+        """Return T of a stream that begins with a batch of so many queries."""
+        return max(QUERIES_MIN, count) if self.queries is None else whole("queries", self.queries)
 
     def _rules(self, queries: int) -> Rules:
         return Rules(

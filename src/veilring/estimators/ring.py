@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.data.partition import partition
-from veilring.estimators.base import BatchClassifier, RangesLike, Seed
+from veilring.estimators.base import BatchClassifier, RangesLike, Seed, whole
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered, blocks, in_all
 from veilring.protocols.ring import (
@@ -114,17 +114,19 @@ class PrivateKNNClassifier(BatchClassifier):
 
     @override
     def _hold(self, rows: Rows, rng: Generator) -> None:
-        auto = self.rounds == "auto"
+        k, rounds = whole("k", self.k), self.rounds
+        if rounds == "auto":
+            rounds = rounds_for(self.error, k, self.P0, self.d)
         self.parameters_ = KNNParameters(
             features=rows.features.shape[1],
             classes=len(self.classes_),
-            k=self.k,
+            k=k,
             P0=self.P0,
             d=self.d,
-            rounds=rounds_for(self.error, self.k, self.P0, self.d) if auto else int(self.rounds),
+            rounds=whole("rounds", rounds),
             delta=self.delta,
             weights=self.weights,
-            sum=SumMethod(self.sum, self.cycles),
+            sum=SumMethod(self.sum, whole("cycles", self.cycles)),
         )
         self.parameters_.sum.check(self.parties)
         how, alpha = self.partition, self.alpha

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.estimators.base import BatchClassifier, RangesLike, Seed
+from veilring.estimators.base import BatchClassifier, RangesLike, Seed, whole
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.seeking import Responding, Walking, Way
 from veilring.estimators.session import Answered, blocks, in_all
@@ -84,7 +84,7 @@ class TreeWalkClassifier(BatchClassifier):
     def _hold(self, rows: Rows, rng: Generator) -> None:
         if len(rows) == 1:
             raise InputError("rows", "n_samples = 1", "at least 2, or there is nothing to hide")
-        if self.k < 1:
+        if whole("k", self.k) < 1:
             raise InputError("k", self.k, "a whole number of at least 1")
         self.places_, self._labels = Places.of(rows.features), rows.labels
         self._way = self._chosen_way()
@@ -118,10 +118,12 @@ class TreeWalkClassifier(BatchClassifier):
         return np.asarray(ballots.sum(axis=1).argmax(axis=1))
 
     def _chosen_way(self) -> Way:
+        splits, neighbours = whole("splits", self.splits), whole("neighbours", self.neighbours)
         if self.utility == "response":
-            return Responding(self.epsilon, self.splits, self.neighbours)
-        variant = Variant(self.variant, self.splits)
-        return Walking(self.epsilon, self.utility, variant, self.neighbours, self.r)
+            return Responding(self.epsilon, splits, neighbours)
+        return Walking(
+            self.epsilon, self.utility, Variant(self.variant, splits), neighbours, self.r
+        )
 
     @override
     def _spent(self) -> Privacy:

@@ -1,18 +1,20 @@
 """Discrete naive Bayes as a scikit-learn estimator."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
-from veilring.estimators.base import RangesLike, Seed
+from veilring.estimators.base import RangesLike, Seed, whole
 from veilring.estimators.ldp.playing import LDPBayes
 from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes, learn_discrete
 from veilring.protocols.ldp.algorithm.consistency import Consistency
 from veilring.protocols.ldp.algorithm.steps import Bins
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey, make_oracle
+from veilring.protocols.ldp.algorithm.surveys.prepared import whole as numbered
 
 __all__ = ("LDPNaiveBayes",)
 
@@ -67,14 +69,24 @@ class LDPNaiveBayes(LDPBayes):
 
     @override
     def _survey(self, rows: NDArray[np.float64]) -> DiscreteBayesSurvey:
-        make = make_oracle(self.oracle, self.epsilon)
+        make = make_oracle(self.oracle, float(self.epsilon))
         classes, features = len(self.classes_), rows.shape[1]
         if self.domains is not None:
             self.ranges_origin_ = "no ranges: values are numbered"
-            return DiscreteBayesSurvey.of(self.domains, classes, make)
-        counts = (self.bins,) * features
+            domains = [whole("domains", each) for each in self.domains]
+            return DiscreteBayesSurvey.of(domains, classes, make)
+        counts = (whole("bins", self.bins),) * features
         bins = Bins(self._public_ranges(rows), counts)
         return DiscreteBayesSurvey.of(counts, classes, make, (bins,))
+
+    @override
+    def _checked(self, X: ArrayLike) -> NDArray[Any]:
+        rows = super()._checked(X)
+        if self.domains is None:
+            return rows
+        columns = zip(rows.T, self.survey_.domains, strict=True)
+        told = [numbered(column, values, n) for n, (column, values) in enumerate(columns)]
+        return np.column_stack(told)
 
     @override
     def _learn(self, survey: DiscreteBayesSurvey, tally: Tally) -> DiscreteBayes:

@@ -63,8 +63,8 @@ class LDPGaussianNaiveBayes(LDPBayes):
     @override
     def _survey(self, rows: NDArray[np.float64]) -> GaussianBayesSurvey:
         classes = len(self.classes_)
-        oracle = make_oracle(self.oracle, self.epsilon)(max(2, classes))
-        means = make_means(self.approach, self.epsilon, rows.shape[1], classes)
+        oracle = make_oracle(self.oracle, float(self.epsilon))(max(2, classes))
+        means = make_means(self.approach, float(self.epsilon), rows.shape[1], classes)
         return GaussianBayesSurvey(oracle, means, (self._public_ranges(rows),))
 
     @override
