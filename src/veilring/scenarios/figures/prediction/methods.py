@@ -36,7 +36,6 @@ __all__ = (
     "OPEN",
     "PRIVATE_KNN",
     "RDP",
-    "Method",
     "accuracy_of",
     "class_means",
     "ind_knn",
@@ -63,8 +62,6 @@ _LEARNING_RATES: Final = (1.0, 3.0)
 _SGD_STEPS: Final = 100
 _SGD_RATE: Final = 0.1
 
-Method = Callable[[Dealt, float, Generator], float]
-"""Returns the accuracy on the stream for an epsilon; tuned on the validation queries."""
 _Option = TypeVar("_Option")
 
 
