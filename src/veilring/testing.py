@@ -13,7 +13,7 @@ the same of tasks, of real processes over TLS, and of the simulated clock.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -28,8 +28,15 @@ _INI = "veilring_runtimes"
 _FIXTURE = "veilring_runtime"
 
 
-class ProtocolRunner(Protocol):
-    """The fixture `run_protocol`: `run_on` with the runtime filled in."""
+class ProtocolRunner:
+    """The fixture `run_protocol`: runs protocols on one runtime.
+
+    Args:
+        runtime: Where parties live: one of `veilring.nodes.runtimes.RUNTIMES`.
+    """
+
+    def __init__(self, runtime: str) -> None:
+        self._runtime = runtime
 
     def __call__(
         self,
@@ -45,6 +52,21 @@ class ProtocolRunner(Protocol):
         **public: Any,  # noqa: ANN401 (a role's own parameters)
     ) -> "Run[R]":
         """Run a protocol once among fresh parties; see `veilring.nodes.Cluster`."""
+        from veilring import simulation  # noqa: PLC0415 (light until it is used)
+        from veilring.nodes.cluster import Cluster  # noqa: PLC0415  (as above)
+
+        async def main() -> "Run[R]":
+            async with Cluster(parties, runtime=self._runtime, own=own, seed=seed) as cluster:
+                return await cluster.run(
+                    role,
+                    only=only,
+                    watch=watch,
+                    adversaries=adversaries,
+                    seconds=seconds,
+                    **public,
+                )
+
+        return simulation.run(main()) if self._runtime == "simulated" else asyncio.run(main())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,37 +85,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def run_protocol(veilring_runtime: str) -> ProtocolRunner:
     """Run a protocol on a fresh cluster, once on each runtime."""
-
-    def run(
-        role: Callable[..., Awaitable[R]],
-        parties: int | Sequence[str],
-        *,
-        own: Sequence[object] | None = None,
-        only: Mapping[str, Mapping[str, object]] | None = None,
-        watch: Iterable[str] = (),
-        adversaries: "Mapping[str, Adversary] | None" = None,
-        seconds: float | None = None,
-        seed: int | None = 0,
-        **public: Any,  # noqa: ANN401 (a role's own parameters)
-    ) -> "Run[R]":
-        from veilring import simulation  # noqa: PLC0415 (light until it is used)
-        from veilring.nodes.cluster import Cluster  # noqa: PLC0415  (as above)
-
-        async def main() -> "Run[R]":
-            cluster = Cluster(parties, runtime=veilring_runtime, own=own, seed=seed)
-            async with cluster:
-                return await cluster.run(
-                    role,
-                    only=only,
-                    watch=watch,
-                    adversaries=adversaries,
-                    seconds=seconds,
-                    **public,
-                )
-
-        return simulation.run(main()) if veilring_runtime == "simulated" else asyncio.run(main())
-
-    return run
+    return ProtocolRunner(veilring_runtime)
 
 
 def assert_cost(
