@@ -1,0 +1,37 @@
+"""Noisy votes in the ring: r-N and k-N classification by peers, private without a trusted owner.
+
+Each party counts its own rows near the queries and adds its share of the noise; a secure sum adds
+up. Nobody holds the rows, or the noise. `algorithm` is the mathematics, `radius` the family whose
+classifier it is, and `ring` the one whose sums it takes.
+"""
+
+from veilring.protocols.noisyvotes.algorithm import (
+    ByAnnuli,
+    Nearest,
+    NoisyVotes,
+    NoisyVotesParameters,
+    Within,
+    guarantee,
+    guarantee_in_ring,
+    noisy_votes,
+    protecting_shares,
+    remaining_epsilon,
+)
+from veilring.protocols.noisyvotes.cost import votes_cost
+from veilring.protocols.noisyvotes.roles import private_votes, queries_max
+
+__all__ = (
+    "ByAnnuli",
+    "Nearest",
+    "NoisyVotes",
+    "NoisyVotesParameters",
+    "Within",
+    "guarantee",
+    "guarantee_in_ring",
+    "noisy_votes",
+    "private_votes",
+    "protecting_shares",
+    "queries_max",
+    "remaining_epsilon",
+    "votes_cost",
+)

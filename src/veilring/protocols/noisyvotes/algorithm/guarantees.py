@@ -1,0 +1,228 @@
+"""What epsilon remains when shares of the noise are missing, or known to a coalition.
+
+What one count loses
+    With total exponent A, the noise is the difference of two independent draws with weights
+    `w[j] = c[j] q**j`, `c[j] = A (A + 1) ... (A + j - 1) / j!`, so that for d >= 0
+
+        p(d) = sum over j of w[j] w[j + d],  up to a factor, and p(-d) = p(d).
+
+    For A < 1 the ratios `w[j + 1] / w[j] = q (j + A) / (j + 1)` rise with j: w is log-convex. So is
+    each `w[j + d]` as a function of d, and so are sums of log-convex sequences, by Cauchy and
+    Schwarz. Hence `p(d) / p(d + 1)` falls as d rises, and the greatest ratio of any two neighbours
+    is `p(0) / p(1)`: the loss is
+
+        g(epsilon) = ln(p(0) / p(1))
+                   = epsilon + ln(sum c[j]**2 x**j / sum c[j] c[j + 1] x**j),  x = e**(-2 epsilon),
+
+    which is at most `epsilon + ln(1 / A)`, since `c[j + 1] / c[j] >= A`. For A >= 1 the noise is
+    that of exponent 1 and more on top of it, which is post-processing: the loss is epsilon.
+
+What a batch loses
+    A row's queries are a clique S, and omega(i) >= |S| for each i in S. g rises with epsilon: a
+    ratio of two power series rises with x where the ratios of their coefficients, here
+    `c[j + 1] / c[j]`, rise with j (Biernacki and Krzyz 1955), and q rises with x too, so that
+    `p(1) / p(0)` falls as epsilon rises. Let i be the query of S with the least omega, and so with
+    the greatest share: all of S together lose at most `|S| g(epsilon_i) <= omega(i) g(epsilon_i)`.
+
+Whose shares count
+    A coalition knows its own shares, and of the others it learns the sum of each group that
+    `ring.algorithm.exposure.leaked_groups` finds. A row is protected by the shares of its own group
+    alone. By `shares` all honest parties are one group. On a single ring two colluders with one
+    party between them leave it alone with its own share.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from veilring.privacy.checks import require
+from veilring.privacy.polya import POLYA_SCALE_MAX
+from veilring.protocols.radius.algorithm import Allocation
+from veilring.protocols.ring.algorithm import SumMethod, leaked_groups, walecki_cycles
+
+__all__ = (
+    "count_loss",
+    "guarantee",
+    "guarantee_in_ring",
+    "protecting_shares",
+    "remaining_epsilon",
+)
+
+_PAIR: Final = 2  # so many colluders enclose a party of a ring
+_UNIT: Final = 2.0**-53
+# Terms fall as e**(-2 j / scale): what is left beyond so many scales is below 1e-21 of the sum.
+_REACH: Final = 26
+
+
+@lru_cache(maxsize=4096)
+def count_loss(epsilon: float, exponent: Fraction) -> float:
+    """Return what a count loses whose noise has this total exponent, rounded up: g of epsilon.
+
+    Args:
+        epsilon: What it loses if the exponent is 1; at least `1 / POLYA_SCALE_MAX`.
+        exponent: A, at least 0: infinite loss for 0, and `epsilon` from 1 on.
+
+    Raises:
+        InputError: If an argument is out of its range.
+    """
+    allowed = f"a finite number of at least 1/{POLYA_SCALE_MAX}"
+    require(1 / POLYA_SCALE_MAX <= epsilon < math.inf, "epsilon", epsilon, allowed)
+    require(exponent >= 0, "exponent", exponent, "at least 0")
+    if exponent >= 1:
+        return float(epsilon)
+    if exponent == 0:
+        return math.inf
+    terms = math.ceil(_REACH / epsilon) + 2
+    j = np.arange(terms)
+    factors = (j + float(exponent)) / (j + 1)  # c[j + 1] / c[j]
+    c = np.cumprod(np.concatenate([[1.0], factors[:-1]]))
+    weights = c * c * np.exp(-2 * epsilon * j)
+    ratio = weights.sum() / (weights * factors).sum()
+    # A term errs by some 10 roundings for each index; sums are no worse than their worst term.
+    return float(epsilon + math.log(ratio) + 32 * (terms + 32) * _UNIT * (1 + epsilon))
+
+
+def remaining_epsilon(
+    spent: Sequence[Allocation], parties: int, *, tolerated: int, missing: int
+) -> float:
+    """Return the epsilon of a batch of which some shares of noise are missing, rounded up.
+
+    Missing is what a party did not add, lied about, or let somebody know. Whoever learns nothing
+    but totals learns no more than this. Where radii were found for k, it is the loss of the answer
+    that came out: more shares missing than tolerated leave no bound that holds for all answers but
+    that of a clique of the whole batch.
+
+    Args:
+        spent: The plan of each release, as `NoisyVotes.spent` has it.
+        parties: n.
+        tolerated: How many may be missing for nothing.
+        missing: How many are, from 0 to n - 1.
+
+    Raises:
+        InputError: If a number is out of its range.
+    """
+    require(0 <= tolerated < parties, "tolerated", tolerated, f"0 to {parties - 1}")
+    require(0 <= missing < parties, "missing", missing, f"0 to {parties - 1}")
+    exponent = Fraction(parties - missing, parties - tolerated)
+    total = math.fsum(_release_loss(plan, exponent) for plan in spent)
+    return total if exponent >= 1 else math.nextafter(total, math.inf)
+
+
+def guarantee(
+    spent: Sequence[Allocation],
+    parties: int,
+    coalition: int,
+    method: SumMethod,
+    *,
+    tolerated: int = 0,
+    missing: int = 0,
+) -> float:
+    """Return the epsilon that protects each honest party, wherever in the ring colluders are.
+
+    Args:
+        spent: The plan of each release.
+        parties: n.
+        coalition: How many parties pool all that they see, from 0 to n - 1.
+        method: How noisy votes are added up.
+        tolerated: As in the parameters.
+        missing: How many more parties, not in the coalition, add no noise. The victim does.
+
+    Raises:
+        InputError: If a number is out of its range, or the method does not serve so many parties.
+    """
+    shares = protecting_shares(parties, coalition, method)
+    return _by_shares(spent, parties, shares - missing, tolerated)
+
+
+def guarantee_in_ring(
+    spent: Sequence[Allocation],
+    parties: int,
+    coalition: Collection[int],
+    method: SumMethod,
+    *,
+    tolerated: int = 0,
+    missing: int = 0,
+) -> float:
+    """Return the epsilon that protects each honest party of a ring in which all places are known.
+
+    Args:
+        spent: The plan of each release.
+        parties: n.
+        coalition: The places of the colluders in the ring, from 0; at most n - 1 of them.
+        method: How noisy votes are added up.
+        tolerated: As in the parameters.
+        missing: How many more parties, not in the coalition, add no noise. The victim does.
+
+    Raises:
+        InputError: If a number is out of its range, or the method does not serve so many parties.
+    """
+    members = set(coalition)
+    _require_coalition(parties, len(members), method)
+    inside = members <= set(range(parties))
+    require(inside, "coalition", "with others", f"places from 0 to {parties - 1}")
+    if method.name == "shares":
+        smallest = parties - len(members)
+    else:
+        smallest = min(map(len, leaked_groups(_cycles(parties, method), members)))
+    return _by_shares(spent, parties, smallest - missing, tolerated)
+
+
+def protecting_shares(parties: int, coalition: int, method: SumMethod) -> int:
+    """Return how many honest shares of noise protect each honest row, in the worst case.
+
+    By `shares`, those of all honest parties. On cycles, too, as long as the coalition is too small
+    to cut the honest parties in two; else a victim's own, since its neighbours may be the
+    coalition. s edge-disjoint cycles of `walecki_cycles` take 2s colluders to cut, a party's own
+    neighbours, for every number of parties that was tried; here it is computed.
+
+    Args:
+        parties: n.
+        coalition: How many collude, from 0 to n - 1.
+        method: How noisy votes are added up.
+
+    Raises:
+        InputError: If a number is out of its range, or the method does not serve so many parties.
+    """
+    _require_coalition(parties, coalition, method)
+    if method.name == "shares" or coalition < _PAIR:
+        return parties - coalition
+    if coalition >= 2 * method.cycles or coalition >= _connectivity(parties, method):
+        return 1
+    return parties - coalition
+
+
+def _release_loss(plan: Allocation, exponent: Fraction) -> float:
+    pairs = {*zip(map(int, plan.crowds), map(float, plan.epsilons), strict=True)}
+    return max(crowd * count_loss(epsilon, exponent) for crowd, epsilon in pairs)
+
+
+def _by_shares(spent: Sequence[Allocation], parties: int, shares: int, tolerated: int) -> float:
+    there = max(1, shares)  # a victim's own is
+    return remaining_epsilon(spent, parties, tolerated=tolerated, missing=parties - there)
+
+
+def _cycles(parties: int, method: SumMethod) -> Sequence[Sequence[int]]:
+    """Return the cycles over places in the ring, as `ring.roles.sums.sum_cycles` takes them."""
+    if method.cycles == 1:
+        return (range(parties),)
+    return walecki_cycles(parties)[: method.cycles]
+
+
+@lru_cache
+def _connectivity(parties: int, method: SumMethod) -> int:
+    """Return how many parties have to go for the union of the cycles to fall apart."""
+    import networkx as nx  # noqa: PLC0415  (it takes 0.3 s, and no party needs it)
+
+    graph: nx.Graph[int] = nx.Graph()
+    for cycle in _cycles(parties, method):
+        nx.add_cycle(graph, cycle)
+    return int(nx.node_connectivity(graph))
+
+
+def _require_coalition(parties: int, coalition: int, method: SumMethod) -> None:
+    method.check(parties)
+    require(0 <= coalition < parties, "coalition", coalition, f"0 to {parties - 1} of {parties}")

@@ -1,0 +1,210 @@
+"""How a batch is labelled: what all parties know, and hold the same."""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import inf
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.privacy.checks import require
+from veilring.privacy.loss import float_ceil
+from veilring.protocols.radius.algorithm import (
+    FEATURES_MAX,
+    GRID_FEATURES_MAX,
+    WORK_MAX,
+    AllocationRule,
+    ByGrid,
+    Spacing,
+)
+from veilring.protocols.radius.algorithm.allocation import require_rule
+from veilring.protocols.radius.algorithm.balls import require_queries, require_radii
+from veilring.protocols.radius.algorithm.candidates import require_candidates
+from veilring.protocols.ring.algorithm import SumMethod
+from veilring.protocols.rows import Rows
+
+__all__ = ("ByAnnuli", "Nearest", "NoisyVotesParameters", "Within")
+
+_SHARES: Final = SumMethod("shares")
+
+
+@dataclass(frozen=True, slots=True)
+class ByAnnuli:
+    """Interactive: each query's radius is the first candidate whose noisy count reaches k.
+
+    The parties count the rows between each candidate and the one before it. A row is in one such
+    annulus at most, where it would be in all the larger balls: so one share of noise for each
+    annulus is enough, and the balls' counts are sums of them.
+
+    Attributes:
+        number: How many candidates, from 2 to `CANDIDATES_MAX`.
+        spacing: How they lie up to twice the radius that would be right for evenly spread rows.
+        allocation: By what a query's share of the budget is divided, on the overlap graph of the
+            largest candidates' balls.
+
+    Raises:
+        InputError: If a choice is unknown, or `number` out of range.
+    """
+
+    number: int = 10
+    spacing: Spacing = "geometric"
+    allocation: AllocationRule = "clique"
+
+    def __post_init__(self) -> None:
+        require_candidates(self.number, self.spacing)
+        require_rule(self.allocation)
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The rows within a public radius of a query vote.
+
+    Attributes:
+        radius: Of all queries; or none, if whoever asks gives each query its own.
+
+    Raises:
+        InputError: If `radius` is not a finite number of at least 0.
+    """
+
+    radius: float | None = None
+
+    def __post_init__(self) -> None:
+        good = self.radius is None or 0 <= self.radius < inf
+        require(good, "radius", self.radius, "a finite number of at least 0, or none")
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """About the k nearest rows of a query vote: k is turned into a radius first, under a budget.
+
+    Attributes:
+        k: How many neighbours are wanted, at least 1.
+        epsilon_conversion: What turning k into radii may spend, above 0.
+        rows: How many rows all parties have, if that is public. It is stated here, and never read
+            off the data for nothing.
+        epsilon_count: What counting the rows may spend: above 0 if `rows` is none, else 0.
+        conversion: How: one noisy grid for all queries, for up to six features; or noisy counts
+            around each query.
+
+    Raises:
+        InputError: If a number is out of range, or the rows are neither public nor paid for.
+    """
+
+    k: int
+    epsilon_conversion: float
+    rows: int | None = None
+    epsilon_count: float = 0.0
+    conversion: ByGrid | ByAnnuli = field(default_factory=ByGrid)
+
+    def __post_init__(self) -> None:
+        require(self.k >= 1, "k", self.k, "a whole number of at least 1")
+        require_budget("epsilon_conversion", self.epsilon_conversion)
+        require(self.rows is None or self.rows >= 0, "rows", self.rows, "at least 0, or none")
+        paid = 0 < self.epsilon_count < inf
+        either = paid if self.rows is None else self.epsilon_count == 0
+        allowed = "above 0 if the number of rows is not given, else 0"
+        require(either, "epsilon_count", self.epsilon_count, allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyVotesParameters:
+    """How a batch is labelled. Public; all parties hold the same.
+
+    Attributes:
+        features: Of a row and a query.
+        classes: The number of classes.
+        epsilon_vote: What voting may spend, above 0.
+        neighbours: Which rows vote.
+        tolerated: How many parties' shares of noise may be missing before epsilon rises: each
+            share is one of `parties - tolerated`.
+        allocation: By what a query's share of the vote's budget is divided.
+        sum: How noisy votes are added up; see `guarantee` for what each protects from.
+        work: The limit of each clique search.
+
+    Raises:
+        InputError: If a value is out of range, or does not go with another.
+    """
+
+    features: int
+    classes: int
+    epsilon_vote: float
+    neighbours: Within | Nearest = Within()
+    tolerated: int = 0
+    allocation: AllocationRule = "clique"
+    sum: SumMethod = _SHARES
+    work: int = WORK_MAX
+
+    def __post_init__(self) -> None:
+        most = FEATURES_MAX
+        if isinstance(self.neighbours, Nearest) and isinstance(self.neighbours.conversion, ByGrid):
+            most = GRID_FEATURES_MAX
+        allowed = f"a whole number from 1 to {most:,}"
+        require(1 <= self.features <= most, "features", self.features, allowed)
+        require(self.classes >= 1, "classes", self.classes, "a whole number of at least 1")
+        require_budget("epsilon_vote", self.epsilon_vote)
+        require(self.tolerated >= 0, "tolerated", self.tolerated, "a whole number of at least 0")
+        require_rule(self.allocation)
+        require(self.work >= 0, "work", self.work, "a whole number of at least 0")
+
+    @property
+    def epsilon(self) -> float:
+        """What a batch costs in all, rounded up, if no more shares are missing than tolerated."""
+        parts = [self.epsilon_vote]
+        if isinstance(self.neighbours, Nearest):
+            parts += [self.neighbours.epsilon_conversion, self.neighbours.epsilon_count]
+        return float_ceil(sum(map(Fraction, parts), Fraction()))
+
+    def exponent(self, parties: int) -> Fraction:
+        """Return the exponent of each party's share of noise.
+
+        Raises:
+            InputError: If the sum does not serve so many parties, or all of their shares may be
+                missing.
+        """
+        self.sum.check(parties)
+        allowed = f"below the number of parties, {parties}"
+        require(self.tolerated < parties, "tolerated", self.tolerated, allowed)
+        return Fraction(1, parties - self.tolerated)
+
+    def radii_of(
+        self, queries: NDArray[np.float64], radii: NDArray[np.float64] | None
+    ) -> NDArray[np.float64] | None:
+        """Return the radii that are known before anybody looks at rows; none if k is to be found.
+
+        Args:
+            queries: Shape (Q, features), in [0, 1], at least one.
+            radii: Shape (Q,), if the batch comes with them.
+
+        Raises:
+            InputError: If queries or radii do not fit, or radii are missing or given in vain.
+        """
+        require_queries(queries)
+        fits = len(queries) >= 1 and queries.shape[1] == self.features
+        allowed = f"shape (Q, {self.features}) with Q at least 1"
+        require(fits, "queries", f"of shape {queries.shape}", allowed)
+        near = self.neighbours
+        asked = isinstance(near, Within) and near.radius is None
+        allowed = "one for each query" if asked else "none: parameters say which rows vote"
+        require((radii is not None) == asked, "radii", "given" if not asked else "none", allowed)
+        if isinstance(near, Within) and near.radius is not None:
+            radii = np.full(len(queries), near.radius)
+        if radii is not None:
+            require_radii(queries, radii)
+        return radii
+
+    def check_rows(self, rows: Rows) -> None:
+        """Refuse a party's rows if they are of another schema; none at all are fine.
+
+        Raises:
+            InputError: If they have other features or an unknown class.
+        """
+        width = rows.features.shape[1]
+        require(width == self.features, "rows", f"of {width} features", f"{self.features}")
+        known = rows.labels.size == 0 or int(rows.labels.max()) < self.classes
+        require(known, "rows.labels", "a class too high", f"below {self.classes}")
+
+
+def require_budget(field_name: str, epsilon: float) -> None:
+    """Refuse what is no budget."""
+    require(0 < epsilon < inf, field_name, epsilon, "a finite number above 0")

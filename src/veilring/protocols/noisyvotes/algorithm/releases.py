@@ -1,0 +1,177 @@
+"""What is released about a batch, one after another, whoever adds it up.
+
+`batch_steps` is the whole classifier but for the sums: it says what to count and under which
+budget, is sent the noisy total of all parties, and goes on from there. The networked role and the
+in-process composition run the same one.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.protocols.noisyvotes.algorithm.parameters import (
+    ByAnnuli,
+    Nearest,
+    NoisyVotesParameters,
+)
+from veilring.protocols.radius.algorithm import (
+    Allocation,
+    ByGrid,
+    NoisyGrid,
+    allocate,
+    candidate_counts,
+    candidate_radii,
+    cell_counts,
+    count_votes,
+    grid_radii,
+    grid_side,
+    overlaps,
+    uniform_radius,
+)
+from veilring.protocols.rows import Rows
+
+__all__ = ("Counts", "NoisyVotes", "Release", "Steps", "batch_steps")
+
+Counts = NDArray[np.int64]
+
+# A party that lies can make any total of it. Honest ones are far below, and floats hold it exactly.
+_MOST = 2**53
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Release:
+    """Counts that are to be added up, with noise.
+
+    Attributes:
+        plan: What each run of counts may spend.
+        entries: How many counts a run has.
+        count: What a party brings, shape (runs, entries): a row is in one entry of each run at
+            most, and the runs that it is in spend no more than the release's budget together.
+    """
+
+    plan: Allocation
+    entries: int
+    count: Callable[[Rows], Counts]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisyVotes:
+    """What all parties learn about a batch.
+
+    Attributes:
+        labels: Shape (Q,): the class with the greatest total, the lowest of them if several have.
+        totals: Shape (Q, classes): the noisy votes.
+        radii: Shape (Q,), within which rows voted.
+        epsilon: What it cost, if no more shares were missing than tolerated.
+        spent: The plan of each release: what `remaining_epsilon` and `guarantee` reckon with.
+        rows: How many rows there are, about, if they were counted with noise.
+    """
+
+    labels: Counts
+    totals: Counts
+    radii: NDArray[np.float64]
+    epsilon: float
+    spent: tuple[Allocation, ...]
+    rows: int | None = None
+
+
+Steps = Generator[Release, Counts, NoisyVotes]
+
+
+def batch_steps(
+    queries: NDArray[np.float64],
+    parameters: NoisyVotesParameters,
+    radii: NDArray[np.float64] | None = None,
+) -> Steps:
+    """Yield what to count next, take the noisy totals, and return what is known at the end.
+
+    Everything here follows from public values. So all parties that hold the same queries, radii and
+    parameters, and that are sent the same totals, plan the same.
+
+    Args:
+        queries: Shape (Q, features), in [0, 1].
+        parameters: Public.
+        radii: Shape (Q,), if the batch comes with them.
+
+    Raises:
+        InputError: If queries and radii do not fit the parameters.
+    """
+    known = parameters.radii_of(queries, radii)
+    spent: list[Allocation] = []
+    rows: int | None = None
+    near = parameters.neighbours
+    if known is None and isinstance(near, Nearest):
+        expected = near.rows
+        if expected is None:
+            counting = _row_count(near.epsilon_count)
+            expected = rows = int(np.clip((yield counting)[0, 0], 1, _MOST))
+            spent.append(counting.plan)
+        if isinstance(near.conversion, ByGrid):
+            release, side = _cells(parameters.features, near.epsilon_conversion, expected)
+            counts = np.clip((yield release)[0], 0, _MOST)
+            grid = NoisyGrid(side, parameters.features, counts)
+            known = grid_radii(grid, queries, near.k, near.conversion.gamma)
+        else:
+            candidates = _candidates(near.conversion, near.k, expected, parameters.features)
+            release = _annuli(queries, candidates, near, near.conversion, parameters.work)
+            known = _first_full((yield release), candidates, near.k)
+        spent.append(release.plan)
+    assert known is not None  # noqa: S101  (radii are known beforehand, or found for k)
+    voting = _votes(queries, known, parameters)
+    totals = yield voting
+    labels = np.asarray(totals.argmax(axis=1), dtype=np.int64)
+    return NoisyVotes(labels, totals, known, parameters.epsilon, (*spent, voting.plan), rows)
+
+
+def _votes(
+    queries: NDArray[np.float64], radii: NDArray[np.float64], parameters: NoisyVotesParameters
+) -> Release:
+    graph, classes = overlaps(queries, radii), parameters.classes
+    plan = allocate(graph, parameters.epsilon_vote, parameters.allocation, work=parameters.work)
+    return Release(plan, classes, lambda rows: count_votes(queries, radii, rows, classes))
+
+
+def _row_count(epsilon: float) -> Release:
+    return Release(_alone(epsilon), 1, lambda rows: np.array([[len(rows)]]))
+
+
+def _cells(features: int, epsilon: float, rows: int) -> tuple[Release, int]:
+    side = grid_side(rows, features, epsilon)
+    release = Release(_alone(epsilon), side**features, lambda own: cell_counts(own, side)[None])
+    return release, side
+
+
+def _annuli(
+    queries: NDArray[np.float64],
+    candidates: NDArray[np.float64],
+    near: Nearest,
+    conversion: ByAnnuli,
+    work: int,
+) -> Release:
+    """A row outside the largest candidate's ball is in no annulus: those balls are what overlap."""
+    graph = overlaps(queries, np.full(len(queries), candidates[-1]))
+    plan = allocate(graph, near.epsilon_conversion, conversion.allocation, work=work)
+
+    def count(rows: Rows) -> Counts:
+        return np.diff(candidate_counts(queries, candidates, rows), prepend=0)
+
+    return Release(plan, len(candidates), count)
+
+
+def _candidates(conversion: ByAnnuli, k: int, rows: int, features: int) -> NDArray[np.float64]:
+    r_unif = uniform_radius(k, rows, features)
+    return candidate_radii(r_unif, conversion.number, conversion.spacing)
+
+
+def _first_full(annuli: Counts, candidates: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+    """Return the first candidate that seems to hold k rows; the largest if none does."""
+    full = np.cumsum(annuli, axis=1) >= k
+    full[:, -1] = True
+    return np.asarray(candidates[full.argmax(axis=1)])
+
+
+def _alone(epsilon: float) -> Allocation:
+    """Return the plan of a single run that spends all of a budget."""
+    return Allocation(np.ones(1, dtype=np.int64), np.array([epsilon]), exact=True)

@@ -1,0 +1,158 @@
+"""The party of noisy votes: it counts its own rows, adds its share of the noise, and sums.
+
+Before each sum all parties tell each other a hash of what they hold to be public: parameters,
+queries, radii, all totals so far, and how they divide the budget by them. If somebody could tell
+some parties that queries lie far apart and others that they overlap, the former would add less
+noise than the rows of the latter need; so nobody adds anything before all have said the same.
+"""
+
+import hashlib
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError, ProtocolViolation, Tampered
+from veilring.nodes.party import Party, broadcast
+from veilring.nodes.ring import Ring, draw_ring
+from veilring.privacy.checks import require
+from veilring.protocols.noisyvotes.algorithm import (
+    ByAnnuli,
+    Nearest,
+    NoisyVotes,
+    NoisyVotesParameters,
+    batch_steps,
+    noisy_counts,
+)
+from veilring.protocols.noisyvotes.messages import Agreed, Batch
+from veilring.protocols.radius.algorithm import BATCH_MAX
+from veilring.protocols.ring.roles.sums import sum_rounds, sum_words
+from veilring.protocols.rows import Rows
+from veilring.transport.frames import FRAME_BYTES_MAX
+
+__all__ = ("private_votes", "queries_max")
+
+_NUMBER_BYTES: Final = 8
+_ENVELOPE_BYTES: Final = 256  # session, kind, round, headers of two arrays: under 200 bytes
+
+
+def queries_max(parameters: NoisyVotesParameters) -> int:
+    """Return how many queries a batch may hold so that every message fits a frame."""
+    near, widest = parameters.neighbours, max(parameters.features + 1, parameters.classes)
+    if isinstance(near, Nearest) and isinstance(near.conversion, ByAnnuli):
+        widest = max(widest, near.conversion.number)
+    return min(BATCH_MAX, (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // (_NUMBER_BYTES * widest))
+
+
+async def private_votes(
+    party: Party,
+    rows: Rows,
+    *,
+    asker: str,
+    parameters: NoisyVotesParameters,
+    queries: NDArray[np.float64] | None = None,
+    radii: NDArray[np.float64] | None = None,
+    ring: Ring | None = None,
+) -> NoisyVotes:
+    """Label a batch of queries by the rows of all parties, each hidden by the noise of all.
+
+    Args:
+        party: This participant.
+        rows: Its private rows; it may have none.
+        asker: The participant that hands out the queries.
+        parameters: Public.
+        queries: Shape (Q, features) at the asker; the others leave it out.
+        radii: Shape (Q,) at the asker, if the parameters leave them to it.
+        ring: An order that was dealt beforehand. Left out, it is drawn together, if the method of
+            summing needs one.
+
+    Returns:
+        The same answer at every party.
+
+    Raises:
+        InputError: If own rows or queries do not fit; nothing was sent then.
+        ProtocolViolation: If a peer sent what no honest party sends.
+        Tampered: If parties were told different things.
+    """
+    exponent = parameters.exponent(len(party.parties))
+    parameters.check_rows(rows)
+    batch = await _hand_out(party, asker, parameters, queries, radii)
+    ring = await _ring_for(party, parameters) if ring is None else ring
+    given = batch.radii if batch.radii.size else None
+    steps = batch_steps(batch.queries, parameters, given)
+    digest = _hash(repr(parameters).encode(), batch.queries.tobytes(), batch.radii.tobytes())
+    release, next_round = next(steps), 1
+    while True:
+        await _agree(party, _hash(digest, release.plan.epsilons.tobytes()), next_round)
+        own = noisy_counts(release.count(rows), release.plan.epsilons, exponent, party.rng)
+        words = await sum_words(
+            party,
+            own.view(np.uint64),
+            ring=ring,
+            method=parameters.sum,
+            first_round=next_round + 1,
+        )
+        next_round += 1 + sum_rounds(parameters.sum, len(ring))
+        digest = _hash(digest, words.tobytes())
+        try:
+            release = steps.send(words.view(np.int64))
+        except StopIteration as done:
+            answer: NoisyVotes = done.value
+            return answer
+
+
+async def _hand_out(
+    party: Party,
+    asker: str,
+    parameters: NoisyVotesParameters,
+    queries: NDArray[np.float64] | None,
+    radii: NDArray[np.float64] | None,
+) -> Batch:
+    if party.me == asker:
+        if queries is None:
+            raise InputError("queries", "nothing", f"a batch at {asker}, which asks")
+        _check(queries, radii, parameters)
+        batch = Batch(queries=queries, radii=np.zeros(0) if radii is None else radii)
+        await broadcast(party, batch)
+        return batch
+    batch = await party.receive(Batch, sender=asker)
+    try:
+        _check(batch.queries, batch.radii if batch.radii.size else None, parameters)
+    except InputError as error:
+        party.accuse(ProtocolViolation(asker, f"asked what cannot be answered: {error}"))
+    return batch
+
+
+def _check(
+    queries: NDArray[np.float64],
+    radii: NDArray[np.float64] | None,
+    parameters: NoisyVotesParameters,
+) -> None:
+    parameters.radii_of(queries, radii)
+    most = queries_max(parameters)
+    require(len(queries) <= most, "queries", len(queries), f"1 to {most} in a batch")
+
+
+async def _ring_for(party: Party, parameters: NoisyVotesParameters) -> Ring:
+    """Return a ring to sum on; shares go to everybody, and need none."""
+    return Ring(party.parties) if parameters.sum.name == "shares" else await draw_ring(party)
+
+
+async def _agree(party: Party, digest: bytes, number: int) -> None:
+    """Wait until all parties have said that they hold the same.
+
+    Raises:
+        Tampered: If one does not. Whoever handed out queries or told a total may have told it
+            something else, or it lies itself.
+    """
+    party.round(number)
+    await broadcast(party, Agreed(digest=digest))
+    for peer in party.peers:
+        if (await party.receive(Agreed, sender=peer)).digest != digest:
+            party.accuse(
+                Tampered(party.peers, "made parties hold different queries, totals or plans")
+            )
+
+
+def _hash(*parts: bytes) -> bytes:
+    return hashlib.sha256(b"".join(len(p).to_bytes(8, "big") + p for p in parts)).digest()
