@@ -1,14 +1,17 @@
 """Typed messages: checked when said and when heard."""
 
+from typing import Annotated
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from veilring.errors import FrameError, InputError
 from veilring.transport.frames import Value, pack
-from veilring.transport.messages import SESSION_BYTES, Flags, Matrix, Message, decode, encode
+from veilring.transport.messages import SESSION_BYTES, Array, Matrix, Message, decode, encode
 
 SESSION = bytes(range(SESSION_BYTES))
 
@@ -19,7 +22,7 @@ class Note(Message, kind="test.note"):
     number: int
     text: str
     rows: Matrix
-    flags: Flags
+    flags: Annotated[NDArray[np.bool_], Array("|b1", 1)]
 
 
 def note(number: int = 1, text: str = "text") -> Note:

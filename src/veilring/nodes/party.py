@@ -9,7 +9,7 @@ from typing_extensions import override
 from veilring.errors import InputError, VeilringError
 from veilring.transport.messages import Message
 
-__all__ = ("Parties", "Party", "Role", "broadcast")
+__all__ = ("Parties", "Party", "broadcast")
 
 M = TypeVar("M", bound=Message)
 
@@ -97,13 +97,6 @@ class Party(Protocol):
         Raises:
             VeilringError: The error. Only a party in an adversary's hands lets it pass.
         """
-
-
-class Role(Protocol):
-    """A coroutine function that plays one party's part: ``await role(party, own, **public)``."""
-
-    async def __call__(self, party: Party, own: object, /, **public: object) -> object:
-        """Play the part with the party's own private input and return the party's result."""
 
 
 async def broadcast(party: Party, message: Message, to: Iterable[str] | None = None) -> None:

@@ -19,7 +19,6 @@ __all__ = (
     "SESSION_BYTES",
     "Array",
     "Envelope",
-    "Flags",
     "Matrix",
     "Message",
     "WordMatrix",
@@ -109,8 +108,6 @@ Matrix = Annotated[NDArray[np.float64], Array("<f8", 2)]
 """Real numbers of shape (runs, entries)."""
 WordMatrix = Annotated[NDArray[np.uint64], Array("<u8", 2)]
 """Elements of Z_{2^64} of shape (runs, entries)."""
-Flags = Annotated[NDArray[np.bool_], Array("|b1", 1)]
-"""Truth values of shape (runs,)."""
 
 
 def encode(session: bytes, message: Message) -> bytes:

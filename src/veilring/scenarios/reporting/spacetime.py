@@ -195,7 +195,7 @@ def _title(message: TracedMessage) -> str:
 
 
 def _sign(mark: Mark, y: float, scale: _Scale) -> Sign:
-    shape = {"lost": "lost", "stopped": "stopped", "failed": "lost"}.get(mark.kind, "other")
+    shape = _SHAPES.get(mark.kind, "other")
     return Sign(
         scale.x(mark.seconds), y, shape, f"{mark.party}, {in_seconds(mark.seconds)}: {mark.what}"
     )
