@@ -75,6 +75,8 @@ def test_what_is_no_law_is_refused() -> None:
             ResponseLaw.spending(epsilon, 4)
     with pytest.raises(InputError, match="domain"):
         ResponseLaw.spending(1.0, 1)
+    with pytest.raises(InputError, match="domain"):
+        ResponseLaw.spending(1.0, 2**63)
 
 
 def test_values_outside_the_domain_are_refused_unseen() -> None:

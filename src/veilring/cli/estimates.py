@@ -1,14 +1,53 @@
 """What a collection says, for a person or a program: shared by the commands that estimate."""
 
 import math
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 if TYPE_CHECKING:
-    from veilring.deployment import Estimates
+    from veilring.deployment import CollectorConfig, Estimates
 
-__all__ = ("show_estimates",)
+__all__ = (
+    "AsJson",
+    "Confidence",
+    "ConfigPath",
+    "Consistent",
+    "SaveTo",
+    "load_collector",
+    "show_estimates",
+)
+
+ConfigPath: TypeAlias = Annotated[
+    Path, typer.Argument(help="The collector's configuration.", metavar="CONFIG")
+]
+Confidence: TypeAlias = Annotated[
+    float, typer.Option(help="Of each interval by itself, between 0 and 1.")
+]
+SaveTo: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the naive Bayes model here, as JSON."),
+]
+Consistent: TypeAlias = Annotated[
+    str, typer.Option(help="Of the model: paper, clip or norm-sub, for counts below 0.")
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
+
+
+def load_collector(config: Path, command: str) -> "CollectorConfig":
+    """Read a collector's configuration.
+
+    Raises:
+        ScenarioError: If it does not fit, or is another role's; it names the command.
+    """
+    from veilring.deployment import CollectorConfig, load_config
+    from veilring.errors import ScenarioError
+
+    loaded = load_config(config)
+    if not isinstance(loaded, CollectorConfig):
+        raise ScenarioError("role", loaded.role, f"collector, for `veilring {command}`")
+    return loaded
 
 
 def show_estimates(found: "Estimates", *, json: bool) -> None:

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
+from veilring.cli.estimates import ConfigPath, load_collector
+
 __all__ = ("export",)
 
 
 def export(
-    config: Annotated[
-        Path, typer.Argument(help="The collector's configuration.", metavar="CONFIG")
-    ],
+    config: ConfigPath,
     *,
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Where the files go.", show_default=False)
@@ -22,12 +22,7 @@ def export(
     They are noisy reports by question, without ids and without names: what `veilring tally` adds up
     elsewhere, on one machine or a Dask cluster.
     """
-    from veilring.deployment import CollectorConfig, load_config
     from veilring.deployment.tallying import export_reports
-    from veilring.errors import ScenarioError
 
-    loaded = load_config(config)
-    if not isinstance(loaded, CollectorConfig):
-        raise ScenarioError("role", loaded.role, "collector, for `veilring export`")
-    files = export_reports(loaded, out)
+    files = export_reports(load_collector(config, "export"), out)
     typer.echo(f"{len(files):,} {'file' if len(files) == 1 else 'files'}: {out}")

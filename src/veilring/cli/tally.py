@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from veilring.cli.estimates import show_estimates
+from veilring.cli.estimates import AsJson, Confidence, Consistent, SaveTo, show_estimates
 
 __all__ = ("tally",)
 
@@ -16,16 +16,9 @@ def tally(  # noqa: PLR0913  (each option is an argument)
         list[Path], typer.Argument(help="Files of `veilring export`.", metavar="REPORTS...")
     ],
     *,
-    confidence: Annotated[
-        float, typer.Option(help="Of each interval by itself, between 0 and 1.")
-    ] = 0.95,
-    save: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the naive Bayes model here, as JSON."),
-    ] = None,
-    consistency: Annotated[
-        str, typer.Option(help="Of the model: paper, clip or norm-sub, for counts below 0.")
-    ] = "paper",
+    confidence: Confidence = 0.95,
+    save: SaveTo = None,
+    consistency: Consistent = "paper",
     engine: Annotated[
         str | None,
         typer.Option(
@@ -40,7 +33,7 @@ def tally(  # noqa: PLR0913  (each option is an argument)
         str | None,
         typer.Option(help="A Dask scheduler, such as tcp://10.0.0.5:8786.", show_default=False),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Estimate from reports in Parquet files, however many and wherever they are added up.
 

@@ -199,6 +199,8 @@ def test_noise_forbids_to_ask_everybody_everything() -> None:
         (np.array([[0, 3]]), np.array([0]), "column 1"),
         (np.array([[0, -1]]), np.array([0]), "column 1"),
         (np.array([[0.0, 0.5]]), np.array([0]), "column 1"),
+        (np.array([[0.0, np.nan]]), np.array([0]), "column 1"),
+        (np.array([[0.0, np.inf]]), np.array([0]), "column 1"),
         (np.array([[0, 0]]), np.array([2]), "column label"),
         (np.array([[0, 0, 0]]), np.array([0]), "rows"),
     ],

@@ -106,6 +106,17 @@ def test_each_approach_spends_what_was_asked(
         assert epsilon * (1 - 1e-9) <= exact <= epsilon
 
 
+@pytest.mark.parametrize("approach", APPROACHES)
+@pytest.mark.parametrize("epsilon", [math.nan, -math.inf, -1.0, 0.0])
+def test_an_epsilon_that_is_none_is_refused_as_it_was_given(
+    approach: Approach, epsilon: float
+) -> None:
+    """The error shows what was asked for, and not a feature's share of it."""
+    with pytest.raises(InputError) as caught:
+        make_means(approach, epsilon, 3)
+    assert (caught.value.field, caught.value.value) == ("epsilon", str(epsilon))
+
+
 @pytest.mark.parametrize(
     "means", [EachFeature(OneBit(0.5), 2, 2), SampledFeature(OneBit(1.0), 2, 2)], ids=words
 )

@@ -24,7 +24,7 @@ def make_means(approach: Approach, epsilon: float, features: int, classes: int =
 
     Args:
         approach: 1, 2 or 3 of the paper's Section 2.2.3, in the order of `APPROACHES`.
-        epsilon: What a report may spend.
+        epsilon: What a report may spend, above 0.
         features: How many, at least 1.
         classes: How many to hide a client's among, or 1.
 
@@ -33,6 +33,8 @@ def make_means(approach: Approach, epsilon: float, features: int, classes: int =
     """
     if features < 1:
         raise InputError("features", features, "an integer of at least 1")
+    if not epsilon > 0:
+        raise InputError("epsilon", epsilon, "a number above 0")
     if epsilon == inf:
         return EachFeature(Plain(), features, classes)
     match approach:

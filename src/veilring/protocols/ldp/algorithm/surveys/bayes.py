@@ -57,7 +57,7 @@ class DiscreteBayesSurvey(PreparedSurvey):
         if self.classes < 1 or min(self.domains, default=1) < 1:
             raise InputError("domains, classes", "below 1 in some place", "integers of at least 1")
         needed = (self.classes, *(self.classes * values for values in self.domains))
-        given = tuple(oracle.cells for oracle in self.oracles)
+        given = tuple(oracle.entries for oracle in self.oracles)
         if len(given) != len(needed) or any(a < b for a, b in zip(given, needed, strict=True)):
             raise InputError("oracles", f"of domains {given}", f"one for each of {needed}")
 
@@ -128,8 +128,8 @@ class GaussianBayesSurvey(PreparedSurvey):
 
     def __post_init__(self) -> None:
         """Refuse an oracle that does not fit."""
-        if self.oracle.cells < self.means.classes:
-            given = f"for {self.oracle.cells} values"
+        if self.oracle.entries < self.means.classes:
+            given = f"for {self.oracle.entries} values"
             raise InputError("oracle", given, f"one for {self.means.classes} classes")
 
     @property

@@ -51,7 +51,8 @@ def whole(values: NDArray[Any], count: int, column: int | str) -> NDArray[np.int
     Raises:
         InputError: If one is none of these; it names the column, and shows no value.
     """
-    numbers = values.astype(np.int64)
+    with np.errstate(invalid="ignore"):  # what is not finite is refused
+        numbers = values.astype(np.int64)
     is_wrong = (numbers != values) | (numbers < 0) | (numbers >= count)
     if is_wrong.any():
         raise InputError(f"column {column}", "out of range", f"integers from 0 to {count - 1}")

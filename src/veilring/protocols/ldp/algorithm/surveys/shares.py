@@ -40,7 +40,7 @@ class FrequencySurvey(PreparedSurvey):
     @override
     def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
         require_columns(rows, 1)
-        return whole(rows[:, 0], self.oracle.cells, 0)
+        return whole(rows[:, 0], self.oracle.entries, 0)
 
 
 @dataclass(frozen=True)
