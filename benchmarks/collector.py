@@ -6,12 +6,9 @@ from memory, with `executemany` in transactions of a fixed size and the same dur
 no checks, no sums.
 """
 
-import json
 import os
 import secrets
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,10 +16,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.measurement import Measurement, ratios
-from veilring.data import load_table
-from veilring.deployment.trials.survey import Trial, write_collection
-from veilring.transport.sockets import bind
-from veilring.transport.tls import LOOPBACK
+from veilring.deployment.trials.collecting import BATCHED, Drive, drive_collection
 
 __all__ = ("measure",)
 
@@ -30,8 +24,7 @@ SUBMITTERS = 8
 REPORT_BYTES = 8
 # What one transaction of the collector holds when it is busy, more or less.
 GROUPS = {"single": 2_000, "batched": 50_000}
-AT_ONCE = {"single": 1, "batched": 8_192}
-_MIB = 1 << 20
+AT_ONCE = {"single": 1, "batched": BATCHED}
 
 
 def measure(*, quick: bool) -> list[Measurement]:
@@ -64,73 +57,19 @@ _WHAT = {
 
 def _collect(reports: int, at_once: int) -> dict[str, float]:
     """Run a collection, and return its seconds, bytes and peak memory."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "survey"
-        with bind(LOOPBACK, 0) as free:
-            port = free.getsockname()[1]
-        trial = Trial("discrete-bayes", 1.0, 1_000, SUBMITTERS)
-        submitters = write_collection(load_table("wine"), trial, folder, seed=0, port=port)
-        with (folder / "log").open("w") as log:
-            serve = [sys.executable, "-m", "veilring", "serve", str(folder / "collector.toml")]
-            collector = subprocess.Popen(serve, stderr=log)  # noqa: S603  (our own module)
-            try:
-                found = _drive(folder, submitters, reports // SUBMITTERS, at_once, collector.pid)
-            finally:
-                collector.terminate()
-                collector.wait()
-        # One that left in order has moved its log into the file.
-        return found | {"disk": (folder / "reports.sqlite").stat().st_size / reports}
-
-
-def _drive(
-    folder: Path, submitters: tuple[str, ...], each: int, at_once: int, collector: int
-) -> dict[str, float]:
-    processes = [
-        subprocess.Popen(  # noqa: S603  (our own module)
-            [
-                sys.executable,
-                "-m",
-                "benchmarks.collecting",
-                str(folder),
-                name,
-                str(each),
-                str(at_once),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for name in submitters
-    ]
-    for process in processes:
-        if process.stdout is None or process.stdout.readline() != "ready\n":
-            raise RuntimeError("a submitter did not come; its errors are above")
-    cpu = psutil.Process(collector).cpu_times()
-    for process in processes:
-        if process.stdin is not None:
-            process.stdin.write("go\n")
-            process.stdin.flush()
-    found = [json.loads(process.communicate()[0]) for process in processes]
-    total = each * len(submitters)
-    if sum(one["counted"] for one in found) != total:
-        raise RuntimeError("not every report was counted")
-    spent = psutil.Process(collector).cpu_times()
+    found = drive_collection(reports, Drive(SUBMITTERS, at_once, _cpu_seconds))
     return {
-        "seconds": max(one["ended"] for one in found) - min(one["began"] for one in found),
-        "cpu": (spent.user + spent.system - cpu.user - cpu.system) / total * 1e6,
-        "wire": sum(one["bytes"] for one in found) / len(found),
-        "peak": _peak_mib(collector),
+        "seconds": found.seconds,
+        "cpu": found.spent / reports * 1e6,
+        "wire": found.wire_bytes / reports,
+        "disk": found.disk_bytes / reports,
+        "peak": found.mib,
     }
 
 
-def _peak_mib(process: int) -> float:
-    """Return the most memory that a process had; Linux alone tells."""
-    path = Path(f"/proc/{process}/status")
-    if not path.exists():
-        return float("nan")
-    lines = path.read_text(encoding="utf-8").splitlines()
-    (line,) = (line for line in lines if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024 / _MIB
+def _cpu_seconds(process: int) -> float:
+    spent = psutil.Process(process).cpu_times()
+    return float(spent.user + spent.system)
 
 
 def _insert(reports: int, group: int) -> float:

@@ -22,9 +22,9 @@ from veilring.protocols.prediction.algorithm import (
     IndKNN,
     Kernel,
     Predictor,
-    quantise,
 )
 from veilring.protocols.prediction.algorithm.features import inner_products
+from veilring.scenarios.scale.unit_rows import Clusters
 
 __all__ = ("measure",)
 
@@ -75,14 +75,7 @@ def measure(*, quick: bool) -> list[Measurement]:
 
 
 def _clustered(rows: int, rng: Generator) -> _Data:
-    """Draw unit vectors around centres, two in three of a class's rows near its other ones."""
-    centres = rng.standard_normal((CLASSES, FEATURES)).astype(np.float32)
-    labels = rng.integers(0, CLASSES, rows + QUERIES)
-    spread = rng.uniform(1.0, 3.0, (rows + QUERIES, 1)).astype(np.float32)
-    drawn = rng.standard_normal((rows + QUERIES, FEATURES), dtype=np.float32)
-    drawn *= spread
-    drawn += centres[labels]
-    whole = quantise(drawn)
+    whole, labels = Clusters.draw(CLASSES, FEATURES, rng).rows(rows + QUERIES, rng)
     return _Data(whole[:rows], labels[:rows], whole[rows:])
 
 

@@ -1,6 +1,6 @@
 """A fresh process: one submitter of many, which sends reports that it made beforehand.
 
-Usage: python -m benchmarks.collecting FOLDER NAME REPORTS AT_ONCE
+Usage: python -m veilring.deployment.trials.submitting FOLDER NAME REPORTS AT_ONCE
 
 FOLDER is one of `veilring deploy survey`. It prints `ready` once it is connected, waits for a line,
 and prints one line of JSON: when it began and ended, on the system's monotonic clock, the bytes of
@@ -11,7 +11,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,8 @@ from veilring.randomness import Streams
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import SESSION_BYTES, encode
 from veilring.transport.tls import TlsEndpoint
+
+__all__ = ("main",)
 
 
 def _reports(task: Task, folder: Path, name: str, count: int, at_once: int) -> list[Batch]:
@@ -71,7 +73,7 @@ async def _send(folder: Path, name: str, count: int, at_once: int) -> None:
         counted += int(np.count_nonzero(verdicts == 0))
 
     async with Node(endpoint, Streams()) as node:
-        print("ready", flush=True)
+        _say("ready")
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         began = time.monotonic()
         for batches in sessions:
@@ -85,10 +87,20 @@ async def _send(folder: Path, name: str, count: int, at_once: int) -> None:
             )
         ended = time.monotonic()
     done = {"began": began, "ended": ended, "counted": counted, "bytes": sent / count}
-    print(json.dumps(done), flush=True)
+    _say(json.dumps(done))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Send reports, as told by the four arguments of the command line."""
+    folder, name, count, at_once = arguments
+    with asyncio.Runner(loop_factory=party_loop()) as runner:
+        runner.run(_send(Path(folder), name, int(count), int(at_once)))
 
 
 if __name__ == "__main__":
-    folder, name, count, at_once = sys.argv[1:]
-    with asyncio.Runner(loop_factory=party_loop()) as runner:
-        runner.run(_send(Path(folder), name, int(count), int(at_once)))
+    main(sys.argv[1:])

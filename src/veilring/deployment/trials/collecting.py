@@ -1,0 +1,150 @@
+"""A collection driven as hard as it goes: one collector, and processes that submit to it.
+
+It is what benchmarks and growth curves are measured on. The collector is `veilring serve`, and what
+it has acknowledged is in a committed transaction.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from veilring.data import load_table
+from veilring.deployment.survey_terms import load_survey_terms
+from veilring.deployment.trials.kit import TERMS
+from veilring.deployment.trials.survey import COLLECTOR, Trial, write_collection
+from veilring.errors import ClusterError
+from veilring.protocols.ldp.parquet import write_parquet
+from veilring.protocols.ldp.pool import ClientPool
+from veilring.protocols.ldp.task import Task
+from veilring.randomness import Streams
+from veilring.scenarios.scale.collect import Collected
+from veilring.scenarios.scale.machine import peak_mib
+from veilring.transport.sockets import bind
+from veilring.transport.tls import LOOPBACK
+
+__all__ = ("BATCHED", "Drive", "drive_collection", "write_reports")
+
+BATCHED: Final = 8_192
+"""Reports a message, where they are sent in batches."""
+_ROWS: Final = 1_000  # of the submitters' files, from which clients are drawn again and again
+_MODULE: Final = "veilring.deployment.trials.submitting"
+
+_Process = subprocess.Popen[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Drive:
+    """How it is driven.
+
+    Attributes:
+        submitters: How many processes send.
+        at_once: Reports a message.
+        spent: Called with the collector's process before and after; what it counts of it meanwhile
+            is reported, such as seconds of the processor.
+    """
+
+    submitters: int = 2
+    at_once: int = BATCHED
+    spent: Callable[[int], float] = lambda _process: 0.0
+
+
+def drive_collection(reports: int, drive: Drive) -> Collected:
+    """Run a collection of so many reports, drawn from the wine table at epsilon 1.
+
+    Args:
+        reports: A multiple of the submitters.
+        drive: How.
+
+    Raises:
+        ClusterError: If a submitter did not come, or not every report was counted.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "survey"
+        with bind(LOOPBACK, 0) as free:
+            port = free.getsockname()[1]
+        names = write_collection(load_table("wine"), _trial(drive), folder, seed=0, port=port)
+        serve = [sys.executable, "-m", "veilring", "serve", str(folder / f"{COLLECTOR}.toml")]
+        with (folder / "log").open("w", encoding="utf-8") as log:
+            collector = subprocess.Popen(serve, stderr=log, text=True)  # noqa: S603  (our own module)
+            try:
+                found = _drive(folder, names, reports, drive, collector.pid)
+            finally:
+                collector.terminate()
+                collector.wait()
+        # One that left in order has moved its log into the file.
+        disk = (folder / "reports.sqlite").stat().st_size
+    return Collected(reports, disk_bytes=disk, **found)
+
+
+def _trial(drive: Drive) -> Trial:
+    return Trial("discrete-bayes", 1.0, max(_ROWS, drive.submitters), drive.submitters)
+
+
+def _drive(
+    folder: Path, names: tuple[str, ...], reports: int, drive: Drive, collector: int
+) -> dict[str, float]:
+    each = reports // len(names)
+    processes = [_start(folder, name, each, drive.at_once) for name in names]
+    try:
+        for process in processes:
+            _await(process)
+        before = drive.spent(collector)
+        for process in processes:
+            _tell(process)
+        found = [json.loads(process.communicate()[0]) for process in processes]
+    except BaseException:
+        for process in processes:
+            process.kill()
+        raise
+    if sum(one["counted"] for one in found) != reports:
+        raise ClusterError("not every report was counted")
+    return {
+        "seconds": max(one["ended"] for one in found) - min(one["began"] for one in found),
+        "spent": drive.spent(collector) - before,
+        "wire_bytes": sum(one["bytes"] for one in found) / len(found) * reports,
+        "mib": peak_mib(collector),
+    }
+
+
+def _start(folder: Path, name: str, reports: int, at_once: int) -> _Process:
+    command = [sys.executable, "-m", _MODULE, str(folder), name, str(reports), str(at_once)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)  # noqa: S603  (our own module)
+
+
+def _await(process: _Process) -> None:
+    if process.stdout is None or process.stdout.readline() != "ready\n":
+        raise ClusterError("a submitter did not come; its errors are above")
+
+
+def _tell(process: _Process) -> None:
+    if process.stdin is not None:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+
+
+def write_reports(reports: int, folder: Path, seed: int = 0) -> tuple[Task, tuple[Path, ...]]:
+    """Write reports of so many clients of the same task as files.
+
+    Args:
+        reports: How many.
+        folder: Where to; nothing is there yet.
+        seed: Of the clients' rows and their coins.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        survey = Path(name) / "survey"
+        names = write_collection(load_table("wine"), _trial(Drive(1)), survey, seed=seed, port=1)
+        terms = load_survey_terms(survey / TERMS)
+        people = terms.read_clients(survey / f"{names[0]}.csv")
+    streams = Streams(seed)
+    drawn = streams.generator("rows").integers(len(people), size=reports)
+    clients = ClientPool(people.rows[drawn], people.labels[drawn])
+    made = clients.answer(terms.task, streams.generator("clients"))
+    return terms.task, write_parquet(
+        terms.task, ((batch.question, batch.reports) for batch in made), folder
+    )

@@ -1,0 +1,179 @@
+"""Records of one prediction server: seconds a query and memory, as their number grows."""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+from veilring.privacy.ledger import UNITS
+from veilring.protocols.prediction.algorithm import BLOCK, Hashing, IndKNN, Kernel, Predictor
+from veilring.protocols.prediction.messages import KEY_BYTES, Request
+from veilring.protocols.prediction.records import Records
+from veilring.protocols.prediction.rules import Rules
+from veilring.protocols.prediction.state import State, open_state
+from veilring.randomness import Streams
+from veilring.scenarios.runner import Progress
+from veilring.scenarios.scale.curves import Curve, Panel, Study
+from veilring.scenarios.scale.fits import LINE
+from veilring.scenarios.scale.machine import apart, least_seconds
+from veilring.scenarios.scale.unit_rows import Clusters
+
+__all__ = ("FULL", "QUICK", "Table", "seconds_by_predictor", "seconds_by_server", "study_records")
+
+# Room for rows grows by doubling from 16: at powers of two, all of it is in use.
+QUICK: Final = (1 << 12, 1 << 14, 1 << 15, 1 << 16)
+FULL: Final = (1 << 12, 1 << 14, 1 << 16, 1 << 17, 1 << 18, 1 << 19)
+
+_SECONDS: Final = Panel("records", "seconds a query")
+_MEMORY: Final = Panel("records", "MiB, peak of the process")
+_AT_ONCE: Final = 2_048  # records that are drawn and added at a time
+_LONE: Final = 9  # lone queries, the quickest of which counts
+_BLOCKS: Final = 3
+_STREAM: Final = 100_000  # T
+_LARGE: Final = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What the records are like, and what is asked.
+
+    Attributes:
+        features: Of a row.
+        classes: Of a label.
+        tau: From which cosine on a row is a neighbour.
+        seed: Of rows, queries and noise.
+    """
+
+    features: int = 768
+    classes: int = 10
+    tau: float = 0.3
+    seed: int = 0
+
+    @property
+    def rules(self) -> Rules:
+        """A server's, with room for all queries that are measured."""
+        kernel = Kernel("cosine", self.tau)
+        return Rules(self.features, self.classes, _STREAM, 1.0, kernel=kernel)
+
+    def chunks(self, records: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+        """Yield records bit by bit, so that no second copy of all is made; queries come first."""
+        rng = Streams(self.seed).generator("records")
+        clusters = Clusters.draw(self.classes, self.features, rng)
+        yield clusters.rows(BLOCK, rng)
+        for first in range(0, records, _AT_ONCE):
+            yield clusters.rows(min(_AT_ONCE, records - first), rng)
+
+
+def seconds_by_server(
+    table: Table, records: int, clock: Callable[[], float] = time.perf_counter
+) -> tuple[float, float]:
+    """Return a query's seconds in a block and alone, at a server with its ledger on the disk.
+
+    Args:
+        table: What is there.
+        records: How many.
+        clock: Gives seconds.
+    """
+    rng, chunks = Streams(table.seed).generator("server"), table.chunks(records)
+    queries = next(chunks)[0].astype(np.int16)
+    queries = queries[: table.rules.fitting]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_state(table.rules, Path(folder, "state")) as state,
+    ):
+        for number, (rows, labels) in enumerate(chunks):
+            ids = [f"record-{number * _AT_ONCE + place}" for place in range(len(rows))]
+            state.add(Records.of(ids, rows, labels))
+
+        def ask(state: State, count: int) -> None:
+            request = Request(key=rng.bytes(KEY_BYTES), more=False, queries=queries[:count])
+            state.answer("querier", request, rng)
+
+        block = least_seconds(partial(ask, state, len(queries)), _BLOCKS, clock) / len(queries)
+        return block, least_seconds(partial(ask, state, 1), _LONE, clock)
+
+
+def seconds_by_predictor(
+    table: Table, records: int, clock: Callable[[], float] = time.perf_counter
+) -> tuple[float, float]:
+    """Return a lone query's seconds without and with hashing, in memory and without a ledger."""
+    hashing = Hashing.draw(table.features, Streams(table.seed).generator("planes"))
+    rules, seconds = table.rules, list[float]()
+    for used in (None, hashing):
+        parameters = IndKNN(rules.classes, rules.queries, rules.budget, rules.sigma2)
+        predictor = Predictor(parameters, rules.kernel, rules.features, hashing=used)
+        rng, chunks = Streams(table.seed).generator("predictor"), table.chunks(records)
+        queries, _ = next(chunks)
+        for rows, labels in chunks:
+            ids = np.arange(len(predictor), len(predictor) + len(rows))
+            predictor.add(ids, rows, labels, np.full(len(rows), int(rules.budget * UNITS)))
+        ask = partial(predictor.answer_block, queries[:1], rng)
+        seconds.append(least_seconds(ask, _LONE, clock))
+    plain, hashed = seconds
+    return plain, hashed
+
+
+def study_records(
+    table: Table,
+    sizes: Sequence[int] = QUICK,
+    *,
+    gib: float = 16.0,
+    tell: Progress | None = None,
+) -> Study:
+    """Measure a prediction server for each number of records, each in a process of its own.
+
+    Args:
+        table: What the records are like.
+        sizes: Numbers of records, ascending; at least three.
+        gib: Of the machine about which the study says how many records it holds.
+        tell: Told how far it is.
+
+    Raises:
+        InputError: If there are too few sizes.
+    """
+    if len(sizes) <= len(LINE) or sizes[0] < 1 or sorted(set(sizes)) != list(sizes):
+        raise InputError("sizes", list(sizes), "three or more numbers of records, ascending")
+    names = ("in blocks", "alone", "alone, rows only", "alone, rows only, hashed")
+    seconds: dict[str, dict[float, float]] = {name: {} for name in names}
+    memory = dict[float, float]()
+    for done, size in enumerate(sizes):
+        if tell is not None:
+            tell(f"{size:,} records", done, len(sizes))
+        by_server, memory[size] = apart(seconds_by_server, table, size)
+        by_predictor, _ = apart(seconds_by_predictor, table, size)
+        for name, value in zip(names, (*by_server, *by_predictor), strict=True):
+            seconds[name][size] = value
+    curves = [Curve.fitted(name, _SECONDS, seconds[name], LINE) for name in names]
+    curves.append(Curve.fitted("a server", _MEMORY, memory, LINE))
+    return Study(
+        "records",
+        "A prediction server over the number of its records",
+        (
+            f"{table.features} features, {table.classes} classes, tau {table.tau:g}",
+            f"blocks of {table.rules.fitting} queries; a server charges its ledger on the disk",
+            "rows only: a predictor in memory, without a ledger",
+            "on one core; the quickest of several",
+        ),
+        simulated=False,
+        curves=tuple(curves),
+        findings=tuple(_findings(curves, gib)),
+    )
+
+
+def _findings(curves: Sequence[Curve], gib: float) -> Iterator[str]:
+    block, lone, _, _, memory = (curve.fit for curve in curves)
+    yield (
+        f"{_LARGE:,} records, by the model: {block(_LARGE):.3g} s a query in blocks, "
+        f"{lone(_LARGE):.3g} s alone, {memory(_LARGE) / 1024:.3g} GiB"
+    )
+    base, each = memory.factors
+    if each > 0:
+        most = int((gib * 1024 - base) / each)
+        yield f"{gib:g} GiB hold {most:,} records, by the model"
