@@ -250,3 +250,19 @@ def test_a_delta_beyond_all_floats_is_its_limit(rho: float, epsilon: float, delt
 def test_delta_has_no_step_where_orders_end(rho: float) -> None:
     """On both sides of where the search for an order ends, delta is 1 to all digits."""
     assert ZCDP(rho).delta(0.0) == 1.0
+
+
+@pytest.mark.parametrize("kind", [PureDP, ZCDP, GaussianDP])
+def test_no_release_costs_nothing_however_much_one_would(
+    kind: type[PureDP] | type[ZCDP] | type[GaussianDP],
+) -> None:
+    """Infinity, none times, is no loss."""
+    assert kind(math.inf).repeat(0) == kind(0.0)
+    assert kind(math.inf).repeat(1) == kind(math.inf)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 711.0, 1e308])
+def test_pure_privacy_has_no_delta_at_its_bound_or_above(epsilon: float) -> None:
+    """However large epsilon is."""
+    assert PureDP(1.0).delta(epsilon) == 0.0
+    assert PureDP(math.inf).delta(epsilon) == 1.0

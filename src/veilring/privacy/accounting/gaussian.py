@@ -59,7 +59,7 @@ class GaussianDP:
     def repeat(self, count: int) -> Self:
         """Return what `count` releases like this guarantee together."""
         require_count(count)
-        return type(self)(math.sqrt(count) * self.mu)
+        return type(self)(math.sqrt(count) * self.mu if count else 0.0)
 
     def delta(self, epsilon: float) -> float:
         """Return the exact delta (Corollary 1; Balle and Wang 2018, Theorem 8).

@@ -50,7 +50,7 @@ class PureDP:
     def repeat(self, count: int) -> Self:
         """Return what `count` releases like this guarantee together."""
         require_count(count)
-        return type(self)(count * self.bound)
+        return type(self)(count * self.bound if count else 0.0)
 
     def delta(self, epsilon: float) -> float:
         """Return the least delta: that of randomised response, which no pure mechanism exceeds.
@@ -58,7 +58,9 @@ class PureDP:
         It is `(e**bound - e**epsilon) / (1 + e**bound)` (Kairouz, Oh and Viswanath 2015).
         """
         require_epsilon(epsilon)
-        return max(0.0, -math.expm1(epsilon - self.bound) / (1 + math.exp(-self.bound)))
+        if epsilon >= self.bound:
+            return 0.0
+        return -math.expm1(epsilon - self.bound) / (1 + math.exp(-self.bound))
 
     def epsilon(self, delta: float = 0.0) -> float:
         """Return the least epsilon for a delta in [0, 1); for 0 it is the bound."""

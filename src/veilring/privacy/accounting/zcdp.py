@@ -60,7 +60,7 @@ class ZCDP:
     def repeat(self, count: int) -> Self:
         """Return what `count` releases like this guarantee together."""
         require_count(count)
-        return type(self)(count * self.rho)
+        return type(self)(count * self.rho if count else 0.0)
 
     def epsilon(self, delta: float) -> float:
         """Return the least epsilon over all orders, by the tight conversion.
