@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veilring.cli.options import Settings
+
 if TYPE_CHECKING:
     from veilring.scenarios.exploring import Campaign
 
@@ -30,10 +32,7 @@ def explore(
         ),
     ] = None,
     workers: Annotated[int, typer.Option(help="How many processes share the work.", min=1)] = 1,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Set a key of the scenario."),
-    ] = None,
+    overrides: Settings = None,
 ) -> None:
     """Run protocols under faults, one seed after the other, and look for wrong results and hangs.
 

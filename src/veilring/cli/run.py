@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veilring.cli.options import ScenarioName, Settings
 from veilring.errors import InputError, VeilringError
 
 if TYPE_CHECKING:
@@ -17,14 +18,7 @@ __all__ = ("run",)
 
 
 def run(
-    scenario: Annotated[
-        str,
-        typer.Argument(
-            help="A built-in scenario (see `veilring scenarios`) or a path to a .toml file.",
-            metavar="SCENARIO",
-            show_default=False,
-        ),
-    ],
+    scenario: ScenarioName,
     *,
     runtime: Annotated[
         str | None,
@@ -39,15 +33,7 @@ def run(
             show_default=False,
         ),
     ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="TABLE.KEY=VALUE",
-            help="Set a key of the scenario; may be given many times.",
-            show_default=False,
-        ),
-    ] = None,
+    overrides: Settings = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the report as JSON and nothing else.")
     ] = False,

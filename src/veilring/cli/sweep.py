@@ -5,20 +5,15 @@ from typing import Annotated, Final
 
 import typer
 
+from veilring.cli.options import ScenarioName, Settings
+
 __all__ = ("sweep",)
 
 _EXIT_INTERRUPTED: Final = 130  # what shells give a program that Ctrl-C ended
 
 
 def sweep(  # noqa: PLR0913  (each option is an argument)
-    scenario: Annotated[
-        str,
-        typer.Argument(
-            help="A built-in scenario (see `veilring scenarios`) or a path to a .toml file.",
-            metavar="SCENARIO",
-            show_default=False,
-        ),
-    ],
+    scenario: ScenarioName,
     *,
     grid: Annotated[
         list[str],
@@ -37,15 +32,7 @@ def sweep(  # noqa: PLR0913  (each option is an argument)
         ),
     ],
     trials: Annotated[int, typer.Option(help="Runs at each point, each with its own seed.")] = 1,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="TABLE.KEY=VALUE",
-            help="Set a key of the scenario at all points; may be given many times.",
-            show_default=False,
-        ),
-    ] = None,
+    overrides: Settings = None,
     seed: Annotated[
         int | None,
         typer.Option(help="Of the sweep; else the scenario's, or else 0.", show_default=False),

@@ -1,9 +1,10 @@
 """`veilring deploy owner`: all files of a data owner and its analysts, to try it on one machine."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from veilring.cli.options import NewFolder
 
 __all__ = ("owner",)
 
@@ -37,7 +38,7 @@ def owner(  # noqa: PLR0913  (each option is an argument)
     analysts: Annotated[int, typer.Option(help="Among how many the queries are dealt.")] = 2,
     seed: Annotated[int, typer.Option(help="Of the split.")] = 0,
     port: Annotated[int, typer.Option(help="The owner's port.")] = 7311,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="A folder that does not exist yet.")],
+    out: NewFolder,
 ) -> None:
     """Write what a data owner and its analysts would hold on machines of their own.
 

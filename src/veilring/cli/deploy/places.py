@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from veilring.cli.options import NewFolder
+
 __all__ = ("places",)
 
 
@@ -19,7 +21,7 @@ def places(
         40.0
     ),
     port: Annotated[int, typer.Option(help="The server's port.")] = 7311,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="A folder that does not exist yet.")],
+    out: NewFolder,
 ) -> None:
     """Write what a server of places and a seeker would hold on machines of their own.
 

@@ -1,9 +1,10 @@
 """`veilring deploy prediction`: all files of a small prediction server, to try it."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from veilring.cli.options import NewFolder
 
 __all__ = ("prediction",)
 
@@ -23,7 +24,7 @@ def prediction(  # noqa: PLR0913  (each option is an argument)
     queriers: Annotated[int, typer.Option(help="Among how many the queries are dealt.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the split.")] = 0,
     port: Annotated[int, typer.Option(help="The server's port.")] = 7311,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="A folder that does not exist yet.")],
+    out: NewFolder,
 ) -> None:
     """Write what a prediction server, its curator and its queriers would each hold.
 

@@ -1,9 +1,10 @@
 """`veilring deploy ring`: all files of a small deployment, to try it on one machine."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from veilring.cli.options import NewFolder, Settings
 
 __all__ = ("ring",)
 
@@ -11,15 +12,12 @@ __all__ = ("ring",)
 def ring(
     scenario: Annotated[str, typer.Argument(help="A built-in scenario or a path to a .toml file.")],
     *,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Set a key of the scenario."),
-    ] = None,
+    overrides: Settings = None,
     seed: Annotated[int, typer.Option(help="Of the split and the partition.")] = 0,
     port: Annotated[
         int, typer.Option(help="The first party's port; the next has the next.")
     ] = 7311,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="A folder that does not exist yet.")],
+    out: NewFolder,
 ) -> None:
     """Write what each party of a scenario would hold on a machine of its own.
 

@@ -1,9 +1,10 @@
 """`veilring deploy survey`: all files of a small collection, to try it on one machine."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from veilring.cli.options import NewFolder
 
 __all__ = ("survey",)
 
@@ -23,7 +24,7 @@ def survey(
     submitters: Annotated[int, typer.Option(help="Among how many the clients are dealt.")] = 2,
     seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
     port: Annotated[int, typer.Option(help="The collector's port.")] = 7311,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="A folder that does not exist yet.")],
+    out: NewFolder,
 ) -> None:
     """Write what a collector and those who submit to it would hold on machines of their own.
 
