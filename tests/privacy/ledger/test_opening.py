@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.privacy.ledger.charged import BUDGETS, charge
 
-from veilring.errors import InputError
+from veilring.errors import InputError, StoreFailed
 from veilring.privacy.ledger import Budgets, Charge, RecordCharge, open_ledger, read_totals
 from veilring.privacy.ledger.charges import ANSWER_BYTES_MAX
 
@@ -74,6 +74,18 @@ def test_what_is_no_ledger_is_refused(tmp_path: Path, content: bytes) -> None:
         assert path.read_bytes() == content
     else:
         open_ledger(path, BUDGETS).close()
+
+
+def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
+    """Pages that are overwritten are met when it is opened or read, and its lock is free again."""
+    path = tmp_path / "a"
+    with open_ledger(path, BUDGETS) as ledger:
+        ledger.charge(charge("ann", "1", 0.5))
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + b"\xa5" * (len(content) - 4096))
+    for use in (lambda: open_ledger(path, BUDGETS), lambda: read_totals(path)) * 2:
+        with pytest.raises(StoreFailed, match=f"{path}: .*Check the disk"):
+            use()
 
 
 def test_another_programs_database_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.protocols.prediction.serving import make_rules, opened, table
+from tests.protocols.prediction.serving import make_rules, opened, requests, table
+from tests.protocols.prediction.test_server import labels, left
 
 from veilring.errors import StoreFailed
 from veilring.protocols.prediction.rowfile import RowFile
@@ -21,7 +22,7 @@ def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
     ledger = tmp_path / "budgets.sqlite"
     content = ledger.read_bytes()
     ledger.write_bytes(content[:4096] + b"\xa5" * (len(content) - 4096))
-    with pytest.raises(StoreFailed, match=r"budgets\.sqlite: .*an empty folder"):
+    with pytest.raises(StoreFailed, match=r"budgets\.sqlite: .*what was spent is lost"):
         open_state(RULES, tmp_path)
     with closing(sqlite3.connect(tmp_path / "budgets.sqlite.lock", timeout=0)) as lock:
         lock.execute("BEGIN EXCLUSIVE")
@@ -38,8 +39,22 @@ def test_rows_that_cannot_be_read_are_named(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(RowFile, "_read", broken)
-    with pytest.raises(StoreFailed, match=r"rows\.bin: .*Input/output error.*an empty folder"):
+    with pytest.raises(StoreFailed, match=r"rows\.bin: .*Input/output error.*what they had left"):
         open_state(RULES, tmp_path)
+
+
+def test_records_that_are_added_to_a_new_file_of_rows_have_what_they_had_left(
+    tmp_path: Path,
+) -> None:
+    """What the error says: the ledger knows records again whose rows are gone."""
+    with opened(RULES, tmp_path, table(50)) as state:
+        labels(state, requests(3, 5))
+    before = left(tmp_path, RULES, 50)
+    (tmp_path / "rows.bin").unlink()
+    with opened(RULES, tmp_path, table(50)):
+        pass
+    assert left(tmp_path, RULES, 50) == before
+    assert min(before) < max(before)
 
 
 def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:

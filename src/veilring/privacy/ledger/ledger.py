@@ -1,6 +1,7 @@
 """The ledger: a charge and the answer that it pays for, in one transaction, once a request."""
 
 import secrets
+import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +14,7 @@ from veilring.privacy.checks import require
 from veilring.privacy.ledger.budgets import Budgets, Limits, left
 from veilring.privacy.ledger.charges import Charge, Outcome, digest_of, require_names
 from veilring.privacy.ledger.records import Records
-from veilring.privacy.ledger.store import Store, open_store
+from veilring.privacy.ledger.store import Store, open_store, unreadable
 from veilring.privacy.ledger.totals import Totals, totals_of
 from veilring.privacy.ledger.units import from_units, to_units
 
@@ -39,10 +40,16 @@ def open_ledger(
     Raises:
         InputError: If another process writes it, it is no ledger, or it was begun with other
             budgets or another key.
+        StoreFailed: If the disk failed, or the file is damaged; it says what to do.
     """
-    store = open_store(path)
     try:
-        limits = Limits.of(budgets)
+        return _opened(open_store(path), Limits.of(budgets), key, amend=amend)
+    except (sqlite3.Error, OSError) as error:
+        raise unreadable(path, error) from error
+
+
+def _opened(store: Store, limits: Limits, key: bytes | None, *, amend: bool) -> "Ledger":
+    try:
         hash_key = _settle_key(store, key)  # who has another changes nothing
         _settle_budgets(store, limits, amend=amend)
         ledger = Ledger(store, limits, hash_key)

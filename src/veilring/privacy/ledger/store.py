@@ -12,9 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from veilring.errors import InputError
+from veilring.errors import InputError, StoreFailed
 
-__all__ = ("BUSY_SECONDS", "MEMORY", "Store", "open_store", "read_store", "sync_folder")
+__all__ = (
+    "BUSY_SECONDS",
+    "MEMORY",
+    "Store",
+    "open_store",
+    "read_store",
+    "sync_folder",
+    "unreadable",
+)
 
 # How long to wait for a reader that holds up the wiping of the log; reading totals takes less.
 BUSY_SECONDS: Final = 5.0
@@ -228,6 +236,14 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def unreadable(path: Path | None, error: Exception) -> StoreFailed:
+    """Return what to say of a ledger that cannot be opened or read."""
+    return StoreFailed(
+        f"{path or MEMORY}: {error}. Check the disk, and who may write there. If the file is "
+        "damaged, what was spent is lost: whoever begins another answers as if nothing had been"
+    )
 
 
 def _no_ledger(path: Path) -> InputError:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from veilring.errors import InputError
 from veilring.privacy.ledger.budgets import Limits
-from veilring.privacy.ledger.store import read_store
+from veilring.privacy.ledger.store import read_store, unreadable
 from veilring.privacy.ledger.units import from_units
 
 __all__ = ("AnalystTotal", "Totals", "read_totals", "totals_of")
@@ -54,9 +54,13 @@ def read_totals(path: Path) -> Totals:
 
     Raises:
         InputError: If there is no ledger at `path`, or it has no budgets yet.
+        StoreFailed: If the disk failed, or the file is damaged.
     """
     with closing(read_store(path)) as connection:
-        return totals_of(connection)
+        try:
+            return totals_of(connection)
+        except sqlite3.Error as error:
+            raise unreadable(path, error) from error
 
 
 def totals_of(connection: sqlite3.Connection) -> Totals:

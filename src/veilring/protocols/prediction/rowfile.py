@@ -23,7 +23,7 @@ from veilring.errors import InputError, StoreFailed
 from veilring.privacy.ledger.store import sync_folder
 from veilring.protocols.prediction.records import ID_BYTES_MAX, Records
 
-__all__ = ("READ_BYTES_MAX", "SCHEMA_BYTES", "RowFile", "open_rows", "unreadable")
+__all__ = ("READ_BYTES_MAX", "SCHEMA_BYTES", "RowFile", "open_rows", "unreadable_rows")
 
 SCHEMA_BYTES: Final = 32
 # Read at once when the file is opened, so that memory holds the rows about once.
@@ -54,17 +54,16 @@ def open_rows(path: Path | None, features: int, schema: bytes = bytes(SCHEMA_BYT
             rows = RowFile(file, features, schema)
             sync_folder(path.resolve().parent)
         except OSError as error:
-            raise unreadable(path, error) from error
+            raise unreadable_rows(path, error) from error
         unless_failed.pop_all()
     return rows
 
 
-def unreadable(path: Path | str, error: Exception) -> StoreFailed:
-    """Return what to say of a server's file that cannot be opened or read."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or error
+def unreadable_rows(path: Path, error: OSError) -> StoreFailed:
+    """Return what to say of a file of rows that cannot be opened or read."""
     return StoreFailed(
-        f"{path}: {reason}. Check the disk, and who may write there. If the file is damaged, only "
-        "an empty folder goes on: all records have fresh budgets then, and what was spent is spent"
+        f"{path}: {error.strerror}. Check the disk, and who may write there. If the file is "
+        "damaged, move it away and add its records again: they have what they had left"
     )
 
 

@@ -20,10 +20,16 @@ from numpy.random import Generator
 from veilring.errors import BudgetExhausted, InputError, StoreFailed
 from veilring.privacy.checks import require
 from veilring.privacy.ledger import Charge, Ledger, open_ledger
+from veilring.privacy.ledger.store import unreadable
 from veilring.protocols.prediction.accounts import Accounts
 from veilring.protocols.prediction.messages import Answer, Request, Verdict
 from veilring.protocols.prediction.records import Records, require_ids
-from veilring.protocols.prediction.rowfile import SCHEMA_BYTES, RowFile, open_rows, unreadable
+from veilring.protocols.prediction.rowfile import (
+    SCHEMA_BYTES,
+    RowFile,
+    open_rows,
+    unreadable_rows,
+)
 from veilring.protocols.prediction.rules import Rules
 
 __all__ = ("Refused", "State", "open_state")
@@ -65,7 +71,7 @@ def open_state(rules: Rules, folder: Path | None, schema: bytes = bytes(SCHEMA_B
     except sqlite3.Error as error:
         raise unreadable(budgets, error) from error
     except OSError as error:
-        raise unreadable(error.filename or rows, error) from error
+        raise unreadable_rows(Path(error.filename or rows), error) from error
 
 
 def _opened(rules: Rules, budgets: Path | None, rows: Path | None, schema: bytes) -> "State":
