@@ -7,8 +7,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.data.partition import partition
 from veilring.estimators.base import BatchClassifier, RangesLike, Seed, whole
+from veilring.estimators.dealing import Dealing, deal
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered, blocks, in_all
 from veilring.protocols.ring import (
@@ -23,10 +23,7 @@ from veilring.protocols.ring.algorithm import distances, ring_knn
 from veilring.protocols.ring.roles.knn import SCALE_BITS
 from veilring.protocols.rows import Rows
 
-__all__ = ("Dealing", "PrivateKNNClassifier")
-
-Dealing = Literal["iid", "dirichlet", "by-label"]
-"""How rows are dealt to the parties: see `veilring.data.partition`."""
+__all__ = ("PrivateKNNClassifier",)
 
 _PRIVACY: Final = Privacy(
     protects="each party's rows",
@@ -128,19 +125,16 @@ class PrivateKNNClassifier(BatchClassifier):
             weights=self.weights,
             sum=SumMethod(self.sum, whole("cycles", self.cycles)),
         )
-        self.parameters_.sum.check(self.parties)
-        how, alpha = self.partition, self.alpha
-        dealt = partition(rows.labels, self.parties, rng, kind=how, alpha=alpha)
-        self.parts_ = tuple(dealt)
-        self._parts = tuple(Rows(rows.features[part], rows.labels[part]) for part in dealt)
+        parties = whole("parties", self.parties)
+        self.parameters_.sum.check(parties)
+        self.parts_, self._parts = deal(rows, parties, self.partition, self.alpha, rng)
 
     @override
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
         public, parts = self.parameters_, list(blocks(queries, self.parameters_.queries_max))
         labels = np.concatenate([self._label(part, rng) for part in parts])
-        return Answered(
-            labels, in_all(*(knn_cost(self.parties, len(part), public) for part in parts))
-        )
+        costs = (knn_cost(len(self._parts), len(part), public) for part in parts)
+        return Answered(labels, in_all(*costs))
 
     def _label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
         public = self.parameters_
@@ -149,7 +143,7 @@ class PrivateKNNClassifier(BatchClassifier):
             [own.labels for own in self._parts],
             public.topk,
             rng,
-            fixed=FixedPoint(SCALE_BITS, self.parties),
+            fixed=FixedPoint(SCALE_BITS, len(self._parts)),
             classes=public.classes,
             weights=public.weights,
         ).labels
