@@ -3,7 +3,7 @@
 import json
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -51,7 +51,7 @@ def compare(  # noqa: PLR0913  (the options of a command)
         int | None,
         typer.Option(
             help="How many parties may pool what they see without harm to an ε.",
-            show_default="half of them",
+            show_default="less than half",
         ),
     ] = None,
     partition: Annotated[
@@ -137,10 +137,11 @@ def _show(comparison: "Comparison") -> None:
 
     from veilring.scenarios.comparison.words import HEADINGS, NUMBERS, cells, setting
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for heading in HEADINGS:
         number = heading in NUMBERS
-        table.add_column(heading, justify="right" if number else "left", no_wrap=number)
+        side: Literal["right", "left"] = "right" if number else "left"
+        table.add_column(heading, justify=side, no_wrap=heading != "guarantee")
     chosen = (comparison.choice.system, comparison.choice.epsilon)
     for line in comparison.lines:
         picked = (line.system, line.epsilon) == chosen

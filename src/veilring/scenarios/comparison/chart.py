@@ -18,10 +18,10 @@ __all__ = ("HEIGHT", "Band", "Key", "Picture", "Point", "Segment", "Tick", "pict
 
 HEIGHT: Final = 260
 """Pixels between the highest and the lowest share."""
-_LEFT: Final = 20.0  # percent: the first ε, with its points around it, beside the shares
-_RIGHT: Final = 92.0
+_LEFT: Final = 22.0  # percent: the first ε, with its points around it, beside the shares
+_RIGHT: Final = 88.0
 _SPREAD: Final = 0.55  # of the distance of two ε: what the points of one of them take
-_WIDEST: Final = 9.0  # percent between two points of one ε, where there are few
+_WIDEST: Final = 5.0  # percent between two points of one ε, where there are few
 _STEPS: Final = (0.05, 0.1, 0.2)
 _LINES_MAX: Final = 7
 

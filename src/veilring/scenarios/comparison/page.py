@@ -31,8 +31,7 @@ def render_page(comparison: Comparison) -> str:
             headings=HEADINGS,
             numbers=NUMBERS,
             rows=[
-                (line, list(zip(HEADINGS, NUMBERS, cells(line), strict=True)))
-                for line in comparison.lines
+                (line, list(zip(HEADINGS, cells(line), strict=True))) for line in comparison.lines
             ],
             promises=promises(comparison),
             leakage=None if leaking is None else {"trials": leaking.trials, **estimates(leaking)},

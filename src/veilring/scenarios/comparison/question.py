@@ -92,7 +92,7 @@ class Question(Section):
     )
     k: int = Field(5, ge=1, description="a whole number of at least 1")
     tolerated: int | None = Field(
-        None, ge=0, description="a whole number of at least 0; leave it out for half of the parties"
+        None, ge=0, description="a whole number of at least 0; leave it out for less than half"
     )
     partition: Literal["iid", "dirichlet", "by-label"] = Field(
         "iid", description="iid, dirichlet or by-label"
@@ -103,6 +103,11 @@ class Question(Section):
     def names(self) -> tuple[str, ...]:
         """What the parties are called."""
         return tuple(f"party-{number}" for number in range(self.parties))
+
+    @property
+    def colluding(self) -> int:
+        """How many parties may pool what they see: less than half unless asked for."""
+        return (self.parties - 1) // 2 if self.tolerated is None else self.tolerated
 
 
 def make_question(
@@ -175,6 +180,6 @@ def require_rows(question: Question, train: int, held_out: int) -> None:
     if held_out < QUERIES_MIN:
         allowed = f"a table of which at least {QUERIES_MIN} rows can be held out"
         raise ScenarioError("data", f"{question.data}, of {train + held_out} rows", allowed)
-    tolerated, others = question.tolerated or 0, question.parties - 2
-    allowed = f"at most {others}: one honest party alone has nobody to hide among"
-    require_key(tolerated <= others, "tolerated", tolerated, allowed)
+    others = question.parties - 1
+    allowed = f"at most {others}, or nobody would be left to protect"
+    require_key(question.colluding <= others, "tolerated", question.colluding, allowed)

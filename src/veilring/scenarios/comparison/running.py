@@ -118,8 +118,8 @@ def _baselines(common: _Common) -> list[Line]:
             name=name,
             epsilon=None,
             trusted=True,
-            trust="one place, with all rows",
-            guarantee="none: not private",
+            trust="one place",
+            guarantee="none",
             **common.figures(accuracies),  # type: ignore[arg-type]  # named as the fields are
         )
         for key, name, accuracies in (

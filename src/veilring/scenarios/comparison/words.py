@@ -26,15 +26,15 @@ HEADINGS: Final = (
     "accuracy",
     "95% interval",
     "trusted",
-    "guarantee or leak",
+    "guarantee",
     "rounds",
     "messages",
     "bytes",
-    "on the network",
+    "network",
     "here",
 )
 """Of the columns of `Cells`."""
-NUMBERS: Final = frozenset(HEADINGS) - {"system", "trusted", "guarantee or leak"}
+NUMBERS: Final = frozenset(HEADINGS) - {"system", "trusted", "guarantee"}
 """Those of them that hold numbers."""
 
 

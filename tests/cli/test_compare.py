@@ -1,0 +1,85 @@
+"""The command line on comparisons: `veilring compare`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.invoking import invoke
+
+QUICK = ("--parties", "3", "--epsilon", "1", "--splits", "2", "--queries", "4", "--seed", "1")
+
+
+def _compare(*options: str | Path) -> dict[str, Any]:
+    code, out, err = invoke("compare", "iris", *QUICK, "--json", *options)
+    assert (code, err) == (0, "")
+    plain: dict[str, Any] = json.loads(out)
+    return plain
+
+
+class TestCompare:
+    """`veilring compare`."""
+
+    def test_prints_a_line_a_system_and_what_to_choose(self) -> None:
+        """The table, the sentences, what is left out, and the seed."""
+        code, out, err = invoke("compare", "iris", *QUICK)
+        assert (code, err) == (0, "")
+        for name in ("pooled 5-NN", "majority class", "PP-kNN", "LDP naive Bayes", "Ind-KNN"):
+            assert name in out
+        assert "Not comparable" in out
+        assert "Left out: tree walk" in out
+        assert "--seed 1" in out
+
+    def test_writes_a_folder_a_picture_and_json(self, tmp_path: Path) -> None:
+        """The page, the numbers that are printed too, and the picture twice."""
+        out, plot = tmp_path / "runs" / "iris", tmp_path / "accuracy.svg"
+        printed = _compare("--out", out, "--plot", plot)
+        assert {path.name for path in out.iterdir()} == {
+            "report.html",
+            "comparison.json",
+            "accuracy.svg",
+        }
+        assert json.loads((out / "comparison.json").read_text()) == printed
+        assert (out / "accuracy.svg").read_text() == plot.read_text()
+        assert (out / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+    def test_takes_a_network_from_a_file(self, tmp_path: Path) -> None:
+        """Batches take as long as its links do."""
+        path = tmp_path / "wan.toml"
+        path.write_text('latency = { law = "constant", seconds = 0.5 }\n')
+        plain = _compare("--network", path)
+        owner = next(line for line in plain["lines"] if line["system"] == "owner-radius")
+        assert owner["cost"]["simulated_seconds"] == pytest.approx(1.0)
+        assert plain["question"]["network"]["latency"]["seconds"] == 0.5
+
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            (("--parties", "2"), "parties is 2; allowed: a whole number from 3"),
+            (("--epsilon", "0"), "epsilon is 0"),
+            (("--epsilon", "99"), "to 10"),
+            (("--epsilon", "one"), "numbers, such as 0.5,1,2"),
+            (("--out", "taken.html"), "nothing is overwritten"),
+            (("--plot", "picture.png"), "ends in .svg"),
+            (("--network", "nowhere.toml"), "--network"),
+        ],
+    )
+    def test_tells_a_mistake_before_anything_is_run(
+        self,
+        options: tuple[str, ...],
+        told: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """With the field, the value, what is allowed, and the exit code of wrong input."""
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "taken.html").write_text("mine")
+        code, out, err = invoke("compare", "iris", *options)
+        assert (code, out) == (2, "")
+        assert told in err
+
+    def test_names_a_data_set_that_is_not_there(self) -> None:
+        """With those that are."""
+        code, _, err = invoke("compare", "wines")
+        assert code == 2
+        assert "data is wines; allowed: wine, breast-cancer" in err

@@ -1,0 +1,19 @@
+"""A comparison that is quick: few queries, two splits, two values of ε."""
+
+import pytest
+
+from veilring.scenarios.comparison import Comparison, Question, compare, make_question
+
+ASKED = {"data": "iris", "parties": 4, "epsilon": (1.0, 2.0), "splits": 2, "queries": 5, "seed": 3}
+
+
+@pytest.fixture(scope="session")
+def question() -> Question:
+    """Return what is asked."""
+    return make_question(ASKED)
+
+
+@pytest.fixture(scope="session")
+def comparison(question: Question) -> Comparison:
+    """Return what came of it."""
+    return compare(question)

@@ -1,0 +1,51 @@
+"""Lines that nobody measured, to try the rule of choice on."""
+
+from veilring.estimators import Privacy
+from veilring.scenarios.comparison import Line
+from veilring.scenarios.comparison.comparison import MAJORITY, POOLED
+from veilring.scenarios.comparison.intervals import Interval
+from veilring.scenarios.comparison.playing import Played
+from veilring.scenarios.report import Estimate, Leakage
+
+HALF_WIDTH = 0.03
+PRIVACY = Privacy("rows", "others", "nobody", 1.0, 0.0, "one row", "pure ε-DP")
+
+
+def baselines(pooled: float = 0.95, majority: float = 0.4) -> list[Line]:
+    """Return the two that the systems are held against."""
+    best = line(POOLED, pooled, pooled=pooled, majority=majority, private=False)
+    return [best, line(MAJORITY, majority, pooled=pooled, majority=majority, private=False)]
+
+
+def line(  # noqa: PLR0913  (what a line may differ in)
+    system: str,
+    accuracy: float,
+    *,
+    epsilon: float | None = None,
+    trusted: bool = False,
+    leak: float | None = None,
+    size: int = 1000,
+    pooled: float = 0.95,
+    majority: float = 0.4,
+    private: bool = True,
+) -> Line:
+    """Return a line whose intervals reach 3 points to either side."""
+    return Line(
+        system=system,
+        name=system.upper(),
+        epsilon=epsilon,
+        accuracies=(accuracy, accuracy),
+        accuracy=_about(accuracy),
+        loss=_about(pooled - accuracy),
+        gain=_about(accuracy - majority),
+        trusted=trusted,
+        trust="whom it may concern",
+        guarantee="what it may be",
+        privacy=PRIVACY if private else None,
+        leakage=None if leak is None else Leakage(100, *(Estimate(leak, 0.01),) * 4),
+        cost=Played(1, 1, size, 0, 0, 0.1, 0.1) if private else None,
+    )
+
+
+def _about(mean: float) -> Interval:
+    return Interval(mean, mean - HALF_WIDTH, mean + HALF_WIDTH)

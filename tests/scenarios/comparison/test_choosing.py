@@ -1,0 +1,102 @@
+"""The rule of choice, each of its steps on lines that nobody measured."""
+
+import pytest
+from tests.scenarios.comparison.lines import baselines, line
+
+from veilring.scenarios.comparison import Choice, Line
+from veilring.scenarios.comparison.choosing import CANNOT, RULE, choose
+
+RING = line("ring", 0.95, leak=0.1)
+
+
+def _chosen(*lines: Line) -> Choice:
+    return choose([*baselines(), *lines])
+
+
+class TestFirst:
+    """An ε without a trusted party, if that is close to the pooled classifier."""
+
+    def test_is_the_smallest_epsilon_that_is_close(self) -> None:
+        """A smaller ε that falls behind and a larger one that does not are both passed over."""
+        lines = [line("votes", a, epsilon=e) for e, a in ((0.5, 0.7), (1.0, 0.91), (2.0, 0.94))]
+        choice = _chosen(RING, *lines, line("owner", 0.95, epsilon=0.5, trusted=True))
+        assert (choice.system, choice.epsilon) == ("votes", 1.0)
+        assert "VOTES, ε = 1" in choice.says
+        assert "91.0%" in choice.says
+
+    def test_of_equal_epsilon_is_the_more_accurate_then_the_smaller(self) -> None:
+        """Bytes decide only where accuracy does not."""
+        one, other = line("one", 0.92, epsilon=1.0), line("other", 0.93, epsilon=1.0, size=9000)
+        assert _chosen(one, other).system == "other"
+        assert _chosen(one, line("small", 0.92, epsilon=1.0, size=10)).system == "small"
+
+    def test_has_to_beat_the_majority(self) -> None:
+        """What is close to a poor pooled classifier is not worth it."""
+        poor = baselines(0.44, 0.43)
+        line_of = line("votes", 0.43, epsilon=1.0, pooled=0.44, majority=0.43)
+        assert choose([*poor, line_of]).system is None
+
+
+class TestThen:
+    """What is chosen where no ε without a trusted party comes close."""
+
+    FAR = line("votes", 0.6, epsilon=2.0)
+    OWNED = line("owner", 0.92, epsilon=1.0, trusted=True)
+
+    def test_is_the_ring_if_it_leaks_little(self) -> None:
+        """It is named with its leak, and preferred to a trusted party."""
+        choice = _chosen(RING, self.FAR, self.OWNED)
+        assert (choice.system, choice.epsilon) == ("ring", None)
+        assert "10.0% of messages" in choice.says
+
+    @pytest.mark.parametrize("leak", [0.49, 0.6])
+    def test_is_a_trusted_party_if_the_ring_leaks_much(self, leak: float) -> None:
+        """One half counts with the interval of the estimate."""
+        choice = _chosen(line("ring", 0.95, leak=leak), self.FAR, self.OWNED)
+        assert (choice.system, choice.epsilon) == ("owner", 1.0)
+        assert "whom all trust" in choice.says
+
+    def test_is_none_if_nothing_is_close(self) -> None:
+        """Then it is said how much better it would be without privacy."""
+        choice = _chosen(self.FAR, line("owner", 0.7, epsilon=2.0, trusted=True))
+        assert choice.system is None
+        assert choice.epsilon is None
+        assert choice.says.startswith("None of the private systems is worth it here")
+        assert "95.0%" in choice.says
+
+    def test_is_none_if_all_are_at_the_majority(self) -> None:
+        """Where even all rows in one place tell nothing, no private system is worth it."""
+        lines = baselines(0.41, 0.4)
+        ring = line("ring", 0.41, leak=0.1, pooled=0.41)
+        choice = choose([*lines, ring, line("votes", 0.4, epsilon=1.0, pooled=0.41)])
+        assert choice.system is None
+        assert "cannot be told from the 40.0%" in choice.says
+
+
+class TestAlways:
+    """What is said whatever is chosen."""
+
+    def test_says_what_a_trusted_party_would_add(self) -> None:
+        """At the largest ε, the best with one against the best without."""
+        lines = [
+            line("votes", 0.5, epsilon=1.0),
+            line("votes", 0.6, epsilon=2.0),
+            line("owner", 0.9, epsilon=2.0, trusted=True),
+        ]
+        said = _chosen(RING, *lines).owner
+        assert "30.0 points at ε = 2" in said
+        assert "VOTES, 60.0%" in said
+        lines[-1] = line("owner", 0.55, epsilon=2.0, trusted=True)
+        assert "would add nothing" in _chosen(*lines).owner
+        assert "No system" in _chosen(RING).owner
+
+    def test_says_what_cannot_be_compared(self) -> None:
+        """A leak is no ε, promises have other units, and a δ is not nothing."""
+        assert _chosen(RING).cannot == CANNOT
+        for word in ("leak is no ε", "report", "stream", "batch", "δ"):
+            assert word in CANNOT
+
+    def test_the_rule_is_written_down(self) -> None:
+        """Its numbers are in its words."""
+        assert "5 points" in RULE[0]
+        assert "50.0%" in RULE[2]

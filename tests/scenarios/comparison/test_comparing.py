@@ -1,0 +1,192 @@
+"""Every system on the same splits: what is in the table, and that costs are the closed forms."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from veilring.measure.cost import Traffic
+from veilring.protocols.forecast import Forecast
+from veilring.protocols.prediction.cost import stream_cost
+from veilring.protocols.radius.cost import label_cost
+from veilring.protocols.ring import KNNParameters, knn_cost, rounds_for
+from veilring.scenarios.comparison import Comparison, Line, Question, compare, make_question
+from veilring.scenarios.comparison.comparison import MAJORITY, POOLED
+from veilring.scenarios.comparison.playing import UnforeseenCost, play
+from veilring.scenarios.comparison.rules import TAU, public_radius
+from veilring.scenarios.comparison.splits import draw_splits, load_facts
+from veilring.scenarios.comparison.systems import SYSTEMS, Case
+from veilring.simulation import Topology
+
+QUERIES, PARTIES, FEATURES, CLASSES = 5, 4, 4, 3
+LATENCY = {"law": "constant", "seconds": 0.05}
+
+
+def _of(comparison: Comparison, system: str) -> list[Line]:
+    return [line for line in comparison.lines if line.system == system]
+
+
+def _cost(line: Line) -> Forecast:
+    """Return what a line says a batch costs, as a closed form would."""
+    assert line.cost is not None
+    cost = line.cost
+    traffic = Traffic(cost.messages, cost.bytes)
+    return Forecast(cost.rounds, traffic, Traffic(cost.setup_messages, cost.setup_bytes))
+
+
+class TestLines:
+    """The table."""
+
+    def test_has_every_system_at_every_epsilon(self, comparison: Comparison) -> None:
+        """What has no ε stands once; what has one, at each in order."""
+        found = [(line.system, line.epsilon) for line in comparison.lines]
+        expected: list[tuple[str, float | None]] = [(POOLED, None), (MAJORITY, None)]
+        for system in SYSTEMS:
+            expected += [(system.key, e) for e in ((1.0, 2.0) if system.bounded else (None,))]
+        assert found == expected
+
+    def test_accuracies_are_shares_of_the_queries(self, comparison: Comparison) -> None:
+        """One a split, of all its batches; the interval is about their mean."""
+        asked = QUERIES * comparison.facts.batches
+        for line in comparison.lines:
+            assert len(line.accuracies) == 2
+            assert all(
+                (share * asked) % 1 == pytest.approx(0, abs=1e-9) for share in line.accuracies
+            )
+            assert line.accuracy.mean == pytest.approx(np.mean(line.accuracies))
+            assert 0 <= line.accuracy.low <= line.accuracy.mean <= line.accuracy.high <= 1
+
+    def test_the_ring_answers_as_the_pooled_classifier(self, comparison: Comparison) -> None:
+        """On the same splits it has the same accuracy in each."""
+        (ring,) = _of(comparison, "pp-knn")
+        assert ring.accuracies == comparison.pooled.accuracies
+        assert ring.loss == (0.0, 0.0, 0.0)
+        assert ring.leakage is not None
+
+    def test_promises_are_what_was_asked(self, comparison: Comparison) -> None:
+        """One batch has spent the line's ε, and no more."""
+        for line in comparison.lines:
+            assert (line.privacy is None) == (line.system in {POOLED, MAJORITY})
+            if line.epsilon is not None and line.privacy is not None:
+                assert line.privacy.epsilon is not None
+                assert 0.9 * line.epsilon <= line.privacy.epsilon <= line.epsilon * (1 + 1e-12)
+
+    def test_says_why_the_tree_walk_is_not_there(self, comparison: Comparison) -> None:
+        """It hides queries from public places, and here rows are private."""
+        (left,) = comparison.left_out
+        assert left.name == "tree walk"
+        assert "private" in left.why
+
+
+class TestCosts:
+    """Closed forms, here written down once more."""
+
+    def test_of_the_ring(self, comparison: Comparison) -> None:
+        """Rounds, messages and bytes, and those of drawing it."""
+        rounds = rounds_for(1e-6, 5, 1.0, 0.5)
+        parameters = KNNParameters(features=FEATURES, classes=CLASSES, k=5, rounds=rounds)
+        (ring,) = _of(comparison, "pp-knn")
+        assert _cost(ring) == knn_cost(PARTIES, QUERIES, parameters)
+
+    def test_of_a_trusted_party(self, comparison: Comparison) -> None:
+        """One message there and one back, whatever ε."""
+        for line in _of(comparison, "owner-radius"):
+            assert _cost(line) == label_cost(QUERIES, FEATURES)
+        for line in _of(comparison, "ind-knn"):
+            assert _cost(line) == stream_cost([QUERIES], FEATURES)
+
+    def test_of_a_collection(self, comparison: Comparison) -> None:
+        """One round; each party sends a message for each question that a client of it drew."""
+        for line in _of(comparison, "ldp-naive-bayes"):
+            assert line.cost is not None
+            assert line.cost.rounds == 1
+            assert PARTIES <= line.cost.messages <= PARTIES * (FEATURES + 1)
+
+    def test_take_as_long_as_the_network_says(self) -> None:
+        """With one latency on all links, a run takes its rounds and the steps of its set-up."""
+        asked = {"data": "iris", "parties": 3, "epsilon": (1.0,), "splits": 2, "queries": 4}
+        found = compare(make_question(asked, {"runtime": "simulated", "latency": LATENCY}))
+        steps = {"pp-knn": 3}
+        for line in found.lines:
+            if line.cost is not None:
+                waits = line.cost.rounds + steps.get(line.system, 0)
+                assert line.cost.simulated_seconds == pytest.approx(0.05 * waits)
+
+    def test_that_are_not_forecast_are_an_error(self, question: Question) -> None:
+        """A run that costs more than its closed form says ends the comparison."""
+        table, _ = load_facts(question)
+        split = next(draw_splits(table, question))
+        owner = next(system for system in SYSTEMS if system.key == "owner-radius")
+        case = Case(question, split, split.batches[0], 1.0, np.random.default_rng(1))
+        fitted = owner.make(case).fit(split.train.features, split.train.labels)
+        fitted.predict(case.asked.features)
+        stage = owner.stage(case, fitted)
+        play(stage, Topology(), 1)
+        with pytest.raises(UnforeseenCost, match="closed form says"):
+            play(
+                replace(stage, forecast=lambda _: label_cost(QUERIES + 1, FEATURES)), Topology(), 1
+            )
+
+
+class TestAgain:
+    """The same seed."""
+
+    def test_gives_the_same_but_for_seconds(
+        self, question: Question, comparison: Comparison
+    ) -> None:
+        """All that is said as JSON, simulated seconds among it."""
+        assert _without_seconds(compare(question)) == _without_seconds(comparison)
+
+    def test_another_seed_gives_other_splits(self, question: Question) -> None:
+        """What is random follows from the seed."""
+        table, _ = load_facts(question)
+        other = question.model_copy(update={"seed": question.seed + 1})
+        one, another = (next(draw_splits(table, asked)) for asked in (question, other))
+        assert not np.array_equal(one.batches[0].features, another.batches[0].features)
+
+
+def _without_seconds(comparison: Comparison) -> object:
+    plain = json.loads(json.dumps(comparison.as_json(), allow_nan=False))
+    for line in plain["lines"]:
+        if line["cost"] is not None:
+            del line["cost"]["seconds"]
+    return plain
+
+
+class TestSplits:
+    """The same for all, and no row twice."""
+
+    def test_parties_hold_all_training_rows(self, question: Question) -> None:
+        """Each row is one party's, and none of them is asked."""
+        table, facts = load_facts(question)
+        for split in draw_splits(table, question):
+            held = np.concatenate([*split.parts.values()])
+            assert sorted(held.tolist()) == list(range(facts.train))
+            assert facts.train + facts.held_out == facts.rows == 150
+            assert [len(batch) for batch in split.batches] == [QUERIES] * facts.batches
+
+    def test_says_where_the_ranges_came_from(self, question: Question) -> None:
+        """The extremes of a table are public for one that is public itself, and only then."""
+        _, facts = load_facts(question)
+        assert "it is public" in facts.bounds
+
+
+class TestRules:
+    """Public rules know nothing of rows."""
+
+    def test_the_radius_follows_from_two_numbers(self) -> None:
+        """It grows with the features, falls with the rows, and is within the cube."""
+        assert public_radius(16, 100) == pytest.approx(0.8)
+        assert public_radius(4, 1600) == pytest.approx(4**0.75 / 10 / math.sqrt(2))
+        for features in (1, 4, 30, 784):
+            assert 0 < public_radius(features, 10_000) < public_radius(features, 100)
+            assert public_radius(features, 10) < math.sqrt(features)
+
+    def test_are_said_with_their_numbers(self, comparison: Comparison) -> None:
+        """The report has the radius, τ and the rest."""
+        said = " ".join(rule for _, rule in comparison.rules)
+        radius = public_radius(FEATURES, comparison.facts.train)
+        assert f"{radius:.3g}" in said
+        assert f"τ = {TAU:g}" in said

@@ -1,0 +1,128 @@
+"""The page and the picture: valid, whole, and with each number of the comparison."""
+
+import re
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import pytest
+from tests.scenarios.reporting.pages import Page
+
+from veilring.scenarios.comparison import Comparison
+from veilring.scenarios.comparison.chart import HEIGHT, picture
+from veilring.scenarios.comparison.choosing import RULE
+from veilring.scenarios.comparison.page import render_page, render_picture
+from veilring.scenarios.comparison.words import HEADINGS, cells, promises
+
+
+@pytest.fixture(scope="module")
+def html(comparison: Comparison) -> str:
+    """Return the page."""
+    return render_page(comparison)
+
+
+@pytest.fixture(scope="module")
+def page(html: str) -> Page:
+    """Return the page as it reads; it is only made if its tags are in order."""
+    return Page(html)
+
+
+class TestPage:
+    """The page."""
+
+    def test_has_every_number_of_every_line(self, page: Page, comparison: Comparison) -> None:
+        """Row by row and column by column."""
+        head, *rows = page.tables["lines-table"]
+        assert head == list(HEADINGS)
+        assert rows == [list(cells(line)) for line in comparison.lines]
+        for line, row in zip(comparison.lines, rows, strict=True):
+            assert row[2] == f"{line.accuracy.mean:.1%}"
+            if line.cost is not None:
+                assert row[8] == f"{line.cost.bytes + line.cost.setup_bytes:,}"
+
+    def test_says_what_to_choose_and_why(self, page: Page, comparison: Comparison) -> None:
+        """The sentence, what an owner would add, what cannot be compared, and the rule."""
+        choice = comparison.choice
+        for said in (choice.says, choice.owner, choice.cannot, *RULE):
+            assert said in page.text
+
+    def test_says_what_is_promised_and_what_is_left_out(
+        self, page: Page, comparison: Comparison
+    ) -> None:
+        """Each system's promise in words, and why there is no tree walk."""
+        for promise in promises(comparison):
+            assert promise.protects in page.text
+            assert promise.measure in page.text
+        assert comparison.left_out[0].why in page.text
+
+    def test_has_what_it_takes_to_do_it_again(self, page: Page, comparison: Comparison) -> None:
+        """Rules, ranges, seed, network and versions."""
+        assert page.tables["rules-table"] == [list(rule) for rule in comparison.rules]
+        versions = dict(page.tables["versions"])
+        assert versions["seed"].startswith(str(comparison.question.seed))
+        assert versions["veilring"] == comparison.versions["veilring"]
+        assert comparison.facts.bounds in page.text
+        assert 'law = "lognormal"' in page.text
+
+    def test_needs_nothing_from_anywhere(self, page: Page, html: str) -> None:
+        """No script, and no address but that of the vector graphics' own language."""
+        assert "script" not in page.tags
+        addresses = set(re.findall(r"https?://[^\"' )]+", html))
+        assert addresses == {"http://www.w3.org/2000/svg"}
+        assert not any(
+            name in {"src", "href"} and value != "data:," for name, value in page.attributes
+        )
+
+    def test_is_in_order(self, page: Page) -> None:
+        """One heading of the first level, no level left out, each id once, pictures described."""
+        assert page.headings[0] == 1
+        assert page.headings.count(1) == 1
+        assert all(b - a <= 1 for a, b in zip(page.headings, page.headings[1:], strict=False))
+        assert len(page.ids) == len(set(page.ids))
+        assert page.described == ["accuracy-chart", "leakage-chart", "bytes-chart"]
+
+    def test_says_that_none_is_worth_it(self, comparison: Comparison) -> None:
+        """Then no line is marked."""
+        none = replace(comparison.choice, system=None, epsilon=None, says="None.")
+        page = Page(render_page(replace(comparison, choice=none)))
+        assert ("class", "none") in page.attributes
+        assert ("class", "chosen") not in page.attributes
+
+
+class TestPicture:
+    """Accuracy over ε."""
+
+    def test_is_a_file_of_its_own(self, comparison: Comparison) -> None:
+        """Well-formed, of one size, with a legend of all systems, and on paper."""
+        root = ET.fromstring(render_picture(comparison))  # noqa: S314  (our own)
+        assert root.get("viewBox") == f"0 0 720 {root.get('height')}"
+        texts = "".join(root.itertext())
+        for line in comparison.lines:
+            assert line.name in texts
+
+    def test_has_a_point_for_each_line_with_an_epsilon(self, comparison: Comparison) -> None:
+        """At its accuracy, with its interval; equal ε stand together, greater ones to the right."""
+        drawn = picture(comparison)
+        bounded = [line for line in comparison.lines if line.epsilon is not None]
+        assert len(drawn.points) == len(bounded)
+        top, bottom = drawn.down[0], drawn.down[-1]
+        low = float(bottom.text.rstrip("%")) / 100
+        assert top.text == "100%"
+        for point, line in zip(drawn.points, bounded, strict=True):
+            share = 1 - (point.y - top.at) / (bottom.at - top.at) * (1 - low)
+            assert share == pytest.approx(line.accuracy.mean)
+            assert 0 <= point.top <= point.y <= point.bottom <= HEIGHT
+            assert 0 <= point.x <= 100
+        first = [
+            point.x for point, line in zip(drawn.points, bounded, strict=True) if line.epsilon == 1
+        ]
+        second = [
+            point.x for point, line in zip(drawn.points, bounded, strict=True) if line.epsilon == 2
+        ]
+        assert max(first) < min(second)
+
+    def test_draws_equal_accuracies_without_epsilon_once(self, comparison: Comparison) -> None:
+        """The ring's line is the pooled classifier's."""
+        bands = picture(comparison).bands
+        assert len(bands) == 2
+        assert "PP-kNN" in bands[0].label
+        assert bands[0].label.startswith(comparison.pooled.name)

@@ -1,0 +1,126 @@
+"""What may be asked, and how a mistake is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from veilring.errors import InputError, ScenarioError
+from veilring.scenarios.comparison import make_question, read_network
+from veilring.scenarios.comparison.splits import load_facts
+
+MISTAKES = (
+    ("epsilon", (0.0, 1.0), "from 0.001 to 10"),
+    ("epsilon", (-1.0,), "from 0.001 to 10"),
+    ("epsilon", (11.0,), "from 0.001 to 10"),
+    ("epsilon", (float("nan"),), "from 0.001 to 10"),
+    ("epsilon", (), "up to 12 numbers"),
+    ("parties", 2, "from 3 to 300"),
+    ("splits", 1, "from 2 to 100"),
+    ("queries", 3, "from 4 to 1000"),
+    ("k", 0, "at least 1"),
+    ("partition", "sizes", "iid, dirichlet or by-label"),
+    ("tolerated", -1, "at least 0"),
+    ("seed", -1, "at least 0"),
+)
+UNFIT = (
+    ("data", "wines", "breast-cancer"),
+    ("parties", 113, "at most 112"),
+    ("k", 113, "at most 112"),
+    ("tolerated", 8, "at most 7"),
+)
+
+
+@pytest.mark.parametrize(("field", "value", "allowed"), MISTAKES)
+def test_a_mistake_is_named(field: str, value: object, allowed: str) -> None:
+    """The field, its value and what is allowed, before any data are read."""
+    with pytest.raises(ScenarioError) as caught:
+        make_question({"data": "iris", field: value})
+    assert caught.value.field == field
+    assert allowed in caught.value.allowed
+
+
+@pytest.mark.parametrize(("field", "value", "allowed"), UNFIT)
+def test_what_does_not_fit_the_data_is_named(field: str, value: object, allowed: str) -> None:
+    """The same, as soon as the data are known."""
+    with pytest.raises(InputError) as caught:
+        load_facts(make_question({"data": "iris", field: value}))
+    assert caught.value.field == field
+    assert str(value) in caught.value.value
+    assert allowed in caught.value.allowed
+
+
+def test_a_table_of_few_rows_is_refused(tmp_path: Path) -> None:
+    """Fewer rows than a batch needs can be held out."""
+    path = tmp_path / "few.csv"
+    path.write_text("x,y\n" + "".join(f"{n},{n % 2}\n" for n in range(10)))
+    with pytest.raises(ScenarioError) as caught:
+        load_facts(make_question({"data": str(path), "parties": 3, "k": 1}))
+    assert "10 rows" in caught.value.value
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    """One line each."""
+    with pytest.raises(ScenarioError) as caught:
+        make_question({"data": "iris", "parties": 1, "splits": 0, "colour": "red"})
+    told = str(caught.value)
+    assert all(field in told for field in ("parties", "splits", "colour"))
+
+
+def test_epsilons_are_put_in_order_once_each() -> None:
+    """What is asked twice is answered once."""
+    asked = make_question({"data": "iris", "epsilon": (2.0, 0.5, 2.0)})
+    assert asked.epsilon == (0.5, 2.0)
+
+
+def test_less_than_half_may_collude_unless_asked() -> None:
+    """Of eight parties three, of three one."""
+    assert make_question({"data": "iris"}).colluding == 3
+    assert make_question({"data": "iris", "parties": 3}).colluding == 1
+    assert make_question({"data": "iris", "tolerated": 0}).colluding == 0
+
+
+class TestNetwork:
+    """The file of a network."""
+
+    def test_has_the_keys_of_a_scenarios_table(self, tmp_path: Path) -> None:
+        """Laws, limits and graphs; a path of a graph is relative to the file."""
+        path = tmp_path / "wan.toml"
+        text = 'latency = { law = "constant", seconds = 0.1 }\nbandwidth_bytes_per_second = 1e6\n'
+        path.write_text(text + 'graph = "mine.graphml"\n')
+        network = make_question({"data": "iris"}, read_network(path)).network
+        assert network.latency == {"law": "constant", "seconds": 0.1}
+        assert network.bandwidth_bytes_per_second == 1e6
+        assert network.graph == str(tmp_path / "mine.graphml")
+
+    @pytest.mark.parametrize(
+        ("text", "field", "allowed"),
+        [
+            ('runtime = "tls"', "network.runtime", "latency, jitter"),
+            ("latancy = 1", "network.latancy", "did you mean latency?"),
+            ("bandwidth_bytes_per_second = 0", "network.bandwidth_bytes_per_second", "above 0"),
+            ("latency = ", "--network", "TOML"),
+        ],
+    )
+    def test_a_mistake_in_it_is_named(
+        self, text: str, field: str, allowed: str, tmp_path: Path
+    ) -> None:
+        """By its dotted key, or the option if it is no TOML at all."""
+        path = tmp_path / "wan.toml"
+        path.write_text(text)
+        with pytest.raises(InputError) as caught:
+            make_question({"data": "iris"}, read_network(path))
+        assert caught.value.field == field
+        assert allowed in caught.value.allowed
+
+    def test_a_file_that_is_not_there_is_named(self, tmp_path: Path) -> None:
+        """With the option."""
+        with pytest.raises(InputError) as caught:
+            read_network(tmp_path / "nowhere.toml")
+        assert caught.value.field == "--network"
+
+
+def test_the_default_network_is_that_of_the_scenarios() -> None:
+    """Twenty milliseconds one way, in the median."""
+    latency: dict[str, Any] = make_question({"data": "iris"}).network.latency
+    assert latency["median_seconds"] == 0.02
