@@ -79,6 +79,12 @@ def test_what_is_no_law_is_refused() -> None:
         ResponseLaw.spending(1.0, 2**63)
 
 
+def test_a_tiny_budget_buys_nothing() -> None:
+    """Weights are equal where the exponential of a budget does not differ from 1."""
+    law = ResponseLaw.spending(1e-300, 4)
+    assert (law.own, law.epsilon) == (law.other, 0.0)
+
+
 def test_values_outside_the_domain_are_refused_unseen() -> None:
     """A value that is not in the domain is refused, and the error does not show it."""
     law = ResponseLaw(4, 3, 1)

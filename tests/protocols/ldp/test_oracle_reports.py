@@ -124,15 +124,25 @@ def test_bad_values_are_refused_without_being_told(oracle: FrequencyOracle | Pla
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_parameters_out_of_range_are_refused(name: str) -> None:
-    """A domain of one, a budget of 0, a huge one, NaN and one too small for the coins."""
+    """A domain of one, a budget of 0, a huge one, and NaN."""
     for domain, epsilon in ((1, 1.0), (1 << 21, 1.0), (4, 0.0), (4, 21.0), (4, float("nan"))):
         with pytest.raises(InputError):
             ORACLES[name](domain, epsilon)
     for theta in (-0.1, 1.1):
         with pytest.raises(InputError, match="theta"):
             ThresholdedHistogram(4, 1.0, theta)
-    with pytest.raises(InputError, match="epsilon"):
-        ORACLES["oue"](4, 1e-10)
+
+
+@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("domain", [2, 3, 1000])
+def test_an_epsilon_too_small_to_show_is_refused_at_once(name: str, domain: int) -> None:
+    """Whatever the oracle, it names epsilon, and what is accepted can be estimated from."""
+    for epsilon in (5e-324, 1e-300, 1e-20):
+        with pytest.raises(InputError) as caught:
+            ORACLES[name](domain, epsilon)
+        assert caught.value.field == "epsilon"
+    oracle = ORACLES[name](domain, 2.0**-23)
+    assert np.isfinite(oracle.estimate(np.ones(domain, dtype=np.int64), 2).values).all()
 
 
 @pytest.mark.parametrize("name", ORACLES)

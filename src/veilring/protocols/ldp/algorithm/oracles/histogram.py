@@ -42,6 +42,8 @@ _SCALE_STEPS: Final = 128
 # Noise beyond so many scales is clamped: one number in nine million.
 _CLAMPED_AT: Final = 16
 _MOST_STEPS: Final = (1 << 15) - 1  # a number has two bytes
+# With half of it, tables of 64-bit weights are too coarse for what the noise claims.
+_LEAST_EPSILON: Final = 2.0**-23
 _NUMBER: Final = np.dtype("<i2")
 _WORK_BYTES: Final = 32  # a coordinate's index, its draw, and what looks it up
 
@@ -56,6 +58,13 @@ class SummedHistogram(FrequencyOracle):
     """
 
     name: ClassVar[str] = "she"
+
+    @override
+    def __post_init__(self) -> None:
+        """Refuse also an epsilon for which there are no tables."""
+        super().__post_init__()
+        if self.epsilon < _LEAST_EPSILON:
+            raise InputError("epsilon", self.epsilon, f"at least {_LEAST_EPSILON}")
 
     @property
     def half(self) -> int:

@@ -48,7 +48,8 @@ class SubsetSelection(PureOracle):
     def size(self) -> int:
         """How many values a set has, `w`."""
         below = int(self.domain / (math.exp(self.epsilon) + 1))
-        return max((max(1, below), below + 1), key=self._told)
+        # Rounding may give half of a domain of two and one more; a set of all values tells nothing.
+        return max((max(1, below), min(below + 1, self.domain - 1)), key=self._told)
 
     def _told(self, size: int) -> float:
         """Return what sets of so many values tell: a constant over the variance at frequency 0.
