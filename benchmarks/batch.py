@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measurement import Measurement, pairs, ratios
-from benchmarks.tables import dealt_wine
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import deal_ring
 from veilring.protocols.ring import private_knn
+from veilring.scenarios.scale.tables import dealt_wine
 
 __all__ = ("measure",)
 

@@ -12,9 +12,9 @@ import time
 import numpy as np
 import psutil
 
-from benchmarks.tables import dealt_wine
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.ring import private_knn
+from veilring.scenarios.scale.tables import dealt_wine
 
 PARTIES = 8
 

@@ -14,17 +14,16 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.measurement import Measurement, pairs, ratios
 from veilring.nodes.aside import Threads
 from veilring.privacy.ledger import Budgets, Ledger, open_ledger
-from veilring.protocols.radius.algorithm import distances
 from veilring.protocols.radius.analyst import ask_within
 from veilring.protocols.radius.leakage.crafted import hostile_batch
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import Rules
 from veilring.protocols.rows import Rows
+from veilring.scenarios.scale.tables import clustered_balls
 from veilring.transport.messages import encode
 
 __all__ = ("measure",)
@@ -49,7 +48,9 @@ def measure(*, quick: bool) -> list[Measurement]:
 def _beside_scikit(ledger: Ledger, queries: int, repetitions: int) -> Measurement:
     from sklearn.neighbors import KNeighborsClassifier  # noqa: PLC0415  (the reference, once)
 
-    points, radii, rows = _batch(queries, 4)
+    points, radii, rows = clustered_balls(
+        queries, ROWS, 4, per_ball=PER_BALL, rng=np.random.default_rng(0)
+    )
     threads = Threads(1, "labels")
     owner, numbers = Owner(rows, Rules(4, 2), ledger, threads), itertools.count()
     rng = np.random.default_rng(1)
@@ -89,17 +90,6 @@ async def _hostile(ledger: Ledger, repetitions: int) -> list[Measurement]:
         Measurement("a hostile batch of 1,000 dense balls", "s", tuple(whole)),
         Measurement("another analyst's query meanwhile", "s", tuple(waits)),
     ]
-
-
-def _batch(queries: int, features: int) -> tuple[NDArray[np.float64], NDArray[np.float64], Rows]:
-    """Return a batch around the same clusters as the rows, with a radius for 15 rows a ball."""
-    rng = np.random.default_rng(0)
-    centres = rng.random((6, features))
-    near = centres[rng.integers(6, size=ROWS + queries)]
-    points = np.clip(near + rng.normal(0, 0.12, near.shape), 0, 1)
-    rows = Rows(points[queries:], rng.integers(2, size=ROWS))
-    away = np.sort(distances(points[:queries], rows.features), axis=None)
-    return points[:queries], np.full(queries, away[PER_BALL * queries]), rows
 
 
 def _seconds(act: Callable[[], object]) -> Callable[[], float]:

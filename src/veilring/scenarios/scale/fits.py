@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 
-__all__ = ("LINE", "Basis", "Fit", "Term", "closed_form", "fit")
+__all__ = ("LINE", "PAIRS", "Basis", "Fit", "Term", "closed_form", "fit")
 
 
 class Term(NamedTuple):
@@ -33,6 +33,10 @@ Basis = tuple[Term, ...]
 
 LINE: Final[Basis] = (Term("", lambda _x: 1.0), Term("x", lambda x: x))
 """`a + b * x`."""
+
+
+PAIRS: Final[Basis] = (*LINE, Term("x^2", lambda x: x * x))
+"""`a + b * x + c * x^2`: where each is looked at beside each other."""
 
 
 def closed_form(name: str, form: Callable[[float], float]) -> Basis:

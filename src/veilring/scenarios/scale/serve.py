@@ -1,0 +1,202 @@
+"""Queries a second of each deployment, as more of them are asked at once."""
+
+import asyncio
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from veilring.errors import InputError
+from veilring.nodes.aside import Threads
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.ring import deal_ring
+from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.protocols.prediction.messages import KEY_BYTES, Request
+from veilring.protocols.prediction.records import Records
+from veilring.protocols.prediction.state import open_state
+from veilring.protocols.radius.analyst import ask_within
+from veilring.protocols.radius.owner import Owner
+from veilring.protocols.radius.rules import Rules as OwnerRules
+from veilring.protocols.ring import private_knn
+from veilring.randomness import Streams
+from veilring.scenarios.runner import Progress
+from veilring.scenarios.scale.curves import Curve, Panel, Study
+from veilring.scenarios.scale.fits import LINE, PAIRS
+from veilring.scenarios.scale.machine import least_seconds
+from veilring.scenarios.scale.records import Table
+from veilring.scenarios.scale.tables import clustered_balls, dealt_wine
+from veilring.transport.messages import SESSION_BYTES, encode
+
+__all__ = ("FULL", "QUICK", "Asked", "study_serve")
+
+QUICK: Final = (1, 8, 64, 512)
+FULL: Final = (1, 4, 16, 64, 256, 1_024)
+
+_SECONDS: Final = Panel("queries at once", "seconds")
+_RUNTIMES: Final = {"in memory": "memory", "over TLS": "tls", "as processes": "processes"}
+_TIMES: Final = 9  # of which the quickest counts
+_OWNER: Final = "owner"  # it looks at pairs of balls
+_OWNER_ROWS: Final = 1_372  # as many as the banknote table
+_OWNER_FEATURES: Final = 4
+_PER_BALL: Final = 15
+_EPSILON: Final = 1.0
+_RECORDS: Final = Table(features=64)
+_RECORDS_COUNT: Final = 4_096
+
+_Ask = Callable[[int], object]
+"""Has a number of queries answered at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked, and how it is timed.
+
+    Attributes:
+        parties: Of the ring.
+        seed: Of rows, queries and noise.
+        clock: Gives seconds.
+    """
+
+    parties: int = 5
+    seed: int = 0
+    clock: Callable[[], float] = time.perf_counter
+
+
+def study_serve(
+    asked: Asked, sizes: Sequence[int] = QUICK, *, tell: Progress | None = None
+) -> Study:
+    """Measure each deployment for each number of queries that are asked at once.
+
+    Args:
+        asked: What is asked.
+        sizes: Numbers of queries, ascending; at least three.
+        tell: Told how far it is.
+
+    Raises:
+        InputError: If there are too few sizes, or one is too large for a request.
+    """
+    most = _RECORDS_COUNT
+    if len(sizes) < len(PAIRS) or not 1 <= sizes[0] <= sizes[-1] <= most:
+        raise InputError("sizes", list(sizes), f"three or more numbers from 1 to {most:,}")
+    if sorted(set(sizes)) != list(sizes):
+        raise InputError("sizes", list(sizes), "ascending numbers")
+    curves = []
+    for done, (name, served) in enumerate(_deployments(asked, sizes[-1]).items()):
+        if tell is not None:
+            tell(name, done, len(_RUNTIMES) + 2)
+        with served() as ask:
+            points: dict[float, float] = {
+                size: least_seconds(partial(ask, size), _TIMES, asked.clock) for size in sizes
+            }
+        basis = PAIRS if name == _OWNER else LINE
+        rates = tuple(size / seconds for size, seconds in points.items())
+        curves.append(Curve.fitted(name, _SECONDS, points, basis, {"queries/s": rates}))
+    return Study(
+        "serve",
+        "Seconds of a batch over the queries that are asked at once",
+        (
+            f"ring: {asked.parties} parties share the wine table, 6 turns, the ring is dealt",
+            f"owner: {_OWNER_ROWS:,} rows, {_PER_BALL} a ball, which overlap",
+            f"prediction server: {_RECORDS_COUNT:,} records of {_RECORDS.features} features",
+            "owner and server: charges are on the disk, no network; the quickest of several",
+        ),
+        simulated=False,
+        curves=tuple(curves),
+        findings=tuple(map(_finding, curves)),
+    )
+
+
+def _finding(curve: Curve) -> str:
+    best = max(curve.beside["queries/s"])
+    lone = f"{curve.fit(1) * 1000:.3g} ms for a lone query by the model"
+    return f"{curve.name}: {lone}; {best:,.0f} queries/s at best, measured"
+
+
+def _deployments(
+    asked: Asked, most: int
+) -> Mapping[str, Callable[[], AbstractContextManager[_Ask]]]:
+    rings = {
+        f"ring, {where}": partial(_ring, asked, most, runtime)
+        for where, runtime in _RUNTIMES.items()
+    }
+    return {
+        **rings,
+        _OWNER: partial(_owner, asked, most),
+        "prediction server": partial(_server, asked, most),
+    }
+
+
+@contextmanager
+def _ring(asked: Asked, most: int, runtime: str) -> Iterator[_Ask]:
+    rng = Streams(asked.seed).generator("serve", "ring")
+    rows, parameters = dealt_wine(asked.parties, rng)
+    queries = rng.random((most, parameters.features))
+    with asyncio.Runner() as runner:
+        cluster = Cluster(asked.parties, runtime=runtime, own=rows, seed=asked.seed)
+        runner.run(_enter(cluster))
+        ring = deal_ring(cluster.parties, rng)
+
+        async def ask(count: int) -> None:
+            await cluster.run(
+                private_knn,
+                only={ring.starter: {"queries": queries[:count]}},
+                asker=ring.starter,
+                parameters=parameters,
+                ring=ring,
+            )
+
+        try:
+            yield lambda count: runner.run(ask(count))
+        finally:
+            runner.run(cluster.__aexit__(None, None, None))
+
+
+async def _enter(cluster: Cluster) -> None:
+    await cluster.__aenter__()
+
+
+@contextmanager
+def _owner(asked: Asked, most: int) -> Iterator[_Ask]:
+    rng = Streams(asked.seed).generator("serve", "owner")
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        budgets = Budgets(total=1e6)
+        ledger = stack.enter_context(open_ledger(Path(folder, "ledger"), budgets))
+        balls = clustered_balls(most, _OWNER_ROWS, _OWNER_FEATURES, per_ball=_PER_BALL, rng=rng)
+        aside = Threads(1, "labels")  # starts no thread: `settle` is called at once
+        rules = OwnerRules(_OWNER_FEATURES, 2)
+        owner, numbers = Owner(balls.rows, rules, ledger, aside), itertools.count()
+
+        def ask(count: int) -> None:
+            name = str(next(numbers))
+            centres, radii = balls.centres[:count], balls.radii[:count]
+            answer = owner.settle("analyst", ask_within(centres, radii, _EPSILON, name=name), rng)
+            encode(bytes(SESSION_BYTES), answer)
+
+        yield ask
+
+
+@contextmanager
+def _server(asked: Asked, most: int) -> Iterator[_Ask]:
+    rng = Streams(asked.seed).generator("serve", "server")
+    table = replace(_RECORDS, seed=asked.seed)
+    rules = replace(table.rules, block_max=most)
+    rows, labels = zip(*table.chunks(_RECORDS_COUNT), strict=True)
+    records = np.concatenate(rows[1:]), np.concatenate(labels[1:])
+    queries = records[0][:most].astype(np.int16)
+    with tempfile.TemporaryDirectory() as folder, open_state(rules, Path(folder, "state")) as state:
+        names = [f"record-{number}" for number in range(_RECORDS_COUNT)]
+        state.add(Records.of(names, *records))
+
+        def ask(count: int) -> None:
+            request = Request(key=rng.bytes(KEY_BYTES), more=False, queries=queries[:count])
+            encode(bytes(SESSION_BYTES), state.answer("querier", request, rng))
+
+        yield ask

@@ -1,0 +1,52 @@
+"""The tables that are labelled where seconds are measured."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.data import load_table, partition, scale_to_unit
+from veilring.protocols.radius.algorithm import distances
+from veilring.protocols.ring import KNNParameters
+from veilring.protocols.rows import Rows
+
+__all__ = ("Balls", "clustered_balls", "dealt_wine")
+
+_CENTRES = 6
+_SPREAD = 0.12
+
+
+def dealt_wine(parties: int, rng: Generator) -> tuple[list[Rows], KNNParameters]:
+    """Return each party's share of the 178 rows of wine, and the parameters that fit them."""
+    table = scale_to_unit(load_table("wine"))
+    shares = partition(table.labels, parties, rng)
+    rows = [Rows(table.features[share], table.labels[share]) for share in shares]
+    features, classes = len(table.feature_names), len(table.class_names)
+    return rows, KNNParameters(features=features, classes=classes)
+
+
+class Balls(NamedTuple):
+    """Balls to be labelled, and the rows in them.
+
+    Attributes:
+        centres: Shape (queries, features).
+        radii: All alike, shape (queries,).
+        rows: Of two classes.
+    """
+
+    centres: NDArray[np.float64]
+    radii: NDArray[np.float64]
+    rows: Rows
+
+
+def clustered_balls(
+    queries: int, rows: int, features: int, *, per_ball: int, rng: Generator
+) -> Balls:
+    """Draw queries and rows around the same clusters, and a radius for so many rows a ball."""
+    centres = rng.random((_CENTRES, features))
+    near = centres[rng.integers(_CENTRES, size=rows + queries)]
+    points = np.clip(near + rng.normal(0, _SPREAD, near.shape), 0, 1)
+    held = Rows(points[queries:], rng.integers(2, size=rows))
+    away = np.sort(distances(points[:queries], held.features), axis=None)
+    return Balls(points[:queries], np.full(queries, away[per_ball * queries]), held)
