@@ -146,7 +146,7 @@ def test_parties_with_other_terms_refuse_each_other(ring: Ring) -> None:
 async def test_a_client_asks_as_much_at_once_as_the_terms_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `protocol.batch` of 20 the ring gets 44 queries as 20, 20 and 4."""
+    """With `protocol.batch` of 20 a ring of five on two cycles gets 44 queries as 20, 20 and 4."""
     asked: list[int] = []
     usual = RingMember.ask
 
@@ -155,9 +155,10 @@ async def test_a_client_asks_as_much_at_once_as_the_terms_say(
         return await usual(member, queries)
 
     monkeypatch.setattr(RingMember, "ask", counting)
-    scenario = load_scenario("wine", [f"parties.count={PARTIES}", "protocol.batch=20"])
+    settings = ["parties.count=5", "protocol.sum=cycles", "protocol.cycles=2", "protocol.batch=20"]
+    scenario = load_scenario("wine", settings)
     folder = tmp_path / "ring"
-    names = write_deployment(scenario, folder, seed=0, port=_free_ports(PARTIES))
+    names = write_deployment(scenario, folder, seed=0, port=_free_ports(5))
     ready = asyncio.Semaphore(0)
     async with asyncio.TaskGroup() as group:
         serving = []

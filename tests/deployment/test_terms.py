@@ -79,7 +79,7 @@ def test_cells_that_do_not_fit_are_named(
         ('name = "flat"', 'name = "age"', "features is .*each once"),
         ('["red", "blue"]', '["red", "red"]', r"features\.colour\.categories is .*each once"),
         ("k = 2", "k = 0", "protocol.k is 0; allowed: a whole number of at least 1"),
-        ("k = 2", 'sum = "cycles"', r"protocol\.sum\.cycles is 1"),
+        ("k = 2", 'sum = "cycles"', r"protocol\.cycles is 1"),
         ("k = 2", "z = 1", r"protocol\.z is 1, but there is no such key"),
         ("low = 3, high = 3", "low = 4, high = 3", r"features\.flat\.high is 3"),
         ("[protocol]", "[protocol", "a file in TOML"),
@@ -92,6 +92,16 @@ def test_terms_are_met_at_the_edge(terms_file: Path, old: str, new: str, message
     terms_file.write_text(text.replace(old, new, 1))
     with pytest.raises(ScenarioError, match=message):
         load_terms(terms_file)
+
+
+def test_as_many_parties_as_cycles_need_are_asked_for(terms_file: Path) -> None:
+    """Two cycles are agreed on by five parties, and refused where there are four."""
+    text = terms_file.read_text()
+    terms_file.write_text(text.replace("k = 2", 'k = 2\nsum = "cycles"\ncycles = 2', 1))
+    assert load_terms(terms_file).parameters.sum.cycles == 2
+    assert load_terms(terms_file, 5).parameters.sum.cycles == 2
+    with pytest.raises(ScenarioError, match=r"protocol\.cycles is 2; allowed: at most 1 for 4"):
+        load_terms(terms_file, 4)
 
 
 def test_terms_differ_if_anything_differs(terms_file: Path) -> None:

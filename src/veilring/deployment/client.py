@@ -31,7 +31,7 @@ async def ask(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
         VeilringError: If the ring could not answer.
     """
     identity, roster = load_credentials(config)
-    terms = load_terms(Path(config.terms))
+    terms = load_terms(Path(config.terms), len(roster.parties))
     features = terms.read_queries(queries)
     require_party(roster, "ask", config.ask)
     size = min(terms.protocol.batch, terms.parameters.queries_max)

@@ -45,7 +45,7 @@ async def serve(
         HandshakeError: If a member is missing after `PEERS_SECONDS`, or will never fit.
     """
     identity, roster = load_credentials(config)
-    terms = load_terms(Path(config.terms))
+    terms = load_terms(Path(config.terms), len(roster.parties))
     rows = terms.read_rows(Path(config.rows))
     require_party(roster, "identity", identity.name)
     _log.info("%s waits for all of %s", identity.name, ", ".join(roster.parties))

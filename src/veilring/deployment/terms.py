@@ -6,9 +6,9 @@ from pathlib import Path
 from veilring.data import Table
 from veilring.deployment.files import read_toml
 from veilring.deployment.schema import Schema, features_of_table
-from veilring.errors import InputError, ScenarioError
 from veilring.protocols.ring import KNNParameters
-from veilring.scenarios.prepare import knn_parameters
+from veilring.scenarios.mistakes import as_scenario_errors
+from veilring.scenarios.prepare import KNN_KEYS, knn_parameters
 from veilring.scenarios.schema import ProtocolSection
 
 __all__ = ("Terms", "load_terms", "terms_of_table")
@@ -29,17 +29,21 @@ class Terms(Schema):
         return knn_parameters(self.protocol, self.width, len(self.classes))
 
 
-def load_terms(path: Path) -> Terms:
+def load_terms(path: Path, parties: int | None = None) -> Terms:
     """Read a file of terms and check it.
+
+    Args:
+        path: The file.
+        parties: How many there are, if that is known: some ways to sum need more than others.
 
     Raises:
         ScenarioError: With all mistakes: the key, its value and what is allowed.
     """
     terms = read_toml(path, Terms).checked()
-    try:
-        terms.parameters.sum.check(3)
-    except InputError as error:
-        raise ScenarioError(f"protocol.{error.field}", error.value, error.allowed) from error
+    with as_scenario_errors({**KNN_KEYS, "parties": "roster"}, "protocol"):
+        parameters = terms.parameters
+        if parties is not None:
+            parameters.sum.check(parties)
     return terms
 
 

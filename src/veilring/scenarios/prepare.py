@@ -21,14 +21,10 @@ from veilring.scenarios.schema import PartitionSection, ProtocolSection, Scenari
 from veilring.simulation.faults import Fault
 from veilring.transport.identity import check_name
 
-__all__ = ("Prepared", "knn_parameters", "prepare", "reference_among")
+__all__ = ("KNN_KEYS", "Prepared", "knn_parameters", "prepare", "reference_among")
 
-# Where the code below has another name for a key.
-_KEYS: Final = {
-    "sum.name": "protocol.sum",
-    "sum.cycles": "protocol.cycles",
-    "parties": "parties.count",
-}
+KNN_KEYS: Final = {"sum.name": "protocol.sum", "sum.cycles": "protocol.cycles"}
+"""Where the code below has another name for a key of `protocol`."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -89,7 +85,7 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
         held_out = held_out.take(np.arange(min(scenario.data.queries, len(held_out))))
     k = scenario.protocol.k
     require_key(k <= len(train), "protocol.k", k, f"at most {len(train)}, the rows of all parties")
-    with as_scenario_errors(_KEYS, "protocol"):
+    with as_scenario_errors({**KNN_KEYS, "parties": "parties.count"}, "protocol"):
         features, classes = len(table.feature_names), len(table.class_names)
         parameters = knn_parameters(scenario.protocol, features, classes)
         parameters.sum.check(len(parties))
@@ -136,14 +132,7 @@ def _reference(train: Table, held_out: Table, parameters: KNNParameters) -> NDAr
     Meanwhile what processes are forked from warms up, and SciPy's import does not count as the
     protocol's time where the parties live in this process.
     """
-    return pooled_knn(
-        held_out.features,
-        train.features,
-        train.labels,
-        parameters.classes,
-        parameters.k,
-        parameters.weights,
-    )
+    return _label(held_out.features, train.features, train.labels, parameters)
 
 
 def reference_among(
@@ -157,14 +146,21 @@ def reference_among(
         parties: Whose rows count.
     """
     held = zip(prepared.parties, prepared.rows, strict=True)
-    rows, parameters = [own for party, own in held if party in parties], prepared.parameters
+    rows = [own for party, own in held if party in parties]
+    features = np.concatenate([own.features for own in rows])
+    labels = np.concatenate([own.labels for own in rows])
+    return _label(queries, features, labels, prepared.parameters)
+
+
+def _label(
+    queries: NDArray[np.float64],
+    features: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    parameters: KNNParameters,
+) -> NDArray[np.int64]:
+    """Label queries by rows in one place."""
     return pooled_knn(
-        queries,
-        np.concatenate([own.features for own in rows]),
-        np.concatenate([own.labels for own in rows]),
-        parameters.classes,
-        parameters.k,
-        parameters.weights,
+        queries, features, labels, parameters.classes, parameters.k, parameters.weights
     )
 
 

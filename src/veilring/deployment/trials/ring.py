@@ -16,6 +16,8 @@ from veilring.deployment.trials.kit import (
     write_terms,
 )
 from veilring.randomness import Streams
+from veilring.scenarios.mistakes import as_scenario_errors
+from veilring.scenarios.prepare import KNN_KEYS
 from veilring.scenarios.schema import Scenario
 
 __all__ = ("CLIENT", "write_deployment")
@@ -50,7 +52,8 @@ def write_deployment(scenario: Scenario, folder: Path, *, seed: int, port: int) 
         sizes=scenario.partition.sizes,
     )
     terms = terms_of_table(table, scenario.protocol)
-    terms.parameters.sum.check(len(parties))
+    with as_scenario_errors({**KNN_KEYS, "parties": "parties.count"}, "protocol"):
+        terms.parameters.sum.check(len(parties))
     make_folder(folder)
     ports = {name: port + offset for offset, name in enumerate(parties)}
     write_keys(folder, ports, (CLIENT,))
