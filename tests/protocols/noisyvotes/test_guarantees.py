@@ -1,0 +1,150 @@
+"""What remains when shares are missing: the closed form, and whose shares protect whom."""
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from veilring.errors import InputError
+from veilring.privacy.polya import polya_difference_pmf
+from veilring.protocols.noisyvotes import (
+    guarantee,
+    guarantee_in_ring,
+    protecting_shares,
+    remaining_epsilon,
+)
+from veilring.protocols.noisyvotes.algorithm import count_loss
+from veilring.protocols.radius import Allocation
+from veilring.protocols.ring import SumMethod
+
+RING, SHARES = SumMethod(), SumMethod("shares")
+ONE = [Allocation(np.array([1]), np.array([1.0]), exact=True)]
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.4, 1.0, 3.0])
+@pytest.mark.parametrize("exponent", [Fraction(1, 9), Fraction(1, 2), Fraction(9, 10)])
+def test_the_loss_of_a_count_is_the_greatest_ratio_of_neighbours(
+    epsilon: float, exponent: Fraction
+) -> None:
+    """Below exponent 1 the ratios fall from 0 on, and the first is what `count_loss` says."""
+    law = polya_difference_pmf(np.arange(int(30 / epsilon)), exponent, 1 / epsilon)
+    ratios = np.log(law[:-1] / law[1:])
+    # A ratio of sums of some thousand terms is right to 12 digits.
+    assert (np.diff(ratios) < 1e-11).all()
+    assert ratios[-1] > epsilon
+    claim = count_loss(epsilon, exponent)
+    assert ratios[0] <= claim + 1e-12
+    assert claim == pytest.approx(ratios[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("exponent", [1, Fraction(6, 5), 3])
+def test_more_noise_than_enough_loses_no_more_than_epsilon(exponent: Fraction) -> None:
+    """From exponent 1 on no ratio of neighbours is above e**epsilon, and far ones come near."""
+    law = polya_difference_pmf(np.arange(3000), exponent, 5)
+    ratios = np.log(law[:-1] / law[1:])
+    assert ratios.max() <= 0.2 + 1e-11
+    assert ratios.max() > 0.199
+    assert count_loss(0.2, Fraction(exponent)) == 0.2
+
+
+@settings(max_examples=40)
+@given(st.floats(0.01, 5), st.fractions(Fraction(1, 50), 1, max_denominator=60))
+def test_the_loss_has_simple_bounds_and_is_monotone(epsilon: float, exponent: Fraction) -> None:
+    """It is from epsilon to epsilon + ln(1 / A), rises with epsilon and falls with A."""
+    loss = count_loss(epsilon, exponent)
+    assert epsilon <= loss <= (epsilon - math.log(exponent)) * (1 + 1e-9)
+    assert loss <= count_loss(epsilon * 1.01, exponent)
+    assert loss <= count_loss(epsilon, exponent * Fraction(9, 10))
+
+
+def test_queries_that_share_rows_add_up() -> None:
+    """A batch loses the most that a clique of its queries can; and releases add up."""
+    plan = Allocation(np.array([3, 3, 3, 1]), np.array([0.2, 0.2, 0.2, 0.6]), exact=True)
+    half = Fraction(1, 2)
+    worst = max(3 * count_loss(0.2, half), count_loss(0.6, half))
+    found = remaining_epsilon([plan, *ONE], 4, tolerated=0, missing=2)
+    assert found == pytest.approx(worst + count_loss(1.0, half), rel=1e-12)
+    assert remaining_epsilon([plan, *ONE], 4, tolerated=2, missing=2) <= 1.6
+
+
+def test_what_remains_is_worse_the_more_is_missing() -> None:
+    """Up to the tolerated number nothing is lost; then more and more, but never all."""
+    losses = [remaining_epsilon(ONE, 6, tolerated=2, missing=m) for m in range(6)]
+    assert losses[:3] == pytest.approx([1.0] * 3, abs=1e-15)
+    assert (np.diff(losses[2:]) > 0).all()
+    assert losses[-1] < 1 + math.log(4)
+
+
+def methods(parties: int) -> Iterator[SumMethod]:
+    """Yield all methods that serve so many parties."""
+    yield from (RING, SHARES)
+    yield from (SumMethod("cycles", s) for s in range(2, (parties - 1) // 2 + 1))
+
+
+@pytest.mark.parametrize("parties", [3, 4, 5, 6, 7])
+def test_the_worst_case_is_the_worst_of_all_places(parties: int) -> None:
+    """Over all places that a coalition can have in the ring, the guarantee is the greatest loss."""
+    for method in methods(parties):
+        for size in range(parties):
+            losses = [
+                guarantee_in_ring(ONE, parties, members, method, tolerated=1)
+                for members in combinations(range(parties), size)
+            ]
+            assert guarantee(ONE, parties, size, method, tolerated=1) == max(losses)
+
+
+@pytest.mark.parametrize("parties", [5, 8, 11, 12, 16, 17])
+def test_cycles_take_all_neighbours_of_a_party_to_cut(parties: int) -> None:
+    """With s cycles a coalition of less than 2s leaves all honest parties' shares together."""
+    for method in methods(parties):
+        for size in range(parties):
+            whole = method.name == "shares" or size < 2 * method.cycles
+            expected = parties - size if whole else 1
+            assert protecting_shares(parties, size, method) == expected
+
+
+def test_each_party_protects_itself() -> None:
+    """If all others collude or add nothing, a victim's own share is left, whatever the method."""
+    own = remaining_epsilon(ONE, 5, tolerated=0, missing=4)
+    for method in methods(5):
+        assert guarantee(ONE, 5, 4, method) == own
+        assert guarantee(ONE, 5, 1, method, missing=4) == own
+    alone = guarantee(ONE, 5, 4, RING, tolerated=4)
+    assert alone <= 1  # every share is enough by itself
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((3, 3, SHARES, 0), "coalition is 3; allowed: 0 to 2"),
+        ((3, -1, SHARES, 0), "coalition is -1"),
+        ((2, 0, SHARES, 0), "parties is 2"),
+        ((5, 0, SumMethod("cycles", 3), 0), "sum.cycles is 3"),
+        ((3, 0, SHARES, 3), "tolerated is 3"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(
+    arguments: tuple[int, int, SumMethod, int], message: str
+) -> None:
+    """Coalitions, parties and tolerated shares are held against each other."""
+    parties, coalition, method, tolerated = arguments
+    with pytest.raises(InputError, match=message):
+        guarantee(ONE, parties, coalition, method, tolerated=tolerated)
+    with pytest.raises(InputError, match="places from 0 to 2"):
+        guarantee_in_ring(ONE, 3, {7}, SHARES)
+    with pytest.raises(InputError, match="missing is 3"):
+        remaining_epsilon(ONE, 3, tolerated=0, missing=3)
+    with pytest.raises(InputError, match="epsilon is"):
+        count_loss(1e-9, Fraction(1))
+    with pytest.raises(InputError, match="exponent is"):
+        count_loss(1.0, Fraction(-1))
+
+
+def test_no_noise_at_all_loses_everything() -> None:
+    """With exponent 0 the loss is infinite."""
+    assert count_loss(1.0, Fraction()) == math.inf

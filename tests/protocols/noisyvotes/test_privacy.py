@@ -1,0 +1,188 @@
+"""The privacy loss of noisy votes: exact on all small tables, and found in runs of the code."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tests.protocols.noisyvotes.worlds import (
+    QUERIES,
+    RADII,
+    deal,
+    label_law,
+    neighbours,
+    no_rows,
+    runs_of,
+    totals_loss,
+    voting,
+)
+
+from veilring.protocols.noisyvotes import (
+    ByAnnuli,
+    Nearest,
+    NoisyVotesParameters,
+    Within,
+    guarantee_in_ring,
+    noisy_votes,
+    remaining_epsilon,
+)
+from veilring.protocols.noisyvotes.algorithm import Release, batch_steps
+from veilring.protocols.radius import AllocationRule
+from veilring.protocols.radius.leakage import audited_epsilon, greatest_loss
+from veilring.protocols.ring import SumMethod
+from veilring.protocols.rows import Rows
+
+EPSILON = 0.7
+PARTIES = 5
+# Losses are sums of logarithms of sums of thousands of terms, each right to 13 digits.
+ROUNDING = 1e-9
+TWO = NoisyVotesParameters(1, 2, EPSILON)
+
+
+def worst(release: Release, exponent: Fraction, classes: int = 2) -> float:
+    """Return the greatest loss of the totals over all tables and their neighbours."""
+    return max(totals_loss(release, pair, exponent) for pair in neighbours(classes))
+
+
+@pytest.mark.parametrize("rule", ["clique", "component", "batch"])
+@pytest.mark.parametrize("tolerated", [0, 2])
+@pytest.mark.parametrize("missing", range(PARTIES))
+def test_totals_cost_what_remains(rule: AllocationRule, tolerated: int, missing: int) -> None:
+    """No table shows more than `remaining_epsilon`, and by cliques one shows all of it."""
+    parameters = replace(TWO, allocation=rule, tolerated=tolerated)
+    release = voting(parameters)
+    exponent = (PARTIES - missing) * parameters.exponent(PARTIES)
+    claim = remaining_epsilon([release.plan], PARTIES, tolerated=tolerated, missing=missing)
+    found = worst(release, exponent)
+    assert found <= claim + ROUNDING
+    if missing <= tolerated:
+        assert claim <= EPSILON
+    if rule == "clique":
+        # With more noise than one owner's, the loss is reached in the limit of far totals only.
+        assert found > claim * (1 - 1e-6 if missing >= tolerated else 0.95)
+
+
+@pytest.mark.parametrize("missing", range(4))
+def test_labels_cost_no_more_than_totals(missing: int) -> None:
+    """Labels are read off the totals: on no table is their loss above what remains."""
+    release = voting(TWO)
+    exponent = Fraction(4 - missing, 4)
+    claim = remaining_epsilon([release.plan], 4, tolerated=0, missing=missing)
+    tables = list(neighbours(2))[:40]
+    for pair in tables:
+        laws = [label_law(release.count(rows), release.plan.epsilons, exponent) for rows in pair]
+        assert greatest_loss(*laws) <= claim + ROUNDING
+
+
+def test_shares_of_n_do_not_make_up_for_one_that_is_missing() -> None:
+    """If each share is one of n and one is missing, a row loses more than epsilon."""
+    release = voting(TWO)
+    assert worst(release, Fraction(PARTIES - 1, PARTIES)) > EPSILON * 1.01
+    assert worst(release, Fraction(1)) <= EPSILON + ROUNDING
+
+
+def test_an_allocation_that_forgets_overlaps_is_caught() -> None:
+    """If each query spends the whole budget, a row in three balls loses more than it."""
+    release = voting(TWO)
+    careless = replace(release, plan=replace(release.plan, epsilons=np.full(len(QUERIES), EPSILON)))
+    assert worst(careless, Fraction(1)) > 1.5 * EPSILON
+
+
+@pytest.mark.parametrize("missing", range(3))
+def test_annuli_cost_what_remains(missing: int) -> None:
+    """A row is in one annulus of each query that it is near to, and costs no more than remains."""
+    near = Nearest(2, EPSILON, rows=3, conversion=ByAnnuli(4, "linear"))
+    release = voting(replace(TWO, neighbours=near), radii=None)
+    claim = remaining_epsilon([release.plan], 3, tolerated=1, missing=missing)
+    found = worst(release, Fraction(3 - missing, 2))
+    assert found <= claim + ROUNDING
+    assert missing > 1 or claim <= EPSILON
+    assert found > claim * (1 - 1e-6 if missing else 0.95)
+
+
+def test_counts_around_candidates_would_cost_as_much_as_there_are_candidates() -> None:
+    """With whole balls in place of annuli a row changes several counts, and loses more."""
+    near = Nearest(2, EPSILON, rows=3, conversion=ByAnnuli(4, "linear"))
+    release = voting(replace(TWO, neighbours=near), radii=None)
+    balls = replace(release, count=lambda rows: np.cumsum(release.count(rows), axis=1))
+    assert worst(balls, Fraction(1)) > 2 * EPSILON
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_grids_and_numbers_of_rows_cost_what_they_say(counted: bool) -> None:  # noqa: FBT001  (a parameter of the test)
+    """A row is in one cell, and one of all rows: each release costs its own budget, exactly."""
+    near = Nearest(2, 0.4, *((None, 0.3) if counted else (30, 0.0)))
+    steps = batch_steps(QUERIES, replace(TWO, neighbours=near))
+    release, budgets = next(steps), [0.3, 0.4] if counted else [0.4]
+    for budget in budgets:
+        assert worst(release, Fraction(1)) == pytest.approx(budget, rel=1e-9)
+        release = steps.send(np.full((len(release.plan.epsilons), release.entries), 30))
+
+
+ALONE = Rows(np.array([[0.35]]), np.array([0]))
+ONE = NoisyVotesParameters(1, 1, 1.0, Within(0.1))
+RUNS = 60_000
+
+
+def audited(release: Release, parties: int, exponent: Fraction, missing: int) -> float:
+    """Return what runs prove of the loss of a row that is the only one there is.
+
+    It is the first party's, who always adds its noise. The events are the totals near 0.
+    """
+    rng, counts = np.random.default_rng([parties, missing]), []
+    for rows in (ALONE, no_rows(1)):
+        parts = [rows, *(no_rows(1) for _ in range(parties - 1))]
+        totals = runs_of(release, parts, exponent, missing, RUNS, rng)[:, 0, 0]
+        counts.append(np.bincount(np.clip(totals, -2, 3) + 2, minlength=6))
+    return audited_epsilon(counts[0], counts[1])
+
+
+def at_the_row(parameters: NoisyVotesParameters) -> Release:
+    """Return the release of a single query, at the row."""
+    return voting(parameters, ALONE.features, None)
+
+
+@pytest.mark.parametrize("tolerated", [0, 1, 2])
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_an_audit_of_the_parties_steps_stays_below_the_claim(tolerated: int, missing: int) -> None:
+    """With any number missing, runs prove a good part of what remains, and never more."""
+    parameters = replace(ONE, tolerated=tolerated)
+    release = at_the_row(parameters)
+    claim = remaining_epsilon([release.plan], 3, tolerated=tolerated, missing=missing)
+    found = audited(release, 3, parameters.exponent(3), missing)
+    assert (0.6 if missing >= tolerated else 0.4) * claim < found <= claim
+    if missing <= tolerated:
+        assert claim <= 1.0
+
+
+def test_an_audit_finds_shares_that_are_missing() -> None:
+    """Of shares that are one third each, two are missing: epsilon is disproved."""
+    assert audited(at_the_row(ONE), 3, Fraction(1, 3), missing=2) > 1.5
+
+
+def test_an_audit_finds_noise_that_was_forgotten() -> None:
+    """If nobody adds noise, runs prove more than any epsilon that was promised."""
+    assert audited(at_the_row(ONE), 3, Fraction(1, 3), missing=3) > 7
+
+
+def test_an_audit_finds_a_party_between_two_colluders() -> None:
+    """On a single ring a victim's own share is all that its neighbours do not know."""
+    release, method = at_the_row(ONE), SumMethod()
+    alone = audited(release, 1, ONE.exponent(5), missing=0)
+    assert alone > 1.5
+    assert alone <= guarantee_in_ring([release.plan], 5, {1, 4}, method)
+    assert guarantee_in_ring([release.plan], 5, {1}, method) > 1
+    assert guarantee_in_ring([release.plan], 5, {1}, method, tolerated=1) <= 1
+
+
+def test_what_is_audited_is_what_is_deployed() -> None:
+    """Labelling a batch once gives the totals that the repeated steps do."""
+    rng = np.random.default_rng(8)
+    rows = Rows(rng.random((40, 1)), rng.integers(0, 2, 40))
+    parts, parameters = deal(rows, 4), replace(TWO, tolerated=1)
+    once = noisy_votes(QUERIES, parts, parameters, np.random.default_rng(9), radii=RADII, missing=1)
+    release, exponent = voting(parameters), parameters.exponent(4)
+    again = runs_of(release, parts, exponent, 1, 1, np.random.default_rng(9))
+    assert once.totals.tolist() == again[0].tolist()
+    assert [once.epsilon, once.rows, len(once.spent)] == [EPSILON, None, 1]
+    assert once.spent[0].epsilons.tolist() == release.plan.epsilons.tolist()

@@ -1,0 +1,226 @@
+"""Noisy votes in one process: as good as the trusted owner, and what each party must refuse."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.privacy.generators import follows
+from tests.protocols.noisyvotes.worlds import (
+    QUERIES,
+    RADII,
+    deal,
+    label_law,
+    no_rows,
+    runs_of,
+    voting,
+)
+from tests.protocols.radius.tables import banana
+
+from veilring.errors import InputError
+from veilring.privacy import discrete_laplace_pmf
+from veilring.protocols.noisyvotes import (
+    ByAnnuli,
+    Nearest,
+    NoisyVotesParameters,
+    Within,
+    noisy_votes,
+)
+from veilring.protocols.noisyvotes.algorithm import noise_share
+from veilring.protocols.radius import ByGrid, RNParameters, label_batch
+from veilring.protocols.radius import algorithm as radius
+from veilring.protocols.ring import SumMethod
+from veilring.protocols.rows import Rows
+
+TWO = NoisyVotesParameters(1, 2, 0.9)
+# So large a budget that no noise is drawn but for a chance below e**-200.
+CERTAIN = 300.0
+RUNS = 40_000
+
+
+def rows_of_one_feature() -> Rows:
+    """Return sixty rows of two classes."""
+    rng = np.random.default_rng(0)
+    return Rows(rng.random((60, 1)), rng.integers(0, 2, 60))
+
+
+def test_with_nothing_missing_the_noise_is_the_owners() -> None:
+    """Totals of six parties' steps pass a G-test against counts and discrete Laplace noise."""
+    rows = rows_of_one_feature()
+    release, exponent = voting(TWO), TWO.exponent(6)
+    totals = runs_of(release, deal(rows, 6), exponent, 0, RUNS, np.random.default_rng(1))
+    counts = release.count(rows)
+    for query, epsilon in enumerate(release.plan.epsilons):
+        noise = totals[:, query] - counts[query]
+        law = discrete_laplace_pmf(np.arange(-300, 301), 1 / epsilon)
+        seen = np.bincount(noise.ravel() + 300, minlength=601)
+        assert follows(seen, law, tests=2 * len(QUERIES))
+
+
+def test_with_nothing_missing_labels_have_the_owners_law() -> None:
+    """The law of labels is that of the trusted owner's `laplace` mechanism, and is drawn from."""
+    rows = rows_of_one_feature()
+    release = voting(TWO)
+    owner = radius.label_law(release.count(rows), release.plan.epsilons, "laplace")
+    mine = label_law(release.count(rows), release.plan.epsilons, Fraction(1))
+    np.testing.assert_allclose(mine, owner, atol=1e-12)
+    rng = np.random.default_rng(2)
+    labels = runs_of(release, deal(rows, 6), TWO.exponent(6), 0, RUNS, rng).argmax(axis=2)
+    for query in range(len(QUERIES)):
+        assert follows(np.bincount(labels[:, query], minlength=2), owner[query], tests=5)
+
+
+def test_accuracy_is_the_trusted_owners() -> None:
+    """On a banana as many labels are right as the owner gets with the same noise.
+
+    Both are sums of independent labels, within Hoeffding's reach of their mean but for half of an
+    alarm rate of 1e-6; their means are equal.
+    """
+    rng = np.random.default_rng(3)
+    places, labels = banana(600, rng)
+    rows, queries, truth = Rows(places[:400], labels[:400]), places[400:], labels[400:]
+    parameters = NoisyVotesParameters(2, 2, 40.0, Within(0.06))
+    central = RNParameters(40.0, 2, mechanism="laplace")
+    radii = np.full(len(queries), 0.06)
+    hits = np.zeros(2)
+    for _ in range(20):
+        votes = noisy_votes(queries, deal(rows, 5), parameters, rng).labels
+        owner = label_batch(queries, radii, rows, central, rng)
+        hits += np.mean(votes == truth), np.mean(owner == truth)
+    reach = 2 * np.sqrt(np.log(4 / 1e-6) / (2 * 20 * len(queries)))
+    assert abs(hits[0] - hits[1]) / 20 < reach
+    assert hits[0] / 20 > 0.8
+
+
+def test_tolerating_costs_noise() -> None:
+    """Totals' variance is n / (n - c) times the owner's, within five deviations of its estimate."""
+    parameters = replace(TWO, tolerated=2)
+    release, parts = voting(parameters), [no_rows(1)] * 4
+    totals = runs_of(release, parts, parameters.exponent(4), 0, RUNS, np.random.default_rng(4))
+    for query, epsilon in enumerate(release.plan.epsilons):
+        q = np.exp(-epsilon)
+        expected = 2 * 2 * q / (1 - q) ** 2
+        squares = totals[:, query].ravel().astype(float) ** 2
+        # The chance to be further off is 6e-7 for each of five queries.
+        assert abs(squares.mean() - expected) < 5 * squares.std() / np.sqrt(squares.size)
+
+
+@pytest.mark.parametrize("spacing", ["geometric", "linear"])
+def test_annuli_find_the_first_candidate_with_k_rows(spacing: radius.Spacing) -> None:
+    """Without noise the radius is the least candidate whose ball holds k; the largest if none."""
+    rows = rows_of_one_feature()
+    near = Nearest(9, CERTAIN, len(rows), conversion=ByAnnuli(6, spacing, "batch"))
+    answer = noisy_votes(
+        QUERIES, deal(rows, 3), replace(TWO, neighbours=near), np.random.default_rng(5)
+    )
+    r_unif = radius.uniform_radius(9, len(rows), 1)
+    candidates = radius.candidate_radii(r_unif, 6, spacing)
+    apart = np.abs(QUERIES - rows.features.T)
+    for found, distances in zip(answer.radii, apart, strict=True):
+        enough = [r for r in candidates if (distances <= r).sum() >= 9]
+        assert found == (enough[0] if enough else candidates[-1])
+
+
+@pytest.mark.parametrize("features", [1, 2, 4])
+def test_grids_find_the_radii_of_the_trusted_owner(features: int) -> None:
+    """Without noise the radii are those that one owner of all rows reads off its grid."""
+    rng = np.random.default_rng(6)
+    rows, queries = Rows(rng.random((300, features)), np.zeros(300, int)), rng.random((7, features))
+    near = Nearest(12, CERTAIN, epsilon_count=CERTAIN, conversion=ByGrid(1e-3))
+    parameters = NoisyVotesParameters(features, 1, 1.0, near)
+    answer = noisy_votes(queries, [*deal(rows, 3), no_rows(features)], parameters, rng)
+    side = radius.grid_side(300, features, CERTAIN)
+    owner = radius.noisy_grid(rows, side, CERTAIN, rng)
+    assert answer.rows == 300
+    assert answer.radii.tolist() == radius.grid_radii(owner, queries, 12, 1e-3).tolist()
+    assert answer.epsilon == 601.0
+    assert len(answer.spent) == 3
+
+
+def test_ties_fall_to_the_lowest_class() -> None:
+    """Where nobody has rows and there is no noise, all totals are 0 and the first class wins."""
+    parameters = NoisyVotesParameters(1, 3, 5000.0, Within(0.1))
+    answer = noisy_votes(QUERIES, [no_rows(1)] * 3, parameters, np.random.default_rng(7))
+    assert answer.totals.tolist() == [[0, 0, 0]] * 5
+    assert answer.labels.tolist() == [0] * 5
+    assert answer.radii.tolist() == [0.1] * 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"features": 0}, "features is 0"),
+        ({"features": 7, "neighbours": Nearest(3, 0.1, 10)}, "features is 7; allowed: a .* 1 to 6"),
+        ({"classes": 0}, "classes is 0"),
+        ({"epsilon_vote": 0.0}, "epsilon_vote is 0"),
+        ({"epsilon_vote": np.nan}, "epsilon_vote is nan"),
+        ({"tolerated": -1}, "tolerated is -1"),
+        ({"allocation": "fair"}, "rule is fair"),
+        ({"work": -1}, "work is -1"),
+    ],
+)
+def test_parameters_are_met_at_the_edge(arguments: dict[str, object], message: str) -> None:
+    """A parameter outside its range is named with what is allowed."""
+    good: dict[str, object] = {"features": 2, "classes": 2, "epsilon_vote": 1.0}
+    with pytest.raises(InputError, match=message):
+        NoisyVotesParameters(**(good | arguments))  # type: ignore[arg-type]  # each is a mistake
+
+
+def test_neighbourhoods_are_met_at_the_edge() -> None:
+    """Radii, k, budgets and numbers of rows that cannot be are refused."""
+    with pytest.raises(InputError, match="radius is -1"):
+        Within(-1.0)
+    with pytest.raises(InputError, match="k is 0"):
+        Nearest(0, 0.1, 5)
+    with pytest.raises(InputError, match="epsilon_conversion is 0"):
+        Nearest(1, 0.0, 5)
+    with pytest.raises(InputError, match="rows is -5"):
+        Nearest(1, 0.1, -5)
+    with pytest.raises(InputError, match="epsilon_count is 0"):
+        Nearest(1, 0.1)
+    with pytest.raises(InputError, match="epsilon_count is 1"):
+        Nearest(1, 0.1, 5, 1.0)
+    with pytest.raises(InputError, match="candidates is 1"):
+        ByAnnuli(1)
+    with pytest.raises(InputError, match="rule is fair"):
+        ByAnnuli(3, "linear", "fair")  # type: ignore[arg-type]  # a mistake
+
+
+@pytest.mark.parametrize(
+    ("queries", "radii", "message"),
+    [
+        (np.zeros((0, 1)), np.zeros(0), r"queries is of shape \(0, 1\)"),
+        (np.zeros((1, 2)), np.zeros(1), r"queries is of shape \(1, 2\)"),
+        (np.full((1, 1), 2.0), np.zeros(1), "numbers from 0 to 1"),
+        (QUERIES, None, "radii is none; allowed: one for each query"),
+        (QUERIES, RADII[:2], r"radii is of shape \(2,\)"),
+        (QUERIES, -RADII, "finite numbers of at least 0"),
+    ],
+)
+def test_batches_are_met_at_the_edge(
+    queries: NDArray[np.float64], radii: NDArray[np.float64] | None, message: str
+) -> None:
+    """Queries and radii that do not fit are refused."""
+    with pytest.raises(InputError, match=message):
+        noisy_votes(queries, [no_rows(1)] * 3, TWO, np.random.default_rng(), radii=radii)
+
+
+def test_parties_and_rows_are_met_at_the_edge() -> None:
+    """Too few parties, all shares missing, foreign rows and too small budgets are refused."""
+    rng, fixed = np.random.default_rng(), replace(TWO, neighbours=Within(0.1))
+    with pytest.raises(InputError, match="radii is given"):
+        noisy_votes(QUERIES, [no_rows(1)] * 3, fixed, rng, radii=RADII)
+    with pytest.raises(InputError, match="parties is 2"):
+        noisy_votes(QUERIES, [no_rows(1)] * 2, fixed, rng)
+    with pytest.raises(InputError, match="tolerated is 3; allowed: below"):
+        noisy_votes(QUERIES, [no_rows(1)] * 3, replace(fixed, tolerated=3), rng)
+    with pytest.raises(InputError, match=r"sum\.cycles is 2"):
+        noisy_votes(QUERIES, [no_rows(1)] * 4, replace(fixed, sum=SumMethod("cycles", 2)), rng)
+    with pytest.raises(InputError, match="rows is of 2 features"):
+        noisy_votes(QUERIES, [no_rows(2)] * 3, fixed, rng)
+    strange = Rows(np.zeros((1, 1)), np.array([2]))
+    with pytest.raises(InputError, match=r"rows\.labels is a class too high"):
+        noisy_votes(QUERIES, [strange, no_rows(1), no_rows(1)], fixed, rng)
+    with pytest.raises(InputError, match="epsilons is less in some place"):
+        noise_share(np.array([1e-6]), 2, Fraction(1, 2), rng)

@@ -1,0 +1,128 @@
+"""Small worlds of parties, and the exact laws of what they release."""
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.privacy.polya import polya_difference_pmf
+from veilring.protocols.noisyvotes import NoisyVotesParameters
+from veilring.protocols.noisyvotes.algorithm import Release, batch_steps, noisy_counts
+from veilring.protocols.rows import Rows
+
+__all__ = (
+    "QUERIES",
+    "RADII",
+    "deal",
+    "label_law",
+    "neighbours",
+    "no_rows",
+    "runs_of",
+    "totals_loss",
+    "voting",
+)
+
+# Balls that overlap in pairs and in threes; one is alone.
+QUERIES = np.array([[0.1], [0.3], [0.35], [0.5], [0.95]])
+RADII = np.array([0.1, 0.1, 0.2, 0.15, 0.02])
+_PLACES = (0.2, 0.35, 0.4, 0.95, 0.7)
+
+
+def no_rows(features: int) -> Rows:
+    """Return the table of a party that has none."""
+    return Rows(np.zeros((0, features)), np.zeros(0, dtype=np.int64))
+
+
+def deal(rows: Rows, parties: int) -> list[Rows]:
+    """Deal a table to parties, row by row; some may get none."""
+    return [Rows(rows.features[n::parties], rows.labels[n::parties]) for n in range(parties)]
+
+
+def neighbours(classes: int) -> Iterator[tuple[Rows, Rows]]:
+    """Yield each table of at most one row with each table of one row more."""
+    kinds = [(place, label) for place in _PLACES for label in range(classes)]
+    for table in ([], *([kind] for kind in kinds)):
+        for more in kinds:
+            yield _rows(table), _rows([*table, more])
+
+
+def _rows(kinds: Sequence[tuple[float, int]]) -> Rows:
+    places = np.array([[place] for place, _ in kinds]).reshape(-1, 1)
+    return Rows(places, np.array([label for _, label in kinds], dtype=np.int64))
+
+
+def voting(
+    parameters: NoisyVotesParameters,
+    queries: NDArray[np.float64] = QUERIES,
+    radii: NDArray[np.float64] | None = RADII,
+) -> Release:
+    """Return the release of a batch of given radii."""
+    return next(batch_steps(queries, parameters, radii))
+
+
+def totals_loss(one: Release, tables: tuple[Rows, Rows], exponent: Fraction) -> float:
+    """Return the greatest log-ratio of any totals on two tables, by their exact laws.
+
+    Each total is a count plus noise of its own, so that the greatest ratio of all of them together
+    is the product of one for each.
+    """
+    counts = [one.count(rows) for rows in tables]
+    loss = 0.0
+    for row, epsilon in enumerate(one.plan.epsilons):
+        law = _log_law(float(epsilon), exponent)
+        for before, after in zip(counts[0][row], counts[1][row], strict=True):
+            shift = abs(int(after) - int(before))
+            # Of the law on one table, and shifted on the other; the law is symmetric.
+            loss += float(np.abs(law[shift:] - law[: len(law) - shift]).max()) if shift else 0.0
+    return loss
+
+
+@lru_cache
+def _log_law(epsilon: float, exponent: Fraction) -> NDArray[np.float64]:
+    reach = int(30 / epsilon)
+    law = polya_difference_pmf(np.arange(-reach, reach + 1), exponent, 1 / epsilon)
+    return np.asarray(np.log(law))
+
+
+def label_law(
+    counts: NDArray[np.int64], epsilons: NDArray[np.float64], exponent: Fraction
+) -> NDArray[np.float64]:
+    """Return the law of each query's label, shape (Q, classes), summed over the winner's total."""
+    laws = []
+    for own, epsilon in zip(counts, epsilons, strict=True):
+        reach = int(45 / epsilon)
+        values = np.arange(own.min() - reach, own.max() + reach + 1)
+        mass = polya_difference_pmf(values - own[:, None], exponent, 1 / epsilon)
+        at_most = np.cumsum(mass, axis=1)
+        below = at_most - mass
+        laws.append(
+            [
+                (mass[c] * below[:c].prod(axis=0) * at_most[c + 1 :].prod(axis=0)).sum()
+                for c in range(len(own))
+            ]
+        )
+    return np.array(laws)
+
+
+def runs_of(  # noqa: PLR0917  (a release, who adds to it, and how often)
+    release: Release,
+    parts: Sequence[Rows],
+    exponent: Fraction,
+    missing: int,
+    runs: int,
+    rng: Generator,
+) -> NDArray[np.int64]:
+    """Return the totals of many runs, shape (runs, Q, entries), of the steps that parties run.
+
+    The last parties, as many as are missing, add no noise.
+    """
+    total = np.zeros((runs * len(release.plan.epsilons), release.entries), dtype=np.int64)
+    for place, rows in enumerate(parts):
+        counts = np.tile(release.count(rows), (runs, 1))
+        if place < len(parts) - missing:
+            counts = noisy_counts(counts, np.tile(release.plan.epsilons, runs), exponent, rng)
+        total += counts
+    return total.reshape(runs, -1, release.entries)
