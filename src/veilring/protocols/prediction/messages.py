@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.protocols.requests import KEY_BYTES, Key
 from veilring.transport.frames import pack
 from veilring.transport.messages import Array, Message
 
@@ -23,7 +24,6 @@ __all__ = (
     "Verdict",
 )
 
-KEY_BYTES: Final = 16  # as many as a UUID has: never drawn twice by chance
 NO_PLACE: Final = -1
 """Where a receipt names no record."""
 
@@ -52,7 +52,7 @@ class Request(Message, kind="prediction.request"):
         queries: Shape (queries, features), as `quantise` gives them.
     """
 
-    key: Annotated[bytes, Field(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+    key: Key
     more: bool
     queries: Directions
 

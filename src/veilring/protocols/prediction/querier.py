@@ -1,6 +1,5 @@
 """The querier: it has queries labelled by a prediction server, in blocks or one at a time."""
 
-import hashlib
 from collections.abc import Awaitable, Callable
 
 import numpy as np
@@ -12,6 +11,7 @@ from veilring.nodes.service import convening
 from veilring.protocols.prediction.messages import KEY_BYTES, Answer, Request, Verdict
 from veilring.protocols.prediction.rules import Rules
 from veilring.protocols.prediction.server import PREDICT
+from veilring.protocols.requests import content_key
 
 __all__ = ("Stream", "ask_server", "label_queries", "make_request")
 
@@ -28,9 +28,7 @@ def make_request(queries: NDArray[np.float32], *, name: str = "", more: bool = F
         more: Whether another request follows in the same session.
     """
     draft = Request(key=bytes(KEY_BYTES), more=more, queries=queries.astype(np.int16))
-    salt = hashlib.sha256(name.encode()).digest()
-    key = hashlib.sha256(salt + draft.content).digest()[:KEY_BYTES]
-    return draft.model_copy(update={"key": key})
+    return draft.model_copy(update={"key": content_key(name, draft.content)})
 
 
 class Stream:

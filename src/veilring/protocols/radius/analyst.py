@@ -1,6 +1,5 @@
 """The analyst: it has a batch of queries labelled by a data owner."""
 
-import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from veilring.nodes.service import convening
 from veilring.protocols.radius.messages import KEY_BYTES, Answer, Request, Verdict
 from veilring.protocols.radius.owner import LABEL
 from veilring.protocols.radius.rules import Rules
+from veilring.protocols.requests import content_key
 
 __all__ = ("Labelled", "ask_nearest", "ask_owner", "ask_within", "request_labels")
 
@@ -111,9 +111,7 @@ def _keyed(
     k: int,
 ) -> Request:
     draft = Request(key=bytes(KEY_BYTES), epsilon=epsilon, k=k, queries=queries, radii=radii)
-    salt = hashlib.sha256(name.encode()).digest()
-    key = hashlib.sha256(salt + draft.content).digest()[:KEY_BYTES]
-    return draft.model_copy(update={"key": key})
+    return draft.model_copy(update={"key": content_key(name, draft.content)})
 
 
 def _check(owner: str, request: Request, answer: Answer, rules: Rules) -> None:

@@ -1,18 +1,17 @@
 """What crosses the wire between an analyst and a data owner: one request, one answer."""
 
 from enum import IntEnum
-from typing import Annotated, Final
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.protocols.requests import KEY_BYTES, Key
 from veilring.transport.frames import pack
 from veilring.transport.messages import Array, Matrix, Message
 
 __all__ = ("KEY_BYTES", "Answer", "Numbers", "Request", "Verdict")
-
-KEY_BYTES: Final = 16  # as many as a UUID has: never drawn twice by chance
 
 Numbers = Annotated[NDArray[np.float64], Array("<f8", 1)]
 """Real numbers of shape (queries,), or none."""
@@ -39,7 +38,7 @@ class Request(Message, kind="radius.request"):
         radii: Shape (queries,); empty if k is not 0.
     """
 
-    key: Annotated[bytes, Field(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+    key: Key
     epsilon: float
     k: Annotated[int, Field(ge=0)]
     queries: Matrix

@@ -20,7 +20,6 @@ from veilring.protocols.treewalk.messages import (
     Blurred,
     BucketRequest,
     Buckets,
-    Found,
     Ground,
     Top,
 )
@@ -29,6 +28,7 @@ from veilring.protocols.treewalk.plan import (
     FLOAT_BYTES,
     NEIGHBOURS_MAX,
     PLACE_BYTES,
+    blank_found,
 )
 from veilring.transport.frames import FRAME_BYTES_MAX
 
@@ -93,11 +93,17 @@ class BucketPlan:
         least = max(0, depth - (room // FLOAT_BYTES).bit_length() + 1)
         if not least <= self.splits < depth:
             raise InputError("splits", self.splits, f"{least} to {depth - 1}, for this tree")
-        _check_found("queries", self.queries, self.found, dimensions)
+        _check_found(self.queries, self.found, dimensions)
 
     def queries_max(self, dimensions: int) -> int:
         """Return how many queries fit the frames of one session."""
         return _fitting(self.found, dimensions)
+
+    def request(self, known: bytes) -> BucketRequest:
+        """Return what a client sends of it, and of the splits that it knows already."""
+        return BucketRequest(
+            splits=self.splits, neighbours=self.neighbours, queries=self.queries, known=known
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +132,13 @@ class BlurPlan:
         Raises:
             InputError: If so.
         """
-        _check_found("queries", self.queries, self.nearest, dimensions)
+        _check_found(self.queries, self.nearest, dimensions)
 
 
-def _check_found(name: str, queries: int, found: int, dimensions: int) -> None:
+def _check_found(queries: int, found: int, dimensions: int) -> None:
     most = _fitting(found, dimensions)
     if queries > most:
-        raise InputError(name, queries, f"1 to {most}, or the answer would not fit a frame")
+        raise InputError("queries", queries, f"1 to {most}, or the answer would not fit a frame")
 
 
 def _fitting(found: int, dimensions: int) -> int:
@@ -152,16 +158,11 @@ def bucket_cost(
     """
     depth = depth_of(points)
     buckets = 1 << (depth - plan.splits)
-    request = BucketRequest(
-        splits=plan.splits,
-        neighbours=plan.neighbours,
-        queries=plan.queries,
-        known=bytes(_DIGEST_BYTES if is_known else 0),
-    )
+    request = plan.request(bytes(_DIGEST_BYTES if is_known else 0))
     setup = repeated(1, request).plus(repeated(1, Ground(points=points, dimensions=dimensions)))
     setup = setup.plus(repeated(1, Top(splits=np.zeros(0 if is_known else buckets))))
     named = Buckets(named=np.zeros(plan.queries, dtype=np.uint32))
-    answer = _found(plan.queries, plan.found, dimensions)
+    answer = blank_found(plan.queries, plan.found, dimensions)
     return Forecast(2, repeated(1, named).plus(repeated(1, answer)), setup)
 
 
@@ -173,10 +174,5 @@ def blur_cost(plan: BlurPlan, dimensions: int) -> Forecast:
         dimensions: Of a point.
     """
     asked = Blurred(points=np.zeros((plan.queries, dimensions)), nearest=plan.nearest)
-    answer = _found(plan.queries, plan.nearest, dimensions)
+    answer = blank_found(plan.queries, plan.nearest, dimensions)
     return Forecast(2, repeated(1, asked).plus(repeated(1, answer)))
-
-
-def _found(queries: int, found: int, dimensions: int) -> Found:
-    places = np.zeros((queries, found), dtype=np.uint32)
-    return Found(places=places, points=np.zeros((queries * found, dimensions)))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import numpy as np
 
@@ -23,6 +23,7 @@ __all__ = (
     "UTILITIES",
     "Plan",
     "UtilityName",
+    "blank_found",
     "walk_cost",
 )
 
@@ -81,7 +82,9 @@ class Plan:
     def walks_max(self, depth: int, dimensions: int) -> int:
         """Return how many walks fit the frames of one session."""
         width = self.width(dimensions)
-        sent = max((self.variant.threads_at(at) * width for at in self._levels(depth)), default=0)
+        sent = max(
+            (self.variant.threads_at(at) * width for at in self.variant.levels(depth)), default=0
+        )
         found = self.found(depth) * (FLOAT_BYTES * dimensions + PLACE_BYTES)
         return (FRAME_BYTES_MAX - ENVELOPE_BYTES) // max(FLOAT_BYTES * sent, found)
 
@@ -93,8 +96,26 @@ class Plan:
         """Return how many points a walk returns, neighbours included."""
         return self.variant.found(depth) * (1 + self.neighbours)
 
-    def _levels(self, depth: int) -> range:
-        return self.variant.levels(depth)
+    @property
+    def request(self) -> Request:
+        """What a client sends of it."""
+        return Request(
+            utility=self.utility,
+            variant=self.variant.kind,
+            splits=self.variant.splits,
+            neighbours=self.neighbours,
+            walks=self.walks,
+        )
+
+    @classmethod
+    def requested(cls, request: Request) -> Self:
+        """Return the plan of a request.
+
+        Raises:
+            InputError: If a number is not allowed.
+        """
+        variant = Variant(request.variant, request.splits)
+        return cls(request.utility, variant, request.neighbours, request.walks)
 
 
 def walk_cost(plan: Plan, points: int, dimensions: int) -> Forecast:
@@ -109,27 +130,18 @@ def walk_cost(plan: Plan, points: int, dimensions: int) -> Forecast:
         dimensions: Of a point.
     """
     depth = depth_of(points)
-    total = repeated(1, _found(plan, depth, dimensions))
+    total = repeated(1, blank_found(plan.walks, plan.found(depth), dimensions))
     for level in plan.variant.levels(depth):
         steps = plan.walks * plan.variant.threads_at(level)
         nodes = Nodes(values=np.zeros((steps, plan.width(dimensions))))
         bits = Bits(packed=np.zeros(-(-steps // 8), dtype=np.uint8))
         total = total.plus(repeated(1, nodes)).plus(repeated(1, bits))
-    request = Request(
-        utility=plan.utility,
-        variant=plan.variant.kind,
-        splits=plan.variant.splits,
-        neighbours=plan.neighbours,
-        walks=plan.walks,
-    )
     ground = Ground(points=points, dimensions=dimensions)
-    setup = repeated(1, request).plus(repeated(1, ground))
+    setup = repeated(1, plan.request).plus(repeated(1, ground))
     return Forecast(2 * len(plan.variant.levels(depth)) + 1, total, setup)
 
 
-def _found(plan: Plan, depth: int, dimensions: int) -> Found:
-    found = plan.found(depth)
-    return Found(
-        places=np.zeros((plan.walks, found), dtype=np.uint32),
-        points=np.zeros((plan.walks * found, dimensions)),
-    )
+def blank_found(queries: int, found: int, dimensions: int) -> Found:
+    """Return an answer to so many queries with so many points each: as large as any."""
+    places = np.zeros((queries, found), dtype=np.uint32)
+    return Found(places=places, points=np.zeros((queries * found, dimensions)))

@@ -54,13 +54,7 @@ async def bucket_client(
     """
     (server,) = party.peers
     check_queries_of(queries, plan.queries)
-    request = BucketRequest(
-        splits=plan.splits,
-        neighbours=plan.neighbours,
-        queries=plan.queries,
-        known=known.digest if known else b"",
-    )
-    await party.send(server, request)
+    await party.send(server, plan.request(known.digest if known else b""))
     ground = await party.receive(Ground, sender=server)
     depth = check_ground(server, ground, queries)
     plan.check(depth, ground.dimensions)

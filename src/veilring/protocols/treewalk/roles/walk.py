@@ -8,7 +8,7 @@ from veilring.nodes.party import Party
 from veilring.protocols.treewalk.algorithm.places import Places
 from veilring.protocols.treewalk.algorithm.spending import spending
 from veilring.protocols.treewalk.algorithm.steps import Utility, answer_bits
-from veilring.protocols.treewalk.algorithm.walks import Variant, begin, leaves_below, proceed
+from veilring.protocols.treewalk.algorithm.walks import begin, leaves_below, proceed
 from veilring.protocols.treewalk.messages import Bits, Ground, Nodes, Request
 from veilring.protocols.treewalk.plan import UTILITIES, Plan
 from veilring.protocols.treewalk.roles.found import (
@@ -55,7 +55,7 @@ async def walk_client(
     if not isinstance(utility, UTILITIES[plan.utility]):
         raise InputError("utility", type(utility).__name__, f"{plan.utility}, as in the plan")
     check_queries_of(queries, plan.walks)
-    await party.send(server, _request(plan))
+    await party.send(server, plan.request)
     depth = await _depth_of(party, server, plan, queries)
     if keeper is not None:
         keeper.pay(spending(utility, plan.variant, depth, 0.0).epsilon, plan.found(depth))
@@ -71,16 +71,6 @@ async def walk_client(
         party.round(2 * turn + 2)
         await party.send(server, Bits(packed=np.packbits(bits)))
     return await choose(party, server, queries, plan.found(depth))
-
-
-def _request(plan: Plan) -> Request:
-    return Request(
-        utility=plan.utility,
-        variant=plan.variant.kind,
-        splits=plan.variant.splits,
-        neighbours=plan.neighbours,
-        walks=plan.walks,
-    )
 
 
 async def _depth_of(party: Party, server: str, plan: Plan, queries: NDArray[np.float64]) -> int:
@@ -106,7 +96,7 @@ async def walk_server(party: Party, places: Places) -> NDArray[np.bool_]:
     """
     (client,) = party.peers
     tree = places.tree
-    plan = _plan(await party.receive(Request, sender=client))
+    plan = Plan.requested(await party.receive(Request, sender=client))
     plan.check(tree.depth, tree.dimensions)
     places.check_neighbours(plan.neighbours)
     await party.send(client, Ground(points=len(tree), dimensions=tree.dimensions))
@@ -123,11 +113,6 @@ async def walk_server(party: Party, places: Places) -> NDArray[np.bool_]:
     party.round(2 * len(plan.variant.levels(tree.depth)) + 1)
     await party.send(client, found_message(tree, found))
     return np.hstack(seen)
-
-
-def _plan(request: Request) -> Plan:
-    variant = Variant(request.variant, request.splits)
-    return Plan(request.utility, variant, request.neighbours, request.walks)
 
 
 def _unpack(client: str, message: Bits, steps: int) -> NDArray[np.bool_]:
