@@ -7,6 +7,7 @@ from typing import Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.errors import InputError
 from veilring.privacy.checks import require
 
 __all__ = ("Scale", "Scales", "require_scale")
@@ -34,14 +35,22 @@ class Scales:
 
     @classmethod
     def of(cls, field: str, scale: Scale, shape: int | tuple[int, ...]) -> Self:
-        """Return the scales of as many draws as a shape has; refuse what is out of range."""
+        """Return the scales of as many draws as a shape has.
+
+        Raises:
+            InputError: If one is out of range, or an array does not fit the shape.
+        """
         size = int(np.prod(shape))
         if not isinstance(scale, np.ndarray):
             exact = require_scale(field, scale)
             return cls(np.broadcast_to(np.float64(exact), size), exact)
         inside = bool(((scale >= float(_LEAST)) & (scale <= float(_GREATEST))).all())
         require(inside, field, f"an array of shape {scale.shape}", "from 2**-20 to 2**40")
-        return cls(np.broadcast_to(scale, shape).reshape(-1).astype(np.float64), None)
+        try:
+            spread = np.broadcast_to(scale, shape)
+        except ValueError:
+            raise InputError(field, f"of shape {scale.shape}", f"what fits {shape}") from None
+        return cls(spread.reshape(-1).astype(np.float64), None)
 
     def exact(self, index: int) -> Fraction:
         """Return the exact scale of one draw."""
