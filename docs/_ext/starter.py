@@ -1,0 +1,121 @@
+"""A `veilring` that starts at once, for those who start it a hundred times.
+
+A server imports everything once and forks. What stands on the PATH is a small program that hands
+it arguments, folder, environment and open files, passes signals on, and ends as the command does.
+"""
+
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final, Self
+
+import veilring
+from veilring.cli import main
+
+__all__ = ("Starter",)
+
+_SECONDS: Final = 60.0  # to import everything, on a busy machine
+# What commands import when they need it.
+_LATE: Final = ("matplotlib.backends.backend_agg", "polars", "rich.table", "sklearn.datasets")
+_NUMBER: Final = 4  # bytes
+_CLIENT: Final = """#!{python} -IS
+import json, os, signal, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    said = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(server, [len(said).to_bytes(4, "big")], [0, 1, 2])
+    server.sendall(said)
+    pid = int.from_bytes(server.recv(4), "big")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda sign, frame: os.kill(pid, sign))
+    code = server.recv(1)
+sys.exit(code[0] if code else 1)
+"""
+
+
+class Starter:
+    """The server, for as long as it is entered."""
+
+    def __enter__(self) -> Self:
+        """Start it, and wait until it has imported everything."""
+        # A short path: a socket's may have some hundred bytes.
+        self._folder = tempfile.TemporaryDirectory()
+        words = [sys.executable, "-m", __name__, self._folder.name]
+        # Threads do not outlive a fork.
+        alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        self._server = subprocess.Popen(words, env=alone, start_new_session=True)  # noqa: S603  (ourselves)
+        deadline = time.monotonic() + _SECONDS
+        while not (self.path / "veilring").exists():
+            if self._server.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("the server does not start")
+            time.sleep(0.02)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """End it, and all that it started."""
+        os.killpg(self._server.pid, signal.SIGKILL)
+        self._server.wait()
+        self._folder.cleanup()
+
+    @property
+    def path(self) -> Path:
+        """The folder that `veilring` is in, for the PATH."""
+        return Path(self._folder.name)
+
+
+def _serve(folder: Path) -> socket.socket:
+    """Fork for each request; return, in the new process, the connection that it came by."""
+    inside = (each.name for each in pkgutil.walk_packages(veilring.__path__, "veilring."))
+    for name in (*_LATE, *inside):
+        if not name.endswith("__main__"):
+            importlib.import_module(name)
+    gc.freeze()  # no command has to look at all that was imported when it ends
+    with socket.socket(socket.AF_UNIX) as listening:
+        address = str(folder / "socket")
+        listening.bind(address)
+        listening.listen()
+        written = folder / "written"
+        written.write_text(_CLIENT.format(python=sys.executable, address=address))
+        written.chmod(0o700)
+        written.rename(folder / "veilring")
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        while True:
+            connection, _ = listening.accept()
+            if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                return connection
+            connection.close()
+
+
+def _become(connection: socket.socket) -> None:
+    """Fork the command that was asked for, and return in it; here, tell how it ended."""
+    size, files, _, _ = socket.recv_fds(connection, _NUMBER, 3)
+    said = connection.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)
+    if pid := os.fork():
+        connection.sendall(pid.to_bytes(_NUMBER, "big"))
+        _, status = os.waitpid(pid, 0)
+        connection.sendall(bytes([os.waitstatus_to_exitcode(status) % 256]))
+        os._exit(0)
+    connection.close()
+    for standard, file in enumerate(files):
+        os.dup2(file, standard)
+        os.close(file)
+    words, folder, environment = json.loads(said)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["veilring", *words]
+
+
+if __name__ == "__main__":
+    _become(_serve(Path(sys.argv[1])))
+    main()

@@ -1,0 +1,263 @@
+"""Types what a page shows: each command, in order, in one folder of its own.
+
+Beside what the comments on a page say (`blocks`), this holds everywhere:
+
+- `veilring serve` goes on in the background, is ready before the next command, and is stopped at
+  the end of the page, where it must leave in order.
+- A `console` block shows what a command prints; `…` stands for anything. It must fail if it shows
+  an error of veilring's.
+- The ports 7311 to 7319 are free ones of this machine, and hosts that end in `.example` are this
+  machine. `veilring deploy` and `veilring keys new` are told so.
+- What installs is left out, and the rest of its line is run: `.venv/bin` is where we are.
+
+`python -m docs._ext.typist docs/quickstart.md …` types pages, and says what each took.
+"""
+
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from docs._ext.blocks import Block, blocks
+from docs._ext.samples import write_sample
+
+__all__ = ("Mistyped", "Typist", "type_page")
+
+_SECONDS: Final = 120.0  # of one command, or until a server is ready, on a busy machine
+_PATIENCE: Final = 5.0  # with a server that is to be ended anyhow
+_PORTS: Final = range(22_000, 32_000, 10)  # below those that connections get from the system
+_INSTALLS: Final = re.compile(
+    r"(?:python3 -m venv \.venv && )?\.venv/bin/pip install [^&\n]*(?:&& )?"
+)
+_SERVE: Final = re.compile(r"veilring serve (\S+)")
+_LISTENS: Final = re.compile(r"(veilring (?:deploy|keys new) [a-z]+)(?![^\n;]*--(?:port|client))")
+_ERROR: Final = re.compile(r"^veilring: ", re.MULTILINE)
+
+
+class Mistyped(AssertionError):
+    """A page shows something that is not so."""
+
+
+class _Server:
+    """A `veilring serve` in the background."""
+
+    def __init__(self, config: str, folder: Path, environment: dict[str, str]) -> None:
+        self.config = config
+        self._log = folder / f"{config.replace('/', '-')}.log"
+        with self._log.open("wb") as log:
+            words = ["veilring", "serve", config]
+            self._process = subprocess.Popen(  # noqa: S603  (ourselves)
+                words, cwd=folder, env=environment, stdout=log, stderr=log
+            )
+
+    def wait(self) -> None:
+        """Wait until it serves."""
+        deadline = time.monotonic() + _SECONDS
+        while " is ready" not in self._log.read_text(encoding="utf-8"):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self._raise("does not become ready")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Tell it to leave, as Ctrl-C does, and hold it to doing so in order."""
+        self._process.send_signal(signal.SIGINT)
+        try:
+            code = self._process.wait(_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self._raise("does not leave")
+        if code or "Traceback" in self._log.read_text(encoding="utf-8"):
+            self._raise(f"left with {code}")
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        self._process.terminate()
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _raise(self, what: str) -> None:
+        log = self._log.read_text(encoding="utf-8")
+        raise Mistyped(f"veilring serve {self.config} {what}:\n{log}")
+
+
+class Typist:
+    """Types the blocks of one page.
+
+    Args:
+        folder: Where to.
+        path: Folders to look for commands in first; that of the running Python comes next.
+    """
+
+    def __init__(self, folder: Path, *path: Path) -> None:
+        self._folder = folder
+        # The first of ten ports is kept as long as the page is typed: no other page has these ten.
+        self._guard = _first_free()
+        self._tens = self._guard.getsockname()[1] // 10
+        self._servers: list[_Server] = []
+        path = (*path, Path(sys.executable).parent)
+        self._environment = {
+            **os.environ,
+            "PATH": os.pathsep.join([*map(str, path), os.environ["PATH"]]),
+            "COLUMNS": "160",
+        }
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop what was started; what did not leave in order is a mistake of the page."""
+        self._guard.close()
+        try:
+            if error is None:
+                self._stop("all")
+        finally:
+            for server in self._servers:
+                server.kill()
+
+    def type(self, block: Block) -> None:
+        """Do what a block says, if it says anything to be done.
+
+        Raises:
+            Mistyped: If a command fails, or does not print what it shows.
+        """
+        for named in block.said("stops"):
+            self._stop(*named.split())
+        for wanted in block.said("with"):
+            name, _, source = wanted.partition(" from ")
+            write_sample(self._folder / name, source)
+        for command in block.said("first"):
+            self._shell(command)
+        text = block.text
+        for change in block.said("in CI"):
+            new, _, old = change.partition(" for ")
+            if old not in text:
+                raise Mistyped(f"there is no {old} in\n{text}")
+            text = text.replace(old, new if new != "nothing" else "")
+        for name in block.said("file"):
+            (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self._folder / name).write_text(self._here(text), encoding="utf-8")
+        if block.runs:
+            {"sh": self._shell, "console": self._console, "python": self._python}[block.language](
+                text
+            )
+
+    def _here(self, text: str) -> str:
+        """Return a text as it is typed on this machine."""
+        text = _INSTALLS.sub("", text).replace(".venv/bin/", "")
+        text = _LISTENS.sub(r"\1 --port 7311", text)
+        text = re.sub(r"\b[a-z]+\.example\b", "127.0.0.1", text)
+        return re.sub(r"\b731(\d)\b", rf"{self._tens}\1", text)
+
+    def _shell(self, text: str) -> None:
+        lines: list[str] = []
+        for line in self._here(text).splitlines():
+            if serve := _SERVE.match(line):
+                self._run("\n".join(lines))
+                lines = []
+                self._servers.append(_Server(serve[1], self._folder, self._environment))
+            else:
+                lines.append(line)
+        self._run("\n".join(lines))
+
+    def _console(self, text: str) -> None:
+        for shown in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+            command, _, output = shown.partition("\n")
+            printed = self._run(self._here(command), fails=bool(_ERROR.search(output)))
+            lines = [re.escape(line.rstrip()).replace("…", ".*?") for line in output.splitlines()]
+            found = "\n".join(line.rstrip() for line in printed.splitlines())
+            if not re.fullmatch("\n".join(lines), found, re.DOTALL):
+                raise Mistyped(f"{command}\nshows\n{output}\nand prints\n{found}")
+
+    def _python(self, text: str) -> None:
+        self._words(["python", "-W", "error", "-c", text], text)
+
+    def _run(self, script: str, *, fails: bool = False) -> str:
+        if not script.strip():
+            return ""
+        return self._words(["bash", "-euo", "pipefail", "-c", script], script, fails=fails)
+
+    def _words(self, words: list[str], shown: str, *, fails: bool = False) -> str:
+        for server in self._servers:
+            server.wait()
+        ran = subprocess.run(  # noqa: S603  (ourselves)
+            words,
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            timeout=_SECONDS,
+            check=False,
+        )
+        if bool(ran.returncode) is not fails:
+            raise Mistyped(f"{shown}\nended with {ran.returncode}:\n{ran.stdout}")
+        return ran.stdout
+
+    def _stop(self, *configs: str) -> None:
+        stopped = [each for each in self._servers if configs == ("all",) or each.config in configs]
+        self._servers = [each for each in self._servers if each not in stopped]
+        for server in stopped:
+            server.stop()
+
+
+def type_page(page: Path, folder: Path, *path: Path) -> None:
+    """Type all that a page shows.
+
+    Args:
+        page: The page.
+        folder: Where to: an empty folder.
+        path: Folders to look for commands in first.
+
+    Raises:
+        Mistyped: With the line of the page, and what went wrong.
+    """
+    with Typist(folder, *path) as typist:
+        for block in blocks(page.read_text(encoding="utf-8")):
+            try:
+                typist.type(block)
+            except Mistyped as error:
+                raise Mistyped(f"{page.name}, line {block.line}: {error}") from None
+
+
+def _first_free() -> socket.socket:
+    for port in _PORTS:
+        try:
+            return socket.create_server(("127.0.0.1", port))
+        except OSError:
+            continue
+    raise AssertionError("no free ports")
+
+
+def main() -> None:
+    """Type the pages that are named, and say what each took."""
+    for name in sys.argv[1:]:
+        folder = Path(tempfile.mkdtemp())
+        began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        type_page(Path(name), folder)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        print(f"{spent:6.1f} s of a core, {time.monotonic() - began:6.1f} s: {name}")  # noqa: T201
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""The pages of the documentation show commands and files that work, run as they stand."""
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import tomli_w
+import typer
+from docs._ext.blocks import MEANINGS, RUN, Block, blocks, pages
+from docs._ext.starter import Starter
+from docs._ext.typist import type_page
+
+from veilring.cli.app import app
+from veilring.deployment import load_config
+from veilring.deployment.files import read_toml
+from veilring.deployment.owner_terms import OwnerTerms
+from veilring.deployment.places import PlacesTerms
+from veilring.deployment.prediction_terms import PredictionTerms
+from veilring.deployment.survey_terms import SurveyTerms
+from veilring.deployment.terms import Terms
+from veilring.scenarios import make_scenario
+from veilring.scenarios.schema import Section
+
+ROOT: Final = Path(__file__).parents[2]
+LANGUAGES: Final = RUN | {"", "ini", "pycon", "text", "toml"}
+# Everything else is run. Whoever adds a line here has a reason that the page says, too.
+BY_HAND: Final = {
+    ("README.md", ".ci/run types it"),
+    ("README.md", "a part of tests/docs/test_class_counts.py"),
+    ("README.md", "a part of docs/examples/class_counts.py"),
+    ("docs/benchmarks.md", "it takes minutes; tests/test_benchmarks.py runs the second line"),
+    ("docs/how-to/sweep.md", "Ray is not installed where the tests run"),
+}
+# By the table that only the terms of one role have, or a key of them.
+TERMS: Final[dict[str, type[Section]]] = {
+    "protocol": Terms,
+    "survey": SurveyTerms,
+    "labelling": OwnerTerms,
+    "prediction": PredictionTerms,
+    "crs": PlacesTerms,
+}
+PROSE: Final = re.compile(r"(?<!`)`(veilring [^`]+)`(?!`)")
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def _blocks(page: Path) -> tuple[Block, ...]:
+    return tuple(blocks(page.read_text(encoding="utf-8")))
+
+
+def _running() -> list[Path]:
+    return [page for page in pages() if any(block.runs for block in _blocks(page))]
+
+
+@pytest.fixture(scope="session")
+def starter() -> Iterator[Starter]:
+    """Start what starts `veilring` at once."""
+    with Starter() as server:
+        yield server
+
+
+@pytest.mark.parametrize("page", _running(), ids=_name)
+def test_what_a_page_shows_runs(page: Path, starter: Starter, tmp_path: Path) -> None:
+    """Each command of a page works, in the order in which a reader types them."""
+    type_page(page, tmp_path, starter.path)
+
+
+def test_what_is_not_run_has_its_reason() -> None:
+    """The blocks that only a person can run are few, and known."""
+    found = [
+        (_name(page), reason)
+        for page in pages()
+        for block in _blocks(page)
+        for reason in block.said("by hand")
+    ]
+    assert sorted(found) == sorted(BY_HAND)
+
+
+@pytest.mark.parametrize("page", pages(), ids=_name)
+def test_no_block_escapes(page: Path) -> None:
+    """Each fence of a page is of a language that is known, and each comment has a meaning."""
+    text, found = page.read_text(encoding="utf-8"), _blocks(page)
+    fences = re.findall(r"^[ \t>]*(?:`{3,}|~{3,})", text, re.MULTILINE)
+    assert fences == ["```"] * (2 * len(found))
+    for block in found:
+        directive = re.fullmatch(r"\{[\w-]+\}.*", block.language)
+        assert directive or block.language in LANGUAGES, f"line {block.line}: {block.language}"
+        if block.language not in RUN:
+            assert not re.search(r"^(\$|veilring|python3?) ", block.text, re.MULTILINE), block.line
+    assert text.count("<!--") == sum(len(block.notes) for block in found)
+    assert {note.about for block in found for note in block.notes} <= MEANINGS
+
+
+@pytest.mark.parametrize("page", pages(), ids=_name)
+def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
+    """Each TOML listing is a role's configuration, terms, a part of a scenario, or of pytest's."""
+    before: dict[str, Any] = {}
+    for block in _blocks(page):
+        if block.language != "toml":
+            continue
+        tables = tomllib.loads(block.text)
+        path = tmp_path / "shown.toml"
+        path.write_text(block.text, encoding="utf-8")
+        if "role" in tables:
+            before = tables
+            load_config(path)
+        elif models := [model for key, model in TERMS.items() if key in tables]:
+            read_toml(path, models[0])
+        elif "tool" in tables:
+            assert tables["tool"].keys() == {"pytest"}
+        elif "budgets" in tables:  # what changes in the role's configuration above
+            changed = before | tables
+            path.write_text(tomli_w.dumps(changed), encoding="utf-8")
+            load_config(path)
+        else:
+            usual = {"data": {"source": "wine"}, "network": {"runtime": "simulated"}}
+            make_scenario({**usual, "parties": {"count": 12}, **tables})
+
+
+@pytest.mark.parametrize("page", pages(), ids=_name)
+def test_commands_in_a_sentence_exist(page: Path) -> None:
+    """What stands in a sentence as a command is one, and has the options that are named."""
+    for shown in PROSE.findall(page.read_text(encoding="utf-8")):
+        command: Any = typer.main.get_command(app)
+        words = shlex.split(shown)[1:]
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        assert not (words and hasattr(command, "commands")), f"{shown}: no such command"
+        options = {name for parameter in command.params for name in parameter.opts}
+        named = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert named <= options, shown
