@@ -1,0 +1,59 @@
+"""Parties that tell some what they do not tell others; processes import them by name."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from typing_extensions import override
+
+from veilring.nodes.adversary import Adversary, Lines
+from veilring.protocols.noisyvotes.messages import Batch
+from veilring.protocols.ring.messages import SumPartial, SumShare, SumTotal
+from veilring.transport.messages import Message
+
+__all__ = ("TwoTongues", "add_a_thousand", "ask_nonsense", "move_apart")
+
+
+@dataclass
+class TwoTongues(Adversary):
+    """Says something else to one of the others, in messages of one type."""
+
+    only: type[Message]
+    misled: str
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if to == self.misled and isinstance(message, self.only):
+            return [(to, _other(message))]
+        return [(to, message)]
+
+
+def _other(message: Message) -> Message:
+    match message:
+        case Batch():
+            return move_apart(message)
+        case SumPartial():
+            return SumPartial(values=message.values + np.uint64(7))
+        case SumTotal():
+            return SumTotal(values=message.values + np.uint64(7))
+    return message
+
+
+def move_apart(message: Message) -> Message:
+    """Return the batch with its queries elsewhere, so that fewer of them overlap."""
+    if not isinstance(message, Batch):
+        return message
+    return Batch(queries=1 - message.queries**2, radii=message.radii)
+
+
+def ask_nonsense(message: Message) -> Message:
+    """Return the batch with queries that no party may answer."""
+    if not isinstance(message, Batch):
+        return message
+    return Batch(queries=message.queries + 2, radii=message.radii)
+
+
+def add_a_thousand(message: Message) -> Message:
+    """Return a share of a vote that is far too large."""
+    if not isinstance(message, SumShare):
+        return message
+    return SumShare(values=message.values + np.uint64(1000))

@@ -1,0 +1,291 @@
+"""The party's role: equal on every runtime, at the closed forms' cost, and deaf to two tongues."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.protocols.noisyvotes.cheats import TwoTongues, add_a_thousand, ask_nonsense
+from tests.protocols.noisyvotes.worlds import deal, no_rows
+
+from veilring import simulation
+from veilring.errors import InputError, ProtocolViolation, RunFailed, SessionAborted, Tampered
+from veilring.measure import Cost
+from veilring.nodes.adversaries import Alter
+from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.ring import Ring
+from veilring.nodes.runtimes import Simulated
+from veilring.protocols.forecast import Forecast
+from veilring.protocols.noisyvotes import (
+    ByAnnuli,
+    Nearest,
+    NoisyVotes,
+    NoisyVotesParameters,
+    Within,
+    private_votes,
+    queries_max,
+    votes_cost,
+)
+from veilring.protocols.noisyvotes.messages import Batch
+from veilring.protocols.radius import ByGrid
+from veilring.protocols.radius.algorithm import count_votes
+from veilring.protocols.radius.leakage import audited_epsilon
+from veilring.protocols.ring import FixedPoint, SumMethod
+from veilring.protocols.ring.attacks import CoalitionView, recover_groups, sandwich
+from veilring.protocols.ring.messages import SumPartial, SumTotal
+from veilring.protocols.rows import Rows
+from veilring.simulation import Constant, LinkModel, Topology
+from veilring.testing import ProtocolRunner
+from veilring.transport.messages import Message
+
+NAMES = [f"party-{n}" for n in range(5)]
+RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])
+METHODS = [SumMethod("shares"), SumMethod(), SumMethod("cycles", 2)]
+# So large a budget that no noise is drawn but for a chance below e**-200.
+CERTAIN = 2000.0
+WITHIN = NoisyVotesParameters(2, 3, CERTAIN, Within(0.2))
+
+
+def some_rows(rows: int = 120) -> Rows:
+    """Return rows of two features and three classes."""
+    rng = np.random.default_rng(1)
+    return Rows(rng.random((rows, 2)), rng.integers(0, 3, rows))
+
+
+ROWS = some_rows()
+# The last party has none.
+PARTS = [*deal(ROWS, 4), no_rows(2)]
+QUERIES = np.random.default_rng(2).random((9, 2))
+
+
+def ask(queries: NDArray[np.float64] = QUERIES, **more: object) -> dict[str, dict[str, object]]:
+    """Return what the asker alone is given."""
+    return {"party-2": {"queries": queries, **more}}
+
+
+def costs(cost: Cost) -> Forecast:
+    """Return a measured cost in the form of a forecast."""
+    return Forecast(cost.rounds, type(cost.setup)(cost.messages, cost.bytes), cost.setup)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_all_parties_learn_the_votes_of_all_rows(
+    run_protocol: ProtocolRunner, method: SumMethod
+) -> None:
+    """Without noise the totals are the counts of the pooled table, at the cost forecast."""
+    parameters = replace(WITHIN, sum=method)
+    run = run_protocol(
+        private_votes, NAMES, own=PARTS, only=ask(), asker="party-2", parameters=parameters
+    )
+    counts = count_votes(QUERIES, np.full(9, 0.2), ROWS, 3)
+    for answer in run.results.values():
+        np.testing.assert_array_equal(answer.totals, counts)
+        np.testing.assert_array_equal(answer.labels, counts.argmax(axis=1))
+    assert costs(run.cost) == votes_cost(5, 9, parameters)
+
+
+def test_the_transcript_is_the_same_on_every_runtime(run_protocol: ProtocolRunner) -> None:
+    """One seed gives one transcript and one noise, whatever carries it."""
+    parameters = NoisyVotesParameters(2, 3, 1.0, tolerated=2)
+    run = run_protocol(
+        private_votes,
+        NAMES,
+        own=PARTS,
+        only=ask(radii=np.linspace(0.0, 0.4, 9)),
+        asker="party-2",
+        parameters=parameters,
+    )
+    first, *others = run.results.values()
+    assert all(np.array_equal(other.totals, first.totals) for other in others)
+    assert costs(run.cost) == votes_cost(5, 9, parameters)
+    assert run.transcript[:16] == "45d2e898261f8901"
+
+
+NEAREST = (
+    Nearest(5, CERTAIN, rows=120),
+    Nearest(5, CERTAIN, epsilon_count=CERTAIN, conversion=ByGrid(1e-3)),
+    Nearest(5, CERTAIN, rows=120, conversion=ByAnnuli()),
+    Nearest(5, CERTAIN, epsilon_count=CERTAIN, conversion=ByAnnuli(4)),
+)
+
+
+@pytest.mark.parametrize("near", NEAREST)
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_radii_are_found_together(near: Nearest, method: SumMethod) -> None:
+    """Counting, converting and voting cost what the closed form says, in rounds of one hop each.
+
+    The hop before the first is that of the queries.
+    """
+    parameters = replace(WITHIN, neighbours=near, sum=method)
+
+    async def main() -> Run[NoisyVotes]:
+        topology = Topology(LinkModel(latency=Constant(1.0)))
+        async with Cluster(NAMES, runtime=Simulated(topology), own=PARTS, seed=3) as cluster:
+            return await cluster.run(
+                private_votes, only=ask(), asker="party-2", parameters=parameters, ring=RING
+            )
+
+    run = simulation.run(main())
+    answer = run.result
+    assert answer.rows == (120 if near.epsilon_count else None)
+    np.testing.assert_array_equal(answer.totals, count_votes(QUERIES, answer.radii, ROWS, 3))
+    assert len(answer.spent) == (3 if near.epsilon_count else 2)
+    expected = votes_cost(5, 9, parameters, drawn=False, rows=answer.rows)
+    assert costs(run.cost) == expected
+    assert run.seconds == expected.rounds + 1
+
+
+def test_converting_is_equal_on_every_runtime(run_protocol: ProtocolRunner) -> None:
+    """With noise in all three releases, all parties end with the same radii and totals."""
+    near = Nearest(20, 1.0, epsilon_count=0.5, conversion=ByAnnuli(4))
+    parameters = NoisyVotesParameters(2, 3, 1.0, near, tolerated=1)
+    run = run_protocol(
+        private_votes, NAMES, own=PARTS, only=ask(), seed=5, asker="party-2", parameters=parameters
+    )
+    first, *others = run.results.values()
+    for other in others:
+        np.testing.assert_array_equal(other.radii, first.radii)
+        np.testing.assert_array_equal(other.totals, first.totals)
+    assert costs(run.cost) == votes_cost(5, 9, parameters)
+
+
+def test_a_forecast_of_a_grid_has_to_know_for_how_many_rows() -> None:
+    """If the number of rows is a result, the closed form takes it as an argument."""
+    with pytest.raises(InputError, match="rows is nothing"):
+        votes_cost(5, 9, replace(WITHIN, neighbours=NEAREST[1]))
+
+
+@pytest.mark.parametrize(
+    ("liar", "only", "method"),
+    [
+        ("party-2", Batch, METHODS[0]),
+        ("party-1", SumPartial, METHODS[0]),
+        ("party-3", SumTotal, METHODS[1]),
+    ],
+)
+async def test_nobody_adds_to_what_others_do_not_hold(
+    liar: str, only: type[Message], method: SumMethod
+) -> None:
+    """If one party holds other queries or totals than the rest, all stop before the next sum."""
+    parameters = replace(WITHIN, neighbours=NEAREST[2], sum=method)
+    async with Cluster(NAMES, own=PARTS, seed=6) as cluster:
+        with pytest.raises(RunFailed) as caught:
+            await cluster.run(
+                private_votes,
+                only=ask(),
+                adversaries={liar: TwoTongues(only, "party-4")},
+                asker="party-2",
+                parameters=parameters,
+                ring=RING,
+            )
+    errors = [error for name, error in caught.value.errors.items() if name != liar]
+    assert {type(error) for error in errors} <= {Tampered, SessionAborted}
+    assert Tampered in {type(error) for error in errors}
+
+
+def test_queries_that_cannot_be_answered_name_the_asker(run_protocol: ProtocolRunner) -> None:
+    """A party that hands out queries outside the unit cube has broken the protocol."""
+    with pytest.raises(RunFailed) as caught:
+        run_protocol(
+            private_votes,
+            NAMES,
+            own=PARTS,
+            only=ask(),
+            adversaries={"party-2": Alter(ask_nonsense, only=(Batch,))},
+            asker="party-2",
+            parameters=WITHIN,
+        )
+    errors = caught.value.errors.values()
+    found = {error.culprit for error in errors if isinstance(error, ProtocolViolation)}
+    assert found == {"party-2"}
+
+
+async def test_a_lie_makes_labels_wrong_and_nothing_else() -> None:
+    """Whoever adds what it likes shifts the totals by it; nobody can know, and nobody stops."""
+    async with Cluster(NAMES, own=PARTS, seed=7) as cluster:
+        run = await cluster.run(
+            private_votes,
+            only=ask(),
+            adversaries={"party-4": Alter(add_a_thousand)},
+            asker="party-2",
+            parameters=WITHIN,
+        )
+    counts = count_votes(QUERIES, np.full(9, 0.2), ROWS, 3)
+    np.testing.assert_array_equal(run.results["party-0"].totals, counts + 4 * 1000)
+
+
+@pytest.mark.parametrize(
+    ("own", "only", "message"),
+    [
+        ([no_rows(3)] * 5, ask(), "rows is of 3 features"),
+        (PARTS, {}, "queries is nothing"),
+        (PARTS, ask(np.zeros((4097, 2))), "queries is 4097 points"),
+        (PARTS, ask(radii=np.zeros(9)), "radii is given"),
+    ],
+)
+async def test_input_is_met_at_the_edge(
+    own: list[Rows], only: dict[str, dict[str, object]], message: str
+) -> None:
+    """Foreign rows, and batches that are missing or do not fit, are refused at once."""
+    async with Cluster(NAMES, own=own) as cluster:
+        with pytest.raises(RunFailed) as caught:
+            await cluster.run(private_votes, only=only, asker="party-2", parameters=WITHIN)
+    refused = [e for e in caught.value.errors.values() if isinstance(e, InputError)]
+    assert refused
+    assert all(message in str(error) for error in refused)
+
+
+async def test_the_largest_batch_fits_its_frames() -> None:
+    """A batch of `queries_max` queries is answered: no message of it exceeds a frame."""
+    near = Nearest(3, CERTAIN, rows=9, conversion=ByAnnuli(400))
+    parameters = NoisyVotesParameters(1, 2, CERTAIN, near, allocation="batch")
+    most = queries_max(parameters)
+    assert most < queries_max(WITHIN) == 4096
+    queries = np.linspace(0, 1, most)[:, None]
+    async with Cluster(3, own=[no_rows(1)] * 3) as cluster:
+        only = {"party-0": {"queries": queries}}
+        run = await cluster.run(private_votes, only=only, asker="party-0", parameters=parameters)
+    assert len(run.result.labels) == most
+
+
+PLACES = 1600
+
+
+async def heard(method: SumMethod, victim: str, tolerated: int) -> float:
+    """Return what a victim's two neighbours prove of its rows in one run over the network.
+
+    Of so many places the victim has a row at every other one. Balls are points, so that each place
+    has an epsilon of 1 and noise of its own: one run is thousands of trials.
+    """
+    queries = np.linspace(0, 1, PLACES)[:, None]
+    there = np.arange(PLACES) % 2 == 0
+    table = Rows(queries[there], np.zeros(PLACES // 2, dtype=np.int64))
+    own = [table if name == victim else no_rows(1) for name in NAMES]
+    around = {RING.predecessor(victim), RING.successor(victim)}
+    parameters = NoisyVotesParameters(1, 1, 1.0, Within(0.0), tolerated=tolerated, sum=method)
+    async with Cluster(NAMES, own=own, seed=8) as cluster:
+        run = await cluster.run(
+            private_votes,
+            only=ask(queries),
+            asker="party-2",
+            parameters=parameters,
+            ring=RING,
+            watch=around,
+        )
+    view = CoalitionView(RING, {name: run.views[name] for name in around})
+    fixed = FixedPoint(0, 5)
+    alone = sandwich(view, victim, method=method, fixed=fixed)
+    assert (alone is None) == (method.cycles > 1)
+    groups = recover_groups(view, method=method, fixed=fixed)
+    seen = next(values for group, values in groups.items() if victim in group)[:, 0]
+    one, other = (
+        np.bincount(np.clip(part, -2, 3).astype(int) + 2, minlength=6)
+        for part in (seen[there], seen[~there])
+    )
+    return audited_epsilon(one, other)
+
+
+async def test_two_neighbours_in_a_ring_disprove_epsilon_and_in_cycles_do_not() -> None:
+    """What they know in a ring is the victim's own share; on two cycles, all honest parties'."""
+    assert await heard(SumMethod(), "party-4", tolerated=2) > 1.0
+    assert 0.3 < await heard(SumMethod("cycles", 2), "party-4", tolerated=2) <= 1.0
