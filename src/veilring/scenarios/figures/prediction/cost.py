@@ -12,6 +12,7 @@ from veilring.data import Table
 from veilring.privacy.accounting import individual_budget
 from veilring.privacy.ledger.units import budget_units
 from veilring.protocols.prediction.algorithm import Hashing, IndKNN, Kernel, Predictor
+from veilring.protocols.prediction.algorithm.filter import QUERIES_MIN
 from veilring.protocols.prediction.rivals import (
     NoisySGD,
     PrivateKNN,
@@ -19,10 +20,9 @@ from veilring.protocols.prediction.rivals import (
     private_knn,
     train,
 )
-from veilring.protocols.prediction.rivals.accounts import sampled_gaussians
 from veilring.scenarios.figures.measured import Key
 from veilring.scenarios.figures.prediction.dealt import DELTA, Dealt, deal
-from veilring.scenarios.figures.prediction.methods import PRIVATE_KNN
+from veilring.scenarios.figures.prediction.methods import PRIVATE_KNN, sgd_parameters
 
 __all__ = (
     "EPSILON",
@@ -46,9 +46,7 @@ SGD_CHANGES: Final = "NoisySGD, changes"
 _TARGET: Final = 1.0  # of Ind-KNN's whole stream, and of one training
 _SIGMA2: Final = 0.7
 _TAU: Final = 0.2
-_STEPS: Final = 100
-_RATE: Final = 0.1
-_BITS: Final = 8
+_RATE: Final = 0.1  # of Private-kNN
 _NEIGHBOURS: Final = 150
 _CHANGES: Final = 10
 
@@ -63,15 +61,14 @@ def over_retraining(
     """
     dealt = deal(table, rng)
     count = len(dealt.stream.queries)
-    trained, curves = _sgd(dealt), dict[Key, list[float]]()
+    trained, curves = sgd_parameters(dealt, _TARGET), dict[Key, list[float]]()
     for every in map(int, x):
         times = ceil(count / every)
-        account = sampled_gaussians(trained.sigma, _RATE, _STEPS * times)
         found = {
             Key(SECONDS, IND_KNN): _stream(dealt, every, None, rng) / count,
             Key(SECONDS, SGD): _trainings(dealt, trained, every, rng) / count,
             Key(EPSILON, IND_KNN): _TARGET,
-            Key(EPSILON, SGD): account.epsilon(DELTA),
+            Key(EPSILON, SGD): trained.account().repeat(times).epsilon(DELTA),
         }
         for key, value in found.items():
             curves.setdefault(key, []).append(value)
@@ -87,7 +84,7 @@ def over_queries(table: Table, x: Sequence[float], rng: Generator) -> Mapping[Ke
     dealt, curves = deal(table, rng), dict[Key, list[float]]()
     for count in map(int, x):
         few = dealt.first(count)
-        trained = _sgd(few)
+        trained = sgd_parameters(few, _TARGET)
         knn = PrivateKNN.calibrate(
             few.classes, _NEIGHBOURS, _RATE, queries=count, epsilon=_TARGET, delta=DELTA
         )
@@ -99,7 +96,7 @@ def over_queries(table: Table, x: Sequence[float], rng: Generator) -> Mapping[Ke
             SGD: _trainings(few, trained, count, rng),
             SGD_CHANGES: _trainings(few, trained, every, rng),
         }
-        account = sampled_gaussians(trained.sigma, _RATE, _STEPS * ceil(count / every))
+        account = trained.account().repeat(ceil(count / every))
         for series, taken in seconds.items():
             curves.setdefault(Key(SECONDS, series), []).append(taken / count)
             cost = account.epsilon(DELTA) if series == SGD_CHANGES else _TARGET
@@ -111,7 +108,7 @@ def over_tables(table: Table, x: Sequence[float], rng: Generator) -> Mapping[Key
     """Measure the seconds of a lone query, hashed with so many tables and not hashed."""
     dealt = deal(table, rng)
     count, features = len(dealt.stream.queries), dealt.rows.shape[1]
-    hashings = [Hashing.draw(features, rng, int(tables), _BITS) for tables in x]
+    hashings = [Hashing.draw(features, rng, int(tables)) for tables in x]
     hashed = [_stream(dealt, 1, hashing, rng) / count for hashing in hashings]
     alone = _stream(dealt, 1, None, rng) / count
     return {Key(SECONDS, HASHED): hashed, Key(SECONDS, IND_KNN): [alone] * len(x)}
@@ -120,7 +117,7 @@ def over_tables(table: Table, x: Sequence[float], rng: Generator) -> Mapping[Key
 def _stream(dealt: Dealt, every: int, hashing: Hashing | None, rng: Generator) -> float:
     """Return the seconds of a stream in blocks, with a record forgotten between them."""
     budget, on = individual_budget(_TARGET, DELTA, "gdp"), dealt.stream
-    parameters = IndKNN(dealt.classes, max(4, len(on.queries)), budget, _SIGMA2)
+    parameters = IndKNN(dealt.classes, max(QUERIES_MIN, len(on.queries)), budget, _SIGMA2)
     made = Predictor(parameters, Kernel("cosine", _TAU), on.rows.shape[1], hashing=hashing)
     count = len(on.rows)
     units = np.full(count, budget_units(budget, field="budget"))
@@ -138,11 +135,6 @@ def _stream(dealt: Dealt, every: int, hashing: Hashing | None, rng: Generator) -
 def _votes(dealt: Dealt, knn: PrivateKNN, rng: Generator) -> float:
     on = dealt.stream
     return _seconds(lambda: private_knn(knn, on.rows, on.labels, on.queries, rng))
-
-
-def _sgd(dealt: Dealt) -> NoisySGD:
-    batch = _RATE * len(dealt.rows)
-    return NoisySGD(dealt.classes, _STEPS, _RATE, batch).calibrate(_TARGET, DELTA)
 
 
 def _trainings(dealt: Dealt, parameters: NoisySGD, every: int, rng: Generator) -> float:

@@ -43,6 +43,7 @@ __all__ = (
     "noisy_sgd",
     "open_vote",
     "private_vote",
+    "sgd_parameters",
     "tuned",
 )
 
@@ -61,6 +62,7 @@ _RATES: Final = (0.05, 0.2)
 _LEARNING_RATES: Final = (1.0, 3.0)
 _SGD_STEPS: Final = 100
 _SGD_RATE: Final = 0.1
+_SGD_LEARNING_RATE: Final = 2.0  # where it is not tuned
 
 _Option = TypeVar("_Option")
 
@@ -107,22 +109,18 @@ def private_vote(dealt: Dealt, epsilon: float, rng: Generator) -> float:
 
 def noisy_sgd(dealt: Dealt, epsilon: float, rng: Generator) -> float:
     """Return the accuracy of a linear classifier trained with noisy gradients."""
-    return _best_linear(
-        dealt,
-        [
-            train(each, dealt.rows, dealt.labels, rng)
-            for each in (
-                NoisySGD(
-                    dealt.classes,
-                    _SGD_STEPS,
-                    _SGD_RATE,
-                    _SGD_RATE * len(dealt.rows),
-                    learning_rate=rate,
-                ).calibrate(epsilon, DELTA)
-                for rate in _LEARNING_RATES
-            )
-        ],
-    )
+    options = [sgd_parameters(dealt, epsilon, rate) for rate in _LEARNING_RATES]
+    weights = [train(each, dealt.rows, dealt.labels, rng) for each in options]
+    return _best(dealt, weights, lambda each, on: best_class(on.queries, each))
+
+
+def sgd_parameters(
+    dealt: Dealt, epsilon: float, learning_rate: float = _SGD_LEARNING_RATE
+) -> NoisySGD:
+    """Return the parameters of one training on the private rows."""
+    batch = _SGD_RATE * len(dealt.rows)
+    made = NoisySGD(dealt.classes, _SGD_STEPS, _SGD_RATE, batch, learning_rate=learning_rate)
+    return made.calibrate(epsilon, DELTA)
 
 
 def class_means(dealt: Dealt, epsilon: float, rng: Generator) -> float:
@@ -142,10 +140,6 @@ def open_vote(dealt: Dealt) -> float:
 def accuracy_of(labels: NDArray[np.int64], on: Public) -> float:
     """Return the share of right labels."""
     return float((labels == on.truth).mean())
-
-
-def _best_linear(dealt: Dealt, weights: list[NDArray[np.float64]]) -> float:
-    return _best(dealt, weights, lambda each, on: best_class(on.queries, each))
 
 
 def _best(

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Final
 
 from veilring.data import Table, load_table
+from veilring.protocols.prediction.algorithm.filter import QUERIES_MIN
 from veilring.scenarios.figures.claims import Claim, above, below
 from veilring.scenarios.figures.evidence import relative
 from veilring.scenarios.figures.grids import points_at
@@ -52,7 +53,6 @@ _AT_EPSILONS: Final = points_at(_EPSILONS, _QUICK_EPSILONS)
 _THRESHOLDS: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 _HASH_TABLES: Final = (10.0, 20.0, 30.0)
 _ACCURACY: Final = {ACCURACY: Axis("accuracy")}
-_QUERIES_MIN: Final = 4  # that Ind-KNN needs
 _BETWEEN_MIN: Final = 2  # changes; and at most half of the stream, so that there is one
 _E: Final = "ε"
 SPLITS: Final = 5
@@ -90,7 +90,7 @@ FIGURES: Final = (
         setting=f"ε = {_EPSILON:g}, {_SETTING}",
         x=Axis("queries T", is_log=True),
         measures=_ACCURACY,
-        grid=_shares(queries_dealt, (0.05, 0.125, 0.25, 0.5, 1.0), _QUERIES_MIN),
+        grid=_shares(queries_dealt, (0.05, 0.125, 0.25, 0.5, 1.0), QUERIES_MIN),
         observe=over_queries(_EPSILON),
         claims=(_beats("for every number of queries", "T"),),
     ),
@@ -170,7 +170,7 @@ FIGURES: Final = (
         setting=f"ε = {_EPSILON:g}, {_SETTING}; rows repeat, as there",
         x=Axis("private rows N", is_log=True),
         measures=_ACCURACY,
-        grid=_shares(rows_dealt, (0.25, 0.5, 1.0, 2.0, 4.0), _QUERIES_MIN),
+        grid=_shares(rows_dealt, (0.25, 0.5, 1.0, 2.0, 4.0), QUERIES_MIN),
         observe=over_rows(_EPSILON),
         claims=(_beats("at every size", "N"),),
     ),
@@ -184,7 +184,7 @@ FIGURES: Final = (
         ),
         x=Axis("queries T", is_log=True),
         measures={SECONDS: Axis("wall-clock seconds a query", low=0.0), EPSILON: Axis(_E, low=0.0)},
-        grid=_shares(queries_dealt, (0.05, 0.125, 0.25, 0.5, 1.0), _QUERIES_MIN),
+        grid=_shares(queries_dealt, (0.05, 0.125, 0.25, 0.5, 1.0), QUERIES_MIN),
         observe=cost_over_queries,
         claims=(
             below(

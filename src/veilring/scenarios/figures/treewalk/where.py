@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.protocols.treewalk.attacks import Overheard
 from veilring.protocols.treewalk.leakage import posterior
+from veilring.scenarios.figures.look import DOTS_AN_INCH
 
 __all__ = ("CELLS", "Beliefs", "beliefs_after", "draw_where")
 
@@ -22,7 +23,6 @@ _PANEL: Final = 3.8  # the longer side of a map, in inches
 _PANEL_MIN: Final = 2.0  # so that its title fits
 _BAR: Final = 1.0
 _HEAD: Final = 0.7
-_DOTS_AN_INCH: Final = 160
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,4 +111,4 @@ def draw_where(
     if title:
         canvas.suptitle(title, fontweight="bold", fontsize=11)
     for path in paths:
-        canvas.savefig(path, dpi=_DOTS_AN_INCH)
+        canvas.savefig(path, dpi=DOTS_AN_INCH)
