@@ -25,6 +25,7 @@ from veilring.cli.records import app as records
 from veilring.cli.report import report
 from veilring.cli.reproduce import reproduce
 from veilring.cli.run import run
+from veilring.cli.scale import app as scale
 from veilring.cli.scenarios import scenarios
 from veilring.cli.serve import serve
 from veilring.cli.submit import submit
@@ -112,3 +113,4 @@ app.add_typer(deploy, name="deploy")
 app.add_typer(keys, name="keys")
 app.add_typer(ledger, name="ledger")
 app.add_typer(records, name="records")
+app.add_typer(scale, name="scale")

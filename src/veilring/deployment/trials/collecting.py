@@ -15,19 +15,22 @@ from typing import Final
 
 from veilring.data import load_table
 from veilring.deployment.survey_terms import load_survey_terms
+from veilring.deployment.tallying import tally_files
 from veilring.deployment.trials.kit import TERMS
 from veilring.deployment.trials.survey import COLLECTOR, Trial, write_collection
-from veilring.errors import ClusterError
+from veilring.errors import ClusterError, InputError
+from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.parquet import write_parquet
 from veilring.protocols.ldp.pool import ClientPool
 from veilring.protocols.ldp.task import Task
 from veilring.randomness import Streams
 from veilring.scenarios.scale.collect import Collected
 from veilring.scenarios.scale.machine import peak_mib
+from veilring.scenarios.sweep import Engine
 from veilring.transport.sockets import bind
 from veilring.transport.tls import LOOPBACK
 
-__all__ = ("BATCHED", "Drive", "drive_collection", "write_reports")
+__all__ = ("BATCHED", "Drive", "Driven", "drive_collection", "write_reports")
 
 BATCHED: Final = 8_192
 """Reports a message, where they are sent in batches."""
@@ -126,6 +129,33 @@ def _tell(process: _Process) -> None:
     if process.stdin is not None:
         process.stdin.write("go\n")
         process.stdin.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """Collections and tallies, for whoever measures how they grow.
+
+    Attributes:
+        drive: How each collection is driven.
+    """
+
+    drive: Drive
+
+    def collect(self, reports: int) -> Collected:
+        """Have one collector take so many reports."""
+        if reports % self.drive.submitters:
+            raise InputError("size", reports, f"a multiple of {self.drive.submitters} submitters")
+        return drive_collection(reports, self.drive)
+
+    def write(self, reports: int, folder: Path) -> tuple[Task, tuple[Path, ...]]:
+        """Write so many reports as files."""
+        return write_reports(reports, folder)
+
+    def tally(
+        self, task: Task, paths: tuple[Path, ...], engine: Engine | None, at_once: int | None
+    ) -> Tally:
+        """Add up files, in pieces of at most so many reports."""
+        return tally_files(task, paths, engine, at_once=at_once)
 
 
 def write_reports(reports: int, folder: Path, seed: int = 0) -> tuple[Task, tuple[Path, ...]]:

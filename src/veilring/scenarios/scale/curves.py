@@ -15,10 +15,12 @@ class Panel:
     Attributes:
         x: Such as `parties`.
         y: Such as `seconds a batch`.
+        is_closed: Whether there is nothing to ask for beyond what was measured.
     """
 
     x: str
     y: str
+    is_closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from veilring.scenarios.figures.look import DOTS_AN_INCH, SETTINGS, STYLES, metadata
 from veilring.scenarios.scale.curves import Curve, Panel, Study
@@ -18,6 +19,7 @@ __all__ = ("draw_study",)
 _WIDTH: Final = 4.3  # of a panel, in inches
 _HEIGHT: Final = 3.4
 _BEYOND: Final = 10.0  # how far a model's line goes past what was measured
+_FEW_DECADES: Final = 100.0  # below, an axis needs more ticks than one a decade
 _POINTS: Final = 60  # of a line
 
 
@@ -42,7 +44,8 @@ def draw_study(study: Study, path: Path) -> None:
 
 def _draw_panel(axes: Axes, panel: Panel, curves: list[Curve]) -> None:
     for curve, style in zip(curves, cycle(STYLES), strict=False):
-        line = np.geomspace(curve.x[0], curve.x[-1] * _BEYOND, _POINTS)
+        last = curve.x[-1] * (1.0 if panel.is_closed else _BEYOND)
+        line = np.geomspace(curve.x[0], last, _POINTS)
         axes.plot(
             line,
             [curve.fit(x) for x in line.tolist()],
@@ -60,4 +63,10 @@ def _draw_panel(axes: Axes, panel: Panel, curves: list[Curve]) -> None:
             label=curve.name,
         )
     axes.set(xscale="log", yscale="log", xlabel=panel.x, ylabel=panel.y)
+    for each in (axes.xaxis, axes.yaxis):
+        each.set_major_formatter(FuncFormatter(lambda at, _place: f"{at:,g}"))
+        each.set_minor_locator(NullLocator())
+        low, high = each.get_view_interval()
+        if high < _FEW_DECADES * low:
+            each.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.legend(frameon=False, fontsize=8)

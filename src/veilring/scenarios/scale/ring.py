@@ -20,8 +20,9 @@ NESTED_MIN: Final = PARTIES_MIN**2
 """The fewest parties that rings of rings take."""
 PARTIES_MAX: Final = 10**9  # no federation has as many: beyond it a model is asked nothing
 
+_MODEL: Final = "times the longest chain"
 _SECONDS: Final = Panel("parties", "simulated seconds a batch")
-_BY_GROUPS: Final = Panel("groups", "simulated seconds a batch")
+_BY_GROUPS: Final = Panel("groups", "simulated seconds a batch", is_closed=True)
 
 
 def best_groups(batch: Batch, parties: int) -> int:
@@ -97,7 +98,7 @@ def study_ring(
             done += 1
         form = _chain_of(batch, nested=name != "one ring")
         kept = {what: tuple(values) for what, values in beside.items()}
-        basis = closed_form("x the longest chain", form)
+        basis = closed_form(_MODEL, form)
         curves.append(Curve.fitted(name, _SECONDS, points, basis, kept))
     if tell is not None:
         tell("groups", done, total)
@@ -126,9 +127,8 @@ def _by_groups(batch: Batch, parties: int) -> Curve:
     points: dict[float, float] = {
         groups: simulate(batch, parties, groups).seconds for groups in sorted(tried)
     }
-    basis = closed_form(
-        "x the longest chain", lambda groups: batch.expected_seconds(parties, _whole(groups, most))
-    )
+    form = lambda groups: batch.expected_seconds(parties, _whole(groups, most))  # noqa: E731  (one line of a model)
+    basis = closed_form(_MODEL, form)
     return Curve.fitted(f"rings of rings of {parties:,} parties", _BY_GROUPS, points, basis)
 
 

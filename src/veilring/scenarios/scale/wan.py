@@ -27,11 +27,11 @@ from veilring.protocols.ring import (
 from veilring.protocols.ring.timing import Chain, knn_chain, nested_chain
 from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
-from veilring.scenarios.mistakes import scenario_error
+from veilring.scenarios.mistakes import require_key, scenario_error
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.schema import NetworkSection, Section
 
-__all__ = ("WAN", "Batch", "load_network", "simulate")
+__all__ = ("WAN", "Batch", "load_network", "make_network", "simulate")
 
 WAN: Final = NetworkSection(
     latency={"law": "constant", "seconds": 0.05}, bandwidth_bytes_per_second=12.5e6
@@ -51,6 +51,30 @@ class _NetworkFile(Section):
     """
 
     network: NetworkSection
+
+
+def make_network(
+    path: Path | None, *, latency: float | None, bandwidth: float | None
+) -> NetworkSection:
+    """Return links that a file describes, or two numbers, or else those of `WAN`.
+
+    Args:
+        path: See `load_network`.
+        latency: Of each message, in seconds.
+        bandwidth: Of each link, in bytes a second.
+
+    Raises:
+        ScenarioError: If the file cannot be read, there are numbers beside it, or they do not fit.
+    """
+    if path is not None:
+        numbers = {"--latency": latency, "--bandwidth": bandwidth}
+        for name, value in numbers.items():
+            require_key(value is None, name, value, "nothing, where there is a --network")
+        return load_network(path)
+    bytes_a_second = WAN.bandwidth_bytes_per_second if bandwidth is None else bandwidth
+    require_key(bytes_a_second is None or bytes_a_second > 0, "--bandwidth", bandwidth, "above 0")
+    law = WAN.latency if latency is None else {"law": "constant", "seconds": latency}
+    return NetworkSection(latency=law, bandwidth_bytes_per_second=bytes_a_second)
 
 
 def load_network(path: Path) -> NetworkSection:

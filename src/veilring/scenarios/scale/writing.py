@@ -37,11 +37,12 @@ def _tables(study: Study) -> Iterator[str]:
         yield f"{curve.name}: {curve.panel.y}"
         head = (curve.panel.x, *curve.beside, "measured", "model", "off")
         rows = [
-            (*map(_number, (x, *beside, y, curve.fit(x))), f"{curve.fit(x) / y - 1:+.1%}")
+            (*map(_number, (x, *beside, y, curve.fit(x))), _percent(curve.fit(x) / y - 1))
             for x, y, *beside in zip(curve.x, curve.y, *curve.beside.values(), strict=True)
         ]
         yield from _columns(head, rows)
-        yield f"  model: {curve.fit.formula}, where x is {curve.panel.x}"
+        where = f", where x is {curve.panel.x}" if "x" in curve.fit.formula.split() else ""
+        yield f"  model: {curve.fit.formula}{where}"
         yield f"  {_quality(curve)}"
 
 
@@ -49,7 +50,9 @@ def _quality(curve: Curve) -> str:
     quality = f"R2 {curve.fit.r_squared:.4f}, off by at most {curve.fit.worst:.1%}"
     if curve.fit.left_out is None:
         return f"{quality}; too few points to leave one out"
-    return f"{quality}; fitted without the largest point, off by {curve.fit.left_out:+.1%} there"
+    return (
+        f"{quality}; fitted without the largest point, off by {_percent(curve.fit.left_out)} there"
+    )
 
 
 def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -63,6 +66,10 @@ def _foot(study: Study) -> Iterator[str]:
     if study.findings:
         yield ""
         yield from study.findings
+
+
+def _percent(share: float) -> str:
+    return f"{round(share, 3) + 0.0:+.1%}"  # nothing is not below nothing
 
 
 def _number(value: float) -> str:
