@@ -9,6 +9,7 @@ from veilring.estimators import (
     IndKNNClassifier,
     LDPGaussianNaiveBayes,
     LDPNaiveBayes,
+    NoisyVotesClassifier,
     OwnerKNNClassifier,
     OwnerRadiusClassifier,
     PrivateKNNClassifier,
@@ -25,6 +26,7 @@ RANGES = (-4.0, 4.0)
 """What `three_classes` is drawn within, but for one value in ten thousand."""
 ESTIMATORS: list[Any] = [
     PrivateKNNClassifier(),
+    NoisyVotesClassifier(),
     OwnerRadiusClassifier(),
     OwnerKNNClassifier(),
     IndKNNClassifier(),

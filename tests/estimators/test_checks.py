@@ -11,6 +11,7 @@ from veilring.estimators import (
     IndKNNClassifier,
     LDPGaussianNaiveBayes,
     LDPNaiveBayes,
+    NoisyVotesClassifier,
     OwnerKNNClassifier,
     OwnerRadiusClassifier,
     PrivateKNNClassifier,
@@ -19,6 +20,7 @@ from veilring.estimators import (
 
 WAYS = [
     PrivateKNNClassifier(rounds=2, weights="distance", sum="shares", partition="by-label"),
+    NoisyVotesClassifier(k=5, sum="ring"),
     OwnerRadiusClassifier(mode="paper"),
     OwnerKNNClassifier(mode="paper"),
     IndKNNClassifier(kernel="rbf", accountant="rdp"),

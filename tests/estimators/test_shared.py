@@ -17,6 +17,7 @@ from veilring.estimators import (
     IndKNNClassifier,
     LDPGaussianNaiveBayes,
     LDPNaiveBayes,
+    NoisyVotesClassifier,
     OwnerKNNClassifier,
     OwnerRadiusClassifier,
     Privacy,
@@ -31,6 +32,7 @@ ONE = np.float32(1)
 FEW = np.int64(3)
 NUMPYS: list[tuple[Any, dict[str, object]]] = [
     (PrivateKNNClassifier(), {"parties": FEW, "k": FEW, "rounds": FEW, "cycles": np.int64(1)}),
+    (NoisyVotesClassifier(), {"parties": FEW, "epsilon": ONE, "k": FEW, "tolerated": np.int64(2)}),
     (OwnerRadiusClassifier(), {"epsilon": ONE, "r": ONE}),
     (OwnerKNNClassifier(), {"epsilon": ONE, "k": FEW}),
     (IndKNNClassifier(), {"epsilon": ONE, "queries": np.int64(50)}),
@@ -41,6 +43,7 @@ NUMPYS: list[tuple[Any, dict[str, object]]] = [
 ]
 GRIDS: dict[str, dict[str, list[object]]] = {
     "PrivateKNNClassifier": {"k": [1, 5]},
+    "NoisyVotesClassifier": {"k": [None, 10]},
     "OwnerRadiusClassifier": {"r": [0.01, 0.2]},
     "OwnerKNNClassifier": {"k": [5, 20]},
     "IndKNNClassifier": {"sigma2": [1.0, 2.0]},

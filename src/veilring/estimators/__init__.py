@@ -12,6 +12,7 @@ After `predict`, `cost_` says what the batch costs on a network, by the family's
 
 from veilring.estimators.base import RangesLike, Seed
 from veilring.estimators.ldp import LDPGaussianNaiveBayes, LDPNaiveBayes
+from veilring.estimators.noisyvotes import NoisyVotesClassifier
 from veilring.estimators.owner import OwnerKNNClassifier, OwnerRadiusClassifier
 from veilring.estimators.prediction import IndKNNClassifier
 from veilring.estimators.privacy import Privacy
@@ -22,6 +23,7 @@ __all__ = (
     "IndKNNClassifier",
     "LDPGaussianNaiveBayes",
     "LDPNaiveBayes",
+    "NoisyVotesClassifier",
     "OwnerKNNClassifier",
     "OwnerRadiusClassifier",
     "Privacy",

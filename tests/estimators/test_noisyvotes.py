@@ -1,0 +1,136 @@
+"""Noisy votes in the ring: labels of the rows within reach, costs, and what is left of ε."""
+
+import asyncio
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from tests.estimators.tables import RANGES, measured, scaled, three_classes
+
+from veilring.errors import InputError
+from veilring.estimators import NoisyVotesClassifier
+from veilring.nodes.cluster import Cluster
+from veilring.protocols.noisyvotes import Nearest, guarantee, private_votes
+from veilring.protocols.radius.algorithm import allocate, count_votes, overlaps
+from veilring.protocols.rows import Rows
+
+ROWS, LABELS = three_classes(150)
+QUERIES, _ = three_classes(40, seed=2)
+MUCH = 1e4  # so little noise that nobody's labels differ
+
+
+def wider(rows: Any) -> Any:  # noqa: ANN401  (arrays in and out)
+    """Return rows with more features than a grid takes."""
+    return np.hstack([rows, np.zeros((len(rows), 5))])
+
+
+def test_with_little_noise_the_rows_within_reach_decide() -> None:
+    """However rows are dealt, the label is what most rows within the radius have."""
+    model = NoisyVotesClassifier(5, MUCH, partition="by-label", ranges=RANGES, random_state=2)
+    labels, numbers = (
+        model.fit(ROWS, LABELS).predict(QUERIES),
+        np.unique(LABELS, return_inverse=True)[1],
+    )
+    votes = count_votes(scaled(QUERIES), np.full(40, 0.2), Rows(scaled(ROWS), numbers), 3)
+    np.testing.assert_array_equal(labels, model.classes_[votes.argmax(axis=1)])
+    assert sorted(np.concatenate(model.parts_)) == list(range(150))
+
+
+@pytest.mark.parametrize(
+    ("model", "width"),
+    [
+        (NoisyVotesClassifier(4, MUCH), 2),
+        (NoisyVotesClassifier(4, MUCH, sum="ring"), 2),
+        (NoisyVotesClassifier(4, MUCH, k=10), 2),
+        (NoisyVotesClassifier(4, MUCH, k=10), 7),
+    ],
+    ids=["shares", "ring", "grid", "annuli"],
+)
+def test_a_batch_costs_and_says_what_real_parties_do(
+    model: NoisyVotesClassifier, width: int
+) -> None:
+    """Labels, messages, bytes and rounds are those of parties with the same rows."""
+    rows, queries = (ROWS, QUERIES) if width == 2 else (wider(ROWS), wider(QUERIES))
+    fitted: Any = clone(model).set_params(ranges=RANGES, random_state=1).fit(rows, LABELS)
+    labels, numbers = fitted.predict(queries), np.searchsorted(fitted.classes_, LABELS)
+    own = [Rows(scaled(rows[part]), numbers[part]) for part in fitted.parts_]
+
+    async def main() -> None:
+        async with Cluster(4, own=own, seed=1) as cluster:
+            run = await cluster.run(
+                private_votes,
+                only={"party-0": {"queries": scaled(queries)}},
+                asker="party-0",
+                parameters=fitted.parameters_,
+            )
+        np.testing.assert_array_equal(labels, fitted.classes_[run.results["party-0"].labels])
+        assert fitted.cost_ == measured(run.cost)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("tolerated", [0, 1, 3])
+@pytest.mark.parametrize("name", ["shares", "ring"])
+def test_what_is_left_of_epsilon_is_the_familys_account(
+    tolerated: int, name: Literal["shares", "ring"]
+) -> None:
+    """Each batch once, against the largest coalition that is tolerated or else a single party."""
+    model = NoisyVotesClassifier(
+        6, 1.5, tolerated=tolerated, sum=name, ranges=RANGES, random_state=1
+    ).fit(ROWS, LABELS)
+    assert model.privacy_.epsilon == 0.0
+    losses = []
+    for queries in (QUERIES, QUERIES[:9], QUERIES):
+        model.predict(queries)
+        graph = overlaps(scaled(queries), np.full(len(queries), 0.2))
+        plan, public = allocate(graph, 1.5, "clique"), model.parameters_.sum
+        losses.append(guarantee([plan], 6, max(1, tolerated), public, tolerated=tolerated))
+    spent = model.privacy_.epsilon
+    assert spent is not None
+    assert spent == pytest.approx(sum(losses[:2]), rel=1e-12)
+    # A party's own share is no secret to itself, and two neighbours in a ring leave it alone.
+    enough = tolerated > 0 and (name == "shares" or tolerated == 1)
+    assert enough == (spent <= 2 * 1.5)
+    assert ("no more than 3" in model.privacy_.trusts) == (tolerated == 3)
+
+
+@pytest.mark.parametrize("width", [2, 7])
+def test_counting_finding_radii_and_voting_spend_epsilon_together(width: int) -> None:
+    """About k rows vote for what rows within a radius do: nothing goes unpaid."""
+    rows, queries = (ROWS, QUERIES) if width == 2 else (wider(ROWS), wider(QUERIES))
+    model = NoisyVotesClassifier(6, 1.5, k=10, ranges=RANGES, random_state=1).fit(rows, LABELS)
+    model.predict(queries)
+    near = model.parameters_.neighbours
+    assert isinstance(near, Nearest)
+    assert near.epsilon_count == pytest.approx(0.15)
+    spent = model.privacy_.epsilon
+    assert spent is not None
+    assert 1.5 * (1 - 1e-9) <= spent <= 1.5
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epsilon": 0.0},
+        {"r": -1.0},
+        {"k": 0},
+        {"tolerated": 8},
+        {"parties": 2},
+        {"sum": "cycles"},
+        {"partition": "alphabet"},
+    ],
+    ids=str,
+)
+def test_what_no_parties_can_do_is_refused(wrong: dict[str, object]) -> None:
+    """A parameter that the protocol does not take ends the fit."""
+    with pytest.raises(InputError):
+        NoisyVotesClassifier().set_params(**wrong).fit(ROWS, LABELS)
+
+
+def test_a_batch_that_is_too_large_spends_nothing() -> None:
+    """It is refused before anything is drawn."""
+    model = NoisyVotesClassifier(ranges=RANGES).fit(ROWS, LABELS)
+    with pytest.raises(InputError, match="4097 queries"):
+        model.predict(np.zeros((4097, 2)))
+    assert model.privacy_.epsilon == 0.0
