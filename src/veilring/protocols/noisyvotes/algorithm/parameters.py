@@ -31,14 +31,16 @@ _SHARES: Final = SumMethod("shares")
 
 @dataclass(frozen=True, slots=True)
 class ByAnnuli:
-    """Interactive: each query's radius is the first candidate whose noisy count reaches k.
+    """Interactive: each query's radius is chosen among candidates by noisy counts.
 
     The parties count the rows between each candidate and the one before it. A row is in one such
     annulus at most, where it would be in all the larger balls: so one share of noise for each
-    annulus is enough, and the balls' counts are sums of them.
+    annulus is enough, and the balls' counts are sums of them. Without noise the radius is the first
+    candidate whose ball holds k.
 
     Attributes:
-        number: How many candidates, from 2 to `CANDIDATES_MAX`.
+        number: How many candidates, from 2 to `CANDIDATES_MAX`. The noise of a ball's count grows
+            with the number of annuli in it, so that a few are better than many.
         spacing: How they lie up to twice the radius that would be right for evenly spread rows.
         allocation: By what a query's share of the budget is divided, on the overlap graph of the
             largest candidates' balls.
@@ -47,7 +49,7 @@ class ByAnnuli:
         InputError: If a choice is unknown, or `number` out of range.
     """
 
-    number: int = 10
+    number: int = 5
     spacing: Spacing = "geometric"
     allocation: AllocationRule = "clique"
 

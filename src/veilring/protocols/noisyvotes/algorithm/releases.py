@@ -116,7 +116,7 @@ def batch_steps(
         else:
             candidates = _candidates(near.conversion, near.k, expected, parameters.features)
             release = _annuli(queries, candidates, near, near.conversion, parameters.work)
-            known = _first_full((yield release), candidates, near.k)
+            known = _full((yield release), candidates, near.k)
         spent.append(release.plan)
     assert known is not None  # noqa: S101  (radii are known beforehand, or found for k)
     voting = _votes(queries, known, parameters)
@@ -165,11 +165,14 @@ def _candidates(conversion: ByAnnuli, k: int, rows: int, features: int) -> NDArr
     return candidate_radii(r_unif, conversion.number, conversion.spacing)
 
 
-def _first_full(annuli: Counts, candidates: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """Return the first candidate that seems to hold k rows; the largest if none does."""
-    full = np.cumsum(annuli, axis=1) >= k
-    full[:, -1] = True
-    return np.asarray(candidates[full.argmax(axis=1)])
+def _full(annuli: Counts, candidates: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+    """Return the candidate that has as many before it as seem to hold fewer than k rows.
+
+    Without noise it is the first that holds k. With noise the first that *seems* to would too often
+    be one of the many before it; here, noise moves the choice up as well as down.
+    """
+    fewer = np.count_nonzero(np.cumsum(annuli, axis=1) < k, axis=1)
+    return np.asarray(candidates[np.minimum(fewer, len(candidates) - 1)])
 
 
 def _alone(epsilon: float) -> Allocation:

@@ -1,0 +1,119 @@
+"""DP votes in the ring: what they get right, what they cost, and what is left if shares go."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from sklearn.datasets import make_moons
+
+from veilring import simulation
+from veilring.nodes.cluster import Cluster, Run
+from veilring.protocols.noisyvotes import (
+    ByAnnuli,
+    Nearest,
+    NoisyVotes,
+    NoisyVotesParameters,
+    Within,
+    guarantee,
+    noisy_votes,
+    private_votes,
+    remaining_epsilon,
+    votes_cost,
+)
+from veilring.protocols.radius import ByGrid, RNParameters, label_batch, label_openly
+from veilring.protocols.ring import SumMethod
+from veilring.protocols.rows import Rows
+
+__all__ = ("main",)
+
+PARTIES, RADIUS, K, SPLITS = 10, 0.05, 30, 6
+LOWS, HIGHS = np.array([-2.0, -1.5]), np.array([3.0, 2.0])
+Numbers = NDArray[np.float64]
+
+
+def moons(rows: int, rng: Generator) -> Rows:
+    """Return two crescents that reach into each other, within public bounds."""
+    places, labels = make_moons(rows, noise=0.25, random_state=int(rng.integers(2**31)))
+    return Rows(np.clip((places - LOWS) / (HIGHS - LOWS), 0, 1), labels.astype(np.int64))
+
+
+def deal(rows: Rows) -> list[Rows]:
+    """Deal rows to the parties."""
+    cuts = pairwise(np.linspace(0, len(rows), PARTIES + 1).astype(int))
+    return [Rows(rows.features[a:b], rows.labels[a:b]) for a, b in cuts]
+
+
+def accuracies(epsilon: float, rng: Generator) -> list[float]:
+    """Return the share of right labels: openly, by one owner in two ways, by parties in four."""
+    hits: list[Sequence[float]] = []
+    for _ in range(SPLITS):
+        rows, asked = moons(3000, rng), moons(100, rng)
+        X, radii, parts = asked.features, np.full(100, RADIUS), deal(rows)
+        best, laplace = RNParameters(epsilon, 2), RNParameters(epsilon, 2, mechanism="laplace")
+        grid, annuli = (
+            Nearest(K, epsilon / 2, 3000, conversion=how) for how in (ByGrid(), ByAnnuli())
+        )
+        together = (
+            NoisyVotesParameters(2, 2, epsilon, Within(RADIUS)),
+            NoisyVotesParameters(2, 2, epsilon, Within(RADIUS), tolerated=5),
+            NoisyVotesParameters(2, 2, epsilon / 2, grid),
+            NoisyVotesParameters(2, 2, epsilon / 2, annuli),
+        )
+        labels = [
+            label_openly(X, radii, rows, 2, rng),
+            *(label_batch(X, radii, rows, owner, rng) for owner in (best, laplace)),
+            *(noisy_votes(X, parts, parameters, rng).labels for parameters in together),
+        ]
+        hits.append([float(np.mean(found == asked.labels)) for found in labels])
+    return [float(share) for share in np.mean(hits, axis=0)]
+
+
+async def run(X: Numbers, parts: list[Rows], parameters: NoisyVotesParameters) -> Run[NoisyVotes]:
+    """Run it among parties on the simulated clock."""
+    async with Cluster(PARTIES, runtime="simulated", own=parts, seed=7) as cluster:
+        only = {"party-0": {"queries": X}}
+        return await cluster.run(private_votes, only=only, asker="party-0", parameters=parameters)
+
+
+def main() -> None:
+    """Print accuracies, costs, and what remains."""
+    rng = np.random.default_rng(7)
+    print("           openly |   one owner, r   |         ten parties")
+    print("epsilon           |  best   laplace  | r     c = 5   k, grid k, annuli")
+    for epsilon in (0.5, 1.0, 2.0, 4.0):
+        of = accuracies(epsilon, rng)
+        owner, parties = (" ".join(f"{a:7.3f}" for a in part) for part in (of[1:3], of[3:]))
+        print(f"{epsilon:4g}       {of[0]:6.3f} | {owner}  |{parties}")
+
+    rows, asked = moons(3000, rng), moons(100, rng).features
+    print("\nsum        near       rounds  messages     bytes foreseen")
+    for near in (Within(RADIUS), Nearest(K, 0.5, 3000)):
+        for method in (SumMethod("shares"), SumMethod("cycles", 2), SumMethod()):
+            parameters = NoisyVotesParameters(2, 2, 1.0, near, sum=method)
+            cost = simulation.run(run(asked, deal(rows), parameters)).cost
+            foreseen = votes_cost(PARTIES, len(asked), parameters).traffic.bytes == cost.bytes
+            name = f"{method.name:10} {type(near).__name__:10}"
+            print(f"{name} {cost.rounds:6} {cost.messages:9} {cost.bytes:9,} {foreseen}")
+
+    parameters = NoisyVotesParameters(2, 2, 1.0, Within(RADIUS))
+    spent = noisy_votes(asked, deal(rows), parameters, rng).spent
+    alone = noisy_votes(asked[:1], deal(rows), parameters, rng).spent
+    print(f"\nepsilon = 1, {PARTIES} parties; omega is 1, or up to {spent[0].crowds.max()}")
+    print("missing " + "".join(f"{missing:7}" for missing in range(PARTIES)))
+    for tolerated in (0, 3, 9):
+        for plan, omega in ((alone, "one"), (spent, "all")):
+            left = [
+                remaining_epsilon(plan, PARTIES, tolerated=tolerated, missing=missing)
+                for missing in range(PARTIES)
+            ]
+            print(f"c={tolerated} {omega} " + "".join(f"{loss:7.2f}" for loss in left))
+    print("colluders, c = 3, a single query")
+    for method in (SumMethod("shares"), SumMethod("cycles", 2), SumMethod()):
+        left = [guarantee(alone, PARTIES, size, method, tolerated=3) for size in range(PARTIES)]
+        print(f"{method.name:7} " + "".join(f"{loss:7.2f}" for loss in left))
+
+
+if __name__ == "__main__":
+    main()
