@@ -24,7 +24,7 @@ class TestCompare:
         """The table, the sentences, what is left out, and the seed."""
         code, out, err = invoke("compare", "iris", *QUICK)
         assert (code, err) == (0, "")
-        for name in ("pooled 5-NN", "majority class", "PP-kNN", "LDP naive Bayes", "Ind-KNN"):
+        for name in ("pooled 5-NN", "majority class", "PP-kNN", "noisy votes", "LDP naive Bayes"):
             assert name in out
         assert "Not comparable" in out
         assert "Left out: tree walk" in out

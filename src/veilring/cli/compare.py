@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 __all__ = ("compare",)
 
 _SEED_BITS = 32
-_COLUMNS_MIN = 120  # with fewer, numbers would be cut off
+_MIN = {"guarantee": 15}
+_COLUMNS_MIN = 118  # with fewer, numbers would be cut off
 
 
 def compare(  # noqa: PLR0913  (the options of a command)
@@ -141,7 +142,9 @@ def _show(comparison: "Comparison") -> None:
     for heading in HEADINGS:
         number = heading in NUMBERS
         side: Literal["right", "left"] = "right" if number else "left"
-        table.add_column(heading, justify=side, no_wrap=heading != "guarantee")
+        table.add_column(
+            heading, justify=side, no_wrap=heading != "guarantee", min_width=_MIN.get(heading)
+        )
     chosen = (comparison.choice.system, comparison.choice.epsilon)
     for line in comparison.lines:
         picked = (line.system, line.epsilon) == chosen

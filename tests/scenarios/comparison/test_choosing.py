@@ -23,6 +23,7 @@ class TestFirst:
         assert (choice.system, choice.epsilon) == ("votes", 1.0)
         assert "VOTES, ε = 1" in choice.says
         assert "91.0%" in choice.says
+        assert lines[1].trust in choice.says
 
     def test_of_equal_epsilon_is_the_more_accurate_then_the_smaller(self) -> None:
         """Bytes decide only where accuracy does not."""

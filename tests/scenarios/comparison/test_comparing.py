@@ -9,6 +9,7 @@ import pytest
 
 from veilring.measure.cost import Traffic
 from veilring.protocols.forecast import Forecast
+from veilring.protocols.noisyvotes import NoisyVotesParameters, Within, votes_cost
 from veilring.protocols.prediction.cost import stream_cost
 from veilring.protocols.radius.cost import label_cost
 from veilring.protocols.ring import KNNParameters, knn_cost, rounds_for
@@ -90,6 +91,20 @@ class TestCosts:
         (ring,) = _of(comparison, "pp-knn")
         assert _cost(ring) == knn_cost(PARTIES, QUERIES, parameters)
 
+    def test_of_votes_with_noise(self, comparison: Comparison) -> None:
+        """One sum by shares, whatever ε, and that all agree before it."""
+        found = [_cost(line) for line in _of(comparison, "noisy-votes")]
+        within = Within(public_radius(FEATURES, comparison.facts.train))
+        assert found == [
+            votes_cost(
+                PARTIES,
+                QUERIES,
+                NoisyVotesParameters(FEATURES, CLASSES, epsilon, within, tolerated=1),
+            )
+            for epsilon in (1.0, 2.0)
+        ]
+        assert found[0].traffic.messages == 3 * PARTIES * (PARTIES - 1)
+
     def test_of_a_trusted_party(self, comparison: Comparison) -> None:
         """One message there and one back, whatever ε."""
         for line in _of(comparison, "owner-radius"):
@@ -108,7 +123,7 @@ class TestCosts:
         """With one latency on all links, a run takes its rounds and the steps of its set-up."""
         asked = {"data": "iris", "parties": 3, "epsilon": (1.0,), "splits": 2, "queries": 4}
         found = compare(make_question(asked, {"runtime": "simulated", "latency": LATENCY}))
-        steps = {"pp-knn": 3}
+        steps = {"pp-knn": 3, "noisy-votes": 1}
         for line in found.lines:
             if line.cost is not None:
                 waits = line.cost.rounds + steps.get(line.system, 0)

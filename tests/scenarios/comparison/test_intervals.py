@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from veilring.scenarios.comparison.intervals import Interval, over_splits, within_shares
+from veilring.scenarios.comparison.intervals import Interval, over_splits, share_over_splits
 
 
 def test_without_overlap_it_is_students() -> None:
@@ -24,11 +24,18 @@ def test_overlap_widens_it_as_published() -> None:
     assert wider == pytest.approx(((1 / 5 + 0.3) / (1 / 5)) ** 0.5)
 
 
-def test_splits_that_agree_leave_no_width() -> None:
-    """Nothing is known of what they have in common, and the report says so."""
+def test_numbers_that_agree_leave_no_width() -> None:
+    """Of differences nothing more is known than the splits show."""
     assert over_splits([0.5, 0.5], 0.2) == Interval(0.5, 0.5, 0.5)
 
 
-def test_a_share_stays_one() -> None:
-    """An interval is cut at 0 and at 1."""
-    assert within_shares(Interval(0.9, -0.2, 1.4)) == Interval(0.9, 0.0, 1.0)
+def test_shares_that_agree_reach_as_far_as_their_queries_say() -> None:
+    """Then it is SciPy's exact interval of as many queries; a share stays one."""
+    found = share_over_splits([1.0, 1.0], 0.2, 20)
+    assert found.high == found.mean == 1.0
+    assert found.low == pytest.approx(stats.beta.ppf(0.025, 40, 1))
+
+
+def test_shares_that_differ_much_keep_the_wider_interval() -> None:
+    """It is cut at 0 and at 1."""
+    assert share_over_splits([0.1, 0.9], 0.2, 20) == Interval(0.5, 0.0, 1.0)

@@ -10,25 +10,30 @@ from veilring.scenarios.comparison import make_question, read_network
 from veilring.scenarios.comparison.splits import load_facts
 
 MISTAKES = (
-    ("epsilon", (0.0, 1.0), "from 0.001 to 10"),
-    ("epsilon", (-1.0,), "from 0.001 to 10"),
-    ("epsilon", (11.0,), "from 0.001 to 10"),
-    ("epsilon", (float("nan"),), "from 0.001 to 10"),
+    ("epsilon", (0.0, 1.0), "from 0.05 to 10"),
+    ("epsilon", (-1.0,), "from 0.05 to 10"),
+    ("epsilon", (11.0,), "from 0.05 to 10"),
+    ("epsilon", (float("nan"),), "from 0.05 to 10"),
     ("epsilon", (), "up to 12 numbers"),
-    ("parties", 2, "from 3 to 300"),
+    ("parties", 2, "from 3 to 100"),
     ("splits", 1, "from 2 to 100"),
     ("queries", 3, "from 4 to 1000"),
     ("k", 0, "at least 1"),
     ("partition", "sizes", "iid, dirichlet or by-label"),
-    ("tolerated", -1, "at least 0"),
+    ("tolerated", 0, "at least 1"),
     ("seed", -1, "at least 0"),
 )
-UNFIT = (
-    ("data", "wines", "breast-cancer"),
-    ("parties", 113, "at most 112"),
-    ("k", 113, "at most 112"),
+UNFIT = (  # forty rows, of which the parties hold thirty
+    ("parties", 31, "at most 30"),
+    ("k", 31, "at most 30"),
     ("tolerated", 8, "at most 7"),
 )
+
+
+def _table(rows: int, folder: Path) -> str:
+    path = folder / "rows.csv"
+    path.write_text("x,y\n" + "".join(f"{n},{n % 2}\n" for n in range(rows)))
+    return str(path)
 
 
 @pytest.mark.parametrize(("field", "value", "allowed"), MISTAKES)
@@ -41,22 +46,35 @@ def test_a_mistake_is_named(field: str, value: object, allowed: str) -> None:
 
 
 @pytest.mark.parametrize(("field", "value", "allowed"), UNFIT)
-def test_what_does_not_fit_the_data_is_named(field: str, value: object, allowed: str) -> None:
+def test_what_does_not_fit_the_data_is_named(
+    field: str, value: object, allowed: str, tmp_path: Path
+) -> None:
     """The same, as soon as the data are known."""
     with pytest.raises(InputError) as caught:
-        load_facts(make_question({"data": "iris", field: value}))
+        load_facts(make_question({"data": _table(40, tmp_path), field: value}))
     assert caught.value.field == field
     assert str(value) in caught.value.value
     assert allowed in caught.value.allowed
 
 
+def test_a_table_that_is_not_there_is_named() -> None:
+    """By what was asked, with what there is."""
+    with pytest.raises(InputError, match="data is wines; allowed: wine, breast-cancer"):
+        load_facts(make_question({"data": "wines"}))
+
+
 def test_a_table_of_few_rows_is_refused(tmp_path: Path) -> None:
     """Fewer rows than a batch needs can be held out."""
-    path = tmp_path / "few.csv"
-    path.write_text("x,y\n" + "".join(f"{n},{n % 2}\n" for n in range(10)))
     with pytest.raises(ScenarioError) as caught:
-        load_facts(make_question({"data": str(path), "parties": 3, "k": 1}))
+        load_facts(make_question({"data": _table(10, tmp_path), "parties": 3, "k": 1}))
     assert "10 rows" in caught.value.value
+
+
+def test_ranges_of_a_file_are_called_what_they_are(tmp_path: Path) -> None:
+    """The extremes of private rows are not public, and the report says so."""
+    _, facts = load_facts(make_question({"data": _table(40, tmp_path)}))
+    assert facts.name == "rows"
+    assert "They are none" in facts.bounds
 
 
 def test_all_mistakes_are_told_at_once() -> None:
@@ -77,7 +95,7 @@ def test_less_than_half_may_collude_unless_asked() -> None:
     """Of eight parties three, of three one."""
     assert make_question({"data": "iris"}).colluding == 3
     assert make_question({"data": "iris", "parties": 3}).colluding == 1
-    assert make_question({"data": "iris", "tolerated": 0}).colluding == 0
+    assert make_question({"data": "iris", "tolerated": 7}).colluding == 7
 
 
 class TestNetwork:
@@ -92,6 +110,12 @@ class TestNetwork:
         assert network.latency == {"law": "constant", "seconds": 0.1}
         assert network.bandwidth_bytes_per_second == 1e6
         assert network.graph == str(tmp_path / "mine.graphml")
+
+    def test_may_have_its_heading(self, tmp_path: Path) -> None:
+        """A part of a scenario is read as it is."""
+        path = tmp_path / "wan.toml"
+        path.write_text('[network]\ngraph = "star"\n')
+        assert make_question({"data": "iris"}, read_network(path)).network.graph == "star"
 
     @pytest.mark.parametrize(
         ("text", "field", "allowed"),

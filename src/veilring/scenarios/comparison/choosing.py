@@ -66,8 +66,8 @@ def _choose(private: Sequence[Line], pooled: Line, majority: Line) -> tuple[Line
     if bounded:
         best = _first(bounded)
         return best, (
-            f"{best.label}: no party has to be trusted with the others' rows, an ε holds against"
-            f" every adversary, and {_beside(best, pooled)}. It is the smallest ε of those tried at"
+            f"{best.label}: it has an ε and needs no party that sees all rows (trusted:"
+            f" {best.trust}), and {_beside(best, pooled)}. It is the smallest ε of those tried at"
             " which that is so."
         )
     measured = [line for line in alone if line.leakage is not None]

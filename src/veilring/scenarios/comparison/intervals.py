@@ -6,14 +6,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-__all__ = ("CONFIDENCE", "INTERVAL", "Interval", "over_splits", "within_shares")
+from veilring.protocols.ring.leakage import proportion_interval
+
+__all__ = ("CONFIDENCE", "INTERVAL", "Interval", "over_splits", "share_over_splits")
 
 CONFIDENCE: Final = 0.95
 INTERVAL: Final = (
     "the mean over the splits with a 95% interval of Student's law whose variance is"
     " s² (1/J + q/n), for J splits with q queries and n training rows (the corrected resampled t"
     " of Nadeau and Bengio, 2003): splits of one table share most of their rows, and without the"
-    " second term the intervals would be too narrow. Where all splits agree, it has no width."
+    " second term intervals would be too narrow. Where splits happen to agree, it reaches as far as"
+    " the exact (Clopper-Pearson) interval of as many independent queries."
 )
 """What the intervals are, in words."""
 
@@ -45,6 +48,14 @@ def over_splits(values: Sequence[float], overlap: float) -> Interval:
     return Interval(mean, mean - reach, mean + reach)
 
 
-def within_shares(interval: Interval) -> Interval:
-    """Return the interval of a share, which is never below 0 or above 1."""
-    return Interval(interval.mean, max(0.0, interval.low), min(1.0, interval.high))
+def share_over_splits(shares: Sequence[float], overlap: float, queries: int) -> Interval:
+    """Return the mean of one share a split with its interval: see `INTERVAL`.
+
+    Args:
+        shares: Each of as many queries, at least two.
+        overlap: As `over_splits` takes it.
+        queries: Of each split.
+    """
+    mean, low, high = over_splits(shares, overlap)
+    exact = proportion_interval(mean, queries * len(shares), CONFIDENCE)
+    return Interval(mean, max(0.0, min(low, exact[0])), min(1.0, max(high, exact[1])))

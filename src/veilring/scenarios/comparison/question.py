@@ -9,10 +9,9 @@ from pydantic import Field, ValidationError
 
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.ring import PARTIES_MIN
-from veilring.protocols.radius.rules import EPSILON_MAX, EPSILON_MIN
+from veilring.protocols.radius.rules import EPSILON_MAX
 from veilring.scenarios.load import load_scenario
 from veilring.scenarios.mistakes import require_key, scenario_error, unknown_key
-from veilring.scenarios.runner import DRAWN_MAX
 from veilring.scenarios.schema import PARTIES_DEFAULT, NetworkSection, Section
 
 __all__ = (
@@ -28,6 +27,12 @@ __all__ = (
 # The noise of a batch grows with the queries whose neighbourhoods overlap: small tables have
 # nothing left to say to many more than this.
 QUERIES_DEFAULT: Final = 20
+# In the votes with noise each party sends to each other three times a batch: these are 30,000
+# messages, which are played in seconds.
+PARTIES_MAX: Final = 100
+# Divided among the queries of the largest batch, it is still more than the noise of the parties'
+# shares is tabled for (`veilring.privacy.polya`).
+EPSILON_MIN: Final = 0.05
 # Ind-KNN declares its stream, and one shorter than this leaves nothing for a vote.
 QUERIES_MIN: Final = 4
 # More is answered by no data owner at once (`veilring.protocols.radius.rules`).
@@ -38,6 +43,7 @@ SPLITS_MAX: Final = 100
 # A figure of more is read by nobody, and each takes as long as the others.
 EPSILONS_MAX: Final = 12
 
+_TABLE: Final = "network"
 _RUNTIME: Final = "runtime"
 _GRAPHML: Final = ".graphml"
 
@@ -55,8 +61,8 @@ class Question(Section):
         splits: How often the data are split anew.
         queries: At most how many held-out rows are asked as one batch, under one ε.
         k: How many nearest rows vote where there is no ε: pooled, and in the ring.
-        tolerated: How many parties may pool what they see without an ε being lost, in the votes
-            with noise.
+        tolerated: In the votes with noise, how many parties may pool what they see, or add no
+            noise, without that ε rises. One is the least: each knows its own share.
         partition: How rows are dealt to the parties.
         seed: Of all that is random.
     """
@@ -67,8 +73,8 @@ class Question(Section):
     parties: int = Field(
         PARTIES_DEFAULT,
         ge=PARTIES_MIN,
-        le=DRAWN_MAX,
-        description=f"a whole number from {PARTIES_MIN} to {DRAWN_MAX}",
+        le=PARTIES_MAX,
+        description=f"a whole number from {PARTIES_MIN} to {PARTIES_MAX}",
     )
     epsilon: Annotated[
         tuple[_Epsilon, ...], Field(strict=False, min_length=1, max_length=EPSILONS_MAX)
@@ -92,7 +98,7 @@ class Question(Section):
     )
     k: int = Field(5, ge=1, description="a whole number of at least 1")
     tolerated: int | None = Field(
-        None, ge=0, description="a whole number of at least 0; leave it out for less than half"
+        None, ge=1, description="a whole number of at least 1; leave it out for less than half"
     )
     partition: Literal["iid", "dirichlet", "by-label"] = Field(
         "iid", description="iid, dirichlet or by-label"
@@ -141,7 +147,8 @@ def default_network() -> NetworkSection:
 def read_network(path: Path) -> dict[str, Any]:
     """Read a file with the keys of a scenario's `[network]` table, but for the runtime.
 
-    A relative path of a graph is relative to the file.
+    They may stand in that table or without a heading. A relative path of a graph is relative to the
+    file.
 
     Raises:
         InputError: If it cannot be read or is not TOML.
@@ -154,9 +161,11 @@ def read_network(path: Path) -> dict[str, Any]:
         raise InputError("--network", path, f"a file in UTF-8 that can be read ({error})") from None
     except tomllib.TOMLDecodeError as error:
         raise InputError("--network", path, f"a file in TOML ({error})") from None
+    if set(raw) == {_TABLE} and isinstance(raw[_TABLE], dict):
+        raw = raw[_TABLE]
     if _RUNTIME in raw:
         known = (name for name in NetworkSection.model_fields if name != _RUNTIME)
-        raise unknown_key(f"network.{_RUNTIME}", raw[_RUNTIME], known)
+        raise unknown_key(f"{_TABLE}.{_RUNTIME}", raw[_RUNTIME], known)
     graph = raw.get("graph")
     if isinstance(graph, str) and graph.endswith(_GRAPHML):
         raw["graph"] = str(path.parent / graph)

@@ -61,7 +61,7 @@ def rules_said(features: int, rows: int, k: int) -> tuple[tuple[str, str], ...]:
             "features go into [0, 1] by public ranges; what lies outside is moved to an end",
         ),
         ("pooled kNN and PP-kNN", f"k = {k}, as asked; exact but for one query in 10⁶"),
-        ("votes within a radius", f"r = f^(3/4) / 10 · (100 / n)^(1 / (f + 4)) = {radius}"),
+        ("r-N and noisy votes", f"r = f^(3/4) / 10 · (100 / n)^(1 / (f + 4)) = {radius}"),
         ("LDP naive Bayes", f"{BINS} equal parts of each range; optimized unary encoding"),
         ("Ind-KNN", f"{rate}; the stream is as long as a batch"),
         ("δ", f"{DELTA:g}, where a promise has one"),

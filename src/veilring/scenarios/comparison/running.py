@@ -13,7 +13,7 @@ from veilring.protocols.ring import pooled_knn
 from veilring.randomness import Streams
 from veilring.scenarios.comparison.choosing import choose
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED, Comparison, Line
-from veilring.scenarios.comparison.intervals import over_splits, within_shares
+from veilring.scenarios.comparison.intervals import over_splits, share_over_splits
 from veilring.scenarios.comparison.leaking import measure_leakage
 from veilring.scenarios.comparison.playing import play
 from veilring.scenarios.comparison.question import Question
@@ -50,12 +50,12 @@ class _Common:
 
     def figures(self, accuracies: tuple[float, ...]) -> dict[str, object]:
         """Return what a line says of accuracy."""
-        overlap = self.splits[0].overlap
+        overlap, queries = self.splits[0].overlap, self.splits[0].queries
         loss = [most - mine for most, mine in zip(self.pooled, accuracies, strict=True)]
         gain = [mine - least for mine, least in zip(accuracies, self.majority, strict=True)]
         return {
             "accuracies": accuracies,
-            "accuracy": within_shares(over_splits(accuracies, overlap)),
+            "accuracy": share_over_splits(accuracies, overlap, queries),
             "loss": over_splits(loss, overlap),
             "gain": over_splits(gain, overlap),
         }
@@ -150,7 +150,7 @@ def _line(system: System, epsilon: float | None, common: _Common) -> Line:
         name=system.name,
         epsilon=epsilon,
         trusted=system.trusted,
-        trust=system.trust,
+        trust=system.trusts(question),
         guarantee=system.guarantee,
         privacy=fitted.privacy_,
         leakage=_leakage(case, fitted),

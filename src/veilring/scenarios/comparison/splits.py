@@ -48,9 +48,14 @@ class Split:
     parts: Mapping[str, NDArray[np.int64]]
 
     @property
+    def queries(self) -> int:
+        """How many are asked in all batches."""
+        return sum(map(len, self.batches))
+
+    @property
     def overlap(self) -> float:
         """The queries over the training rows: what intervals are corrected by."""
-        return sum(map(len, self.batches)) / len(self.train)
+        return self.queries / len(self.train)
 
     def accuracy(self, labels: Iterable[NDArray[np.int64]]) -> float:
         """Return the share of queries whose label, given batch by batch, is their true class."""

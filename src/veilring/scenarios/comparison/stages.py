@@ -18,6 +18,7 @@ from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.ldp import ClientPool, Survey, Task, gather, gather_cost
 from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
+from veilring.protocols.noisyvotes import NoisyVotesParameters, private_votes, votes_cost
 from veilring.protocols.prediction.cost import stream_cost
 from veilring.protocols.prediction.querier import label_queries
 from veilring.protocols.prediction.records import Records
@@ -32,7 +33,7 @@ from veilring.protocols.radius.rules import Rules as OwnerRules
 from veilring.protocols.ring import KNNParameters, knn_cost, private_knn
 from veilring.protocols.rows import Rows
 
-__all__ = ("SERVER", "Stage", "collection", "owner", "ring", "stream")
+__all__ = ("SERVER", "Stage", "collection", "owner", "ring", "stream", "votes")
 
 SERVER: Final = "server"
 
@@ -71,6 +72,21 @@ def ring(
         own=tuple(parts.values()),
         role=private_knn,
         forecast=lambda _run: knn_cost(len(parts), len(queries), parameters),
+        public={"asker": asker, "parameters": parameters},
+        only={asker: {"queries": queries}},
+    )
+
+
+def votes(
+    parts: Mapping[str, Rows], queries: NDArray[np.float64], parameters: NoisyVotesParameters
+) -> Stage:
+    """Return votes with noise on a batch, within a public radius."""
+    asker = next(iter(parts))
+    return Stage(
+        parties=tuple(parts),
+        own=tuple(parts.values()),
+        role=private_votes,
+        forecast=lambda _run: votes_cost(len(parts), len(queries), parameters),
         public={"asker": asker, "parameters": parameters},
         only={asker: {"queries": queries}},
     )

@@ -12,6 +12,7 @@ from veilring.data import Table
 from veilring.estimators import (
     IndKNNClassifier,
     LDPNaiveBayes,
+    NoisyVotesClassifier,
     OwnerRadiusClassifier,
     PrivateKNNClassifier,
 )
@@ -74,7 +75,7 @@ class System:
         name: What it is called.
         bounded: Whether an ε bounds what it tells.
         trusted: Whether one party has to be trusted with all rows.
-        trust: Who is trusted with what, in a few words.
+        trust: Who is trusted, in a few words that may hold `{parties}` and `{honest}`.
         make: Makes its estimator.
         stage: Makes a batch for its networked roles, of an estimator that has answered the same.
         guarantee: What is promised, in a few words.
@@ -89,6 +90,11 @@ class System:
     stage: Callable[[Case, Any], Stage]
     guarantee: str
 
+    def trusts(self, question: Question) -> str:
+        """Say who is trusted, with so many parties as there are."""
+        parties = question.parties
+        return self.trust.format(parties=parties, honest=parties - question.colluding)
+
 
 def _ring(case: Case) -> PrivateClassifier:
     asked = case.question
@@ -101,6 +107,23 @@ def _ring_stage(case: Case, fitted: PrivateKNNClassifier) -> Stage:
     return stages.ring(held(case, fitted), case.asked.features, fitted.parameters_)
 
 
+def _votes(case: Case) -> PrivateClassifier:
+    asked = case.question
+    return NoisyVotesClassifier(
+        asked.parties,
+        case.bound,
+        r=_radius(case),
+        tolerated=asked.colluding,
+        partition=asked.partition,
+        ranges=_UNIT,
+        random_state=case.rng,
+    )
+
+
+def _votes_stage(case: Case, fitted: NoisyVotesClassifier) -> Stage:
+    return stages.votes(held(case, fitted), case.asked.features, fitted.parameters_)
+
+
 def _local(case: Case) -> PrivateClassifier:
     return LDPNaiveBayes(case.bound, bins=BINS, ranges=_UNIT, random_state=case.rng)
 
@@ -110,8 +133,7 @@ def _local_stage(case: Case, fitted: LDPNaiveBayes) -> Stage:
 
 
 def _owner(case: Case) -> PrivateClassifier:
-    radius = public_radius(case.asked.features.shape[1], len(case.split.train))
-    return OwnerRadiusClassifier(case.bound, radius, ranges=_UNIT, random_state=case.rng)
+    return OwnerRadiusClassifier(case.bound, _radius(case), ranges=_UNIT, random_state=case.rng)
 
 
 def _owner_stage(case: Case, fitted: OwnerRadiusClassifier) -> Stage:
@@ -142,6 +164,10 @@ def _stream_stage(case: Case, fitted: IndKNNClassifier) -> Stage:
     return stages.stream(records, _directions(queries), rules)
 
 
+def _radius(case: Case) -> float:
+    return public_radius(case.asked.features.shape[1], len(case.split.train))
+
+
 def _directions(features: NDArray[np.float64]) -> NDArray[np.float32]:
     """Return directions from the middle of the ranges; what lies there is given the diagonal's."""
     away = features - CENTRE
@@ -167,13 +193,23 @@ def held(case: Case, fitted: PrivateClassifier) -> dict[str, Rows]:
 SYSTEMS: Final = (
     System(
         key="pp-knn",
-        name="PP-kNN in a ring",
+        name="PP-kNN",
         bounded=False,
         trusted=False,
-        trust="all parties",
+        trust="all {parties}",
         make=_ring,
         stage=_ring_stage,
         guarantee="no ε: its leak is measured",
+    ),
+    System(
+        key="noisy-votes",
+        name="noisy votes",
+        bounded=True,
+        trusted=False,
+        trust="{honest} of {parties}",
+        make=_votes,
+        stage=_votes_stage,
+        guarantee="ε a batch",
     ),
     System(
         key="ldp-naive-bayes",
@@ -187,7 +223,7 @@ SYSTEMS: Final = (
     ),
     System(
         key="owner-radius",
-        name="r-N by an owner",
+        name="r-N, owner",
         bounded=True,
         trusted=True,
         trust="an owner",
@@ -197,7 +233,7 @@ SYSTEMS: Final = (
     ),
     System(
         key="ind-knn",
-        name="Ind-KNN server",
+        name="Ind-KNN, server",
         bounded=True,
         trusted=True,
         trust="a server",

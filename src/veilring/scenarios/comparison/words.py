@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from veilring.scenarios.comparison.comparison import Comparison, Line
 from veilring.scenarios.comparison.intervals import Interval
 from veilring.scenarios.reporting.summary import leaks
-from veilring.scenarios.reporting.words import in_seconds, percent
+from veilring.scenarios.reporting.words import percent
 
 __all__ = (
     "HEADINGS",
@@ -83,11 +83,16 @@ def cells(line: Line) -> Cells:
                 f"{cost.rounds:,}",
                 f"{cost.all_messages:,}",
                 f"{cost.all_bytes:,}",
-                in_seconds(cost.simulated_seconds),
-                in_seconds(cost.seconds),
+                _seconds(cost.simulated_seconds),
+                _seconds(cost.seconds),
             )
         ),
     )
+
+
+def _seconds(seconds: float) -> str:
+    """Write a time in three figures: in a table of fifteen, more are in the way."""
+    return f"{seconds:.3g} s" if seconds >= 1.0 else f"{1000 * seconds:.3g} ms"
 
 
 def measured_leak(line: Line) -> str:
