@@ -12,6 +12,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.privacy.proportions import proportion_bounds
 from veilring.protocols.ldp.algorithm.means import Means, SampledFeature, SignVector
 from veilring.protocols.ldp.algorithm.oracles import FrequencyOracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
@@ -116,17 +117,14 @@ def epsilon_at_least(
 
 def _bound(pair: list[NDArray[np.float64]], event: tuple[int, int, float], alarm: float) -> float:
     """Return the logarithm of the least ratio of an event's probabilities."""
-    from scipy.special import betaincinv  # noqa: PLC0415  (0.1 s; not every import needs it)
-
     swap, above, at = event
     likely, rare = (pair[1], pair[0]) if swap else (pair[0], pair[1])
     hits, others = (_count(each, above, at) for each in (likely, rare))
     if not hits:
         return -np.inf
     # Each of the two bounds is wrong in half of the alarms.
-    low = betaincinv(hits, len(likely) - hits + 1, alarm / 2)
-    all_of_them = others == len(rare)
-    high = 1.0 if all_of_them else betaincinv(others + 1, len(rare) - others, 1 - alarm / 2)
+    low = proportion_bounds(np.array(hits), len(likely), alarm / 2).low
+    high = proportion_bounds(np.array(others), len(rare), alarm / 2).high
     return float(np.log(low / high))
 
 
