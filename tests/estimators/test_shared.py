@@ -148,3 +148,18 @@ def test_ranges_that_are_none_are_refused(estimator: Any) -> None:  # noqa: ANN4
     for ranges in ((1.0, -1.0), ((0.0,) * 3, (1.0,) * 3), (0.0, np.inf)):
         with pytest.raises(InputError):
             clone(estimator).set_params(ranges=ranges).fit(ROWS, LABELS)
+
+
+CENTRAL = (NoisyVotesClassifier, OwnerRadiusClassifier, OwnerKNNClassifier, IndKNNClassifier)
+
+
+@pytest.mark.parametrize("estimator", [kind() for kind in CENTRAL], ids=named)
+def test_nothing_but_labels_is_told_of_a_row(estimator: Any) -> None:  # noqa: ANN401  (any of them)
+    """With public ranges, rules, parameters, costs and promises are the same without a row."""
+    told = []
+    for rows in (ROWS, ROWS[:-1]):
+        model = clone(estimator).set_params(ranges=RANGES, random_state=1)
+        model.fit(rows, LABELS[: len(rows)]).predict(QUERIES)
+        public = [getattr(model, name, None) for name in ("rules_", "parameters_")]
+        told.append([*public, model.cost_, model.privacy_])
+    assert told[0] == told[1]
