@@ -34,6 +34,7 @@ __all__ = ("Mistyped", "Typist", "type_page")
 
 _SECONDS: Final = 120.0  # of one command, or until a server is ready, on a busy machine
 _PATIENCE: Final = 5.0  # with a server that is to be ended anyhow
+_COLUMNS: Final = "120"  # as wide as the lines of a page
 _PORTS: Final = range(22_000, 32_000, 10)  # below those that connections get from the system
 _INSTALLS: Final = re.compile(
     r"(?:python3 -m venv \.venv && )?\.venv/bin/pip install [^&\n]*(?:&& )?"
@@ -110,7 +111,7 @@ class Typist:
         self._environment = {
             **os.environ,
             "PATH": os.pathsep.join([*map(str, path), os.environ["PATH"]]),
-            "COLUMNS": "160",
+            "COLUMNS": _COLUMNS,
         }
 
     def __enter__(self) -> Self:
@@ -181,10 +182,9 @@ class Typist:
         for shown in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
             command, _, output = shown.partition("\n")
             printed = self._run(self._here(command), fails=bool(_ERROR.search(output)))
-            lines = [re.escape(line.rstrip()).replace("…", ".*?") for line in output.splitlines()]
-            found = "\n".join(line.rstrip() for line in printed.splitlines())
-            if not re.fullmatch("\n".join(lines), found, re.DOTALL):
-                raise Mistyped(f"{command}\nshows\n{output}\nand prints\n{found}")
+            pattern = re.escape(_squeezed(output)).replace("…", ".*?")
+            if not re.fullmatch(pattern, _squeezed(printed), re.DOTALL):
+                raise Mistyped(f"{command}\nshows\n{output}\nand prints\n{printed}")
 
     def _python(self, text: str) -> None:
         self._words(["python", "-W", "error", "-c", text], text)
@@ -217,6 +217,11 @@ class Typist:
         self._servers = [each for each in self._servers if each not in stopped]
         for server in stopped:
             server.stop()
+
+
+def _squeezed(printed: str) -> str:
+    """Return what was printed with single blanks: a table is as wide as what is in it."""
+    return re.sub(r"[ \t]+", " ", re.sub(r" +$", "", printed.strip(), flags=re.MULTILINE))
 
 
 def type_page(page: Path, folder: Path, *path: Path) -> None:
