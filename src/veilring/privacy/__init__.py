@@ -28,6 +28,7 @@ from veilring.privacy.loss import (
     loss,
     unary_epsilon,
 )
+from veilring.privacy.polya import polya, polya_difference_pmf, polya_pmf
 from veilring.privacy.response import ResponseLaw, randomised_response
 from veilring.privacy.selection import (
     exponential_mechanism,
@@ -62,6 +63,9 @@ __all__ = (
     "packed_bernoulli",
     "permute_and_flip",
     "permute_and_flip_probabilities",
+    "polya",
+    "polya_difference_pmf",
+    "polya_pmf",
     "randomised_response",
     "unary_epsilon",
 )

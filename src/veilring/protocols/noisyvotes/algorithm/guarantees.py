@@ -18,7 +18,7 @@ What one count loses
     that of exponent 1 and more on top of it, which is post-processing: the loss is epsilon.
 
 What a batch loses
-    A row's queries are a clique S, and omega(i) >= |S| for each i in S. g rises with epsilon: a
+    A row's queries are a clique S, and `omega(i) >= |S|` for i in S. g rises with epsilon: a
     ratio of two power series rises with x where the ratios of their coefficients, here
     `c[j + 1] / c[j]`, rise with j (Biernacki and Krzyz 1955), and q rises with x too, so that
     `p(1) / p(0)` falls as epsilon rises. Let i be the query of S with the least omega, and so with

@@ -7,6 +7,7 @@ in-process composition run the same one.
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,7 @@ __all__ = ("Counts", "NoisyVotes", "Release", "Steps", "batch_steps")
 Counts = NDArray[np.int64]
 
 # A party that lies can make any total of it. Honest ones are far below, and floats hold it exactly.
-_MOST = 2**53
+_MOST: Final = 2**53
 
 
 @dataclass(frozen=True, slots=True, eq=False)
