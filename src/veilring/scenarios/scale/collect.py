@@ -14,7 +14,7 @@ from veilring.scenarios.scale.curves import Curve, Panel, Study
 from veilring.scenarios.scale.fits import LINE, Basis, Term
 from veilring.scenarios.scale.tallies import PIECES, Tallied, tally_curves
 
-__all__ = ("FULL", "QUICK", "Collected", "Collection", "study_collect")
+__all__ = ("FULL", "QUICK", "Collected", "Collection", "pages_written", "study_collect")
 
 QUICK: Final = (20_000, 80_000, 320_000, 640_000)
 FULL: Final = (80_000, 160_000, 320_000, 1_000_000, 2_000_000, 4_000_000)
@@ -139,7 +139,7 @@ def _findings(curves: Sequence[Curve], last: Collected) -> Iterator[str]:
     )
 
 
-def _pages(reports: float) -> float:
+def pages_written(reports: float) -> float:
     """Return how many pages are written for so many reports, in groups of `_GROUP`.
 
     The ids are random, so that each report of a group falls on any page of the tree: a group writes
@@ -151,7 +151,7 @@ def _pages(reports: float) -> float:
     return float(np.mean(-pages * np.expm1(-_GROUP / pages)) * reports / _GROUP)
 
 
-_SECONDS_MODEL: Final[Basis] = (*LINE, Term("pages", _pages))
+_SECONDS_MODEL: Final[Basis] = (*LINE, Term("pages", pages_written))
 _MEMORY_MODEL: Final[Basis] = (
     Term("", lambda _x: 1.0),
     Term("cached", lambda x: min(x, CACHE_BYTES_MAX / _REPORT_BYTES)),

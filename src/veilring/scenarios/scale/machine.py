@@ -54,8 +54,8 @@ def peak_mib(process: int | None = None) -> float:
     return peak / (MIB if sys.platform == "darwin" else _KIB_IN_MIB)
 
 
-def apart(function: Callable[..., T], *arguments: object) -> tuple[T, float]:
-    """Call a function in a fresh process; return its result, and the process's peak in MiB.
+def apart(function: Callable[..., T], *arguments: object) -> T:
+    """Call a function in a fresh process, and return its result.
 
     Its linear algebra takes one thread: so numbers are those of a core, and others' work on the
     machine disturbs less.
@@ -66,7 +66,7 @@ def apart(function: Callable[..., T], *arguments: object) -> tuple[T, float]:
     """
     context = multiprocessing.get_context("spawn")
     with _one_thread(), ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
-        return pool.submit(_measured, function, arguments).result()
+        return pool.submit(function, *arguments).result()
 
 
 @contextmanager
@@ -101,7 +101,3 @@ def least_seconds(act: Callable[[], object], times: int, clock: Callable[[], flo
         act()
         taken.append(clock() - start)
     return min(taken)
-
-
-def _measured(function: Callable[..., T], arguments: tuple[object, ...]) -> tuple[T, float]:
-    return function(*arguments), peak_mib()

@@ -22,7 +22,7 @@ from veilring.randomness import Streams
 from veilring.scenarios.runner import Progress
 from veilring.scenarios.scale.curves import Curve, Panel, Study
 from veilring.scenarios.scale.fits import LINE
-from veilring.scenarios.scale.machine import apart, least_seconds
+from veilring.scenarios.scale.machine import apart, least_seconds, peak_mib
 from veilring.scenarios.scale.unit_rows import Clusters
 
 __all__ = ("FULL", "QUICK", "Table", "seconds_by_predictor", "seconds_by_server", "study_records")
@@ -120,11 +120,21 @@ def seconds_by_predictor(
     return plain, hashed
 
 
+def _measured(
+    table: Table, records: int, clock: Callable[[], float]
+) -> tuple[tuple[float, ...], float]:
+    """Return all seconds, and the peak of memory before the predictors take theirs."""
+    by_server = seconds_by_server(table, records, clock)
+    mib = peak_mib()
+    return (*by_server, *seconds_by_predictor(table, records, clock)), mib
+
+
 def study_records(
     table: Table,
     sizes: Sequence[int] = QUICK,
     *,
     gib: float = 16.0,
+    clock: Callable[[], float] = time.perf_counter,
     tell: Progress | None = None,
 ) -> Study:
     """Measure a prediction server for each number of records, each in a process of its own.
@@ -133,6 +143,7 @@ def study_records(
         table: What the records are like.
         sizes: Numbers of records, ascending; at least three.
         gib: Of the machine about which the study says how many records it holds.
+        clock: Gives seconds; a function at the top level of a module.
         tell: Told how far it is.
 
     Raises:
@@ -146,9 +157,8 @@ def study_records(
     for done, size in enumerate(sizes):
         if tell is not None:
             tell(f"{size:,} records", done, len(sizes))
-        by_server, memory[size] = apart(seconds_by_server, table, size)
-        by_predictor, _ = apart(seconds_by_predictor, table, size)
-        for name, value in zip(names, (*by_server, *by_predictor), strict=True):
+        values, memory[size] = apart(_measured, table, size, clock)
+        for name, value in zip(names, values, strict=True):
             seconds[name][size] = value
     curves = [Curve.fitted(name, _SECONDS, seconds[name], LINE) for name in names]
     curves.append(Curve.fitted("a server", _MEMORY, memory, LINE))

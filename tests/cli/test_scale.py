@@ -1,0 +1,108 @@
+"""`veilring scale`: what it prints, and the files that it keeps."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.invoking import invoke
+
+from veilring.deployment.trials.collecting import Driven
+from veilring.scenarios.scale.collect import Collected
+
+RING = ("scale", "ring", "--size", "9", "--size", "20", "--queries", "3", "--k", "1")
+
+
+def _models(folder: Path, name: str) -> dict[str, dict[str, Any]]:
+    document = json.loads((folder / f"scale-{name}.json").read_text())
+    return {f"{each['curve']}, {each['y']}": each for each in document["models"]}
+
+
+def test_ring_prints_what_it_keeps_and_the_same_again(tmp_path: Path) -> None:
+    """The text is the output, all points are in the table, the picture is one, none is lost."""
+    folder = tmp_path / "growth"
+    code, out, err = invoke(*RING, "--out", folder)
+    assert (code, err) == (0, "")
+    assert (folder / "scale-ring.txt").read_text(encoding="utf-8") == out
+    assert "within 60 s, one ring: up to" in out
+    assert "simulated: the same seed gives the same numbers" in out
+    with (folder / "scale-ring.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    seconds = [row for row in rows if row["y is"] == "simulated seconds a batch"]
+    assert [row["x"] for row in seconds if row["curve"] == "one ring"] == ["9", "20"]
+    assert all(abs(float(row["y"]) - float(row["model"])) < 1e-9 for row in seconds)
+    assert (folder / "scale-ring.svg").read_text(encoding="utf-8").startswith("<?xml")
+    (factor,) = _models(folder, "ring")["one ring, simulated seconds a batch"]["factors"]
+    assert abs(factor - 1) < 1e-9
+    assert invoke(*RING)[1] == out
+    code, out, err = invoke(*RING, "--out", folder)
+    assert (code, out) == (2, "")
+    assert "nothing is overwritten" in err
+
+
+def test_ring_takes_links_from_a_file(tmp_path: Path) -> None:
+    """The table of a scenario sets latency; twice of it takes twice as long."""
+    found = []
+    for seconds in (0.1, 0.2):
+        path, folder = tmp_path / f"{seconds}.toml", tmp_path / str(seconds)
+        path.write_text(f"[network]\nlatency = {{ law = 'constant', seconds = {seconds} }}\n")
+        assert invoke(*RING, "--network", path, "--out", folder)[0] == 0
+        with (folder / "scale-ring.csv").open(newline="") as file:
+            found.append(float(next(csv.DictReader(file))["y"]))
+    assert abs(found[1] - 2 * found[0]) < 1e-9
+    code, _, err = invoke(*RING, "--network", path, "--latency", "1")
+    assert code == 2
+    assert "--latency is 1.0; allowed: nothing, where there is a --network" in err
+
+
+def test_records_are_those_of_a_server_of_its_own(tmp_path: Path) -> None:
+    """Each size is a fresh process, whose memory holds Python and not a gigabyte."""
+    sizes = ("--size", "16", "--size", "32", "--size", "64")
+    code, out, err = invoke("scale", "records", "--features", "8", *sizes, "--out", tmp_path)
+    assert (code, err) == (0, "")
+    assert "measured on this machine: " in out
+    with (tmp_path / "scale-records.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["y is"].startswith("MiB")]
+    assert [row["x"] for row in rows] == ["16", "32", "64"]
+    assert all(10 < float(row["y"]) < 1_000 for row in rows)
+
+
+def test_serve_asks_every_deployment() -> None:
+    """Each has its table and its finding."""
+    sizes = ("--size", "1", "--size", "2", "--size", "4")
+    code, out, err = invoke("scale", "serve", "--parties", "3", *sizes)
+    assert (code, err) == (0, "")
+    for name in ("ring, in memory", "ring, over TLS", "ring, as processes", "owner"):
+        assert f"{name}: seconds" in out
+        assert f"{name}: " in out.partition("prediction server: seconds")[2]
+
+
+def test_collect_measures_a_collector_and_adds_its_files_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each size is collected, written to files, and counted by a worker of Dask and by none."""
+    taken = list[int]()
+
+    def collect(driven: Driven, reports: int) -> Collected:
+        # One that is driven in earnest has a test of its own; four take long.
+        taken.append(driven.drive.submitters)
+        return Collected(reports, 1.0, 1e6, 1e6, 100.0)
+
+    monkeypatch.setattr(Driven, "collect", collect)
+    sizes = [option for size in (40, 80, 120, 160) for option in ("--size", str(size))]
+    options = (*sizes, "--submitters", "3", "--workers", "1", "--out", str(tmp_path))
+    code, out, err = invoke("scale", "collect", *options)
+    assert (code, err) == (0, "")
+    assert taken == [3, 3, 3, 3]
+    assert "Dask, 1 worker: seconds of a tally" in out
+    models = _models(tmp_path, "collect")
+    assert set(models) >= {"one collector, seconds", "one process, seconds of a tally"}
+
+
+def test_collect_refuses_what_cannot_be_dealt() -> None:
+    """Each submitter sends as many."""
+    sizes = [option for size in (40, 80, 120, 160) for option in ("--size", str(size))]
+    code, _, err = invoke("scale", "collect", "--submitters", "7", *sizes)
+    assert code == 2
+    assert "a multiple of 7 submitters" in err

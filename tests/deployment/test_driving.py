@@ -1,0 +1,36 @@
+"""A collection that is driven: real processes, and every report on the disk."""
+
+import os
+from pathlib import Path
+
+from veilring.deployment.trials.collecting import Drive, drive_collection, write_reports
+from veilring.protocols.ldp.parquet import tally_parquet
+
+
+def test_every_report_of_a_driven_collection_is_durable() -> None:
+    """One collector takes what a submitter sends over TLS; bytes and memory are those of both."""
+    seen = list[int]()
+
+    def spent(process: int) -> float:
+        seen.append(process)
+        return 10.0 * len(seen)
+
+    found = drive_collection(200, Drive(submitters=1, at_once=64, spent=spent))
+    assert found.reports == 200
+    assert found.seconds > 0
+    # An id of 16 bytes each, and its report.
+    assert found.wire_bytes > 200 * 16 < found.disk_bytes
+    assert found.mib > 10
+    assert found.spent == 10.0
+    assert seen[0] == seen[1] != os.getpid()
+
+
+def test_reports_in_files_are_as_many_as_clients(tmp_path: Path) -> None:
+    """Their tally counts each client once; the same seed draws the same clients."""
+    tallies = [
+        tally_parquet(task, files)
+        for folder in ("one", "other")
+        for task, files in (write_reports(500, tmp_path / folder, seed=3),)
+    ]
+    assert [tally.clients for tally in tallies] == [500, 500]
+    assert tallies[0].counts == tallies[1].counts

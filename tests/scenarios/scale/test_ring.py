@@ -1,0 +1,90 @@
+"""Growth of a simulated ring: repeatable, and what the closed forms say."""
+
+from pathlib import Path
+
+import pytest
+
+from veilring.errors import InputError, ScenarioError
+from veilring.scenarios.scale.ring import PARTIES_MAX, best_groups, largest, study_ring
+from veilring.scenarios.scale.wan import WAN, Batch, load_network, make_network, simulate
+from veilring.scenarios.scale.writing import format_study
+from veilring.scenarios.schema import NetworkSection
+
+SMALL = Batch(queries=4, features=3, k=2)
+JITTERY = NetworkSection(latency={"law": "lognormal", "median_seconds": 0.04, "sigma": 0.5})
+
+
+def test_where_links_are_alike_the_model_is_exact() -> None:
+    """With one latency and one bandwidth the factor is 1 for both ways and for all groups."""
+    study = study_ring(SMALL, (9, 20, 40), within=5.0)
+    assert study.simulated
+    assert [curve.name for curve in study.curves][:2] == ["one ring", "rings of rings"]
+    for curve in study.curves:
+        assert curve.fit.factors == pytest.approx((1.0,), rel=1e-9)
+        assert curve.fit.worst < 1e-9
+        assert curve.fit.left_out == pytest.approx(0.0, abs=1e-9)
+    for parties, messages in zip((9, 20, 40), study.curves[0].beside["messages"], strict=True):
+        assert messages == SMALL.forecast(parties).traffic.messages
+
+
+def test_random_links_take_longer_and_the_same_again() -> None:
+    """Whoever waits for several waits for the slowest; equal seeds give equal text."""
+    batch = Batch(queries=4, features=3, k=2, network=JITTERY, seed=5)
+    one, other = (study_ring(batch, (9, 25)) for _ in range(2))
+    assert format_study(one, "here") == format_study(other, "there")
+    assert one.curves[1].fit.factors[0] > 1.0
+    assert one.curves[1].fit.worst > 0.0
+
+
+def test_the_best_number_of_groups_is_the_quickest() -> None:
+    """No other number of groups has a shorter chain; it is about the root of the parties."""
+    for parties in (9, 10, 26, 100, 301):
+        found = best_groups(SMALL, parties)
+        every = range(3, parties // 3 + 1)
+        least = min(SMALL.chain(parties, groups).rounds for groups in every)
+        assert SMALL.chain(parties, found).rounds == least
+    assert best_groups(SMALL, 10_000) == 100
+    with pytest.raises(InputError, match="at least 9"):
+        best_groups(SMALL, 8)
+
+
+def test_the_largest_number_is_the_last_that_is_done_in_time() -> None:
+    """One more takes too long; none is said where even the fewest do, nor more than there are."""
+    assert largest(lambda n: 0.5 * n, 60.0, 3) == 120
+    assert largest(lambda n: 0.5 * n, 60.2, 3) == 120
+    assert largest(float, 2.0, 3) is None
+    assert largest(lambda _n: 1.0, 2.0, 3) == PARTIES_MAX
+
+
+def test_the_findings_name_the_last_that_is_done_in_time() -> None:
+    """What the study says of a limit is what the simulation takes just below and above it."""
+    study = study_ring(SMALL, (9, 20), within=6.0)
+    assert "within 6 s, one ring: up to 14 parties by the model" in study.findings
+    assert simulate(SMALL, 14).seconds <= 6.0 < simulate(SMALL, 15).seconds
+
+
+@pytest.mark.parametrize("parties", [(9,), (8, 20), (20, 9), (9, 9)])
+def test_sizes_are_met_at_the_edge(parties: tuple[int, ...]) -> None:
+    """Too few, too small, and out of order."""
+    with pytest.raises(InputError, match="two or more from 9 up"):
+        study_ring(SMALL, parties)
+
+
+def test_links_come_from_a_file_or_from_two_numbers(tmp_path: Path) -> None:
+    """A file has a scenario's table and nothing else; numbers beside it are refused."""
+    path = tmp_path / "wan.toml"
+    path.write_text('[network]\nlatency = { law = "constant", seconds = 0.02 }\n')
+    assert load_network(path).latency == {"law": "constant", "seconds": 0.02}
+    assert make_network(None, latency=None, bandwidth=None) == WAN
+    made = make_network(None, latency=0.1, bandwidth=2.0)
+    assert made.latency["seconds"] == 0.1
+    assert made.bandwidth_bytes_per_second == 2.0
+    with pytest.raises(ScenarioError, match="--bandwidth is 2"):
+        make_network(path, latency=None, bandwidth=2.0)
+    with pytest.raises(ScenarioError, match="--bandwidth is 0"):
+        make_network(None, latency=None, bandwidth=0.0)
+    path.write_text("[network]\nspeed = 3\n")
+    with pytest.raises(ScenarioError, match=r"network\.speed"):
+        load_network(path)
+    with pytest.raises(ScenarioError, match="--network"):
+        load_network(tmp_path / "none.toml")
