@@ -7,6 +7,7 @@ a measurement does not change what any other draws. Secrets (masks, noise, coins
 
 import hashlib
 import secrets
+from typing import Final
 
 import numpy as np
 from numpy.random import PCG64DXSM, Generator, SeedSequence
@@ -16,8 +17,8 @@ from veilring.errors import InputError
 
 __all__ = ("Streams",)
 
-_CHACHA_ROUNDS = 20  # the full cipher; the faster 8 and 12 have a thinner margin
-_KEY_BITS = 256  # what ChaCha takes
+_CHACHA_ROUNDS: Final = 20  # the full cipher; the faster 8 and 12 have a thinner margin
+_KEY_BITS: Final = 256  # what ChaCha takes
 
 
 class Streams:

@@ -13,7 +13,7 @@ the same of tasks, of real processes over TLS, and of the simulated clock.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pytest
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # a plugin is imported in every test run of its user: it has 
 __all__ = ("ProtocolRunner", "assert_cost", "run_protocol")
 
 R = TypeVar("R")
-_INI = "veilring_runtimes"
-_FIXTURE = "veilring_runtime"
+_INI: Final = "veilring_runtimes"
+_FIXTURE: Final = "veilring_runtime"
 
 
 class ProtocolRunner:

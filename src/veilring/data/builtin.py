@@ -21,7 +21,7 @@ class _Set(NamedTuple):
     class_names: tuple[str, ...]
 
 
-_CELL = (
+_CELL: Final = (
     "radius",
     "texture",
     "perimeter",
@@ -33,7 +33,7 @@ _CELL = (
     "symmetry",
     "fractal dimension",
 )
-_WINE = (
+_WINE: Final = (
     "alcohol",
     "malic_acid",
     "ash",
@@ -48,7 +48,7 @@ _WINE = (
     "od280/od315_of_diluted_wines",
     "proline",
 )
-_IRIS = ("sepal length (cm)", "sepal width (cm)", "petal length (cm)", "petal width (cm)")
+_IRIS: Final = ("sepal length (cm)", "sepal width (cm)", "petal length (cm)", "petal width (cm)")
 
 BUILTIN: Final = {
     "wine": _Set("wine_data.csv", 1, _WINE, ("class_0", "class_1", "class_2")),

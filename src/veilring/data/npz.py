@@ -17,7 +17,7 @@ __all__ = ("read_arrays", "read_npz")
 # A label has two bytes on the wire; where there are more, they number rows and not classes.
 _CLASSES_MAX: Final = 1 << 16
 # What NumPy and the modules below it raise for files that are empty, cut, damaged or none of these.
-_UNREADABLE = (
+_UNREADABLE: Final = (
     OSError,
     EOFError,
     ValueError,

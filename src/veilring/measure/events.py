@@ -1,13 +1,13 @@
 """The one thing that is measured: a message that passed a session's channel."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from veilring.transport.messages import Message
 
 __all__ = ("SETUP_ROUND", "Event", "Tap")
 
-SETUP_ROUND = 0
+SETUP_ROUND: Final = 0
 """Messages before a role's first `round(n)` prepare the protocol and are counted apart."""
 
 

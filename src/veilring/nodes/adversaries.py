@@ -7,7 +7,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from typing_extensions import override
 
@@ -28,7 +28,7 @@ __all__ = (
     "Substitute",
 )
 
-_ALL = (Message,)
+_ALL: Final = (Message,)
 
 
 @dataclass

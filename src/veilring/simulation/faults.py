@@ -11,6 +11,7 @@ from typing import Final, Literal, get_args
 from numpy.random import Generator
 
 from veilring.simulation.conditions import Condition, Conditions
+from veilring.transport.sockets import UNACKNOWLEDGED_SECONDS
 
 __all__ = (
     "FAULT_CLASSES",
@@ -43,7 +44,7 @@ FaultClass = Literal[
 FAULT_CLASSES: Final[tuple[FaultClass, ...]] = get_args(FaultClass)
 
 # When one end of a half-open connection finds out: TCP's keepalive as the TLS transport sets it.
-KEEPALIVE_SECONDS: Final = 25.0
+KEEPALIVE_SECONDS: Final = float(UNACKNOWLEDGED_SECONDS)
 
 _RATE_MEAN: Final = 1.5  # of each class that strikes at all, in faults a schedule
 _DURATION_MEAN_SECONDS: Final = 3.0

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from numpy.random import Generator
 from simpy import Environment
@@ -15,7 +16,7 @@ from veilring.simulation.laws import Constant, Law
 
 __all__ = ("Link", "LinkModel")
 
-_NO_TIME = Constant(0.0)
+_NO_TIME: Final = Constant(0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,17 @@
 """What a simulated loop refuses: everything that would let the real world's timing in."""
 
 from collections.abc import Callable, Mapping
-from typing import NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from veilring.errors import SimulationError
 
 __all__ = ("REFUSED", "refuse_real_world", "refused")
 
-_LINKS = "send over simulated links (veilring.simulation.SimulatedNetwork)"
-_EVENTS = "wait for an event of SimPy (veilring.simulation.wait_event)"
-_DIRECT = "call the function directly: it takes no simulated time"
-_PROCESS = "model it as a process of SimPy, or run it before the simulation"
-_SIGNAL = "schedule a simulated event, or handle the signal outside the simulation"
+_LINKS: Final = "send over simulated links (veilring.simulation.SimulatedNetwork)"
+_EVENTS: Final = "wait for an event of SimPy (veilring.simulation.wait_event)"
+_DIRECT: Final = "call the function directly: it takes no simulated time"
+_PROCESS: Final = "model it as a process of SimPy, or run it before the simulation"
+_SIGNAL: Final = "schedule a simulated event, or handle the signal outside the simulation"
 
 REFUSED: Mapping[str, str] = {
     "add_reader": _EVENTS,

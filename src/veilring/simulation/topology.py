@@ -4,7 +4,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from numpy.random import Generator
 from simpy import Environment
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Routes", "Topology")
 
-_INSTANT = LinkModel()
+_INSTANT: Final = LinkModel()
 
 
 class Topology:

@@ -12,7 +12,7 @@ import logging
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from cryptography import x509
 from typing_extensions import override
@@ -35,12 +35,12 @@ from veilring.transport.sockets import watch
 __all__ = ("GOODBYE_SECONDS", "SLICE_BYTES", "WRITE_BUFFER_BYTES", "Connection", "Hub")
 
 # A goodbye takes one round trip; a peer that does not read or is gone must not keep us longer.
-GOODBYE_SECONDS = 2.0
+GOODBYE_SECONDS: Final = 2.0
 # What a send leaves in our memory while the network is slow; beyond it the next send waits.
-WRITE_BUFFER_BYTES = 1 << 18
+WRITE_BUFFER_BYTES: Final = 1 << 18
 # Every layer below copies what it is given, and large copies may each need fresh pages from the
 # system, which take longer than the copying: larger frames are written in slices of this size.
-SLICE_BYTES = 1 << 18
+SLICE_BYTES: Final = 1 << 18
 
 _log = logging.getLogger("veilring.transport")
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Final
 
 from veilring.errors import PeerLost
 
@@ -12,7 +13,7 @@ Sink = Callable[[str, bytes | PeerLost], None]
 
 # Frames that wait for a node that does not read. Then its peers' sends wait: with frames of 1 MiB
 # at most, a stalled node holds 256 MiB at the worst; in practice frames are a few hundred bytes.
-QUEUED_FRAMES_MAX = 256
+QUEUED_FRAMES_MAX: Final = 256
 
 
 class Endpoint(ABC):

@@ -9,7 +9,7 @@ bytes that it announces are kept.
 import struct
 import threading
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgpack
 import numpy as np
@@ -35,27 +35,27 @@ __all__ = (
 
 # 1 MiB holds 26,000 queries' five nearest distances and is 64 times the largest TLS record. Larger
 # data are for the sender to divide; a larger limit only lets a peer make us hold more.
-FRAME_BYTES_MAX = 1 << 20
-PREFIX_BYTES = 4
-GOODBYE = bytes(PREFIX_BYTES)
+FRAME_BYTES_MAX: Final = 1 << 20
+PREFIX_BYTES: Final = 4
+GOODBYE: Final = bytes(PREFIX_BYTES)
 """What a stream that ends on purpose carries last: the prefix of an empty frame, which no node may
 send. A connection that breaks ends without it, which TLS alone would not let us tell apart."""
 # Runs, parties, rows, columns: no protocol sends more axes than these.
-ARRAY_DIMENSIONS_MAX = 4
+ARRAY_DIMENSIONS_MAX: Final = 4
 
-DTYPES = ("|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f4", "<f8")
+DTYPES: Final = ("|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f4", "<f8")
 """What an array on the wire may hold; the position in this tuple is its code."""
 
 _Scalar: TypeAlias = bool | int | float | str | bytes | NDArray[np.generic] | None
 Value: TypeAlias = "_Scalar | tuple[Value, ...] | list[Value] | dict[str, Value]"
 
-_ARRAY_CODE = 1  # our one MessagePack extension type
-_PIECE_BYTES = 1 << 16  # a piece of this size is worth an object of its own
-_TIMESTAMP_AS_FLOAT = 1  # one of msgpack's four ways to read its own extension
-_HEADER = struct.Struct("<BB")
-_PREFIX = struct.Struct(">I")
-_CODES = {np.dtype(name): code for code, name in enumerate(DTYPES)}
-_BY_CODE = tuple(np.dtype(name) for name in DTYPES)
+_ARRAY_CODE: Final = 1  # our one MessagePack extension type
+_PIECE_BYTES: Final = 1 << 16  # a piece of this size is worth an object of its own
+_TIMESTAMP_AS_FLOAT: Final = 1  # one of msgpack's four ways to read its own extension
+_HEADER: Final = struct.Struct("<BB")
+_PREFIX: Final = struct.Struct(">I")
+_CODES: Final = {np.dtype(name): code for code, name in enumerate(DTYPES)}
+_BY_CODE: Final = tuple(np.dtype(name) for name in DTYPES)
 
 
 def pack(value: Value) -> bytes:

@@ -9,7 +9,7 @@ dialler too may send `Refuse`, instead of `Hello`.
 """
 
 import ssl
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
 
@@ -33,14 +33,16 @@ __all__ = (
     "read_greeting",
 )
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION: Final = 1
 """What the bytes of frames and messages mean; both sides must have the same."""
 # A handshake takes a few round trips; asyncio's own limit of 60 s lets a silent peer hold us up.
-HANDSHAKE_SECONDS = 5.0
+HANDSHAKE_SECONDS: Final = 5.0
 # A reason comes from the other side and ends in our log: it is a line, not a page.
-REASON_CHARACTERS_MAX = 400
+REASON_CHARACTERS_MAX: Final = 400
 
-_NO_SESSION = bytes(SESSION_BYTES)  # greetings belong to the connection, not to a protocol run
+_NO_SESSION: Final = bytes(
+    SESSION_BYTES
+)  # greetings belong to the connection, not to a protocol run
 
 
 class Hello(Message, kind="transport.hello"):
@@ -129,12 +131,12 @@ def explain(error: BaseException | None) -> str:
             return f"the network failed: {error}"
 
 
-_HUNG_UP = (
+_HUNG_UP: Final = (
     "it ended the connection during the handshake without a reason; most likely our certificate "
     "is not in its roster or has expired"
 )
-_NOT_TLS = "it does not speak TLS 1.3"
-_TLS_REASONS = {
+_NOT_TLS: Final = "it does not speak TLS 1.3"
+_TLS_REASONS: Final = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it showed no certificate",
     "UNSUPPORTED_PROTOCOL": _NOT_TLS,
     "TLSV1_ALERT_PROTOCOL_VERSION": _NOT_TLS,

@@ -13,6 +13,7 @@ import stat
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -45,17 +46,17 @@ __all__ = (
 )
 
 # X.509 allows a common name of 64 characters.
-NAME_CHARACTERS_MAX = 64
+NAME_CHARACTERS_MAX: Final = 64
 # Long enough for a study, short enough that a forgotten key ends by itself.
-VALID_DAYS = 365
+VALID_DAYS: Final = 365
 # Clocks differ: a certificate made just now must be good on a machine that is behind.
-_CLOCK_SKEW = dt.timedelta(days=1)
+_CLOCK_SKEW: Final = dt.timedelta(days=1)
 # The owner reads and writes; nobody else.
-KEY_FILE_MODE = 0o600
+KEY_FILE_MODE: Final = 0o600
 
 # A name becomes a file name and a line in a log, so that it holds nothing special to either.
-_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_CHARACTERS_MAX - 1}}}")
-_NAME_ALLOWED = f"1 to {NAME_CHARACTERS_MAX} of A-Z a-z 0-9 . _ -, a letter or digit first"
+_NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_CHARACTERS_MAX - 1}}}")
+_NAME_ALLOWED: Final = f"1 to {NAME_CHARACTERS_MAX} of A-Z a-z 0-9 . _ -, a letter or digit first"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ A message is a frozen pydantic model whose class names its `kind`. On the wire i
 list `[session, kind, field, field, …]`, fields in the order of their declaration.
 """
 
-from typing import Annotated, ClassVar, NamedTuple, Unpack
+from typing import Annotated, ClassVar, Final, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,8 @@ __all__ = (
     "open_frame",
 )
 
-SESSION_BYTES = 16  # as many as a UUID has: never drawn twice by chance
-_ENVELOPE_ITEMS = 2  # what stands before the fields: session and kind
+SESSION_BYTES: Final = 16  # as many as a UUID has: never drawn twice by chance
+_ENVELOPE_ITEMS: Final = 2  # what stands before the fields: session and kind
 
 _KINDS: dict[str, type["Message"]] = {}
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import Final, Literal, Self, get_args
 
 import tomli_w
 
@@ -20,17 +20,24 @@ from veilring.transport.identity import Identity, check_name, fingerprint_of, re
 
 __all__ = ("HOST_CHARACTERS_MAX", "PORT_MAX", "ROSTER_FORMAT", "Kind", "Member", "Roster")
 
-ROSTER_FORMAT = 1
+ROSTER_FORMAT: Final = 1
 """The version of the roster file's layout."""
-PORT_MAX = 65535  # what 16 bits hold
+PORT_MAX: Final = 65535  # what 16 bits hold
 # A domain name has at most 253 characters (RFC 1035, without the root's dot).
-HOST_CHARACTERS_MAX = 253
+HOST_CHARACTERS_MAX: Final = 253
 
 Kind = Literal["party", "client"]
 """A party listens and every party has it as a peer; a client only dials parties."""
 
-_KEYS = {"name": str, "kind": str, "host": str, "port": int, "fingerprint": str, "certificate": str}
-_OPTIONAL = frozenset({"kind", "host", "port"})
+_KEYS: Final = {
+    "name": str,
+    "kind": str,
+    "host": str,
+    "port": int,
+    "fingerprint": str,
+    "certificate": str,
+}
+_OPTIONAL: Final = frozenset({"kind", "host", "port"})
 
 
 @dataclass(frozen=True)

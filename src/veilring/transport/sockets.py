@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine
+from typing import Final
 
 from veilring.errors import InputError
 
@@ -22,18 +23,20 @@ __all__ = (
 
 # A host that lost its power says nothing. After 10 s of silence it is asked, three times, 5 s
 # apart, so that it counts as lost after 25 s; an idle connection costs six packets a minute.
-KEEPALIVE_IDLE_SECONDS = 10
-KEEPALIVE_INTERVAL_SECONDS = 5
-KEEPALIVE_PROBES = 3
+KEEPALIVE_IDLE_SECONDS: Final = 10
+KEEPALIVE_INTERVAL_SECONDS: Final = 5
+KEEPALIVE_PROBES: Final = 3
 # While data are under way TCP asks nothing and repeats them for up to 15 minutes instead.
-UNACKNOWLEDGED_SECONDS = KEEPALIVE_IDLE_SECONDS + KEEPALIVE_INTERVAL_SECONDS * KEEPALIVE_PROBES
+UNACKNOWLEDGED_SECONDS: Final = (
+    KEEPALIVE_IDLE_SECONDS + KEEPALIVE_INTERVAL_SECONDS * KEEPALIVE_PROBES
+)
 # Handshakes under way. Each costs a signature and a socket that is not known to be a peer's; more
 # wait in the kernel's backlog, so that a flood of strangers cannot take all our descriptors.
-HALF_OPEN_MAX = 64
+HALF_OPEN_MAX: Final = 64
 # Connections that the kernel completes before we take them: all peers may dial at once.
-BACKLOG = 1024
+BACKLOG: Final = 1024
 # Out of descriptors, there is no use in asking again at once.
-ACCEPT_PAUSE_SECONDS = 0.2
+ACCEPT_PAUSE_SECONDS: Final = 0.2
 
 _log = logging.getLogger("veilring.transport")
 

@@ -5,7 +5,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Collection
-from typing import Self
+from typing import Final, Self
 
 from typing_extensions import override
 
@@ -32,16 +32,16 @@ __all__ = (
     "TlsEndpoint",
 )
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK: Final = "127.0.0.1"
 """Where a party listens unless told otherwise: nobody else's network is opened by accident."""
 # Processes of one run start within seconds of each other, on slow machines within tens.
-CONNECT_SECONDS = 30.0
+CONNECT_SECONDS: Final = 30.0
 # A process that starts beside us is there within milliseconds; one that takes long is not asked
 # more than once in two seconds.
-DIAL_PAUSE_FIRST_SECONDS = 0.05
-DIAL_PAUSE_MAX_SECONDS = 2.0
+DIAL_PAUSE_FIRST_SECONDS: Final = 0.05
+DIAL_PAUSE_MAX_SECONDS: Final = 2.0
 # Enough to see what is wrong; a scanner cannot fill the memory.
-REFUSALS_KEPT = 100
+REFUSALS_KEPT: Final = 100
 
 _log = logging.getLogger("veilring.transport")
 

@@ -4,6 +4,7 @@ import secrets
 import ssl
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -16,7 +17,7 @@ from veilring.transport.roster import Roster
 
 __all__ = ("client_context", "server_context")
 
-_PASSWORD_BYTES = 32  # as strong as any key
+_PASSWORD_BYTES: Final = 32  # as strong as any key
 
 
 def client_context(identity: Identity, roster: Roster) -> ssl.SSLContext:

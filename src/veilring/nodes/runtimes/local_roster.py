@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from veilring.transport.identity import Identity, make_identity
 from veilring.transport.roster import Member, Roster
+from veilring.transport.sockets import bind
+from veilring.transport.tls import LOOPBACK
 
 __all__ = ("LocalRoster", "local_roster")
-
-_LOOPBACK = "127.0.0.1"
 
 
 class LocalRoster(NamedTuple):
@@ -27,15 +27,9 @@ def local_roster(parties: Sequence[str]) -> LocalRoster:
     party that is late to start finds its callers waiting.
     """
     identities = {name: make_identity(name) for name in parties}
-    listeners = {name: _listener() for name in parties}
+    listeners = {name: bind(LOOPBACK, 0) for name in parties}
     members = [
-        Member.of(identities[name], host=_LOOPBACK, port=listeners[name].getsockname()[1])
+        Member.of(identities[name], host=LOOPBACK, port=listeners[name].getsockname()[1])
         for name in parties
     ]
     return LocalRoster(Roster(tuple(members)), identities, listeners)
-
-
-def _listener() -> socket.socket:
-    listener = socket.create_server((_LOOPBACK, 0))
-    listener.setblocking(False)
-    return listener

@@ -179,7 +179,6 @@ class Processes(Runtime):
         self, parties: Parties, resident: Mapping[str, object], streams: Streams
     ) -> None:
         warm_up()  # imports take longest: keys and sockets are made meanwhile
-        warm_up()
         local = local_roster(parties)
         self._workers = {name: _Worker(name) for name in parties}
         try:

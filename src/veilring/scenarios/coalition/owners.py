@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from veilring.scenarios.findings import Named
 __all__ = ("name_owners",)
 
 # Likelihoods that differ by less are equal but for the order of their factors.
-_ROUNDING = 1e-9
+_ROUNDING: Final = 1e-9
 
 
 def name_owners(

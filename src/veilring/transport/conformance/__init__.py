@@ -9,6 +9,7 @@ simulated clock passes them too.
 """
 
 import asyncio
+from typing import Final
 
 from veilring.transport.conformance import cancellation, ends, frames, handover, order, pressure
 from veilring.transport.conformance.registry import CHECKS, Check, Endpoints, Maker
@@ -16,7 +17,7 @@ from veilring.transport.conformance.registry import CHECKS, Check, Endpoints, Ma
 __all__ = ("CHECKS", "CHECK_SECONDS", "Check", "Endpoints", "Maker", "check_transport", "run_check")
 
 # Each takes under a second; one that waits forever must end and say which it was.
-CHECK_SECONDS = 60.0
+CHECK_SECONDS: Final = 60.0
 
 # Importing a module enters its checks in the table.
 _ = (frames, order, pressure, cancellation, ends, handover)

@@ -2,6 +2,7 @@
 
 import asyncio
 from itertools import pairwise
+from typing import Final
 
 from veilring.transport.conformance.registry import (
     STALL_FRAME_BYTES,
@@ -17,7 +18,7 @@ from veilring.transport.conformance.registry import (
 
 __all__ = ()
 
-_FRAMES = 300
+_FRAMES: Final = 300
 
 
 @check

@@ -1,6 +1,7 @@
 """Checks that an end is told: a goodbye from a crash, once, after all that arrived before."""
 
 import asyncio
+from typing import Final
 
 from veilring.errors import EndpointClosed, PeerLost
 from veilring.transport.conformance.registry import (
@@ -15,7 +16,7 @@ from veilring.transport.conformance.registry import (
 
 __all__ = ()
 
-_FRAMES = 50
+_FRAMES: Final = 50
 
 
 @check

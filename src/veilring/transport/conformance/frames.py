@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from typing import cast
+from typing import Final, cast
 
 from veilring.errors import FrameError, InputError
 from veilring.transport.conformance.registry import (
@@ -18,8 +18,8 @@ from veilring.transport.frames import FRAME_BYTES_MAX, PREFIX_BYTES
 
 __all__ = ()
 
-_VOLUME_FRAMES = 512  # of 64 KiB: 32 MiB, more than any buffer between two endpoints holds
-_SMALL_FRAMES = 5_000
+_VOLUME_FRAMES: Final = 512  # of 64 KiB: 32 MiB, more than any buffer between two endpoints holds
+_SMALL_FRAMES: Final = 5_000
 
 
 async def _survive(maker: Maker, *frames: bytes) -> None:

@@ -1,6 +1,7 @@
 """Checks of endpoints that hand over what arrives by a call."""
 
 import asyncio
+from typing import Final
 
 from veilring.errors import PeerLost
 from veilring.transport.conformance.registry import Maker, check, numbered, require, take
@@ -8,7 +9,7 @@ from veilring.transport.endpoint import Endpoint
 
 __all__ = ()
 
-_FRAMES = 1_000
+_FRAMES: Final = 1_000
 
 _Item = tuple[str, bytes | PeerLost]
 

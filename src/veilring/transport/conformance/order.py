@@ -2,6 +2,7 @@
 
 import asyncio
 from itertools import pairwise
+from typing import Final
 
 from veilring.transport.conformance.registry import (
     Maker,
@@ -15,10 +16,10 @@ from veilring.transport.endpoint import Endpoint
 
 __all__ = ()
 
-_FRAMES = 500
-_RING = 16
-_MESH = 8
-_ROUNDS = 50
+_FRAMES: Final = 500
+_RING: Final = 16
+_MESH: Final = 8
+_ROUNDS: Final = 50
 
 
 async def _stream(endpoint: Endpoint, to: str, start: int = 0, size: int = 4) -> None:

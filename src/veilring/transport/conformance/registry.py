@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from veilring.errors import PeerLost
 from veilring.transport.endpoint import Endpoint
@@ -33,13 +33,13 @@ Check: TypeAlias = Callable[[Maker], Awaitable[None]]
 
 # A send that takes longer waits for its receiver. A slow machine may make it seem so too soon; the
 # check then asks less, but never fails for it.
-STALL_SECONDS = 0.2
+STALL_SECONDS: Final = 0.2
 # A receiver that never reads must stop its sender before 256 MiB are under way: queues count
 # frames, networks bytes, so that these are a compromise.
-STALL_FRAME_BYTES = 1 << 16
-STALL_FRAMES_MAX = 1 << 12
+STALL_FRAME_BYTES: Final = 1 << 16
+STALL_FRAMES_MAX: Final = 1 << 12
 
-_NUMBER_BYTES = 4
+_NUMBER_BYTES: Final = 4
 
 CHECKS: dict[str, Check] = {}
 """All checks by name, in the order in which they run."""

@@ -1,11 +1,13 @@
 """What every algorithm of the ring refuses at its edge."""
 
+from typing import Final
+
 from veilring.errors import InputError
 
 __all__ = ("SMALLEST_RING", "require", "require_noise")
 
 # With two parties each would see exactly what the other contributed: a ring hides nothing.
-SMALLEST_RING = 3
+SMALLEST_RING: Final = 3
 
 
 def require(fulfilled: bool, field: str, value: object, allowed: str) -> None:  # noqa: FBT001  (reads as an assertion)

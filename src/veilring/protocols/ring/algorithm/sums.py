@@ -6,6 +6,7 @@ coalition learns of them, is in `exposure`.
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,9 @@ from veilring.protocols.ring.algorithm.checks import require
 __all__ = ("FixedPoint", "mask", "split")
 
 # Beyond 62 fractional bits not even the number 1 fits a signed 64-bit integer.
-MOST_SCALE_BITS = 62
+MOST_SCALE_BITS: Final = 62
 
-_LARGEST_SIGNED = 2**63 - 1
+_LARGEST_SIGNED: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ The model itself leaks, however well PP-TopK and the secure sum are run: every p
 smallest distances of each query, the vote total of every class, and the label.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ Weights = Literal["uniform", "distance"]
 # With an exact result no weight exceeds 1. A noisy result can be larger than a party's own
 # distances, and the fixed point of the secure sum needs a public bound on a vote: a row this many
 # times nearer than the public nearest outvotes any usual k by far.
-MOST_WEIGHT = 1024.0
+MOST_WEIGHT: Final = 1024.0
 
 
 def distances(queries: NDArray[np.float64], rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ The estimator, exactly
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +38,14 @@ from veilring.protocols.ring.leakage.transcripts import chunks, transcript
 
 __all__ = ("STRENGTH", "CellPosterior", "fit_cells")
 
-STRENGTH = 8.0
+STRENGTH: Final = 8.0
 """How many entries of a cell count as much as the cell around it."""
 
 # Counts above this share a cell, as do powers of two beyond 2^3 either way.
-_COUNT_CAP = 7
-_POWER_CAP = 3
+_COUNT_CAP: Final = 7
+_POWER_CAP: Final = 3
 
-_NO_CELL = np.full(1, -1, dtype=np.int64)
+_NO_CELL: Final = np.full(1, -1, dtype=np.int64)
 
 _Codes = tuple[NDArray[np.int64], ...]
 

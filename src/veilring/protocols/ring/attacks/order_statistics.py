@@ -7,6 +7,7 @@ that splits into M integrals over one, each a running integral of the one before
 """
 
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -19,16 +20,16 @@ Factor = Callable[[int, NDArray[np.float64]], NDArray[np.float64]]
 """Called with i (from 1) and values of V[i], shape (T, any): the logarithm of their factor."""
 
 # Exact for polynomials up to degree 47 in each cell.
-NODES = 24
+NODES: Final = 24
 # A cell from a to b must resolve x**M, which grows by a factor of about exp(M (b - a)/a) on it, and
 # where it is of any weight (1 - x)**N, which falls as fast. With this growth, 12 digits are left.
-_GROWTH = 16.0
+_GROWTH: Final = 16.0
 
 _z, _w = legendre.leggauss(NODES)
 _degrees = np.arange(NODES) + 0.5
 # On [0, 1]: the integral over a cell, and from its lower end up to each node.
-_WHOLE = _w / 2
-_UP_TO_NODE = (
+_WHOLE: Final = _w / 2
+_UP_TO_NODE: Final = (
     legendre.legval(
         _z,
         legendre.legint((legendre.legvander(_z, NODES - 1) * _w[:, None] * _degrees).T, lbnd=-1),

@@ -19,6 +19,8 @@ are real, they are `V[1], ..., V[m]`, and so below `G[k-m+1]`, as noise need not
 depends on one value, so `order_statistics` integrates it exactly.
 """
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, gammaln
@@ -34,7 +36,7 @@ from veilring.protocols.ring.attacks.views import TopKView
 __all__ = ("decide_by", "plug_in_posterior", "sandwich_posterior")
 
 # A run takes some hundred nodes a coordinate; this many runs at a time take tens of megabytes.
-RUNS_AT_ONCE = 500
+RUNS_AT_ONCE: Final = 500
 
 
 def decide_by(posterior: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -1,12 +1,13 @@
 """Monte Carlo estimates and how far they can be trusted."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from veilring.protocols.ring.algorithm.checks import require
 
 __all__ = ("CONFIDENCE", "Estimate", "proportion_interval")
 
-CONFIDENCE = 0.99
+CONFIDENCE: Final = 0.99
 
 
 @dataclass(frozen=True, slots=True)

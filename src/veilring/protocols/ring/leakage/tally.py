@@ -1,6 +1,7 @@
 """Summing up, over many runs of PP-TopK, what each hop shows to the successor."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ __all__ = ("GROUPS", "HopTally")
 
 # Standard errors come from leaving out one group of trials at a time. With 32 groups they are
 # themselves good to about an eighth, and the sums of all groups stay small for 1,000 parties.
-GROUPS = 32
+GROUPS: Final = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)

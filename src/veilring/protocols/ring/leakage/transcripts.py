@@ -1,6 +1,7 @@
 """All the vectors of many runs of PP-TopK, in memory-bounded chunks, and inputs to run it on."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +12,9 @@ from veilring.protocols.ring.algorithm.checks import require
 __all__ = ("chunks", "transcript", "uniform_values")
 
 # A transcript of this many entries takes 64 MiB; more trials are run one chunk after another.
-CHUNK_ENTRIES = 2**23
+CHUNK_ENTRIES: Final = 2**23
 # Calls cost little beside the work on so many trials, and a hop's vectors still fit a core's cache.
-CHUNK_TRIALS = 2**13
+CHUNK_TRIALS: Final = 2**13
 
 
 def transcript(

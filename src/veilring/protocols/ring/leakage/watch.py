@@ -1,5 +1,7 @@
 """What each hop of PP-TopK shows to the successor, counted by comparing multisets of numbers."""
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -8,7 +10,7 @@ from veilring.protocols.ring.algorithm.multisets import copy_numbers, multiplici
 
 __all__ = ("KINDS", "known_to_successor", "watch_hops")
 
-KINDS = 4
+KINDS: Final = 4
 """Of a trial on a hop: whether it exposed (0 or 1), claims, right ones, those in the result."""
 
 
