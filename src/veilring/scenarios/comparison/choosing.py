@@ -106,16 +106,14 @@ def _owner(private: Sequence[Line]) -> str:
     alone = max(_of(at_top, trusted=False), key=_accuracy, default=None)
     if top is None or owned is None or alone is None:
         return "No system of either kind was tried at the same ε."
-    more = owned.accuracy.mean - alone.accuracy.mean
+    more = round(100 * (owned.accuracy.mean - alone.accuracy.mean), 1)
     scores = (
         f"{owned.name} gets {percent(owned.accuracy.mean)}, and the best without,"
         f" {alone.name}, {percent(alone.accuracy.mean)}"
     )
     if more <= 0:
         return f"A party trusted with all rows would add nothing: at ε = {top:g} {scores}."
-    return (
-        f"A party trusted with all rows would add {100 * more:.1f} points at ε = {top:g}: {scores}."
-    )
+    return f"A party trusted with all rows would add {more:.1f} points at ε = {top:g}: {scores}."
 
 
 def _of(lines: Iterable[Line], *, trusted: bool) -> list[Line]:
