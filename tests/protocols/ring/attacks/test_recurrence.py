@@ -1,0 +1,87 @@
+"""Values that a coalition sees again are real: after a retry, and among similar queries."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from tests.protocols.ring.attacks.asking import FALSE_ALARM, NOISY, ORDER, ask, success
+from tests.protocols.ring.attacks.bounds import hoeffding
+
+from veilring.protocols.ring.attacks import find_owners, recurring, simulated_view
+from veilring.protocols.ring.leakage.transcripts import transcript
+
+
+def test_a_retry_leaks_as_much_as_the_session_that_failed_had_come() -> None:
+    """A session that fails adds nothing before a real value was passed on, and then ever more.
+
+    In law, and in the sample but for what Hoeffding's inequality allows (false alarm 1e-6).
+    """
+    promised = []
+    for failed_after in (None, 6, 12, 30):
+        rng = np.random.default_rng(5)
+        asked = (ask(NOISY, 10, 2, rng, failed_after=failed_after) for _ in range(150))
+        if failed_after is None:  # as if there had been the second session only
+            asked = (each._replace(sessions=each.sessions[1:]) for each in asked)
+        promised.append(np.array([success(each).promised for each in asked]))
+    assert promised[0] == pytest.approx(promised[1], rel=1e-12)  # round 1 is all noise
+    for earlier, later in pairwise(promised[1:]):
+        assert (later - earlier).sum() >= -hoeffding(2 * 30, 150, FALSE_ALARM / 2)
+        assert (later != earlier).any()
+
+
+def test_only_real_values_recur() -> None:
+    """What is seen twice is somebody's, with certainty, and among it is all of the result.
+
+    A party never inserts in six rounds with probability 2^-15, so that one of 600 values is seen
+    less than twice in four sessions with one of at most 2400 / 2^45 < 1e-6.
+    """
+    asked = ask(replace(NOISY, rounds=6), 200, 4, np.random.default_rng(6))
+    for run, found in enumerate(recurring(asked.sessions)):
+        assert np.isin(found, asked.everything[run]).all()
+        assert np.isin(asked.top[run], found).all()
+    once = recurring(asked.sessions, least=1)
+    assert all(
+        len(seen) > len(twice) for seen, twice in zip(once, recurring(asked.sessions), strict=True)
+    )
+
+
+def test_values_that_are_in_no_result_recur_too() -> None:
+    """A value that another displaced is known as real from two sessions in which it passed by.
+
+    The adversary sits behind the owner of the second least, which it sees if the owner inserts in
+    round 2: it starts, and noise that the owner of the least has made is below its value with
+    probability 1e-8 at most. That is so in less than two of four sessions with probability 5/16, so
+    that it is never found in 20 runs with one of 1e-10.
+    """
+    rng, runs = np.random.default_rng(10), 20
+    values = np.tile(np.array([0.9, 0.1, 0.1 + 1e-9, 0.5, 0.6, 0.7])[:, None], (runs, 1, 1))
+    parameters, places = replace(NOISY, k=1), [2, 0, 1, 3, 4, 5]
+    order = [ORDER[place] for place in places]
+    sessions = [
+        simulated_view(
+            transcript(values[:, places], parameters, rng), parameters, order, [ORDER[0]]
+        )
+        for _ in range(4)
+    ]
+    found = recurring(sessions)
+    assert all(np.isin(seen, values).all() for seen in found)
+    assert any(0.1 + 1e-9 in seen for seen in found)
+
+
+def test_similar_queries_are_joined_by_a_tolerance() -> None:
+    """Values that moved by less than the tolerance count as one, and are traced to their owner."""
+    rng = np.random.default_rng(7)
+    asked = ask(replace(NOISY, k=2), 40, 8, rng)
+    moved = []
+    for session in asked.sessions:
+        shift = {n: v + rng.uniform(-1e-7, 1e-7, v.shape) for n, v in session.vectors.items() if n}
+        moved.append(replace(session, vectors=shift | {0: session.vectors[0]}))
+    assert all(len(found) == 0 for found in recurring(moved))
+    for run, found in enumerate(recurring(moved, tolerance=2e-7)):
+        nearest = np.abs(found[:, None] - asked.top[run]).min(axis=0)
+        assert (nearest < 2e-7).all()
+    still = find_owners(moved, asked.top, tolerance=2e-7)
+    assert still.posterior == pytest.approx(find_owners(asked.sessions, asked.top).posterior)
+    blind = find_owners(moved, asked.top)  # no value is ever met again
+    assert blind.posterior == pytest.approx(np.full(blind.posterior.shape, 1 / 5))

@@ -1,0 +1,68 @@
+"""How far the attack over repetitions gets, by sessions and colluders."""
+
+from dataclasses import replace
+from math import comb
+
+import numpy as np
+import pytest
+from tests.protocols.ring.attacks.asking import EXACT, FALSE_ALARM, NOISY
+from tests.protocols.ring.attacks.bounds import hoeffding
+
+from veilring.errors import InputError
+from veilring.protocols.ring.attacks import UniformPrior, tracing_success
+
+
+def found_without_noise(sessions: int) -> float:
+    """Return how often one of six parties finds an owner, from the law of the sets of suspects."""
+    least = [comb(4, size) * (2 / (size + 2)) ** sessions for size in range(5)]
+    exactly = [
+        sum((-1) ** (size - a) * comb(size, a) * least[size] for size in range(a, 5))
+        for a in range(5)
+    ]
+    return float(sum(p / (1 + a) for a, p in enumerate(exactly)))
+
+
+def test_success_grows_with_repetitions_and_colluders() -> None:
+    """Without noise success is its closed form; noise is no help, and a second colluder no harm.
+
+    And one is never below guessing among five, nor more sessions below fewer, but for what
+    Hoeffding's inequality allows batches of queries (false alarm 1e-6).
+    """
+    prior, batches, shares = UniformPrior(20), 300, {}
+    for name, parameters, coalition in (
+        ("exact", EXACT, 1),
+        ("noisy", replace(NOISY, k=1), 1),
+        ("pair", replace(NOISY, k=1), 2),
+    ):
+        shares[name] = np.array(
+            [
+                tracing_success(
+                    6, parameters, prior, coalition=coalition, sessions=4, batches=1, rng=rng
+                )
+                for rng in np.random.default_rng(1).spawn(batches)
+            ]
+        )
+    stray = hoeffding(1, batches, FALSE_ALARM / 20)
+    known = [found_without_noise(sessions) for sessions in range(1, 5)]
+    # A batch in which no honest party owns a result has no share, and says nothing.
+    assert (abs(np.nansum(shares["exact"] - known, axis=0)) <= stray).all()
+    assert (np.nansum(shares["noisy"] - known, axis=0) <= stray).all()
+    assert (np.nansum(shares["noisy"] - 1 / 5, axis=0) >= -stray).all()
+    assert (np.nansum(shares["pair"] - shares["noisy"], axis=0) >= -2 * stray).all()
+    for each in shares.values():
+        assert np.nansum(each[:, 3] - each[:, 0]) >= -2 * stray
+
+
+@pytest.mark.parametrize("coalition", [0, 6])
+def test_a_coalition_of_nobody_or_everybody_is_refused(coalition: int) -> None:
+    """There must be somebody who attacks, and somebody to be attacked."""
+    with pytest.raises(InputError, match=f"coalition is {coalition}"):
+        tracing_success(
+            6,
+            EXACT,
+            UniformPrior(20),
+            coalition=coalition,
+            sessions=1,
+            batches=1,
+            rng=np.random.default_rng(1),
+        )
