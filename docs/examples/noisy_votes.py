@@ -56,7 +56,7 @@ def accuracies(epsilon: float, rng: Generator) -> list[float]:
             Nearest(K, epsilon / 2, 3000, conversion=how) for how in (ByGrid(), ByAnnuli())
         )
         together = (
-            NoisyVotesParameters(2, 2, epsilon, Within(RADIUS)),
+            NoisyVotesParameters(2, 2, epsilon, Within(RADIUS), tolerated=0),
             NoisyVotesParameters(2, 2, epsilon, Within(RADIUS), tolerated=5),
             NoisyVotesParameters(2, 2, epsilon / 2, grid),
             NoisyVotesParameters(2, 2, epsilon / 2, annuli),
@@ -81,7 +81,7 @@ def main() -> None:
     """Print accuracies, costs, and what remains."""
     rng = np.random.default_rng(7)
     print("           openly |   one owner, r   |         ten parties")
-    print("epsilon           |  best   laplace  | r     c = 5   k, grid k, annuli")
+    print("epsilon           |  best   laplace  | c = 0   c = 5   k, grid k, annuli")
     for epsilon in (0.5, 1.0, 2.0, 4.0):
         of = accuracies(epsilon, rng)
         owner, parties = (" ".join(f"{a:7.3f}" for a in part) for part in (of[1:3], of[3:]))
@@ -102,7 +102,7 @@ def main() -> None:
     alone = noisy_votes(asked[:1], deal(rows), parameters, rng).spent
     print(f"\nepsilon = 1, {PARTIES} parties; omega is 1, or up to {spent[0].crowds.max()}")
     print("missing " + "".join(f"{missing:7}" for missing in range(PARTIES)))
-    for tolerated in (0, 3, 9):
+    for tolerated in (0, 1, 3, 9):
         for plan, omega in ((alone, "one"), (spent, "all")):
             left = [
                 remaining_epsilon(plan, PARTIES, tolerated=tolerated, missing=missing)

@@ -112,8 +112,8 @@ def test_each_party_protects_itself() -> None:
     """If all others collude or add nothing, a victim's own share is left, whatever the method."""
     own = remaining_epsilon(ONE, 5, tolerated=0, missing=4)
     for method in methods(5):
-        assert guarantee(ONE, 5, 4, method) == own
-        assert guarantee(ONE, 5, 1, method, missing=4) == own
+        assert guarantee(ONE, 5, 4, method, tolerated=0) == own
+        assert guarantee(ONE, 5, 1, method, tolerated=0, missing=4) == own
     alone = guarantee(ONE, 5, 4, RING, tolerated=4)
     assert alone <= 1  # every share is enough by itself
 
@@ -136,7 +136,7 @@ def test_numbers_that_do_not_fit_are_refused(
     with pytest.raises(InputError, match=message):
         guarantee(ONE, parties, coalition, method, tolerated=tolerated)
     with pytest.raises(InputError, match="places from 0 to 2"):
-        guarantee_in_ring(ONE, 3, {7}, SHARES)
+        guarantee_in_ring(ONE, 3, {7}, SHARES, tolerated=0)
     with pytest.raises(InputError, match="missing is 3"):
         remaining_epsilon(ONE, 3, tolerated=0, missing=3)
     with pytest.raises(InputError, match="epsilon is"):

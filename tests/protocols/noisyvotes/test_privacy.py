@@ -36,7 +36,7 @@ EPSILON = 0.7
 PARTIES = 5
 # Losses are sums of logarithms of sums of thousands of terms, each right to 13 digits.
 ROUNDING = 1e-9
-TWO = NoisyVotesParameters(1, 2, EPSILON)
+TWO = NoisyVotesParameters(1, 2, EPSILON, tolerated=0)
 
 
 def worst(release: Release, exponent: Fraction, classes: int = 2) -> float:
@@ -120,7 +120,7 @@ def test_grids_and_numbers_of_rows_cost_what_they_say(counted: bool) -> None:  #
 
 
 ALONE = Rows(np.array([[0.35]]), np.array([0]))
-ONE = NoisyVotesParameters(1, 1, 1.0, Within(0.1))
+ONE = NoisyVotesParameters(1, 1, 1.0, Within(0.1), tolerated=0)
 RUNS = 60_000
 
 
@@ -170,8 +170,8 @@ def test_an_audit_finds_a_party_between_two_colluders() -> None:
     release, method = at_the_row(ONE), SumMethod()
     alone = audited(release, 1, ONE.exponent(5), missing=0)
     assert alone > 1.5
-    assert alone <= guarantee_in_ring([release.plan], 5, {1, 4}, method)
-    assert guarantee_in_ring([release.plan], 5, {1}, method) > 1
+    assert alone <= guarantee_in_ring([release.plan], 5, {1, 4}, method, tolerated=0)
+    assert guarantee_in_ring([release.plan], 5, {1}, method, tolerated=0) > 1
     assert guarantee_in_ring([release.plan], 5, {1}, method, tolerated=1) <= 1
 
 

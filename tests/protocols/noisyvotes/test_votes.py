@@ -33,7 +33,7 @@ from veilring.protocols.radius import algorithm as radius
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.rows import Rows
 
-TWO = NoisyVotesParameters(1, 2, 0.9)
+TWO = NoisyVotesParameters(1, 2, 0.9, tolerated=0)
 # So large a budget that no noise is drawn but for a chance below e**-200.
 CERTAIN = 300.0
 RUNS = 40_000
@@ -80,7 +80,7 @@ def test_accuracy_is_the_trusted_owners() -> None:
     rng = np.random.default_rng(3)
     places, labels = banana(600, rng)
     rows, queries, truth = Rows(places[:400], labels[:400]), places[400:], labels[400:]
-    parameters = NoisyVotesParameters(2, 2, 40.0, Within(0.06))
+    parameters = NoisyVotesParameters(2, 2, 40.0, Within(0.06), tolerated=0)
     central = RNParameters(40.0, 2, mechanism="laplace")
     radii = np.full(len(queries), 0.06)
     hits = np.zeros(2)

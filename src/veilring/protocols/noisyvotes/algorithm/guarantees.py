@@ -118,7 +118,7 @@ def guarantee(
     coalition: int,
     method: SumMethod,
     *,
-    tolerated: int = 0,
+    tolerated: int,
     missing: int = 0,
 ) -> float:
     """Return the epsilon that protects each honest party, wherever in the ring colluders are.
@@ -144,7 +144,7 @@ def guarantee_in_ring(
     coalition: Collection[int],
     method: SumMethod,
     *,
-    tolerated: int = 0,
+    tolerated: int,
     missing: int = 0,
 ) -> float:
     """Return the epsilon that protects each honest party of a ring in which all places are known.

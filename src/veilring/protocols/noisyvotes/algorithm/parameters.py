@@ -119,7 +119,8 @@ class NoisyVotesParameters:
         epsilon_vote: What voting may spend, above 0.
         neighbours: Which rows vote.
         tolerated: How many parties' shares of noise may be missing before epsilon rises: each
-            share is one of `parties - tolerated`.
+            share is one of `parties - tolerated`. Who looks at the votes knows its own share, so
+            that 1 is the least that keeps epsilon from each other party; 0 does from outsiders.
         allocation: By what a query's share of the vote's budget is divided.
         sum: How noisy votes are added up; see `guarantee` for what each protects from.
         work: The limit of each clique search.
@@ -132,7 +133,7 @@ class NoisyVotesParameters:
     classes: int
     epsilon_vote: float
     neighbours: Within | Nearest = Within()
-    tolerated: int = 0
+    tolerated: int = 1
     allocation: AllocationRule = "clique"
     sum: SumMethod = _SHARES
     work: int = WORK_MAX
