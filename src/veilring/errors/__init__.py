@@ -13,7 +13,7 @@ one of several peers'       `Tampered`
 the network's, or a crash   `PeerLost`, `SessionTimeout`, `EndpointClosed`
 the disk's or a database's  `StoreFailed`
 somebody else's abort       `SessionAborted`, `RunFailed`, `SweepFailed`
-the protocol's own          `Deadlock`
+the protocol's own          `Deadlock`, `UnforeseenCost`
 ==========================  ==============================================================
 """
 
@@ -27,7 +27,13 @@ from veilring.errors.caller import (
 from veilring.errors.peers import FrameError, HandshakeError, ProtocolViolation, Tampered
 from veilring.errors.root import TransportError, VeilringError
 from veilring.errors.surroundings import EndpointClosed, PeerLost, SessionTimeout, StoreFailed
-from veilring.errors.whole import Deadlock, RunFailed, SessionAborted, SweepFailed
+from veilring.errors.whole import (
+    Deadlock,
+    RunFailed,
+    SessionAborted,
+    SweepFailed,
+    UnforeseenCost,
+)
 
 __all__ = (
     "BudgetExhausted",
@@ -48,5 +54,6 @@ __all__ = (
     "SweepFailed",
     "Tampered",
     "TransportError",
+    "UnforeseenCost",
     "VeilringError",
 )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from veilring.errors.root import VeilringError
 from veilring.errors.surroundings import SessionTimeout
 
-__all__ = ("Deadlock", "RunFailed", "SessionAborted", "SweepFailed")
+__all__ = ("Deadlock", "RunFailed", "SessionAborted", "SweepFailed", "UnforeseenCost")
 
 
 class SessionAborted(VeilringError):
@@ -86,3 +86,19 @@ class SweepFailed(VeilringError):
         also = f" ({others} more failed)" if others else ""
         kept = f"{self.kept} of {self.total} cells are kept in {self.journal}"
         return f"{name}: {reason}{also}. {kept}; the same command runs the others"
+
+
+class UnforeseenCost(VeilringError):
+    """Raised when a run cost anything else than its closed form says: one of the two is wrong.
+
+    Attributes:
+        forecast: What the closed form says.
+        found: What was measured, in the same form.
+    """
+
+    def __init__(self, forecast: object, found: object) -> None:
+        self.forecast, self.found = forecast, found
+        super().__init__(forecast, found)
+
+    def __str__(self) -> str:
+        return f"a run cost {self.found}, and its closed form says {self.forecast}"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from veilring.errors import UnforeseenCost
 from veilring.measure.cost import Traffic
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.noisyvotes import NoisyVotesParameters, Within, votes_cost
@@ -15,7 +16,7 @@ from veilring.protocols.radius.cost import label_cost
 from veilring.protocols.ring import KNNParameters, knn_cost, rounds_for
 from veilring.scenarios.comparison import Comparison, Line, Question, compare, make_question
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED
-from veilring.scenarios.comparison.playing import UnforeseenCost, play
+from veilring.scenarios.comparison.playing import play
 from veilring.scenarios.comparison.rules import TAU, public_radius
 from veilring.scenarios.comparison.splits import draw_splits, load_facts
 from veilring.scenarios.comparison.systems import SYSTEMS, Case

@@ -5,6 +5,8 @@
 """
 
 from veilring.scenarios.comparison.comparison import Choice, Comparison, Facts, Left, Line
+from veilring.scenarios.comparison.intervals import Interval
+from veilring.scenarios.comparison.playing import Played
 from veilring.scenarios.comparison.question import Question, make_question, read_network
 from veilring.scenarios.comparison.running import compare
 
@@ -12,8 +14,10 @@ __all__ = (
     "Choice",
     "Comparison",
     "Facts",
+    "Interval",
     "Left",
     "Line",
+    "Played",
     "Question",
     "compare",
     "make_question",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from veilring import simulation
-from veilring.errors import VeilringError
+from veilring.errors import UnforeseenCost
 from veilring.measure.cost import Traffic
 from veilring.nodes.cluster import Cluster, Run
 from veilring.nodes.runtimes import Memory, Runtime, Simulated
@@ -13,23 +13,7 @@ from veilring.protocols.forecast import Forecast
 from veilring.scenarios.comparison.stages import Stage
 from veilring.simulation import Topology
 
-__all__ = ("Played", "UnforeseenCost", "play")
-
-
-class UnforeseenCost(VeilringError):
-    """Raised when a batch cost anything else than its closed form says: one of them is wrong.
-
-    Attributes:
-        forecast: What the closed form says.
-        found: What was measured.
-    """
-
-    def __init__(self, forecast: Forecast, found: Forecast) -> None:
-        self.forecast, self.found = forecast, found
-        super().__init__(forecast, found)
-
-    def __str__(self) -> str:
-        return f"a batch cost {self.found}, and its closed form says {self.forecast}"
+__all__ = ("Played", "play")
 
 
 @dataclass(frozen=True, slots=True)
