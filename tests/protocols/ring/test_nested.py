@@ -1,35 +1,27 @@
 """Rings of rings: exact, as cheap as promised, and no group's total is seen by anybody."""
 
 import itertools
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import stats
-from typing_extensions import override
+from tests.protocols.ring.dealing import dealt
 
-from veilring import simulation
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.measure import Cost
 from veilring.nodes.adversaries import Alter
 from veilring.nodes.cluster import Cluster, Run
-from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
-from veilring.nodes.runtimes import Simulated
-from veilring.nodes.within import Within
 from veilring.protocols.ring import (
     Forecast,
     KNNAnswer,
     KNNParameters,
-    NestedRings,
     SumMethod,
     TopKParameters,
     Weights,
     exactness_bound,
     group_sizes,
-    knn_cost,
     nest,
     nested_cost,
     nested_exactness_bound,
@@ -40,10 +32,7 @@ from veilring.protocols.ring import (
 )
 from veilring.protocols.ring.algorithm import own_smallest, run_nested_rings, true_topk
 from veilring.protocols.ring.messages import TopKResult
-from veilring.protocols.ring.roles.nested import Levels
-from veilring.protocols.ring.timing import Chain, knn_chain, nested_chain
 from veilring.protocols.rows import Rows
-from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
 from veilring.transport.messages import Message
 
@@ -54,11 +43,6 @@ ELEVEN = [f"party-{n}" for n in range(11)]
 
 def _forecast_of(cost: Cost) -> Forecast:
     return Forecast(cost.rounds, type(cost.setup)(cost.messages, cost.bytes), cost.setup)
-
-
-def _dealt(parties: int, rng: np.random.Generator, rows: int = 4) -> list[Rows]:
-    labels = rng.integers(0, 3, (parties, rows))
-    return [Rows(rng.random((rows, 3)), each) for each in labels]
 
 
 class TestRings:
@@ -138,7 +122,7 @@ class TestRole:
     def test_labels_costs_and_transcript(self, run_protocol: ProtocolRunner) -> None:
         """Labels are the pooled classifier's, the cost is the closed form, the transcript one."""
         rng = np.random.default_rng(1)
-        own, queries = _dealt(11, rng), rng.random((12, 3))
+        own, queries = dealt(11, rng), rng.random((12, 3))
         parameters = KNNParameters(
             features=3, classes=3, k=4, rounds=nested_rounds_for(1e-6, 4, 1.0, 0.5, groups=3)
         )
@@ -162,7 +146,7 @@ class TestRole:
     async def test_it_answers_as_one_ring_does(self, weights: Weights) -> None:
         """The result and the totals are those of PP-kNN in one ring, to the last bit."""
         rng = np.random.default_rng(2)
-        own, queries = _dealt(13, rng), rng.random((20, 3))
+        own, queries = dealt(13, rng), rng.random((20, 3))
         parameters = KNNParameters(features=3, classes=3, k=3, rounds=9, weights=weights)
         only = {"party-0": {"queries": queries}}
         async with Cluster(13, own=own, seed=3) as cluster:
@@ -183,7 +167,7 @@ class TestRole:
         """With groups of equal and of different sizes, messages, bytes and rounds are equal."""
         rng = np.random.default_rng(4)
         parameters = KNNParameters(features=3, classes=3, k=2, rounds=3)
-        async with Cluster(parties, own=_dealt(parties, rng, 1), seed=1) as cluster:
+        async with Cluster(parties, own=dealt(parties, rng, 1), seed=1) as cluster:
             run = await cluster.run(
                 nested_knn,
                 only={"party-0": {"queries": rng.random((2, 3))}},
@@ -196,7 +180,7 @@ class TestRole:
     async def test_what_it_refuses(self) -> None:
         """Too few parties for the groups, and votes that go other ways, stop it before a word."""
         by_shares = KNNParameters(features=3, classes=3, sum=SumMethod("shares"))
-        async with Cluster(9, own=_dealt(9, np.random.default_rng(0))) as cluster:
+        async with Cluster(9, own=dealt(9, np.random.default_rng(0))) as cluster:
             for terms, rings in ((by_shares, 3), (KNNParameters(features=3, classes=3), 4)):
                 with pytest.raises(RunFailed) as caught:
                     await cluster.run(nested_knn, asker="party-0", parameters=terms, rings=rings)
@@ -207,7 +191,7 @@ class TestRole:
         order = Ring(ELEVEN)
         liar = {order.order[4]: Alter(_inflate, only=(TopKResult,))}  # the second starter
         rng = np.random.default_rng(5)
-        async with Cluster(ELEVEN, own=_dealt(11, rng)) as cluster:
+        async with Cluster(ELEVEN, own=dealt(11, rng)) as cluster:
             with pytest.raises(RunFailed) as caught:
                 await cluster.run(
                     nested_knn,
@@ -233,152 +217,3 @@ def _pooled(own: list[Rows], queries: NDArray[np.float64], k: int, w: Weights) -
     features = np.concatenate([rows.features for rows in own])
     labels = np.concatenate([rows.labels for rows in own])
     return pooled_knn(queries, features, labels, classes=3, k=k, weights=w)
-
-
-class _OneHot:
-    """In place of a party's randomness: a uniform array is a column of its own.
-
-    Inputs are columns, too, so that what travels in a sum is written in terms of who put it in.
-    """
-
-    def __init__(self, column: int) -> None:
-        self._column = column
-
-    def integers(
-        self, _low: int, _high: int, *, size: tuple[int, ...], dtype: type[np.uint64]
-    ) -> NDArray[np.uint64]:
-        """Return the column, for as many arrays as are drawn; nobody draws two."""
-        drawn = np.zeros(size, dtype=dtype)
-        assert len(drawn) <= 1
-        drawn[..., self._column] = 1
-        return drawn
-
-
-class _Written(Within):
-    """A party whose randomness is written out."""
-
-    @property
-    @override
-    def rng(self) -> Generator:
-        return _OneHot(len(self.parties) + self.parties.position(self.me))  # type: ignore[return-value]  # all that is drawn
-
-
-async def _sum_written_out(party: Party, *, rings: NestedRings) -> NDArray[np.uint64]:
-    written = _Written(party, party.parties)
-    own = np.zeros((1, 2 * len(party.parties)), dtype=np.uint64)
-    own[0, party.parties.position(party.me)] = 1
-    return await Levels(written, rings, KNNParameters(features=1, classes=1)).sum(own)
-
-
-class TestVotes:
-    """What is learned from the sum of votes, by the very messages that are sent."""
-
-    async def test_who_has_to_collude_for_what(self) -> None:
-        """Nobody alone learns anything, and pairs only what the page of the family lists.
-
-        A coalition learns what it can write as a sum of what it knows: its inputs, its draws, the
-        messages that it received and the total.
-        """
-        rings = nest(Ring(ELEVEN), 3)  # 4, 4 and 3 parties
-        async with Cluster(ELEVEN) as cluster:
-            run = await cluster.run(_sum_written_out, rings=rings, watch=ELEVEN)
-        total = np.concatenate([np.ones(11), np.zeros(11)])
-        np.testing.assert_array_equal(run.result[0], total.astype(np.uint64))
-        knows = {name: _forms(run, name) for name in ELEVEN}
-        sums = {f"group {n}": _columns(ring.order) for n, ring in enumerate(rings.groups)}
-        sums |= {name: _columns([name]) for name in ELEVEN}
-        learned = {}
-        for members in itertools.chain(*(itertools.combinations(ELEVEN, c) for c in (0, 1, 2))):
-            known = np.vstack([total, *(knows[name] for name in members)])
-            rank = np.linalg.matrix_rank(known)
-            found = {
-                what
-                for what, form in sums.items()
-                if what not in members and np.linalg.matrix_rank(np.vstack([known, form])) == rank
-            }
-            if found:
-                learned[members] = found
-        assert learned == _as_documented(rings)
-
-
-def _forms(run: Run[NDArray[np.uint64]], name: str) -> NDArray[np.float64]:
-    seen = [np.asarray(seen.message.fields()[-1])[0] for seen in run.views[name].received]
-    drawn = np.eye(22)[11 + ELEVEN.index(name)]
-    return np.vstack([np.array(seen).view(np.int64), _columns([name]), drawn]).astype(np.float64)
-
-
-def _columns(names: Sequence[str]) -> NDArray[np.float64]:
-    return np.isin([*ELEVEN, *["drawn"] * 11], names).astype(np.float64)
-
-
-def _as_documented(rings: NestedRings) -> dict[tuple[str, ...], set[str]]:
-    learned: dict[tuple[str, ...], set[str]] = {}
-
-    def tell(one: str, other: str, what: str) -> None:
-        learned.setdefault(tuple(sorted((one, other), key=ELEVEN.index)), set()).add(what)
-
-    for number, ring in enumerate(rings.groups):
-        starter, keeper, *others = ring.order
-        following = rings.starters.successor(starter)
-        tell(starter, keeper, f"group {number}")
-        tell(starter, following, f"group {number}")
-        tell(ring.successor(keeper), following, keeper)
-        for party in others:
-            tell(ring.predecessor(party), ring.successor(party), party)
-    return learned
-
-
-class TestTiming:
-    """The longest chain."""
-
-    @pytest.mark.parametrize("k", [1, 6], ids=["small-result", "large-result"])
-    @pytest.mark.parametrize("bandwidth", [np.inf, 2_000.0])
-    @pytest.mark.parametrize(("parties", "groups"), [(9, 0), (9, 3), (10, 3), (17, 4), (18, 3)])
-    def test_a_batch_takes_what_its_longest_chain_takes(
-        self, parties: int, groups: int, bandwidth: float, k: int
-    ) -> None:
-        """Where links are alike the simulated seconds are the chain's, to rounding."""
-        parameters = KNNParameters(features=3, classes=3, k=k, rounds=3)
-        chain = (
-            nested_chain(parties, 4, parameters, groups)
-            if groups
-            else knn_chain(parties, 4, parameters)
-        )
-        run = _simulated(parties, groups, parameters, bandwidth)
-        assert run.cost.rounds == chain.rounds
-        assert run.seconds == pytest.approx(chain.seconds(1.0, bandwidth), rel=1e-12)
-
-    def test_a_chain_adds_latencies_and_bytes(self) -> None:
-        """Seconds are rounds times latency and bytes over bandwidth."""
-        assert Chain(rounds=7, bytes=100).seconds(0.5, 50.0) == 5.5
-        with pytest.raises(InputError, match=r"sum\.name is shares"):
-            knn_chain(5, 1, KNNParameters(features=1, classes=1, sum=SumMethod("shares")))
-
-    def test_rings_of_rings_are_quicker_and_dearer(self) -> None:
-        """For 10,000 parties a hundred groups take a fiftieth of the rounds and more messages."""
-        parameters = KNNParameters(features=3, classes=3, rounds=8)
-        one, many = knn_cost(10_000, 1, parameters), nested_cost(10_000, 1, parameters, 100)
-        assert (one.rounds, many.rounds) == (90_001, 1_802)
-        assert many.traffic.messages - one.traffic.messages == 100 * 9
-
-
-def _simulated(
-    parties: int, groups: int, parameters: KNNParameters, bandwidth: float
-) -> Run[KNNAnswer]:
-    order = Ring([f"party-{n}" for n in range(parties)])
-    rng = np.random.default_rng(6)
-    role, way = (
-        (nested_knn, {"rings": nest(order, groups)}) if groups else (private_knn, {"ring": order})
-    )
-
-    async def main() -> Run[KNNAnswer]:
-        link = LinkModel(latency=Constant(1.0), bandwidth_bytes_per_second=bandwidth)
-        runtime = Simulated(Topology(link))
-        own = _dealt(parties, rng, 1)
-        async with Cluster(order.order, runtime=runtime, own=own, seed=0) as cluster:
-            only = {order.starter: {"queries": rng.random((4, 3))}}
-            return await cluster.run(
-                role, only=only, asker=order.starter, parameters=parameters, **way
-            )
-
-    return simulation.run(main())

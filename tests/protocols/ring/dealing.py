@@ -1,0 +1,13 @@
+"""Random rows for parties of a ring."""
+
+import numpy as np
+
+from veilring.protocols.rows import Rows
+
+__all__ = ("dealt",)
+
+
+def dealt(parties: int, rng: np.random.Generator, rows: int = 4) -> list[Rows]:
+    """Return the rows of so many parties: three features, three classes."""
+    labels = rng.integers(0, 3, (parties, rows))
+    return [Rows(rng.random((rows, 3)), each) for each in labels]

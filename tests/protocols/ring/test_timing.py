@@ -1,0 +1,78 @@
+"""How long a batch takes: the longest chain of messages, in one ring and in rings of rings."""
+
+import numpy as np
+import pytest
+from tests.protocols.ring.dealing import dealt
+
+from veilring import simulation
+from veilring.errors import InputError
+from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.ring import Ring
+from veilring.nodes.runtimes import Simulated
+from veilring.protocols.ring import (
+    KNNAnswer,
+    KNNParameters,
+    SumMethod,
+    knn_cost,
+    nest,
+    nested_cost,
+    nested_knn,
+    private_knn,
+)
+from veilring.protocols.ring.timing import Chain, knn_chain, nested_chain
+from veilring.simulation import Constant, LinkModel, Topology
+
+
+@pytest.mark.parametrize("k", [1, 6], ids=["small-result", "large-result"])
+@pytest.mark.parametrize("bandwidth", [np.inf, 2_000.0])
+@pytest.mark.parametrize(("parties", "groups"), [(9, 0), (9, 3), (10, 3), (17, 4), (18, 3)])
+def test_a_batch_takes_what_its_longest_chain_takes(
+    parties: int, groups: int, bandwidth: float, k: int
+) -> None:
+    """Where links are alike the simulated seconds are the chain's, to rounding."""
+    parameters = KNNParameters(features=3, classes=3, k=k, rounds=3)
+    chain = (
+        nested_chain(parties, 4, parameters, groups)
+        if groups
+        else knn_chain(parties, 4, parameters)
+    )
+    run = _simulated(parties, groups, parameters, bandwidth)
+    assert run.cost.rounds == chain.rounds
+    assert run.seconds == pytest.approx(chain.seconds(1.0, bandwidth), rel=1e-12)
+
+
+def test_a_chain_adds_latencies_and_bytes() -> None:
+    """Seconds are rounds times latency and bytes over bandwidth."""
+    assert Chain(rounds=7, bytes=100).seconds(0.5, 50.0) == 5.5
+    with pytest.raises(InputError, match=r"sum\.name is shares"):
+        knn_chain(5, 1, KNNParameters(features=1, classes=1, sum=SumMethod("shares")))
+
+
+def test_rings_of_rings_are_quicker_and_dearer() -> None:
+    """For 10,000 parties a hundred groups take a fiftieth of the rounds and more messages."""
+    parameters = KNNParameters(features=3, classes=3, rounds=8)
+    one, many = knn_cost(10_000, 1, parameters), nested_cost(10_000, 1, parameters, 100)
+    assert (one.rounds, many.rounds) == (90_001, 1_802)
+    assert many.traffic.messages - one.traffic.messages == 100 * 9
+
+
+def _simulated(
+    parties: int, groups: int, parameters: KNNParameters, bandwidth: float
+) -> Run[KNNAnswer]:
+    order = Ring([f"party-{n}" for n in range(parties)])
+    rng = np.random.default_rng(6)
+    role, way = (
+        (nested_knn, {"rings": nest(order, groups)}) if groups else (private_knn, {"ring": order})
+    )
+
+    async def main() -> Run[KNNAnswer]:
+        link = LinkModel(latency=Constant(1.0), bandwidth_bytes_per_second=bandwidth)
+        runtime = Simulated(Topology(link))
+        own = dealt(parties, rng, 1)
+        async with Cluster(order.order, runtime=runtime, own=own, seed=0) as cluster:
+            only = {order.starter: {"queries": rng.random((4, 3))}}
+            return await cluster.run(
+                role, only=only, asker=order.starter, parameters=parameters, **way
+            )
+
+    return simulation.run(main())
