@@ -9,6 +9,7 @@ A reader does not see an HTML comment. These have a meaning:
 | `<!-- first: COMMAND -->` | what others did before, on machines of their own |
 | `<!-- in CI: NEW for OLD -->` | it is run with other words than it shows, to be quick |
 | `<!-- stops: FILE -->` | servers that it finds stopped, by their configurations, or `all` |
+| `<!-- same: FILE -->` | it makes the file of this name that lies in the page's folder |
 | `<!-- by hand: REASON -->` | it is not run |
 """
 
@@ -19,7 +20,7 @@ from typing import Final, NamedTuple
 
 __all__ = ("MEANINGS", "RUN", "Block", "Note", "blocks", "pages")
 
-MEANINGS: Final = frozenset({"file", "with", "first", "in CI", "stops", "by hand"})
+MEANINGS: Final = frozenset({"file", "with", "first", "in CI", "stops", "same", "by hand"})
 """What a comment before a block may begin with."""
 RUN: Final = frozenset({"sh", "console", "python"})
 """The languages of blocks that are run."""

@@ -7,7 +7,8 @@ from docs._ext.typist import Mistyped, type_page
 
 
 def _type(text: str, folder: Path) -> None:
-    page = folder / "page.md"
+    page = folder / "pages" / "page.md"
+    page.parent.mkdir()
     page.write_text(text, encoding="utf-8")
     type_page(page, folder)
 
@@ -22,6 +23,7 @@ def _type(text: str, folder: Path) -> None:
         ("```console\n$ echo one; echo two\none\n```\n", "and prints\none\ntwo"),
         ("```console\n$ true\nveilring: it failed\n```\n", "ended with 0"),
         ("<!-- in CI: 1 for 2 -->\n```sh\necho 3\n```\n", "there is no 2"),
+        ("<!-- same: page.md -->\n```sh\necho > page.md\n```\n", "page.md is not what"),
         ("```sh\nveilring serve nothing.toml\ntrue\n```\n", "does not become ready"),
     ],
 )
