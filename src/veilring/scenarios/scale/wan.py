@@ -104,6 +104,9 @@ class Batch:
         rows: Of each party.
         network: The links.
         seed: Of the order, the rows, the parties' secrets and the links' draws.
+
+    Raises:
+        ScenarioError: If some parties have no link: a model of all numbers of parties needs one law.
     """
 
     queries: int = 100
@@ -113,6 +116,10 @@ class Batch:
     rows: int = 4
     network: NetworkSection = field(default_factory=lambda: WAN)
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        graph = self.network.graph
+        require_key(graph == "complete", "network.graph", graph, "complete")
 
     def parameters(self, groups: int = 0) -> KNNParameters:
         """Return PP-kNN's, with rounds for a result that is exact but for one in a million.
