@@ -106,7 +106,7 @@ class Batch:
         seed: Of the order, the rows, the parties' secrets and the links' draws.
 
     Raises:
-        ScenarioError: If some parties have no link: a model of all numbers of parties needs one law.
+        ScenarioError: If some parties have no link: one law for all is what is modelled.
     """
 
     queries: int = 100
