@@ -109,9 +109,11 @@ NEAREST = (
 )
 
 
-@pytest.mark.parametrize("near", NEAREST)
+@pytest.mark.parametrize("near", [Within(0.2), *NEAREST])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_radii_are_found_together(near: Nearest, method: SumMethod) -> None:
+def test_the_rounds_are_the_longest_chain_of_messages(
+    near: Within | Nearest, method: SumMethod
+) -> None:
     """Counting, converting and voting cost what the closed form says, in rounds of one hop each.
 
     The hop before the first is that of the queries.
@@ -127,9 +129,10 @@ def test_radii_are_found_together(near: Nearest, method: SumMethod) -> None:
 
     run = simulation.run(main())
     answer = run.result
-    assert answer.rows == (120 if near.epsilon_count else None)
+    counted = isinstance(near, Nearest) and near.rows is None
+    assert answer.rows == (120 if counted else None)
     np.testing.assert_array_equal(answer.totals, count_votes(QUERIES, answer.radii, ROWS, 3))
-    assert len(answer.spent) == (3 if near.epsilon_count else 2)
+    assert len(answer.spent) == 1 + isinstance(near, Nearest) + counted
     expected = votes_cost(5, 9, parameters, drawn=False, rows=answer.rows)
     assert costs(run.cost) == expected
     assert run.seconds == expected.rounds + 1
