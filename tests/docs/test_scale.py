@@ -1,0 +1,45 @@
+"""The page on growth shows what the commands say: where numbers are simulated, to the digit."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+from docs.scale.refresh import COMMANDS
+
+from veilring.scenarios.scale.wan import Batch, load_network, simulate
+
+DOCS = Path(__file__).parents[2] / "docs"
+JITTERY = Batch(network=load_network(DOCS / "scale" / "wan.toml"))
+
+
+@pytest.mark.parametrize(
+    ("folder", "batch"), [(".", Batch()), ("jitter", JITTERY)], ids=["plain", "jitter"]
+)
+def test_simulated_points_of_the_page_are_todays(folder: str, batch: Batch) -> None:
+    """The two smallest points of each way come again, with seconds, messages and bytes."""
+    with (DOCS / "scale" / folder / "scale-ring.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = {(row["curve"], int(row["x"]), row["y is"]): float(row["y"]) for row in rows}
+    for parties in (9, 32):
+        for name in ("one ring", "rings of rings"):
+            groups = int(found.get((name, parties, "groups"), 0))
+            run = simulate(batch, parties, groups)
+            for what, value in (
+                ("simulated seconds a batch", run.seconds),
+                ("messages", run.cost.messages),
+                ("bytes", run.cost.bytes),
+            ):
+                assert found[name, parties, what] == value
+
+
+def test_every_file_of_the_page_is_refreshed_by_the_script() -> None:
+    """What the page includes are outputs of the commands beside them, and nothing else."""
+    page = (DOCS / "scale.md").read_text(encoding="utf-8")
+    included = re.findall(r"\{(?:literalinclude|image)\} (\S+)", page)
+    assert len(included) == 9
+    for path in included:
+        folder, name = Path(path).parent.name, Path(path).stem.removeprefix("scale-")
+        command = COMMANDS["jitter" if folder == "jitter" else name]
+        assert (DOCS / path).is_file()
+        assert f"veilring scale {' '.join(command)}".replace(f"{DOCS.parent}/", "") in page
