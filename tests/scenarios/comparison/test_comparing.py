@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from veilring.protocols.ring import KNNParameters, knn_cost, rounds_for
 from veilring.scenarios.comparison import Comparison, Line, Question, compare, make_question
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED
 from veilring.scenarios.comparison.playing import play
-from veilring.scenarios.comparison.rules import TAU, public_radius
+from veilring.scenarios.comparison.rules import TAU, public_radius, rules_said
 from veilring.scenarios.comparison.splits import draw_splits, load_facts
 from veilring.scenarios.comparison.systems import SYSTEMS, Case
 from veilring.simulation import Topology
@@ -199,6 +200,18 @@ class TestRules:
         for features in (1, 4, 30, 784):
             assert 0 < public_radius(features, 10_000) < public_radius(features, 100)
             assert public_radius(features, 10) < math.sqrt(features)
+
+    def test_the_radius_lets_rows_differ_in_a_category(self, tmp_path: Path) -> None:
+        """Where all columns are categories such rows are neighbours, and those of two are not."""
+        path = tmp_path / "shapes.csv"
+        rows = [f"{'ab'[n % 2]},{'cde'[n % 3]},{'xy'[n % 2]}" for n in range(40)]
+        path.write_text("form,colour,y\n" + "\n".join(rows))
+        _, facts = load_facts(make_question({"data": str(path)}))
+        assert facts.categorical
+        for features in (2, 5, 20):
+            assert 2**0.5 < public_radius(features, 100, categories=True) < 2
+        assert public_radius(200, 100, categories=True) == public_radius(200, 100)
+        assert "at least 1.5 for categories" in dict(rules_said(facts, 5))["r-N and noisy votes"]
 
     def test_are_said_with_their_numbers(self, comparison: Comparison) -> None:
         """The report has the radius, τ and the rest."""

@@ -24,6 +24,7 @@ class Facts:
         rows: How many there are.
         features: Of each.
         classes: How many there are.
+        categorical: Whether all columns are categories.
         train: The rows that the parties hold together in each split.
         held_out: The rows that they do not.
         queries: How many of those make a batch.
@@ -35,6 +36,7 @@ class Facts:
     rows: int
     features: int
     classes: int
+    categorical: bool
     train: int
     held_out: int
     queries: int

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from veilring.protocols.ring import pooled_knn
 from veilring.randomness import Streams
 from veilring.scenarios.comparison.choosing import choose
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED, Comparison, Line
-from veilring.scenarios.comparison.intervals import over_splits, share_over_splits
+from veilring.scenarios.comparison.intervals import Interval, over_splits, share_over_splits
 from veilring.scenarios.comparison.leaking import measure_leakage
 from veilring.scenarios.comparison.playing import play
 from veilring.scenarios.comparison.question import Question
@@ -28,6 +28,15 @@ from veilring.scenarios.runner import Progress
 from veilring.simulation import Topology
 
 __all__ = ("compare",)
+
+
+class _Figures(TypedDict):
+    """What a line says of accuracy, named as its fields are."""
+
+    accuracies: tuple[float, ...]
+    accuracy: Interval
+    loss: Interval
+    gain: Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,7 @@ class _Common:
     pooled: tuple[float, ...]
     majority: tuple[float, ...]
 
-    def figures(self, accuracies: tuple[float, ...]) -> dict[str, object]:
+    def figures(self, accuracies: tuple[float, ...]) -> _Figures:
         """Return what a line says of accuracy."""
         overlap, queries = self.splits[0].overlap, self.splits[0].queries
         loss = [most - mine for most, mine in zip(self.pooled, accuracies, strict=True)]
@@ -91,7 +100,7 @@ def compare(question: Question, *, progress: Progress | None = None) -> Comparis
         lines=tuple(lines),
         choice=choose(lines),
         left_out=LEFT_OUT,
-        rules=rules_said(facts.features, facts.train, question.k),
+        rules=rules_said(facts, question.k),
         versions=versions_used(),
     )
 
@@ -120,7 +129,7 @@ def _baselines(common: _Common) -> list[Line]:
             trusted=True,
             trust="one place",
             guarantee="none",
-            **common.figures(accuracies),  # type: ignore[arg-type]  # named as the fields are
+            **common.figures(accuracies),
         )
         for key, name, accuracies in (
             (POOLED, f"pooled {k}-NN", common.pooled),
@@ -155,7 +164,7 @@ def _line(system: System, epsilon: float | None, common: _Common) -> Line:
         privacy=fitted.privacy_,
         leakage=_leakage(case, fitted),
         cost=play(system.stage(case, fitted), common.topology, question.seed),
-        **common.figures(accuracies),  # type: ignore[arg-type]  # named as the fields are
+        **common.figures(accuracies),
     )
 
 

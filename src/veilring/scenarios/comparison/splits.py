@@ -15,7 +15,7 @@ from veilring.scenarios.comparison.comparison import Facts
 from veilring.scenarios.comparison.question import Question, require_rows
 from veilring.scenarios.comparison.rules import TEST_SHARE
 
-__all__ = ("BATCHES_MAX", "Split", "draw_splits", "load_facts")
+__all__ = ("BATCHES_MAX", "Split", "all_categories", "draw_splits", "load_facts")
 
 _OWN_BOUNDS: Final = (
     "the least and the greatest value of each column of the file, held-out rows included: they"
@@ -84,6 +84,7 @@ def load_facts(question: Question) -> tuple[Table, Facts]:
         rows=len(table),
         features=len(table.feature_names),
         classes=len(table.class_names),
+        categorical=all_categories(table),
         train=len(first.train),
         held_out=held_out,
         queries=len(first.batches[0]),
@@ -91,6 +92,11 @@ def load_facts(question: Question) -> tuple[Table, Facts]:
         bounds=_OWN_BOUNDS if from_file else _BUILTIN_BOUNDS,
     )
     return table, facts
+
+
+def all_categories(table: Table) -> bool:
+    """Say whether all columns are categories, so that no feature was a number."""
+    return sum(len(each.values) for each in table.categories) == len(table.feature_names)
 
 
 def draw_splits(table: Table, question: Question) -> Iterator[Split]:

@@ -32,7 +32,7 @@ from veilring.scenarios.comparison.rules import (
     TAU,
     public_radius,
 )
-from veilring.scenarios.comparison.splits import Split
+from veilring.scenarios.comparison.splits import Split, all_categories
 from veilring.scenarios.comparison.stages import Stage
 
 __all__ = ("LEFT_OUT", "SYSTEMS", "Case", "System", "held")
@@ -165,7 +165,9 @@ def _stream_stage(case: Case, fitted: IndKNNClassifier) -> Stage:
 
 
 def _radius(case: Case) -> float:
-    return public_radius(case.asked.features.shape[1], len(case.split.train))
+    train = case.split.train
+    features, categories = train.features.shape[1], all_categories(train)
+    return public_radius(features, len(train), categories=categories)
 
 
 def _directions(features: NDArray[np.float64]) -> NDArray[np.float32]:
