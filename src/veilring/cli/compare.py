@@ -37,7 +37,7 @@ def compare(  # noqa: PLR0913  (the options of a command)
         Path | None,
         typer.Option(
             metavar="FILE.toml",
-            help="The keys of a scenario's [network] table: latency, jitter, "
+            help="The keys of a scenario's network table: latency, jitter, "
             "bandwidth_bytes_per_second, graph. By default 20 ms one way.",
             show_default=False,
         ),
