@@ -27,7 +27,7 @@ from veilring.protocols.noisyvotes import (
     votes_cost,
 )
 from veilring.protocols.noisyvotes.messages import Batch
-from veilring.protocols.radius import ByGrid
+from veilring.protocols.radius import AllocationRule, ByGrid
 from veilring.protocols.radius.algorithm import count_votes
 from veilring.protocols.radius.leakage import audited_epsilon
 from veilring.protocols.ring import FixedPoint, SumMethod
@@ -158,6 +158,7 @@ def test_a_forecast_of_a_grid_has_to_know_for_how_many_rows() -> None:
         votes_cost(5, 9, replace(WITHIN, neighbours=NEAREST[1]))
 
 
+@pytest.mark.parametrize("rule", ["clique", "batch"])
 @pytest.mark.parametrize(
     ("liar", "only", "method"),
     [
@@ -167,10 +168,11 @@ def test_a_forecast_of_a_grid_has_to_know_for_how_many_rows() -> None:
     ],
 )
 async def test_nobody_adds_to_what_others_do_not_hold(
-    liar: str, only: type[Message], method: SumMethod
+    liar: str, only: type[Message], method: SumMethod, rule: AllocationRule
 ) -> None:
-    """If one party holds other queries or totals than the rest, all stop before the next sum."""
-    parameters = replace(WITHIN, neighbours=NEAREST[2], sum=method)
+    """If one party holds other queries or totals, all stop, even if the budget is divided alike."""
+    near = replace(NEAREST[2], conversion=ByAnnuli(allocation=rule))
+    parameters = replace(WITHIN, neighbours=near, sum=method, allocation=rule)
     async with Cluster(NAMES, own=PARTS, seed=6) as cluster:
         with pytest.raises(RunFailed) as caught:
             await cluster.run(
