@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.nodes.party import Party, broadcast
-from veilring.nodes.ring import Ring, draw_ring
+from veilring.nodes.ring import draw_ring
 from veilring.nodes.within import Within
 from veilring.protocols.ring.algorithm import (
     FixedPoint,
@@ -30,7 +30,7 @@ from veilring.protocols.ring.algorithm import (
 from veilring.protocols.ring.messages import SumPart, SumShare, SumTotal, TopKResult
 from veilring.protocols.ring.roles.checks import check_totals, check_values
 from veilring.protocols.ring.roles.knn import SCALE_BITS, KNNAnswer, KNNParameters, hand_out
-from veilring.protocols.ring.roles.rings import NestedRings, nest
+from veilring.protocols.ring.roles.rings import NestedRings, group_sizes, nest
 from veilring.protocols.ring.roles.sums import check_shape, receive_part, sum_words
 from veilring.protocols.ring.roles.topk import pp_topk, topk_turns
 from veilring.protocols.rows import Rows
@@ -78,7 +78,7 @@ async def nested_knn(
     if parameters.sum.name != "ring":
         raise InputError("sum.name", parameters.sum.name, "ring, as votes go round each ring")
     if isinstance(rings, int):
-        nest(Ring(party.parties), rings)  # refused before anything is sent
+        group_sizes(len(party.parties), rings)  # refused before anything is sent
     batch = await hand_out(party, asker, queries, parameters)
     if isinstance(rings, int):
         rings = nest(await draw_ring(party), rings)
