@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from veilring.data import load_table
+from veilring.data.npz import Vectors, read_vectors, write_vectors
 from veilring.errors import InputError
 
 X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float16)
@@ -46,6 +47,8 @@ def test_arrays_become_a_table(tmp_path: Path) -> None:
         {"X": X, "y": np.array([0, 1, (1 << 64) - 1], np.uint64)},
         {"X": X * np.nan, "y": Y},
         {"X": np.array([[object()], [1], [2]]), "y": Y},
+        {"X": X, "y": Y, "ids": np.array(["a", "b"])},
+        {"X": X, "y": Y, "ids": np.array([0.5, 1.5, 2.5])},
     ],
 )
 def test_what_is_no_table_is_refused(tmp_path: Path, arrays: dict[str, Any]) -> None:
@@ -54,6 +57,29 @@ def test_what_is_no_table_is_refused(tmp_path: Path, arrays: dict[str, Any]) -> 
     np.savez(path, **arrays)
     with pytest.raises(InputError):
         load_table(str(path))
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        Vectors(X),
+        Vectors(X, ids=("a", "b", "é")),
+        Vectors(X, Y.astype(np.int64), ("0", "zwei", "3")),
+        Vectors(X, Y.astype(np.int64), ids=("a", "b", "c")),
+        Vectors(X[:0], Y[:0].astype(np.int64), (), ()),
+    ],
+)
+def test_what_was_written_is_read(tmp_path: Path, written: Vectors) -> None:
+    """Labels, names and ids come back where they were given, and a file that is there stays."""
+    path = tmp_path / "some.npz"
+    write_vectors(written, path)
+    read = read_vectors(path, "file")
+    assert np.array_equal(read.features, written.features)
+    assert (read.labels is None) == (written.labels is None)
+    assert read.labels is None or np.array_equal(read.labels, Y[: len(read.labels)])
+    assert (read.class_names, read.ids) == (written.class_names, written.ids)
+    with pytest.raises(InputError, match="out"):
+        write_vectors(written, path)
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -154,22 +154,27 @@ origin = [0.5, 0.0, 0.0]
 def embeddings(path: Path, **changed: ArrayLike) -> Path:
     """Write a file of embeddings."""
     features = np.array([[1.0, 0.0, 0.1], [0.0, 2.0, 0.0], [0.0, 0.0, -1.0]])
-    labels, ids = ["sport", "trade", "trade"], ["a", "b", "c"]
-    given: dict[str, Any] = {"features": features, "labels": labels, "ids": ids, **changed}
+    labels = {"y": [0, 1, 1], "class_names": ["sport", "trade"]}
+    given: dict[str, Any] = {"X": features, **labels, "ids": ["a", "b", "c"], **changed}
     np.savez(path, **given)
     return path
 
 
 def test_embeddings_are_read_as_they_are_and_from_a_public_origin(tmp_path: Path) -> None:
-    """Labels are names or numbers, and directions are taken from the origin of the terms."""
+    """Classes are found by name or else by number, and directions are taken from the origin."""
     (tmp_path / "terms.toml").write_text(EMBEDDED)
     terms = load_prediction_terms(tmp_path / "terms.toml")
     path = embeddings(tmp_path / "some.npz")
     records = read_records(path, terms, "id")
     assert records.ids == ("a", "b", "c")
     assert records.labels.tolist() == [0, 1, 1]
-    numbered = embeddings(tmp_path / "numbered.npz", labels=np.array([0, 1, 1]))
-    assert read_records(numbered, terms, "id").labels.tolist() == [0, 1, 1]
+    other = ["art", "trade", "sport"]  # in another order, and one that no row has
+    ordered = embeddings(tmp_path / "ordered.npz", y=[2, 1, 1], class_names=other)
+    assert read_records(ordered, terms, "id").labels.tolist() == [0, 1, 1]
+    numbered = tmp_path / "numbered.npz"
+    np.savez(numbered, X=np.eye(3), y=[1, 0, 1], ids=[7, 8, 9])
+    assert read_records(numbered, terms, "id").labels.tolist() == [1, 0, 1]
+    assert read_records(numbered, terms, "id").ids == ("7", "8", "9")
     unit = np.array([[1.0, 0.0, 0.1], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]])
     unit[0] /= np.linalg.norm(unit[0])
     expected = quantise(unit - np.array([0.5, 0.0, 0.0]))
@@ -182,11 +187,11 @@ def test_embeddings_are_read_as_they_are_and_from_a_public_origin(tmp_path: Path
     [
         ({"ids": ["a", "b"]}, "ids"),
         ({"ids": ["a", "b", "b"]}, "each once"),
-        ({"labels": [0, 1, 2]}, "0 to 1"),
-        ({"labels": ["sport", "trade", "art"]}, "one of sport, trade"),
-        ({"features": np.zeros((3, 3))}, "finite directions"),
-        ({"features": np.ones((3, 4))}, r"\(rows, 3\)"),
-        ({"features": np.array([[None] * 3] * 3)}, "arrays of numbers and texts"),
+        ({"y": [0, 1, 2]}, "each of 3 classes"),
+        ({"class_names": ["sport", "art"]}, "row 2 is 'art'; allowed: one of sport, trade"),
+        ({"X": np.zeros((3, 3))}, "finite directions"),
+        ({"X": np.ones((3, 4))}, r"\(rows, 3\)"),
+        ({"X": np.array([[None] * 3] * 3)}, "arrays of numbers and texts"),
     ],
 )
 def test_files_of_embeddings_are_met_at_the_edge(
@@ -209,8 +214,14 @@ def test_files_that_are_damaged_or_lack_an_array_are_named(tmp_path: Path) -> No
         path.write_bytes(whole[:size])
         with pytest.raises(InputError, match=r"file is .*some\.npz; allowed: "):
             read_records(path, terms, "id")
-    np.savez(path, features=np.ones((3, 3)), labels=np.zeros(3, np.int64))
-    with pytest.raises(InputError, match=r"some\.npz; allowed: a file with the arrays ids, too"):
+    np.savez(path, X=np.ones((3, 3)), y=np.zeros(3, np.int64))
+    with pytest.raises(InputError, match=r"some\.npz; allowed: a file with the array ids, too"):
+        read_records(path, terms, "id")
+    np.savez(path, X=np.ones((3, 3)), ids=["a", "b", "c"])
+    with pytest.raises(InputError, match=r"some\.npz; allowed: a file with the array y, too"):
+        read_records(path, terms, "id")
+    np.savez(path, X=np.ones((3, 3)), y=[0, 1, 2], ids=["a", "b", "c"])
+    with pytest.raises(InputError, match=r"y is out of range; allowed: class numbers from 0 to 1"):
         read_records(path, terms, "id")
 
 

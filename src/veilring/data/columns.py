@@ -1,6 +1,7 @@
 """From named columns of numbers or categories to a table of numbers."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from veilring.data.table import Categories, Table
 from veilring.errors import InputError
 
-__all__ = ("CATEGORIES_MAX", "encode")
+__all__ = ("CATEGORIES_MAX", "encode", "number_classes")
 
 # Each category becomes a feature that every query carries, and each class an entry of every vote.
 # A column with more values than this is an identifier or a number with a slip in it.
@@ -46,16 +47,30 @@ def encode(name: str, columns: Mapping[str, Column], labels: NDArray[np.str_]) -
             categories.append(Categories(column, len(feature_names), found))
         blocks.append(block)
         feature_names += [column] if found is None else [f"{column}={value}" for value in found]
-    classes = _classes(name, labels)
-    numbers = {label: number for number, label in enumerate(classes)}
-    return Table(
-        name,
-        np.hstack(blocks),
-        np.array([numbers[label] for label in labels.tolist()], dtype=np.int64),
-        tuple(feature_names),
-        tuple(classes),
-        tuple(categories),
-    )
+    numbers, classes = number_classes(name, labels)
+    return Table(name, np.hstack(blocks), numbers, tuple(feature_names), classes, tuple(categories))
+
+
+def number_classes(
+    table: str, labels: NDArray[np.str_]
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the number of each label's class, shape (rows,), and the names of all classes.
+
+    They are in numerical order if all names are numbers, else in alphabetical order.
+
+    Args:
+        table: The name of the table.
+        labels: Shape (rows,).
+
+    Raises:
+        InputError: If there are more than `CATEGORIES_MAX` classes.
+    """
+    names: list[str] = np.unique(labels).tolist()
+    _require_few(table, "label", len(names))
+    with suppress(ValueError):
+        names = sorted(names, key=float)
+    numbers = {label: number for number, label in enumerate(names)}
+    return np.array([numbers[label] for label in labels.tolist()], dtype=np.int64), tuple(names)
 
 
 def _features(
@@ -74,15 +89,6 @@ def _features(
     _require_few(table, column, len(categories))
     one_hot = np.eye(len(categories))[positions]
     return one_hot, tuple(categories.tolist())
-
-
-def _classes(table: str, labels: NDArray[np.str_]) -> list[str]:
-    names: list[str] = np.unique(labels).tolist()
-    _require_few(table, "label", len(names))
-    try:
-        return sorted(names, key=float)
-    except ValueError:
-        return names
 
 
 def _require_few(table: str, column: str, values: int) -> None:

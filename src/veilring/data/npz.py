@@ -1,8 +1,21 @@
-"""Data sets from NumPy's .npz files, such as embeddings that were computed before."""
+"""Rows in NumPy's .npz files, such as embeddings that were computed before.
+
+===============  ====================================================================
+array            what is in it
+===============  ====================================================================
+`X`              numbers, shape (rows, features)
+`y`              perhaps: whole numbers from 0, one a row
+`class_names`    perhaps: different texts, which the numbers of `y` count from 0
+`ids`            perhaps: whose each row is, one a row
+===============  ====================================================================
+
+Other arrays are passed over, and nothing is ever unpickled.
+"""
 
 import zipfile
 import zlib
-from collections.abc import Collection
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,10 +25,13 @@ from numpy.typing import NDArray
 from veilring.data.table import Table
 from veilring.errors import InputError
 
-__all__ = ("read_arrays", "read_npz")
+__all__ = ("NPZ", "Vectors", "read_npz", "read_vectors", "write_vectors")
+
+NPZ: Final = ".npz"
 
 # A label has two bytes on the wire; where there are more, they number rows and not classes.
 _CLASSES_MAX: Final = 1 << 16
+_ARRAYS: Final = ("X", "y", "class_names", "ids")
 # What NumPy and the modules below it raise for files that are empty, cut, damaged or none of these.
 _UNREADABLE: Final = (
     OSError,
@@ -28,68 +44,130 @@ _UNREADABLE: Final = (
 )
 
 
-def read_npz(path: Path) -> Table:
-    """Read a file that holds `X`, `y`, and perhaps `class_names`. Nothing in it is unpickled.
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Vectors:
+    """What a file holds. Its values are never shown.
 
-    `X` is numbers of shape (rows, features), and `y` whole numbers from 0, of shape (rows,).
+    Attributes:
+        features: Shape (rows, features).
+        labels: Shape (rows,), from 0; `None` if there are none.
+        class_names: What the labels number; `None` if that is not said.
+        ids: One a row; `None` if there are none.
+    """
+
+    features: NDArray[np.floating]
+    labels: NDArray[np.int64] | None = None
+    class_names: tuple[str, ...] | None = None
+    ids: tuple[str, ...] | None = None
+
+
+def read_npz(path: Path) -> Table:
+    """Read a file of labelled rows as a data set; ids are passed over.
+
     Features are called `x0`, `x1`, ...; classes by `class_names`, or else by their numbers.
 
     Raises:
         InputError: If the file cannot be read, or holds no such table.
     """
-    arrays = read_arrays(path, ("X", "y", "class_names"))
-    features, labels = arrays.get("X"), arrays.get("y")
-    if features is None or features.ndim != 2 or features.dtype.kind not in "biuf":  # noqa: PLR2004 (a table has two axes)
-        raise _no_table(path, "X of numbers, of shape (rows, features)")
-    if labels is None or labels.shape != features.shape[:1] or labels.dtype.kind not in "iu":
-        raise _no_table(path, "y of whole numbers, one for each row of X")
-    if not len(labels) or not features.shape[1] or labels.min() < 0:
-        raise _no_table(path, "at least one row and one feature, and labels from 0")
-    names = _names(path, arrays.get("class_names"), int(labels.max()) + 1)
+    held = read_vectors(path, "source")
+    if held.labels is None:
+        raise _unfit("source", path, "y of whole numbers, one for each row of X")
+    if not len(held.labels):
+        raise _unfit("source", path, "at least one row")
+    names = held.class_names
+    if names is None:
+        names = tuple(map(str, range(int(held.labels.max()) + 1)))
     return Table(
         path.name,
-        features.astype(np.float64),
-        labels.astype(np.int64),
-        tuple(f"x{number}" for number in range(features.shape[1])),
+        held.features.astype(np.float64),
+        held.labels,
+        tuple(f"x{number}" for number in range(held.features.shape[1])),
         names,
     )
 
 
-def read_arrays(
-    path: Path, names: Collection[str], *, field: str = "source"
-) -> dict[str, NDArray[Any]]:
-    """Return those arrays of a file that have one of these names. Nothing in it is unpickled.
+def read_vectors(path: Path, field: str) -> Vectors:
+    """Read a file.
 
     Args:
         path: The file.
-        names: Other arrays are passed over.
-        field: How an error calls the file.
+        field: How an error calls it.
 
     Raises:
-        InputError: If the file cannot be read.
+        InputError: If it cannot be read, or is not as above.
     """
+    arrays = _read(path, field)
+    features, labels = arrays.get("X"), arrays.get("y")
+    if features is None or features.ndim != 2 or features.dtype.kind not in "biuf":  # noqa: PLR2004 (a table has two axes)
+        raise _unfit(field, path, "X of numbers, of shape (rows, features)")
+    if not features.shape[1]:
+        raise _unfit(field, path, "at least one feature")
+    if features.dtype.kind != "f":
+        features = features.astype(np.float64)
+    if labels is not None:
+        _require_labels(field, path, labels, len(features))
+        labels = labels.astype(np.int64)
+    names = _texts(field, path, arrays, "class_names")
+    if names is not None:
+        count = 0 if labels is None else int(labels.max(initial=-1)) + 1
+        if len(names) < count or len(set(names)) < len(names):
+            raise _unfit(field, path, f"different class_names, one for each of {count} classes")
+    ids = _texts(field, path, arrays, "ids")
+    if ids is not None and len(ids) != len(features):
+        raise _unfit(field, path, "ids, one for each row of X")
+    return Vectors(features, labels, names, ids)
+
+
+def write_vectors(vectors: Vectors, path: Path) -> None:
+    """Write a new file; features in single precision.
+
+    Raises:
+        InputError: If the file is there already, or cannot be written.
+    """
+    arrays: dict[str, Any] = {"X": vectors.features.astype(np.float32)}
+    if vectors.labels is not None:
+        arrays["y"] = vectors.labels
+    for name, texts in (("class_names", vectors.class_names), ("ids", vectors.ids)):
+        if texts is not None:
+            arrays[name] = np.array(texts, np.str_)
+    try:
+        with path.open("xb") as file:
+            np.savez_compressed(file, **arrays)
+    except OSError as error:
+        allowed = f"a new file that can be written ({error.strerror})"
+        raise InputError("out", path, allowed) from None
+
+
+def _read(path: Path, field: str) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise InputError(field, path, "the path of an .npz file that exists")
     try:
         # NumPy does not close a file that it opened and could not read.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-            return {name: held[name] for name in names if name in held}
+            return {name: held[name] for name in _ARRAYS if name in held}
     except _UNREADABLE:
         allowed = "a file with arrays of numbers and texts, as NumPy's savez writes it"
         raise InputError(field, path, allowed) from None
 
 
-def _names(path: Path, given: NDArray[Any] | None, classes: int) -> tuple[str, ...]:
-    """Return the names of so many classes, or of more."""
-    if classes > _CLASSES_MAX:
-        raise _no_table(path, f"labels below {_CLASSES_MAX:,}")
+def _require_labels(field: str, path: Path, labels: NDArray[Any], rows: int) -> None:
+    if labels.shape != (rows,) or labels.dtype.kind not in "iu":
+        raise _unfit(field, path, "y of whole numbers, one for each row of X")
+    if labels.size and not 0 <= labels.min() <= labels.max() < _CLASSES_MAX:
+        raise _unfit(field, path, f"labels from 0 and below {_CLASSES_MAX:,}")
+
+
+def _texts(
+    field: str, path: Path, arrays: Mapping[str, NDArray[Any]], name: str
+) -> tuple[str, ...] | None:
+    """Return an array of texts, or of whole numbers as texts, if there is one."""
+    given = arrays.get(name)
     if given is None:
-        return tuple(map(str, range(classes)))
-    names = tuple(map(str, given.tolist())) if given.ndim == 1 and given.dtype.kind in "Uiu" else ()
-    if len(names) < classes or len(set(names)) < len(names):
-        raise _no_table(path, f"different class_names, one for each of {classes} classes")
-    return names
+        return None
+    if given.ndim != 1 or given.dtype.kind not in "Uiu":
+        raise _unfit(field, path, f"{name} of texts, along one axis")
+    return tuple(map(str, given.tolist()))
 
 
-def _no_table(path: Path, allowed: str) -> InputError:
-    return InputError("source", path, f"a file with {allowed}")
+def _unfit(field: str, path: Path, allowed: str) -> InputError:
+    return InputError(field, path, f"a file with {allowed}")

@@ -5,7 +5,7 @@ from typing import Final
 
 from veilring.data.builtin import BUILTIN, read_builtin
 from veilring.data.csv import read_csv
-from veilring.data.npz import read_npz
+from veilring.data.npz import NPZ, read_npz
 from veilring.data.openml import fetch_openml
 from veilring.data.table import Table
 from veilring.errors import InputError
@@ -14,7 +14,6 @@ __all__ = ("load_table",)
 
 _OPENML: Final = "openml:"
 _CSV: Final = ".csv"
-_NPZ: Final = ".npz"
 
 
 def load_table(source: str) -> Table:
@@ -22,8 +21,8 @@ def load_table(source: str) -> Table:
 
     Args:
         source: `wine`, `breast-cancer`, `digits` or `iris` (they come with scikit-learn);
-            `openml:NAME`; or the path of a CSV file, which ends in `.csv`, or of a file of NumPy
-            arrays `X`, `y` and perhaps `class_names`, which ends in `.npz`.
+            `openml:NAME`; or the path of a CSV file, which ends in `.csv`, or of a file that
+            `read_npz` takes, which ends in `.npz`.
 
     Raises:
         InputError: If there is no such data set, or it is not a table for classification.
@@ -34,7 +33,7 @@ def load_table(source: str) -> Table:
         return fetch_openml(source.removeprefix(_OPENML))
     if source.lower().endswith(_CSV):
         return read_csv(Path(source))
-    if source.lower().endswith(_NPZ):
+    if source.lower().endswith(NPZ):
         return read_npz(Path(source))
     allowed = f"{', '.join(BUILTIN)}, openml:NAME, or a path to a .csv or an .npz"
     raise InputError("source", source, allowed)

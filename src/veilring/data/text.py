@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.data.columns import encode
+from veilring.data.columns import number_classes
 from veilring.data.csv import read_cells
-from veilring.data.table import Table
+from veilring.data.npz import Vectors
 from veilring.errors import InputError
 
-__all__ = ("embed", "embed_csv", "write_npz")
+__all__ = ("embed", "embed_csv")
 
 
 def embed(texts: list[str], model: Path) -> NDArray[np.float32]:
@@ -37,42 +37,31 @@ def embed(texts: list[str], model: Path) -> NDArray[np.float32]:
     return np.asarray(found, np.float32)
 
 
-def embed_csv(path: Path, text: str, model: Path) -> Table:
-    """Embed a column of a CSV file whose last column is the label.
+def embed_csv(
+    path: Path, text: str, model: Path, *, key: str | None = None, labelled: bool = True
+) -> Vectors:
+    """Embed a column of a CSV file; what is neither text, id nor label is left out.
 
     Args:
-        path: As `read_csv` takes it; all its other columns are left out.
+        path: As `read_csv` takes it.
         text: The name of the column.
         model: The folder of a sentence-transformers model.
+        key: The column that says whose each row is, if there is one.
+        labelled: Whether the last column is the label.
 
     Raises:
         InputError: If the file cannot be read, has no such column, or `embed` refuses.
     """
     cells = read_cells(path)
-    *names, label = cells
-    if text not in names:
-        raise InputError(
-            "text", text, f"a column of {path.name} before its last: {', '.join(names)}"
-        )
-    vectors = embed(cells[text].tolist(), model).astype(np.float64)
-    columns = {f"x{number}": values for number, values in enumerate(vectors.T)}
-    return encode(path.name, columns, cells[label])
-
-
-def write_npz(table: Table, path: Path) -> None:
-    """Write what `load_table` reads again; features in single precision.
-
-    Raises:
-        InputError: If the file is there already, or cannot be written.
-    """
-    try:
-        with path.open("xb") as file:
-            features, names = table.features.astype(np.float32), np.array(table.class_names)
-            np.savez_compressed(file, X=features, y=table.labels, class_names=names)
-    except OSError as error:
-        raise InputError(
-            "out", path, f"a new file that can be written ({error.strerror})"
-        ) from None
+    label = list(cells)[-1] if labelled else None
+    columns = [name for name in cells if name != label]
+    for option, column in (("column", text), ("key", key)):
+        if column is not None and column not in columns:
+            where = f"{path.name} before its last" if labelled else path.name
+            raise InputError(option, column, f"a column of {where}: {', '.join(columns)}")
+    labels, names = (None, None) if label is None else number_classes(path.name, cells[label])
+    ids = None if key is None else tuple(cells[key].tolist())
+    return Vectors(embed(cells[text].tolist(), model), labels, names, ids)
 
 
 def _load(model: Path) -> Any:  # noqa: ANN401 (the library ships few types, and is optional)

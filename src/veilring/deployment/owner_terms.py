@@ -2,14 +2,14 @@
 
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
+from typing_extensions import override
 
 from veilring.data import Table
 from veilring.deployment.files import read_toml
 from veilring.deployment.schema import Schema, features_of_table
-from veilring.errors import InputError, ScenarioError
 from veilring.protocols.radius.algorithm import (
     GRID_FEATURES_MAX,
     AllocationRule,
@@ -19,6 +19,7 @@ from veilring.protocols.radius.algorithm import (
     Mechanism,
 )
 from veilring.protocols.radius.rules import Accounting, Rules
+from veilring.scenarios.mistakes import as_scenario_errors
 from veilring.scenarios.schema import Section
 
 __all__ = ("LabellingSection", "OwnerTerms", "load_owner_terms", "owner_terms_of_table")
@@ -82,6 +83,13 @@ class OwnerTerms(Schema):
             batch_max=chosen.batch_max,
         )
 
+    @override
+    def checked(self) -> Self:
+        super().checked()
+        with as_scenario_errors({}, "labelling"):
+            _ = self.rules  # which checks what it is made of
+        return self
+
     def _conversion(self) -> Conversion | None:
         chosen = self.labelling.conversion
         if chosen == "auto" and self.labelling.accounting == "record":
@@ -98,7 +106,7 @@ def load_owner_terms(path: Path) -> OwnerTerms:
     Raises:
         ScenarioError: With all mistakes: the key, its value and what is allowed.
     """
-    return _checked(read_toml(path, OwnerTerms))
+    return read_toml(path, OwnerTerms).checked()
 
 
 def owner_terms_of_table(table: Table, labelling: LabellingSection) -> OwnerTerms:
@@ -107,16 +115,6 @@ def owner_terms_of_table(table: Table, labelling: LabellingSection) -> OwnerTerm
     Raises:
         ScenarioError: If they do not fit together.
     """
-    features = features_of_table(table)
-    terms = OwnerTerms(labelling=labelling, classes=table.class_names, features=features)
-    return _checked(terms)
-
-
-def _checked(terms: OwnerTerms) -> OwnerTerms:
-    try:
-        terms.checked().rules  # noqa: B018  (which checks what it is made of)
-    except ScenarioError:
-        raise
-    except InputError as error:
-        raise ScenarioError(f"labelling.{error.field}", error.value, error.allowed) from error
-    return terms
+    return OwnerTerms(
+        labelling=labelling, classes=table.class_names, features=features_of_table(table)
+    ).checked()

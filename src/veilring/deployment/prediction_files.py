@@ -1,18 +1,16 @@
 """Files of records and queries: CSV with the columns of the terms, or embeddings in .npz.
 
-An .npz file holds `features` of shape (rows, features); of records also `labels`, which are names
-of classes or their numbers, and `ids`.
+What an .npz file holds is said by `veilring.data.npz`. Where it names no classes, its labels number
+those of the terms.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.data.csv import read_cells
-from veilring.data.npz import read_arrays
+from veilring.data.npz import NPZ, Vectors, read_vectors
 from veilring.deployment.columns import look_up
 from veilring.deployment.prediction_terms import PredictionTerms
 from veilring.errors import InputError
@@ -20,16 +18,13 @@ from veilring.protocols.prediction.records import Records
 
 __all__ = ("read_ids", "read_labelled", "read_queries", "read_records")
 
-_NPZ: Final = ".npz"
-_AXES: Final = {"features": 2, "labels": 1, "ids": 1}
-
 
 def read_records(path: Path, terms: PredictionTerms, key: str) -> Records:
     """Read records that are to be added.
 
     Args:
-        path: An .npz file if the terms have `dimensions`; else a CSV file whose last column is the
-            label.
+        path: An .npz file with ids and labels if the terms have `dimensions`; else a CSV file whose
+            last column is the label.
         terms: Public.
         key: The header of the column with the ids.
 
@@ -38,10 +33,10 @@ def read_records(path: Path, terms: PredictionTerms, key: str) -> Records:
             characters.
     """
     if terms.dimensions:
-        arrays = _arrays(path, ("features", "labels", "ids"))
-        ids = [str(name) for name in arrays["ids"].tolist()]
-        labels = _classes(path, arrays["labels"], terms)
-        return Records.of(ids, terms.directions(arrays["features"]), labels)
+        held = _vectors(path)
+        if held.ids is None:
+            raise InputError("file", path, "a file with the array ids, too")
+        return Records.of(held.ids, terms.directions(held.features), _labels(path, held, terms))
     rows, cells = terms.read_rows(path), read_cells(path)
     if key not in cells:
         raise InputError("key", key, f"a column of {path.name}")
@@ -58,8 +53,8 @@ def read_labelled(
         InputError: As `read_records`.
     """
     if terms.dimensions:
-        arrays = _arrays(path, ("features", "labels"))
-        return terms.directions(arrays["features"]), _classes(path, arrays["labels"], terms)
+        held = _vectors(path)
+        return terms.directions(held.features), _labels(path, held, terms)
     rows = terms.read_rows(path)
     return terms.directions(rows.features), rows.labels
 
@@ -71,7 +66,7 @@ def read_queries(path: Path, terms: PredictionTerms) -> NDArray[np.float32]:
         InputError: As `read_records`.
     """
     if terms.dimensions:
-        return terms.directions(_arrays(path, ("features",))["features"])
+        return terms.directions(_vectors(path).features)
     return terms.directions(terms.read_queries(path))
 
 
@@ -88,28 +83,20 @@ def read_ids(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _arrays(path: Path, names: tuple[str, ...]) -> Mapping[str, NDArray[Any]]:
-    if path.suffix != _NPZ:
+def _vectors(path: Path) -> Vectors:
+    if path.suffix.lower() != NPZ:
         raise InputError("file", path, "an .npz file, because the terms have dimensions")
-    arrays = read_arrays(path, names, field="file")
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise InputError("file", path, f"a file with the arrays {', '.join(missing)}, too")
-    for name, array in arrays.items():
-        if array.ndim != _AXES[name] or len(array) != len(arrays["features"]):
-            allowed = f"{_AXES[name]} axes and as many rows as features"
-            raise InputError(f"{path.name}, {name}", f"of shape {array.shape}", allowed)
-    if arrays["features"].dtype.kind not in "fiu":
-        raise InputError(f"{path.name}, features", arrays["features"].dtype, "numbers")
-    return arrays
+    return read_vectors(path, "file")
 
 
-def _classes(path: Path, labels: NDArray[Any], terms: PredictionTerms) -> NDArray[np.int64]:
-    if labels.dtype.kind == "U":
-        return look_up(path, "labels", labels, terms.classes)
-    if labels.dtype.kind not in "iu":
-        raise InputError(f"{path.name}, labels", labels.dtype, "names of classes or their numbers")
-    if labels.size and not 0 <= labels.min() <= labels.max() < len(terms.classes):
+def _labels(path: Path, held: Vectors, terms: PredictionTerms) -> NDArray[np.int64]:
+    """Return the labels as the terms number the classes."""
+    if held.labels is None:
+        raise InputError("file", path, "a file with the array y, too")
+    if held.class_names is not None:
+        named = np.array(held.class_names, np.str_)[held.labels]
+        return look_up(path, "y", named, terms.classes)
+    if held.labels.max(initial=0) >= len(terms.classes):
         allowed = f"class numbers from 0 to {len(terms.classes) - 1}"
-        raise InputError(f"{path.name}, labels", "out of range", allowed)
-    return labels.astype(np.int64)
+        raise InputError(f"{path.name}, y", "out of range", allowed)
+    return held.labels

@@ -4,7 +4,7 @@ import hashlib
 import json
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from veilring.errors import InputError, ScenarioError
 from veilring.privacy.accounting.individual import Accountant
 from veilring.protocols.prediction.algorithm import BLOCK, PAPER_WIDTH, Kernel, KernelName, quantise
 from veilring.protocols.prediction.rules import Queriers, Rules
+from veilring.scenarios.mistakes import as_scenario_errors
 from veilring.scenarios.schema import Section
 
 __all__ = (
@@ -127,7 +128,7 @@ class PredictionTerms(Schema):
         return quantise(rows, np.array(self.origin) if self.origin else None)
 
     @override
-    def checked(self) -> "PredictionTerms":
+    def checked(self) -> Self:
         if bool(self.features) == bool(self.dimensions):
             given = "given with features" if self.dimensions else "missing, and so is features"
             raise ScenarioError("dimensions", given, "either dimensions or features")
@@ -135,10 +136,8 @@ class PredictionTerms(Schema):
             allowed = "none, or with dimensions so many numbers"
             raise ScenarioError("origin", f"{len(self.origin)} numbers", allowed)
         super().checked()
-        try:
-            _ = self.rules
-        except InputError as error:
-            raise ScenarioError(f"prediction.{error.field}", error.value, error.allowed) from error
+        with as_scenario_errors({}, "prediction"):
+            _ = self.rules  # which checks what it is made of
         return self
 
 
@@ -151,12 +150,22 @@ def load_prediction_terms(path: Path) -> PredictionTerms:
     return read_toml(path, PredictionTerms).checked()
 
 
-def prediction_terms_of_table(table: Table, prediction: PredictionSection) -> PredictionTerms:
+def prediction_terms_of_table(
+    table: Table, prediction: PredictionSection, *, embedded: bool = False
+) -> PredictionTerms:
     """Return terms that fit a table: for trials, where one holds all rows.
+
+    Args:
+        table: All rows.
+        prediction: What is answered.
+        embedded: Whether rows are embeddings, and not columns that have to be scaled.
 
     Raises:
         ScenarioError: If they do not fit together.
     """
     return PredictionTerms(
-        prediction=prediction, classes=table.class_names, features=features_of_table(table)
+        prediction=prediction,
+        classes=table.class_names,
+        features=() if embedded else features_of_table(table),
+        dimensions=len(table.feature_names) if embedded else 0,
     ).checked()

@@ -1,6 +1,6 @@
 """`veilring deploy prediction`: all files of a small prediction server, to try it."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,7 +11,7 @@ __all__ = ("prediction",)
 
 def prediction(  # noqa: PLR0913  (each option is an argument)
     source: Annotated[
-        str, typer.Argument(help="A data set, such as digits, or a path to a .csv file.")
+        str, typer.Argument(help="A data set, such as digits, or a path to a .csv or an .npz.")
     ],
     *,
     epsilon: Annotated[float, typer.Option(help="Of all answers together.")] = 3.0,
@@ -42,10 +42,13 @@ def prediction(  # noqa: PLR0913  (each option is an argument)
 
         veilring ledger show predict/state/budgets.sqlite
 
+    The rows of an .npz file are taken for embeddings, and its records and queries are .npz files.
+
     In earnest each makes its own key (`veilring keys new`), and the ranges in terms.toml come from
     what a column can hold, not from anybody's rows.
     """
     from veilring.data import load_table
+    from veilring.data.npz import NPZ
     from veilring.deployment.prediction_terms import PredictionSection
     from veilring.deployment.trials.prediction import CURATOR, SERVER, write_prediction
 
@@ -56,11 +59,19 @@ def prediction(  # noqa: PLR0913  (each option is an argument)
         tau=tau,
         sigma2=sigma2,
     )
-    table = load_table(source)
-    names = write_prediction(table, section, out, queriers=queriers, seed=seed, port=port)
+    ending: Literal[".csv", ".npz"] = ".npz" if source.lower().endswith(NPZ) else ".csv"
+    names = write_prediction(
+        load_table(source),
+        section,
+        out,
+        queriers=queriers,
+        seed=seed,
+        port=port,
+        ending=ending,
+    )
     typer.echo(f"veilring serve {out / SERVER}.toml")
-    typer.echo(f"veilring records add {out / CURATOR}.toml {out / 'records.csv'}")
+    typer.echo(f"veilring records add {out / CURATOR}.toml {out / 'records'}{ending}")
     for name in names:
-        typer.echo(f"veilring ask {out / name}.toml {out / name}.csv")
+        typer.echo(f"veilring ask {out / name}.toml {out / name}{ending}")
     typer.echo(f"veilring records forget {out / CURATOR}.toml record-0")
     typer.echo(f"veilring ledger show {out / 'state' / 'budgets.sqlite'}")

@@ -9,6 +9,7 @@ import numpy as np
 import tomli_w
 
 from veilring.data import Split, Table, split
+from veilring.data.npz import NPZ, Vectors, write_vectors
 from veilring.errors import InputError
 from veilring.randomness import Streams
 from veilring.transport.identity import make_identity, save_identity
@@ -91,26 +92,32 @@ def write_config(folder: Path, name: str, **own: object) -> None:
     (folder / f"{name}.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
 
 
-def write_askers(folder: Path, names: Sequence[str], queries: Table, **own: object) -> None:
-    """Deal queries among those who ask: `NAME.csv`, and a configuration, `NAME.toml`, for each."""
+def write_askers(
+    folder: Path, names: Sequence[str], queries: Table, ending: str = ".csv", /, **own: object
+) -> None:
+    """Deal queries among those who ask: a table, and a configuration, `NAME.toml`, for each."""
     for number, name in enumerate(names):
         dealt = np.arange(number, len(queries), len(names))
-        write_table(folder / f"{name}.csv", queries.take(dealt))
+        write_table(folder / f"{name}{ending}", queries.take(dealt))
         write_config(folder, name, terms=TERMS, **own)
 
 
 def write_table(
     path: Path, table: Table, *, ids: Sequence[str] = (), key: str = "id", labelled: bool = True
 ) -> None:
-    """Write a table as a CSV file whose last column is the label.
+    """Write a table as a CSV file whose last column is the label, or as an .npz file.
 
     Args:
-        path: The file.
+        path: The file; its ending says which.
         table: The rows.
-        ids: Whose or which each row is, as its first column, if that is wanted.
+        ids: Whose or which each row is, if that is wanted; in a CSV file as its first column.
         key: The header of that column.
         labelled: Whether the labels are written.
     """
+    if path.suffix == NPZ:
+        labels, names = (table.labels, table.class_names) if labelled else (None, None)
+        write_vectors(Vectors(table.features, labels, names, tuple(ids) or None), path)
+        return
     columns = [[key, *ids]] if ids else []
     columns += [
         [name, *values]

@@ -1,9 +1,10 @@
 """All files of a prediction server and its clients at once, on one machine: to try it."""
 
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from veilring.data import Table
+from veilring.data.npz import NPZ
 from veilring.deployment.prediction_terms import PredictionSection, prediction_terms_of_table
 from veilring.deployment.trials.kit import (
     TERMS,
@@ -30,6 +31,7 @@ def write_prediction(
     queriers: int,
     seed: int,
     port: int,
+    ending: Literal[".csv", ".npz"] = ".csv",
 ) -> tuple[str, ...]:
     """Write keys, roster, terms, records, queries and configurations into a new folder.
 
@@ -42,22 +44,23 @@ def write_prediction(
         queriers: How many there are, at least 1; the queries are dealt among them.
         seed: Of the split.
         port: The server's.
+        ending: Of the files of records and queries; with `.npz` rows are taken for embeddings.
 
     Returns:
-        The names of the queriers; each has `NAME.toml` and `NAME.csv`.
+        The names of the queriers; each has `NAME.toml`, and queries in `NAME.csv` or `NAME.npz`.
 
     Raises:
         InputError: If the folder exists or something does not fit.
     """
-    terms = prediction_terms_of_table(table, prediction)
+    terms = prediction_terms_of_table(table, prediction, embedded=ending == NPZ)
     rows, queries = hold_out(table, seed, askers=queriers, option="--queriers")
     make_folder(folder)
     names = tuple(f"querier-{number}" for number in range(queriers))
     write_keys(folder, {SERVER: port}, (CURATOR, *names))
     write_terms(folder, terms.to_toml())
     ids = [f"record-{row}" for row in range(len(rows))]
-    write_table(folder / "records.csv", rows, ids=ids)
+    write_table(folder / f"records{ending}", rows, ids=ids)
     write_config(folder, SERVER, terms=TERMS, role="prediction-server", curators=[CURATOR])
     write_config(folder, CURATOR, terms=TERMS, role="curator", server=SERVER)
-    write_askers(folder, names, queries, role="querier", ask=SERVER)
+    write_askers(folder, names, queries, ending, role="querier", ask=SERVER)
     return names
