@@ -45,6 +45,15 @@ def test_the_readme_shows_code_that_runs() -> None:
         assert line in known
 
 
+def test_all_systems_are_described_in_one_order() -> None:
+    """What it protects and from whom, how it works, at what cost, and when not to use it."""
+    asked = ["What is protected, and from whom", "How it works", "What it costs"]
+    for page in ROOT.glob("docs/protocols/*.md"):
+        headings = re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        order = [*asked, "When not to use it"]
+        assert [heading for heading in headings if heading in order] == order, page.name
+
+
 def test_every_limit_has_a_reason() -> None:
     """Beside each named limit of the package stands why it is what it is."""
     found = list(limits())
