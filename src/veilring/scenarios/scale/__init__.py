@@ -5,7 +5,7 @@ this machine did. `fits` and `curves` are the models and how far they are off, `
 `pictures` are what is printed, kept and drawn.
 """
 
-from veilring.scenarios.scale.curves import Curve, Study
-from veilring.scenarios.scale.fits import Basis, Fit, fit
+from veilring.scenarios.scale.curves import Curve, Panel, Study
+from veilring.scenarios.scale.fits import Basis, Fit, Term, fit
 
-__all__ = ("Basis", "Curve", "Fit", "Study", "fit")
+__all__ = ("Basis", "Curve", "Fit", "Panel", "Study", "Term", "fit")
