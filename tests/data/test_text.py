@@ -2,49 +2,23 @@
 
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from tests.data.standin import install_stand_in
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.data import load_table
+from veilring.data.npz import read_vectors
 from veilring.data.text import embed, embed_csv
 from veilring.errors import InputError
-
-
-class _StandIn:
-    """Counts letters. Takes what the library's class takes, and refuses anything else."""
-
-    def __init__(self, name: str, *, local_files_only: bool) -> None:
-        assert Path(name).is_dir()
-        assert local_files_only  # nothing is fetched
-
-    def encode(
-        self,
-        sentences: list[str],
-        *,
-        normalize_embeddings: bool,
-        convert_to_numpy: bool,
-        show_progress_bar: bool,
-    ) -> NDArray[np.float32]:
-        """Return the shares of a, b and of all else."""
-        assert (normalize_embeddings, convert_to_numpy, show_progress_bar) == (True, True, False)
-        counts = [[each.count("a"), each.count("b"), 1 + len(each)] for each in sentences]
-        found = np.array(counts, np.float32)
-        return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
 
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model's folder, and a library that loads it."""
-    library = ModuleType("sentence_transformers")
-    library.SentenceTransformer = _StandIn  # type: ignore[attr-defined]  # a module made here
-    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
-    (tmp_path / "model").mkdir()
-    return tmp_path / "model"
+    return install_stand_in(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -70,11 +44,26 @@ def test_texts_become_a_table_and_a_file(model: Path, texts: Path, tmp_path: Pat
     assert CliRunner().invoke(app, command).exit_code == 2
 
 
+def test_ids_are_kept_and_labels_left_out_where_asked(
+    model: Path, texts: Path, tmp_path: Path
+) -> None:
+    """With a key the file says whose each row is, and what has no label holds none."""
+    out = tmp_path / "texts.npz"
+    options = ("--model", str(model), "--key", "n", "--unlabelled", "--out", str(out))
+    done = CliRunner().invoke(app, ["embed", str(texts), *options])
+    assert done.exit_code == 0, done.output
+    held = read_vectors(out, "file")
+    assert held.ids == ("1", "2", "3")
+    assert (held.labels, held.class_names) == (None, None)
+
+
 def test_what_cannot_be_embedded_is_refused(model: Path, texts: Path) -> None:
     """A column that is not there or is the label, no texts, and no model."""
     for column in ("title", "label"):
-        with pytest.raises(InputError, match="text"):
+        with pytest.raises(InputError, match="column is"):
             embed_csv(texts, column, model)
+        with pytest.raises(InputError, match="key is"):
+            embed_csv(texts, "text", model, key=column)
     with pytest.raises(InputError, match="texts"):
         embed([], model)
     with pytest.raises(InputError, match="model"):

@@ -2,21 +2,16 @@
 
 import re
 import sqlite3
-import time
 from pathlib import Path
 
-from tests.deployment.commands import Command
+from tests.deployment.commands import SECONDS, Command, free_port, start_serving
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.deployment import CollectorConfig, load_config, load_survey_terms
 from veilring.deployment.collector import open_configured_store
-from veilring.transport.sockets import bind
-from veilring.transport.tls import LOOPBACK
 
-__all__ = ("SECONDS", "Collection")
-
-SECONDS = 60.0  # several Python processes on a busy machine
+__all__ = ("Collection",)
 
 
 class Collection:
@@ -24,9 +19,8 @@ class Collection:
 
     def __init__(self, folder: Path, *, clients: int, submitters: int = 2) -> None:
         self.folder = folder
-        with bind(LOOPBACK, 0) as free:
-            port = free.getsockname()[1]
-        options = ["--clients", str(clients), "--submitters", str(submitters), "--port", str(port)]
+        port = str(free_port())
+        options = ["--clients", str(clients), "--submitters", str(submitters), "--port", port]
         made = CliRunner().invoke(app, ["deploy", "survey", "iris", *options, "--out", str(folder)])
         assert made.exit_code == 0, made.output
         self.collector: Command | None = None
@@ -39,12 +33,7 @@ class Collection:
 
     def serve(self) -> None:
         """Start the collector and wait until it is ready."""
-        self.collector = Command(self.folder, "serve", "collector.toml", output=self.log)
-        deadline = time.monotonic() + SECONDS
-        while "is ready" not in self.collector.output:
-            assert time.monotonic() < deadline, self.collector.output
-            assert self.collector.poll() is None, self.collector.output
-            time.sleep(0.01)
+        self.collector = start_serving(self.folder, "collector", output=self.log)
 
     def submit(self, number: int, *options: str) -> Command:
         """Start a submitter."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tests.deployment.collection import SECONDS, Collection
-from tests.deployment.commands import Command
+from tests.deployment.collection import Collection
+from tests.deployment.commands import SECONDS, Command
 
 __all__ = ("Crashes", "crash_rounds")
 

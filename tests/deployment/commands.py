@@ -7,13 +7,18 @@ interpreter takes a second.
 import multiprocessing
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
 from veilring.cli.app import app
 from veilring.nodes.runtimes.processes import PRELOADED
+from veilring.transport.sockets import bind
+from veilring.transport.tls import LOOPBACK
 
-__all__ = ("Command",)
+__all__ = ("SECONDS", "Command", "Server", "free_port", "start_serving")
+
+SECONDS: Final = 60.0  # several Python processes on a busy machine
 
 _IMPORTED: Final = (
     *PRELOADED,
@@ -69,6 +74,59 @@ class Command:
         """End it as a loss of power would."""
         self._process.kill()
         self._process.join()
+
+
+class Server:
+    """A party of a folder that is served, killed and served again.
+
+    Args:
+        folder: What `veilring deploy` wrote.
+        name: Of the party's configuration, less its ending.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self._name = folder, name
+        self._command: Command | None = None
+
+    @property
+    def log(self) -> Path:
+        """What it has to say."""
+        return self.folder / f"{self._name}.log"
+
+    def serve(self) -> None:
+        """Start it and wait until it is ready."""
+        self._command = start_serving(self.folder, self._name, output=self.log)
+
+    def kill(self) -> None:
+        """End it as a loss of power would."""
+        if self._command is not None:
+            self._command.kill()
+            self._command = None
+
+    def end_in_order(self) -> None:
+        """Ask it to end, and require that it does so well."""
+        assert self._command is not None
+        self._command.terminate()
+        assert self._command.wait(SECONDS) == 0
+        self._command = None
+        assert "Traceback" not in self.log.read_text()
+
+
+def start_serving(folder: Path, name: str, *, output: Path) -> Command:
+    """Start `veilring serve` and wait until it is ready."""
+    command = Command(folder, "serve", f"{name}.toml", output=output)
+    deadline = time.monotonic() + SECONDS
+    while "is ready" not in command.output:
+        assert time.monotonic() < deadline, command.output
+        assert command.poll() is None, command.output
+        time.sleep(0.01)
+    return command
+
+
+def free_port() -> int:
+    """Return a port that nobody listens at just now."""
+    with bind(LOOPBACK, 0) as free:
+        return int(free.getsockname()[1])
 
 
 def _run(folder: Path, words: tuple[str, ...], output: Path) -> None:

@@ -4,9 +4,6 @@ By hand: `python -m tests.deployment.owner_crashes ROUNDS`.
 """
 
 import asyncio
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -14,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from tests.deployment.commands import SECONDS, Server, free_port
 from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
@@ -29,26 +27,22 @@ from veilring.privacy.ledger import read_totals
 from veilring.protocols.radius.analyst import Labelled, ask_owner, ask_within
 from veilring.protocols.radius.messages import Request
 from veilring.randomness import Streams
-from veilring.transport.sockets import bind
-from veilring.transport.tls import LOOPBACK, TlsEndpoint
+from veilring.transport.tls import TlsEndpoint
 
-__all__ = ("SECONDS", "Crashes", "Deployed", "crash_rounds")
+__all__ = ("Crashes", "Deployed", "crash_rounds")
 
-SECONDS = 60.0  # a Python process on a busy machine
 ANALYSTS = ("analyst-0", "analyst-1")
 PRICE, LAST_PRICE = 0.001, 0.5
 TOTAL, ANALYST = 20.0, 12.0
 
 
-class Deployed:
+class Deployed(Server):
     """A folder of `veilring deploy owner`, and the owner that runs in it."""
 
     def __init__(
         self, folder: Path, *, budgets: dict[str, float], asked: dict[str, float] | None = None
     ) -> None:
-        self.folder = folder
-        with bind(LOOPBACK, 0) as free:
-            port = free.getsockname()[1]
+        super().__init__(folder, OWNER)
         labelling = LabellingSection(accounting="record" if "record" in budgets else "batch")
         write_owner(
             load_table("iris"),
@@ -58,38 +52,13 @@ class Deployed:
             asked=asked or {"epsilon": 1.0, "r": 0.2},
             analysts=len(ANALYSTS),
             seed=0,
-            port=port,
+            port=free_port(),
         )
-        self.process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def log(self) -> Path:
-        """What the owner has to say."""
-        return self.folder / "owner.log"
 
     @property
     def ledger(self) -> Path:
         """Where it remembers what was spent."""
         return self.folder / "queries.ledger"
-
-    def serve(self) -> None:
-        """Start the owner and wait until it is ready."""
-        self.log.write_text("")
-        with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "veilring", "serve", f"{OWNER}.toml"]
-            self.process = subprocess.Popen(command, cwd=self.folder, stderr=log)  # noqa: S603  (ourselves)
-        deadline = time.monotonic() + SECONDS
-        while "is ready" not in self.log.read_text():
-            assert time.monotonic() < deadline, self.log.read_text()
-            assert self.process.poll() is None, self.log.read_text()
-            time.sleep(0.02)
-
-    def kill(self) -> None:
-        """End the owner as a loss of power would."""
-        if self.process is not None:
-            os.kill(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            self.process = None
 
     def ask(self, number: int) -> Result:
         """Run an analyst's command in this process."""

@@ -4,88 +4,50 @@ By hand: `python -m tests.deployment.prediction_crashes ROUNDS SEED`.
 """
 
 import asyncio
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
-from typing_extensions import override
+from tests.deployment.commands import Server, free_port
+from tests.deployment.prediction_clients import Crashes, Curator, Querier
 
 from veilring.data import load_table
 from veilring.deployment import load_config, load_prediction_terms
 from veilring.deployment.config import load_credentials
 from veilring.deployment.prediction_files import read_records
-from veilring.deployment.prediction_terms import PredictionSection, PredictionTerms
+from veilring.deployment.prediction_terms import PredictionSection
 from veilring.deployment.trials.prediction import CURATOR, SERVER, write_prediction
-from veilring.errors import VeilringError
 from veilring.nodes.node import Node
-from veilring.nodes.party import Parties
 from veilring.privacy.ledger import UNITS, open_ledger, read_totals
 from veilring.protocols.prediction.accounts import Accounts
-from veilring.protocols.prediction.curator import adding, forgetting
-from veilring.protocols.prediction.querier import ask_server
-from veilring.protocols.prediction.records import Records
+from veilring.protocols.prediction.curator import adding
 from veilring.protocols.prediction.rowfile import open_rows
 from veilring.randomness import Streams
-from veilring.transport.sockets import bind
-from veilring.transport.tls import LOOPBACK, TlsEndpoint
+from veilring.transport.tls import TlsEndpoint
 
-__all__ = ("SECONDS", "Crashes", "Served", "crash_rounds")
+__all__ = ("Served", "crash_rounds")
 
-SECONDS = 60.0  # a Python process on a busy machine
 QUERIERS = ("querier-0", "querier-1")
 # Each record is a neighbour of each query, and can pay for all of them.
 EVERYBODY = PredictionSection(queries=100_000, epsilon=200.0, kernel="rbf", tau=0.1, sigma2=1.0)
 STABLE = 100  # these records stay; the others come and go
-BLOCK_MAX = 20
-
-T = TypeVar("T")
 
 
-class Served:
+class Served(Server):
     """A folder of `veilring deploy prediction`, and the server that runs in it."""
 
-    def __init__(self, folder: Path, prediction: PredictionSection, source: str = "wine") -> None:
-        self.folder, self.state = folder, folder / "state"
-        with bind(LOOPBACK, 0) as free:
-            port = free.getsockname()[1]
-        table = load_table(source)
-        write_prediction(table, prediction, folder, queriers=len(QUERIERS), seed=0, port=port)
-        self.process: subprocess.Popen[bytes] | None = None
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, SERVER)
+        self.state = folder / "state"
 
-    @property
-    def log(self) -> Path:
-        """What the server has to say."""
-        return self.folder / "server.log"
-
-    def serve(self) -> None:
-        """Start the server and wait until it is ready."""
-        self.log.write_text("")
-        with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "veilring", "serve", f"{SERVER}.toml"]
-            self.process = subprocess.Popen(command, cwd=self.folder, stderr=log)  # noqa: S603  (ourselves)
-        deadline = time.monotonic() + SECONDS
-        while "is ready" not in self.log.read_text():
-            assert time.monotonic() < deadline, self.log.read_text()
-            assert self.process.poll() is None, self.log.read_text()
-            time.sleep(0.02)
-
-    def kill(self) -> None:
-        """End the server as a loss of power would."""
-        if self.process is not None:
-            os.kill(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            self.process = None
+    @classmethod
+    def deployed(cls, folder: Path, prediction: PredictionSection) -> "Served":
+        """Write the folder, of wine."""
+        table, queriers = load_table("wine"), len(QUERIERS)
+        write_prediction(table, prediction, folder, queriers=queriers, seed=0, port=free_port())
+        return cls(folder)
 
     def everything(self) -> bytes:
         """Return the bytes of all files that the server has written."""
@@ -93,115 +55,11 @@ class Served:
         return b"".join(path.read_bytes() for path in (*files, self.log))
 
 
-@dataclass
-class Crashes:
-    """What was seen.
-
-    Attributes:
-        answered: Requests that were answered.
-        retried: Requests that were asked again after they had been answered.
-        changed: Records that came or went.
-        interrupted: Attempts that ended without an answer.
-        unsent: Kills after which the ledger held an answer that had not arrived.
-        half_done: Kills after which a change was found done that nobody had been told of.
-    """
-
-    answered: int = 0
-    retried: int = 0
-    changed: int = 0
-    interrupted: int = 0
-    unsent: int = 0
-    half_done: int = 0
-
-
-@dataclass
-class Client(ABC):
-    """Somebody with a connection to the server, who tries until there is an answer."""
-
-    node: Node
-    terms: PredictionTerms
-    rng: np.random.Generator
-    seen: Crashes
-
-    @abstractmethod
-    async def go_on(self, stop: asyncio.Event) -> None:
-        """Do one thing after the other until told to stop."""
-
-    async def do(self, role: Callable[..., Awaitable[T]], given: object) -> T:
-        """Play a role again and again until the server was there to the end."""
-        pair, deadline = Parties((self.node.name, SERVER)), time.monotonic() + SECONDS
-        while True:
-            try:
-                session = Streams().token("session")
-                return await self.node.run(role, session, pair, given, seconds=SECONDS)
-            except VeilringError:
-                assert time.monotonic() < deadline, "the server does not come back"
-                self.seen.interrupted += 1
-                await asyncio.sleep(0.05)
-
-
-@dataclass
-class Querier(Client):
-    """Asks blocks, and holds each retry to what it was told before."""
-
-    told: list[tuple[NDArray[np.float32], list[int]]] = field(default_factory=list)
-    waiting: int = 0
-
-    async def ask(self, queries: NDArray[np.float32]) -> list[int]:
-        """Have one block labelled."""
-        role = partial(ask_server(self.terms.digest), rules=self.terms.rules, block=BLOCK_MAX)
-        labels: list[int] = (await self.do(role, queries)).tolist()
-        return labels
-
-    @override
-    async def go_on(self, stop: asyncio.Event) -> None:
-        """Ask one new block after the other, and some old ones again."""
-        while not stop.is_set():
-            rows = self.rng.random((int(self.rng.integers(1, BLOCK_MAX)), self.terms.width))
-            queries = self.terms.directions(rows)
-            self.waiting = len(queries)
-            self.told.append((queries, await self.ask(queries)))
-            self.waiting = 0
-            self.seen.answered += 1
-            if self.rng.random() < 0.3:
-                await self.ask_again(int(self.rng.integers(len(self.told))))
-
-    async def ask_again(self, number: int) -> None:
-        """Ask what was answered."""
-        queries, labels = self.told[number]
-        assert await self.ask(queries) == labels, "a retry was answered differently"
-        self.seen.retried += 1
-
-
-@dataclass
-class Curator(Client):
-    """Adds and forgets the same few records, and remembers which of them are there."""
-
-    records: Records = field(kw_only=True)
-    here: set[str] = field(default_factory=set)
-    changing: set[str] = field(default_factory=set)
-
-    @override
-    async def go_on(self, stop: asyncio.Event) -> None:
-        """Let some records come and others go."""
-        while not stop.is_set():
-            places = self.rng.permutation(len(self.records))[: int(self.rng.integers(1, 9))]
-            some = self.records.take(places.tolist())
-            self.changing = set(some.ids)
-            await self.do(adding(self.terms.digest), some)
-            self.here |= self.changing
-            if self.rng.random() < 0.5:
-                await self.do(forgetting(self.terms.digest), some.ids)
-                self.here -= self.changing
-            self.seen.changed += len(some)
-            self.changing = set()
-
-
 class Trial:
     """A server, its clients, and what must hold whenever it was killed."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.served, self.seen = Served(folder, EVERYBODY), Crashes()
+        self.served, self.seen = Served.deployed(folder, EVERYBODY), Crashes()
         self.terms = load_prediction_terms(folder / "terms.toml")
         self.records = read_records(folder / "records.csv", self.terms, "id")
         self.rng = np.random.default_rng(seed)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.deployment.collection import SECONDS, Collection
+from tests.deployment.collection import Collection
 from tests.deployment.collector_crashes import crash_rounds
+from tests.deployment.commands import SECONDS
 
 from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes
 from veilring.protocols.ldp.saved import load

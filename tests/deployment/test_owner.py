@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import csv
 import json
-import signal
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -69,11 +68,7 @@ def test_a_deployed_owner_labels_remembers_and_leaves_in_order(deploy: Deploy) -
     shown = CliRunner().invoke(app, ["ledger", "show", str(deployed.ledger), "--json"])
     assert json.loads(shown.stdout)["spent"] == 1.0  # read while it is served
 
-    assert deployed.process is not None
-    deployed.process.send_signal(signal.SIGTERM)
-    assert deployed.process.wait(20) == 0
-    deployed.process = None
-    assert "Traceback" not in deployed.log.read_text()
+    deployed.end_in_order()
 
 
 def test_rows_that_pay_are_known_again_after_a_restart(deploy: Deploy) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import csv
 import json
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ def deploy(tmp_path: Path) -> Iterator[Deploy]:
     made: list[Served] = []
 
     def make(prediction: PredictionSection) -> Served:
-        made.append(Served(tmp_path / f"served-{len(made)}", prediction))
+        made.append(Served.deployed(tmp_path / f"served-{len(made)}", prediction))
         made[-1].serve()
         return made[-1]
 
@@ -104,11 +103,7 @@ def test_a_deployed_server_answers_remembers_forgets_and_leaves_in_order(deploy:
     shown = run("ledger", "show", served.state / "budgets.sqlite", "--json")
     assert json.loads(shown.stdout)["spent"] == 22.0  # read while it is served
 
-    assert served.process is not None
-    served.process.send_signal(signal.SIGTERM)
-    assert served.process.wait(20) == 0
-    served.process = None
-    assert "Traceback" not in served.log.read_text()
+    served.end_in_order()
 
 
 def test_only_curators_change_records_and_only_one_server_has_them(deploy: Deploy) -> None:

@@ -1,0 +1,42 @@
+"""A stand-in for a sentence-transformers model: a folder, and a library that loads it."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+__all__ = ("install_stand_in",)
+
+
+class _StandIn:
+    """Counts letters. Takes what the library's class takes, and refuses anything else."""
+
+    def __init__(self, name: str, *, local_files_only: bool) -> None:
+        assert Path(name).is_dir()
+        assert local_files_only  # nothing is fetched
+
+    def encode(
+        self,
+        sentences: list[str],
+        *,
+        normalize_embeddings: bool,
+        convert_to_numpy: bool,
+        show_progress_bar: bool,
+    ) -> NDArray[np.float32]:
+        """Return the shares of a, b and of all else."""
+        assert (normalize_embeddings, convert_to_numpy, show_progress_bar) == (True, True, False)
+        counts = [[each.count("a"), each.count("b"), 1 + len(each)] for each in sentences]
+        found = np.array(counts, np.float32)
+        return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
+
+
+def install_stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a model's folder, and the library that loads it; return the model."""
+    library = ModuleType("sentence_transformers")
+    library.SentenceTransformer = _StandIn  # type: ignore[attr-defined]  # a module made here
+    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
+    (folder / "model").mkdir()
+    return folder / "model"

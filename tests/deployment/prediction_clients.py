@@ -1,0 +1,134 @@
+"""Clients of a prediction server that is killed: they ask and change it until it has answered."""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from tests.deployment.commands import SECONDS
+from typing_extensions import override
+
+from veilring.deployment.prediction_terms import PredictionTerms
+from veilring.deployment.trials.prediction import SERVER
+from veilring.errors import VeilringError
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties
+from veilring.protocols.prediction.curator import adding, forgetting
+from veilring.protocols.prediction.querier import ask_server
+from veilring.protocols.prediction.records import Records
+from veilring.randomness import Streams
+
+__all__ = ("Crashes", "Curator", "Querier")
+
+BLOCK_MAX = 20
+
+T = TypeVar("T")
+
+
+@dataclass
+class Crashes:
+    """What was seen.
+
+    Attributes:
+        answered: Requests that were answered.
+        retried: Requests that were asked again after they had been answered.
+        changed: Records that came or went.
+        interrupted: Attempts that ended without an answer.
+        unsent: Kills after which the ledger held an answer that had not arrived.
+        half_done: Kills after which a change was found done that nobody had been told of.
+    """
+
+    answered: int = 0
+    retried: int = 0
+    changed: int = 0
+    interrupted: int = 0
+    unsent: int = 0
+    half_done: int = 0
+
+
+@dataclass
+class Client(ABC):
+    """Somebody with a connection to the server, who tries until there is an answer."""
+
+    node: Node
+    terms: PredictionTerms
+    rng: np.random.Generator
+    seen: Crashes
+
+    @abstractmethod
+    async def go_on(self, stop: asyncio.Event) -> None:
+        """Do one thing after the other until told to stop."""
+
+    async def do(self, role: Callable[..., Awaitable[T]], given: object) -> T:
+        """Play a role again and again until the server was there to the end."""
+        pair, deadline = Parties((self.node.name, SERVER)), time.monotonic() + SECONDS
+        while True:
+            try:
+                session = Streams().token("session")
+                return await self.node.run(role, session, pair, given, seconds=SECONDS)
+            except VeilringError:
+                assert time.monotonic() < deadline, "the server does not come back"
+                self.seen.interrupted += 1
+                await asyncio.sleep(0.05)
+
+
+@dataclass
+class Querier(Client):
+    """Asks blocks, and holds each retry to what it was told before."""
+
+    told: list[tuple[NDArray[np.float32], list[int]]] = field(default_factory=list)
+    waiting: int = 0
+
+    async def ask(self, queries: NDArray[np.float32]) -> list[int]:
+        """Have one block labelled."""
+        role = partial(ask_server(self.terms.digest), rules=self.terms.rules, block=BLOCK_MAX)
+        labels: list[int] = (await self.do(role, queries)).tolist()
+        return labels
+
+    @override
+    async def go_on(self, stop: asyncio.Event) -> None:
+        """Ask one new block after the other, and some old ones again."""
+        while not stop.is_set():
+            rows = self.rng.random((int(self.rng.integers(1, BLOCK_MAX)), self.terms.width))
+            queries = self.terms.directions(rows)
+            self.waiting = len(queries)
+            self.told.append((queries, await self.ask(queries)))
+            self.waiting = 0
+            self.seen.answered += 1
+            if self.rng.random() < 0.3:
+                await self.ask_again(int(self.rng.integers(len(self.told))))
+
+    async def ask_again(self, number: int) -> None:
+        """Ask what was answered."""
+        queries, labels = self.told[number]
+        assert await self.ask(queries) == labels, "a retry was answered differently"
+        self.seen.retried += 1
+
+
+@dataclass
+class Curator(Client):
+    """Adds and forgets the same few records, and remembers which of them are there."""
+
+    records: Records = field(kw_only=True)
+    here: set[str] = field(default_factory=set)
+    changing: set[str] = field(default_factory=set)
+
+    @override
+    async def go_on(self, stop: asyncio.Event) -> None:
+        """Let some records come and others go."""
+        while not stop.is_set():
+            places = self.rng.permutation(len(self.records))[: int(self.rng.integers(1, 9))]
+            some = self.records.take(places.tolist())
+            self.changing = set(some.ids)
+            await self.do(adding(self.terms.digest), some)
+            self.here |= self.changing
+            if self.rng.random() < 0.5:
+                await self.do(forgetting(self.terms.digest), some.ids)
+                self.here -= self.changing
+            self.seen.changed += len(some)
+            self.changing = set()

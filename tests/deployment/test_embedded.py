@@ -1,0 +1,79 @@
+"""A prediction server of texts: embedded, deployed, served and asked, by its commands."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.data.standin import install_stand_in
+from tests.deployment.commands import free_port
+from tests.deployment.prediction_crashes import Served
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.data.npz import read_vectors
+
+TEXTS = 80
+# About 28 rows vote for the right class and none for the other, and the difference of their noise
+# deviates by 0.8: that any of the answers below is wrong has a chance below 1e-200.
+RICH = ("--epsilon", 500, "--queries", 100, "--tau", 0.9, "--sigma2", 0.1)
+
+
+def run(*command: object) -> str:
+    """Run a command in this process, and return what it prints."""
+    done = CliRunner().invoke(app, [str(part) for part in command])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model for which texts of many a and of many b lie far apart."""
+    return install_stand_in(tmp_path, monkeypatch)
+
+
+def write_texts(path: Path, count: int, *, labelled: bool = True) -> list[str]:
+    """Write texts of two kinds in turns, each with an id, and return their labels."""
+    kinds = ["as" if number % 2 else "bs" for number in range(count)]
+    rows = [[f"n{at}", kind[0] * (5 + at % 7), kind] for at, kind in enumerate(kinds)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        columns = ["who", "text", "kind"] if labelled else ["who", "text"]
+        csv.writer(file).writerows(row[: len(columns)] for row in [columns, *rows])
+    return kinds
+
+
+def test_texts_are_embedded_deployed_served_and_asked(model: Path, tmp_path: Path) -> None:
+    """What one command writes the next one reads, from texts to the labels of new ones."""
+    write_texts(tmp_path / "texts.csv", TEXTS)
+    folder = tmp_path / "predict"
+    run("embed", tmp_path / "texts.csv", "--model", model, "--out", tmp_path / "texts.npz")
+    assert "public rows" in run("tune", tmp_path / "texts.npz", "--queries", 20)
+    options = (*RICH, "--port", free_port(), "--out", folder)
+    said = run("deploy", "prediction", tmp_path / "texts.npz", *options)
+    for line in (f"add {folder}/curator.toml {folder}/records.npz", f"{folder}/querier-0.npz"):
+        assert line in said
+    assert "public rows" in run("tune", folder / "records.npz", "--terms", folder / "terms.toml")
+    truth = read_vectors(folder / "querier-0.npz", "file")
+    assert truth.labels is not None
+    assert truth.class_names == ("as", "bs")
+
+    served = Served(folder)
+    served.serve()
+    try:
+        curator, querier = folder / "curator.toml", folder / "querier-0.toml"
+        assert "60 records were added" in run("records", "add", curator, folder / "records.npz")
+        answered = run("ask", querier, folder / "querier-0.npz").split()[1:]
+        assert answered == np.array(truth.class_names)[truth.labels].tolist()
+
+        write_texts(tmp_path / "more.csv", 4)
+        more = ("embed", tmp_path / "more.csv", "--model", model, "--key", "who")
+        run(*more, "--out", tmp_path / "more.npz")
+        assert "4 records were added" in run("records", "add", curator, tmp_path / "more.npz")
+        assert "1 records were forgotten" in run("records", "forget", curator, "n3")
+
+        labels = write_texts(tmp_path / "new.csv", 6, labelled=False)
+        new = ("embed", tmp_path / "new.csv", "--model", model, "--unlabelled")
+        run(*new, "--out", tmp_path / "new.npz")
+        assert run("ask", querier, tmp_path / "new.npz").split()[1:] == labels
+    finally:
+        served.kill()
