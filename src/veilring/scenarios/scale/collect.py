@@ -122,7 +122,8 @@ def _findings(curves: Sequence[Curve], last: Collected) -> Iterator[str]:
     yield f"one collector took up to {best:,.0f} reports/s"
     yield f"a report has {last.wire_bytes / last.reports:.1f} bytes on the wire"
     share = _CLIENTS // _COLLECTORS
-    yield f"a task of {_CLIENTS:,} clients, by the models:"
+    beyond = f"{_CLIENTS / last.reports:,.0f} times beyond what was measured"
+    yield f"a task of {_CLIENTS:,} clients, by the models, {beyond}:"
     yield (
         f"  at one collector {seconds(_CLIENTS) / _HOUR:.1f} hours, {disk(_CLIENTS) / 1000:.1f} GB "
         f"on disk and {memory(_CLIENTS) / 1024:.2g} GiB of memory"

@@ -181,8 +181,9 @@ def study_records(
 
 def _findings(curves: Sequence[Curve], gib: float) -> Iterator[str]:
     block, lone, _, _, memory = (curve.fit for curve in curves)
+    beyond = f"{_LARGE / curves[0].x[-1]:,.0f} times beyond what was measured"
     yield (
-        f"{_LARGE:,} records, by the model: {block(_LARGE):.3g} s a query in blocks, "
+        f"{_LARGE:,} records, by the models, {beyond}: {block(_LARGE):.3g} s a query in blocks, "
         f"{lone(_LARGE):.3g} s alone, {memory(_LARGE) / 1024:.3g} GiB"
     )
     base, each = memory.factors

@@ -28,7 +28,7 @@ from veilring.protocols.ring import private_knn
 from veilring.randomness import Streams
 from veilring.scenarios.runner import Progress
 from veilring.scenarios.scale.curves import Curve, Panel, Study
-from veilring.scenarios.scale.fits import LINE, PAIRS
+from veilring.scenarios.scale.fits import LINE, PAIRS, Basis, Term
 from veilring.scenarios.scale.machine import least_seconds
 from veilring.scenarios.scale.records import Table
 from veilring.scenarios.scale.tables import clustered_balls, dealt_wine
@@ -41,7 +41,7 @@ FULL: Final = (1, 4, 16, 64, 256, 1_024)
 
 _SECONDS: Final = Panel("queries at once", "seconds")
 _RUNTIMES: Final = {"in memory": "memory", "over TLS": "tls", "as processes": "processes"}
-_TIMES: Final = 9  # of which the quickest counts
+_TIMES: Final = 15  # of which the quickest counts
 _OWNER: Final = "owner"  # it looks at pairs of balls
 _OWNER_ROWS: Final = 1_372  # as many as the banknote table
 _OWNER_FEATURES: Final = 4
@@ -49,6 +49,16 @@ _PER_BALL: Final = 15
 _EPSILON: Final = 1.0
 _RECORDS: Final = Table(features=64)
 _RECORDS_COUNT: Final = 4_096
+_SERVER: Final = "prediction server"
+
+
+def _payers(queries: float) -> float:
+    """Return how many records a request of so many queries meets, if they are of random classes."""
+    others = (1 - 1 / _RECORDS.classes) ** queries
+    return float(_RECORDS_COUNT * (1 - others))
+
+
+_MODELS: Final[Mapping[str, Basis]] = {_OWNER: PAIRS, _SERVER: (*LINE, Term("payers", _payers))}
 
 _Ask = Callable[[int], object]
 """Has a number of queries answered at once."""
@@ -95,9 +105,10 @@ def study_serve(
             points: dict[float, float] = {
                 size: least_seconds(partial(ask, size), _TIMES, asked.clock) for size in sizes
             }
-        basis = PAIRS if name == _OWNER else LINE
         rates = tuple(size / seconds for size, seconds in points.items())
-        curves.append(Curve.fitted(name, _SECONDS, points, basis, {"queries/s": rates}))
+        curves.append(
+            Curve.fitted(name, _SECONDS, points, _MODELS.get(name, LINE), {"queries/s": rates})
+        )
     return Study(
         "serve",
         "Seconds of a batch over the queries that are asked at once",
@@ -105,6 +116,7 @@ def study_serve(
             f"ring: {asked.parties} parties share the wine table, 6 turns, the ring is dealt",
             f"owner: {_OWNER_ROWS:,} rows, {_PER_BALL} a ball, which overlap",
             f"prediction server: {_RECORDS_COUNT:,} records of {_RECORDS.features} features",
+            f"payers: those of the {_RECORDS.classes} classes that a request meets, charged once",
             "owner and server: charges are on the disk, no network; the quickest of several",
         ),
         simulated=False,
@@ -129,7 +141,7 @@ def _deployments(
     return {
         **rings,
         _OWNER: partial(_owner, asked, most),
-        "prediction server": partial(_server, asked, most),
+        _SERVER: partial(_server, asked, most),
     }
 
 
