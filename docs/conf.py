@@ -10,7 +10,7 @@ from sphinx.application import Sphinx
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 project = "veilring"
-author = "The veilring authors"
+author = project_copyright = "The veilring authors"
 version = release = metadata.version("veilring")
 
 extensions = [
