@@ -4,15 +4,13 @@ Crescents in the plane, and a cloud in four dimensions; 15 rows a ball. And all 
 graph, cliques, counts and votes, beside counting alone.
 """
 
-import time
-from collections.abc import Callable
 from functools import partial
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measurement import Measurement, pairs, ratios
+from benchmarks.measurement import Measurement, pairs, ratios, timed
 from veilring.protocols.radius.algorithm import (
     RNParameters,
     count_votes,
@@ -38,21 +36,21 @@ def measure(*, quick: bool) -> list[Measurement]:
     for name, features in (("the plane", 2), ("four dimensions", 4)):
         points, radii, rows = _batch(queries, features)
         graph = overlaps(points, radii)
-        timed = pairs(
-            _seconds(partial(largest_cliques, graph)),
-            _seconds(partial(_all_cliques, nx.from_numpy_array(graph))),
+        seconds = pairs(
+            timed(partial(largest_cliques, graph)),
+            timed(partial(_all_cliques, nx.from_numpy_array(graph))),
             repetitions,
         )
         title = f"largest cliques of {queries} queries in {name}, times faster than networkx"
-        found.append(ratios(title, timed, faster=True))
+        found.append(ratios(title, seconds, faster=True))
         rng, parameters = np.random.default_rng(1), RNParameters(1.0, 2)
-        timed = pairs(
-            _seconds(partial(label_batch, points, radii, rows, parameters, rng)),
-            _seconds(partial(count_votes, points, radii, rows, 2)),
+        seconds = pairs(
+            timed(partial(label_batch, points, radii, rows, parameters, rng)),
+            timed(partial(count_votes, points, radii, rows, 2)),
             repetitions,
         )
         title = f"private labels of {queries} queries in {name}, times as long as counting"
-        found.append(ratios(title, timed))
+        found.append(ratios(title, seconds))
     return found
 
 
@@ -70,12 +68,3 @@ def _batch(queries: int, features: int) -> Batch:
 def _all_cliques(graph: "nx.Graph[int]") -> int:
     """List all maximal cliques, as the largest through every vertex would be taken from."""
     return sum(1 for _ in nx.find_cliques(graph))
-
-
-def _seconds(act: Callable[[], object]) -> Callable[[], float]:
-    def timed() -> float:
-        start = time.perf_counter()
-        act()
-        return time.perf_counter() - start
-
-    return timed

@@ -1,11 +1,12 @@
 """What a benchmark hands in, and how two things are timed fairly."""
 
 import statistics
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ("Bound", "Measurement", "Skipped", "Timed", "pairs", "ratios")
+__all__ = ("Bound", "Measurement", "Skipped", "Timed", "pairs", "ratios", "timed")
 
 Timed = Callable[[], float]
 """Does something once and returns the seconds that it took."""
@@ -63,6 +64,17 @@ class Skipped(Exception):
     """A benchmark that cannot run here, and why."""
 
 
+def timed(act: Callable[[], object]) -> Timed:
+    """Return what does something once, all of which counts."""
+
+    def once() -> float:
+        start = time.perf_counter()
+        act()
+        return time.perf_counter() - start
+
+    return once
+
+
 def pairs(ours: Timed, reference: Timed, repetitions: int) -> list[tuple[float, float]]:
     """Time two things in turns, so that whatever slows the machine slows both.
 
@@ -77,7 +89,7 @@ def pairs(ours: Timed, reference: Timed, repetitions: int) -> list[tuple[float, 
 
 def ratios(
     name: str,
-    timed: Iterable[tuple[float, float]],
+    seconds: Iterable[tuple[float, float]],
     bound: Bound | None = None,
     *,
     faster: bool = False,
@@ -87,12 +99,12 @@ def ratios(
 
     Args:
         name: What was measured.
-        timed: As `pairs` returns it.
+        seconds: As `pairs` returns it.
         bound: What the median ratio is held to.
         faster: Whether to divide the reference by ours; by default ours by the reference.
         per: How many hops, queries, ... each time holds, for the detail.
     """
-    mine, theirs = zip(*timed, strict=True)
+    mine, theirs = zip(*seconds, strict=True)
     values = [b / a if faster else a / b for a, b in zip(mine, theirs, strict=True)]
     ours, reference = (_microseconds(statistics.median(side) / per) for side in (mine, theirs))
     return Measurement(name, "x", tuple(values), bound, f"{ours} beside {reference}")

@@ -9,13 +9,12 @@ import asyncio
 import itertools
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measurement import Measurement, pairs, ratios
+from benchmarks.measurement import Measurement, pairs, ratios, timed
 from veilring.nodes.aside import Threads
 from veilring.privacy.ledger import Budgets, Ledger, open_ledger
 from veilring.protocols.radius.analyst import ask_within
@@ -62,8 +61,8 @@ def _beside_scikit(ledger: Ledger, queries: int, repetitions: int) -> Measuremen
     def reference() -> None:
         KNeighborsClassifier(PER_BALL).fit(rows.features, rows.labels).predict(points)
 
-    timed = pairs(_seconds(ours), _seconds(reference), repetitions)
-    return ratios(f"{queries} queries labelled by an owner, times as long as kNN", timed)
+    seconds = pairs(timed(ours), timed(reference), repetitions)
+    return ratios(f"{queries} queries labelled by an owner, times as long as kNN", seconds)
 
 
 async def _hostile(ledger: Ledger, repetitions: int) -> list[Measurement]:
@@ -90,12 +89,3 @@ async def _hostile(ledger: Ledger, repetitions: int) -> list[Measurement]:
         Measurement("a hostile batch of 1,000 dense balls", "s", tuple(whole)),
         Measurement("another analyst's query meanwhile", "s", tuple(waits)),
     ]
-
-
-def _seconds(act: Callable[[], object]) -> Callable[[], float]:
-    def timed() -> float:
-        start = time.perf_counter()
-        act()
-        return time.perf_counter() - start
-
-    return timed

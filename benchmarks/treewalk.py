@@ -4,17 +4,13 @@ Walks are of all levels at once for a batch of queries; `cKDTree` searches for t
 core. A comparison reads one number a level; a distance reads the points of two children.
 """
 
-import time
-from collections.abc import Callable
-
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios
+from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios, timed
 from veilring.protocols.treewalk.algorithm.rivals import bucket_law, points_of, respond
 from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance, Utility
-from veilring.protocols.treewalk.algorithm.tree import Tree, build_tree
+from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.protocols.treewalk.algorithm.walks import BASIC, walk
 from veilring.randomness import Streams
 
@@ -44,7 +40,7 @@ def _measured(dimensions: int, points: int, repetitions: int) -> list[Measuremen
     placed, queries = rng.random((points, dimensions)), rng.random((QUERIES, dimensions))
     tree, plain = build_tree(placed), cKDTree(placed)
     coins = Streams(1).generator("coins")
-    search = _timed(lambda: plain.query(queries))
+    search = timed(lambda: plain.query(queries))
     law = bucket_law(tree.depth, SPLITS, 6.0)
     where = f"{points:,} points, {dimensions}-d"
 
@@ -52,13 +48,13 @@ def _measured(dimensions: int, points: int, repetitions: int) -> list[Measuremen
         return points_of(tree, SPLITS, respond(tree.splits, queries, law, coins))
 
     def walked(utility: Utility) -> Timed:
-        return _timed(lambda: _walk(tree, queries, utility, coins))
+        return timed(lambda: walk(tree, queries, utility, BASIC, coins))
 
     side = dimensions**0.5
     comparing = pairs(walked(Comparison(1.0)), search, repetitions)
     distant = pairs(walked(Distance(1.0, side, side)), search, repetitions)
-    responding = pairs(_timed(responded), search, repetitions)
-    builds = _timed(lambda: build_tree(placed)), _timed(lambda: cKDTree(placed))
+    responding = pairs(timed(responded), search, repetitions)
+    builds = timed(lambda: build_tree(placed)), timed(lambda: cKDTree(placed))
     building = pairs(*builds, max(2, repetitions // 2))
     name = "times faster than a plain search"
     measurements = [
@@ -72,18 +68,3 @@ def _measured(dimensions: int, points: int, repetitions: int) -> list[Measuremen
         bound = Bound("at most", WALK_SECONDS * 1e6)
         measurements.append(Measurement(f"a walk by comparison, {where}", "us", each, bound))
     return measurements
-
-
-def _walk(
-    tree: Tree, queries: NDArray[np.float64], utility: Utility, coins: np.random.Generator
-) -> object:
-    return walk(tree, queries, utility, BASIC, coins)
-
-
-def _timed(act: Callable[[], object]) -> Timed:
-    def once() -> float:
-        start = time.perf_counter()
-        act()
-        return time.perf_counter() - start
-
-    return once

@@ -2,18 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.attacks import TopKView, find_owners, recurring
+from veilring.protocols.ring.attacks import TopKView, expected_hits, find_owners, recurring
 from veilring.scenarios.findings import Named
 
 __all__ = ("name_owners",)
-
-# Likelihoods that differ by less are equal but for the order of their factors.
-_ROUNDING: Final = 1e-9
 
 
 def name_owners(
@@ -47,8 +43,8 @@ def name_owners(
     return Named(
         values=int(real.sum()),
         guessed=float((held.sum(axis=-1) / len(candidates))[real].sum()),
-        named=_hits(alone[real], held[real]),
-        with_retries=_hits(with_failed[real], held[real]),
+        named=expected_hits(alone[real], held[real]),
+        with_retries=expected_hits(with_failed[real], held[real]),
         recurred=sum(values.size for values in met),
         recurred_hidden=sum(values.size for values in hidden),
     )
@@ -76,11 +72,3 @@ def _seen_again(view: TopKView, failed: Sequence[TopKView]) -> tuple[NDArray[np.
     """
     alike = [replace(session, order=view.order, members=view.members) for session in failed]
     return recurring([*alike, view])
-
-
-def _hits(posterior: NDArray[np.float64], held: NDArray[np.bool_]) -> float:
-    """Return how many owners are expected to be named, given (values, candidates) of both."""
-    peak = posterior.max(axis=-1, keepdims=True)
-    suspects = (posterior >= peak * (1 - _ROUNDING)) & (peak > 0)
-    chance = suspects / np.maximum(1, suspects.sum(axis=-1, keepdims=True))
-    return float((chance * held).sum())

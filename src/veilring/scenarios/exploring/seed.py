@@ -18,13 +18,7 @@ from veilring.nodes.play import Outcome
 from veilring.nodes.retry import lost_parties
 from veilring.nodes.ring import PARTIES_MIN, draw_ring
 from veilring.nodes.runtimes import Simulated
-from veilring.protocols.ring import (
-    FixedPoint,
-    KNNAnswer,
-    SumMethod,
-    private_knn,
-    secure_sum,
-)
+from veilring.protocols.ring import FixedPoint, KNNAnswer, SumMethod, private_knn, secure_sum
 from veilring.randomness import Streams
 from veilring.scenarios.prepare import Prepared, reference_among
 from veilring.simulation import Exponential, LinkModel, Topology, Uniform
@@ -45,7 +39,7 @@ FAULT_SECONDS: Final = 20.0
 CALM_SECONDS: Final = 30.0
 # Of each run; with a clock that runs four times too slow it still ends within CALM_SECONDS.
 SESSION_SECONDS: Final = 6.0
-_PAUSE_MAX_SECONDS: Final = 2.0
+_PAUSE_MAX_SECONDS: Final = 2.0  # so that some faults strike where nothing runs
 
 Sum = Callable[..., Awaitable[NDArray[np.float64]]]
 

@@ -36,21 +36,25 @@ def render(run: RunFolder) -> str:
     """Return the page; equal folders give equal pages."""
     parties = run.scenario.parties.all
     messages = run.messages
-    return make_environment().get_template("report.html.j2").render(
-        run=run,
-        report=run.report,
-        parties=parties,
-        settings=tomli_w.dumps(run.scenario.model_dump(mode="json", exclude_none=True)),
-        accuracy=run.report and _accuracy(run.report),
-        leakage=run.report and run.report.leakage and estimates(run.report.leakage),
-        troubles=run.report and troubles(run.report),
-        found=run.report and found(run.report),
-        total=tables.total(messages),
-        sessions=len({message.session for message in messages}),
-        by_party=_with_chart(tables.by_party(messages, parties), bar_chart),
-        by_kind=_with_chart(tables.by_kind(messages), bar_chart),
-        by_round=_with_chart(tables.by_round(messages), column_chart),
-        diagram=spacetime.draw(messages, run.marks, parties),
+    return (
+        make_environment()
+        .get_template("report.html.j2")
+        .render(
+            run=run,
+            report=run.report,
+            parties=parties,
+            settings=tomli_w.dumps(run.scenario.model_dump(mode="json", exclude_none=True)),
+            accuracy=run.report and _accuracy(run.report),
+            leakage=run.report and run.report.leakage and estimates(run.report.leakage),
+            troubles=run.report and troubles(run.report),
+            found=run.report and found(run.report),
+            total=tables.total(messages),
+            sessions=len({message.session for message in messages}),
+            by_party=_with_chart(tables.by_party(messages, parties), bar_chart),
+            by_kind=_with_chart(tables.by_kind(messages), bar_chart),
+            by_round=_with_chart(tables.by_round(messages), column_chart),
+            diagram=spacetime.draw(messages, run.marks, parties),
+        )
     )
 
 
@@ -84,6 +88,6 @@ def estimates(leakage: Leakage) -> dict[str, Any]:
     """Return what a hop leaked, as rows and as a chart."""
     rows = leaks(leakage)
     return {
-        "rows": [(label, found, interval(found), meaning) for label, found, meaning in rows],
-        "chart": whisker_chart((label, found) for label, found, _ in rows),
+        "rows": [(label, each, interval(each), meaning) for label, each, meaning in rows],
+        "chart": whisker_chart((label, each) for label, each, _ in rows),
     }

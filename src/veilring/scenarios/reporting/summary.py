@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from veilring.scenarios.findings import Attack, Findings, StruckFault
+from veilring.scenarios.findings import Attack, Findings, Named, StruckFault
 from veilring.scenarios.report import Estimate, Leakage, Report
 from veilring.scenarios.reporting.words import in_bytes, in_seconds
 
@@ -78,7 +78,9 @@ def found(report: Report) -> tuple[Line, ...]:
     """Return what a coalition found; nothing if nobody colluded."""
     if report.coalition is None:
         return ()
-    return (*_who_and_votes(report.coalition), *_distances(report.coalition), *_owners(report))
+    findings = report.coalition
+    owners = _owners(findings.named, retried=report.recovery is not None)
+    return (*_who_and_votes(findings), *_distances(findings), *owners)
 
 
 def attack(attack: Attack | None) -> str:
@@ -138,13 +140,10 @@ def _distances(found: Findings) -> Iterable[Line]:
     yield Line("distances located", _of(best.located, held), meaning)
 
 
-def _owners(report: Report) -> Iterable[Line]:
-    if report.coalition is None:
-        return
-    named = report.coalition.named
+def _owners(named: Named, *, retried: bool) -> Iterable[Line]:
     meaning = f"of the nearest distances, traced to their owners; a guess gets {named.guessed:.1f}"
     yield Line("owners named", f"{named.named:.1f} of {named.values:,}", meaning)
-    if report.recovery is not None:
+    if retried:
         again = f"{named.with_retries:.1f} of {named.values:,}"
         yield Line("with failed attempts", again, "the same, after what it saw before the retries")
         hidden = f"distances seen again, so real; {named.recurred_hidden:,} of them in no result"

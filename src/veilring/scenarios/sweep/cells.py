@@ -76,7 +76,7 @@ class Cell:
     @property
     def name(self) -> str:
         """What tells it from all others: the grid's keys in alphabetic order, and the trial."""
-        return cell_name(self.point, self.trial)
+        return _cell_name(self.point, self.trial)
 
     @property
     def key(self) -> Row:
@@ -101,7 +101,7 @@ class Outcome:
     failure: str = ""
 
 
-def cell_name(point: Point, trial: int) -> str:
+def _cell_name(point: Point, trial: int) -> str:
     """Return the name of a cell: see `Cell.name`."""
     values = (f"{key}={json.dumps(canonical(point[key]))}" for key in sorted(point))
     return " ".join((*values, f"trial={trial}"))
@@ -122,7 +122,7 @@ def plan_cells(plan: Plan) -> tuple[Cell, ...]:
     allowed = f"so many that there are at most {CELLS_MAX} cells, not {count}"
     require_key(count <= CELLS_MAX, "trials", trials, allowed)
     return tuple(
-        Cell(point, trial, scenario, _seed(seed, scenario, cell_name(point, trial)))
+        Cell(point, trial, scenario, _seed(seed, scenario, _cell_name(point, trial)))
         for point, scenario in _scenarios(plan)
         for trial in range(trials)
     )

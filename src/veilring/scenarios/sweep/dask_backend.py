@@ -25,8 +25,8 @@ _Client: Any = distributed.Client
 _LocalCluster: Any = distributed.LocalCluster
 
 
-# It has no public name to import; joblib makes it for the string "dask". It is not typed.
-class DaskBackend(DaskDistributedBackend):  # type: ignore[misc]  # joblib has no types
+# It has no public name to import; joblib makes it for the string "dask".
+class DaskBackend(DaskDistributedBackend):  # type: ignore[misc]  # joblib is not typed
     """joblib's own backend waits for ever for a task whose workers all died; this one tells.
 
     A task that raises comes back as a result. Only one that Dask gives up comes back as an error,

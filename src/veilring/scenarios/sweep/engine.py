@@ -99,8 +99,7 @@ def _local(engine: Engine, items: int) -> Iterator[_Parallel]:
 @contextmanager
 def _dask(engine: Engine, items: int) -> Iterator[_Parallel]:
     _require("distributed", engine.name)
-    # Imported here as it imports Dask, which is an extra.
-    from veilring.scenarios.sweep import dask_backend  # noqa: PLC0415  (an extra)
+    from veilring.scenarios.sweep import dask_backend  # noqa: PLC0415  (it imports Dask, an extra)
 
     local_workers = min(engine.workers or joblib.cpu_count(), items)
     with dask_backend.connect(engine.dask_address, local_workers) as backend:

@@ -12,16 +12,18 @@ or of simulated ones. `leakage` estimates how much there is to be learned; this 
     On secure sums: a party's input, and the sums of groups of honest parties.
 `recurring`, `find_owners`
     Over repetitions of a query: which values are real, and whose they are.
-`attack_table`, `tracing_success`
+`attack_table`, `tracing_success`, `expected_hits`
     How far they get.
 """
 
 from veilring.protocols.ring.attacks.cells import CellPosterior, fit_cells
-from veilring.protocols.ring.attacks.intersection import Owners, find_owners, recurring
-from veilring.protocols.ring.attacks.posterior import (
-    decide_by,
-    sandwich_posterior,
+from veilring.protocols.ring.attacks.intersection import (
+    Owners,
+    expected_hits,
+    find_owners,
+    recurring,
 )
+from veilring.protocols.ring.attacks.posterior import decide_by, sandwich_posterior
 from veilring.protocols.ring.attacks.prior import UniformPrior
 from veilring.protocols.ring.attacks.repetitions import tracing_success
 from veilring.protocols.ring.attacks.sandwich import recover_groups, sandwich
@@ -46,6 +48,7 @@ __all__ = (
     "attack_table",
     "claim_new",
     "decide_by",
+    "expected_hits",
     "find_owners",
     "fit_cells",
     "judge",

@@ -19,6 +19,7 @@ another draw.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,10 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.protocols.ring.attacks.views import TopKView
 
-__all__ = ("Owners", "find_owners", "recurring")
+__all__ = ("Owners", "expected_hits", "find_owners", "recurring")
+
+# Likelihoods that differ by less are equal but for the order of their factors.
+ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +102,23 @@ def find_owners(
     weight = np.exp(log - np.where(np.isneginf(peak), 0.0, peak))
     total = weight.sum(axis=-1, keepdims=True)
     return Owners(candidates, weight / np.where(total > 0, total, 1.0))
+
+
+def expected_hits(posterior: NDArray[np.float64], held: NDArray[np.bool_]) -> float:
+    """Return how many owners are named by who names the likeliest, and any of those as likely.
+
+    Args:
+        posterior: Of each candidate to own each value, up to a factor, shape (values, candidates);
+            a value for which all are 0 is not named.
+        held: Which candidates own it, same shape.
+
+    Returns:
+        The expected number.
+    """
+    peak = posterior.max(axis=-1, keepdims=True)
+    suspects = (posterior >= peak * (1 - ROUNDING)) & (peak > 0)
+    chance = suspects / np.maximum(1, suspects.sum(axis=-1, keepdims=True))
+    return float((chance * held).sum())
 
 
 def _log_likelihood(

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm import TopKParameters, true_topk
-from veilring.protocols.ring.attacks.intersection import find_owners
+from veilring.protocols.ring.attacks.intersection import expected_hits, find_owners
 from veilring.protocols.ring.attacks.prior import UniformPrior
 from veilring.protocols.ring.attacks.views import simulated_view
 from veilring.protocols.ring.leakage.transcripts import transcript
@@ -17,8 +17,6 @@ __all__ = ("tracing_success",)
 # Queries that are asked together share their rings, so their fates are alike; a few of them cost
 # hardly more than one, and many would make the estimate look better than it is.
 QUERIES_TOGETHER: Final = 4
-# Likelihoods that differ by less are equal but for the order of their factors.
-ROUNDING: Final = 1e-9
 
 
 def tracing_success(
@@ -64,7 +62,8 @@ def tracing_success(
         owner = (values[:, :, None] == top[:, None, :, None]).any(axis=-1).argmax(axis=1)
         honest = owner >= coalition
         honest_values += int(honest.sum())
-        likelihood = np.ones((honest.sum(), parties - coalition))
+        held = np.eye(parties, dtype=np.bool_)[owner[honest], coalition:]
+        likelihood = np.ones(held.shape)
         for number in range(sessions):
             places = rng.permutation(parties)
             vectors = transcript(values[:, places], parameters, rng)
@@ -75,13 +74,6 @@ def tracing_success(
             view = simulated_view(vectors, parameters, order, members, failed)
             # All are equally likely beforehand, so the posteriors of single sessions multiply.
             likelihood *= find_owners([view], top).posterior[honest]
-            found[number] += _hits(likelihood, owner[honest] - coalition)
+            likelihood /= likelihood.max(axis=-1, keepdims=True)  # or many would underflow
+            found[number] += expected_hits(likelihood, held)
     return found / honest_values if honest_values else np.full(sessions, np.nan)
-
-
-def _hits(likelihood: NDArray[np.float64], owner: NDArray[np.int64]) -> float:
-    """Return how many owners are expected to be named, given (values, candidates) and (values,)."""
-    likelihood /= likelihood.max(axis=-1, keepdims=True)  # in place: many would underflow
-    suspects = likelihood > 1 - ROUNDING
-    chance = suspects / suspects.sum(axis=-1, keepdims=True)
-    return float(chance[np.arange(len(owner)), owner].sum())

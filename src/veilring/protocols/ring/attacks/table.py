@@ -8,10 +8,7 @@ import numpy as np
 
 from veilring.protocols.ring.algorithm import TopKParameters
 from veilring.protocols.ring.attacks.cells import fit_cells
-from veilring.protocols.ring.attacks.posterior import (
-    decide_by,
-    sandwich_posterior,
-)
+from veilring.protocols.ring.attacks.posterior import decide_by, sandwich_posterior
 from veilring.protocols.ring.attacks.prior import UniformPrior
 from veilring.protocols.ring.attacks.successor import Success, claim_new, judge
 from veilring.protocols.ring.attacks.views import simulated_view
