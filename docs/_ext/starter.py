@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import pkgutil
+import select
 import signal
 import socket
 import subprocess
@@ -52,7 +53,9 @@ class Starter:
         words = [sys.executable, "-m", __name__, self._folder.name]
         # Threads do not outlive a fork.
         alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-        self._server = subprocess.Popen(words, env=alone, start_new_session=True)  # noqa: S603  (ourselves)
+        self._server = subprocess.Popen(  # noqa: S603  (ourselves)
+            words, env=alone, stdin=subprocess.PIPE, start_new_session=True
+        )
         deadline = time.monotonic() + _SECONDS
         while not (self.path / "veilring").exists():
             if self._server.poll() is not None or time.monotonic() > deadline:
@@ -62,8 +65,7 @@ class Starter:
 
     def __exit__(self, *_error: object) -> None:
         """End it, and all that it started."""
-        os.killpg(self._server.pid, signal.SIGKILL)
-        self._server.wait()
+        self._server.communicate()  # it ends when nobody holds its input: also if we are killed
         self._folder.cleanup()
 
     @property
@@ -89,6 +91,9 @@ def _serve(folder: Path) -> socket.socket:
         written.rename(folder / "veilring")
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         while True:
+            ready, _, _ = select.select([listening, sys.stdin], [], [])
+            if sys.stdin in ready:
+                os.killpg(0, signal.SIGKILL)
             connection, _ = listening.accept()
             if os.fork() == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
