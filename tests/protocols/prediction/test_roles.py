@@ -22,7 +22,8 @@ from veilring.nodes.adversaries import Alter
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster, Run
 from veilring.protocols.prediction.cost import stream_cost
-from veilring.protocols.prediction.messages import Answer, Labels, Request, Verdict
+from veilring.protocols.prediction.messages import Answer, Labels, Request
+from veilring.protocols.verdicts import Verdict
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import SESSION_BYTES, Message, encode

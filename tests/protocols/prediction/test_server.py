@@ -24,11 +24,12 @@ from veilring.nodes.aside import at_once
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.privacy.ledger import Ledger, read_totals
-from veilring.protocols.prediction.messages import Request, Verdict
+from veilring.protocols.prediction.messages import Request
 from veilring.protocols.prediction.querier import label_queries, make_request
 from veilring.protocols.prediction.rules import Rules
 from veilring.protocols.prediction.server import ADD, FORGET, PREDICT, PredictionServer
 from veilring.protocols.prediction.state import State, open_state
+from veilring.protocols.verdicts import Verdict
 
 RULES = make_rules()
 
@@ -117,7 +118,7 @@ def test_queriers_apart_have_streams_and_budgets_of_their_own(tmp_path: Path) ->
         assert rest[:30] == half == alone[:30]
         assert rest == alone
         answer = state.answer("bob", asked[12], np.random.default_rng(0))
-        assert (answer.verdict, answer.left) == (Verdict.QUERIER_EXHAUSTED, 0.0)
+        assert (answer.verdict, answer.left) == (Verdict.ASKER_EXHAUSTED, 0.0)
         assert labels(state, asked[12:], who="eve")
 
 

@@ -17,10 +17,11 @@ from veilring.nodes.aside import at_once
 from veilring.privacy.ledger import Budgets, Ledger, open_ledger
 from veilring.protocols.radius.algorithm import ByCandidates, ByGrid, answer_next
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
-from veilring.protocols.radius.messages import Request, Verdict
+from veilring.protocols.radius.messages import Request
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import EPSILON_MIN, Rules
 from veilring.protocols.rows import Rows
+from veilring.protocols.verdicts import Verdict
 from veilring.transport.messages import encode
 
 DRAWS = np.random.default_rng(9)

@@ -1,6 +1,5 @@
 """What crosses the wire: queries and labels, and what a curator does to the records."""
 
-from enum import IntEnum
 from typing import Annotated, Final
 
 import numpy as np
@@ -8,6 +7,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from veilring.protocols.requests import KEY_BYTES, Key
+from veilring.protocols.verdicts import Verdict
 from veilring.transport.frames import pack
 from veilring.transport.messages import Array, Message
 
@@ -21,7 +21,6 @@ __all__ = (
     "Labels",
     "Receipt",
     "Request",
-    "Verdict",
 )
 
 NO_PLACE: Final = -1
@@ -31,15 +30,6 @@ Directions = Annotated[NDArray[np.int16], Array("<i2", 2)]
 """Quantised vectors of shape (rows, features)."""
 Labels = Annotated[NDArray[np.uint16], Array("<u2", 1)]
 """Class numbers of shape (rows,)."""
-
-
-class Verdict(IntEnum):
-    """What became of a request."""
-
-    ANSWERED = 0
-    QUERIER_EXHAUSTED = 1
-    TOTAL_EXHAUSTED = 2
-    KEY_USED = 3
 
 
 class Request(Message, kind="prediction.request"):

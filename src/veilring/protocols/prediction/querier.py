@@ -5,13 +5,14 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.errors import BudgetExhausted, InputError, ProtocolViolation
+from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.service import convening
-from veilring.protocols.prediction.messages import KEY_BYTES, Answer, Request, Verdict
+from veilring.protocols.prediction.messages import KEY_BYTES, Answer, Request
 from veilring.protocols.prediction.rules import Rules
 from veilring.protocols.prediction.server import PREDICT
 from veilring.protocols.requests import content_key
+from veilring.protocols.verdicts import require_answered
 
 __all__ = ("Stream", "ask_server", "label_queries", "make_request")
 
@@ -63,12 +64,7 @@ class Stream:
         count = len(request.queries)
         if answer.labels.shape != (count,) or answer.labels.max() >= self._rules.classes:
             raise ProtocolViolation(server, f"sent no labels for {count} queries")
-        if answer.verdict == Verdict.KEY_USED:
-            raise InputError("key", "used for another request", "a new key for each request")
-        if answer.verdict != Verdict.ANSWERED:
-            querier = answer.verdict == Verdict.QUERIER_EXHAUSTED
-            budget = "analyst" if querier else "total"
-            raise BudgetExhausted(budget, float(count), answer.left, "queries")
+        require_answered(answer.verdict, answer.left, asked=float(count), unit="queries")
         return answer.labels.astype(np.int64)
 
 

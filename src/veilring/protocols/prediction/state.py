@@ -17,12 +17,12 @@ from typing import Self
 import numpy as np
 from numpy.random import Generator
 
-from veilring.errors import BudgetExhausted, InputError, StoreFailed
+from veilring.errors import InputError, StoreFailed
 from veilring.privacy.checks import require
 from veilring.privacy.ledger import Charge, Ledger, open_ledger
 from veilring.privacy.ledger.store import unreadable
 from veilring.protocols.prediction.accounts import Accounts
-from veilring.protocols.prediction.messages import Answer, Request, Verdict
+from veilring.protocols.prediction.messages import Answer, Request
 from veilring.protocols.prediction.records import Records, require_ids
 from veilring.protocols.prediction.rowfile import (
     SCHEMA_BYTES,
@@ -31,6 +31,7 @@ from veilring.protocols.prediction.rowfile import (
     unreadable_rows,
 )
 from veilring.protocols.prediction.rules import Rules
+from veilring.protocols.verdicts import Refusal, Verdict, settle
 
 __all__ = ("Refused", "State", "open_state")
 
@@ -120,20 +121,19 @@ class State:
         Raises:
             StoreFailed: If the disk failed, now or before.
         """
-        key, content, count = request.key.hex(), request.content, len(request.queries)
+        count = len(request.queries)
+
+        def pay() -> bytes:
+            return self._ledger.charge(self._answered(querier, request, rng))
+
         with self._changing():
-            try:
-                kept = self._ledger.find(querier, key, content)
-                if kept is None:
-                    self._ledger.check(querier, count)
-                    kept = self._ledger.charge(self._answered(querier, request, rng))
-            except BudgetExhausted as error:
-                return _exhausted(count, error)
-            except InputError as error:
-                if error.field != "key":
-                    raise
-                return _refused(count, Verdict.KEY_USED)
-        labels = np.frombuffer(kept, _ON_DISK).astype(np.uint16)
+            settled = settle(
+                self._ledger, querier, request.key, request.content, amount=count, pay=pay
+            )
+        if isinstance(settled, Refusal):
+            nothing = np.zeros(count, np.uint16)
+            return Answer(verdict=settled.verdict, left=settled.left, labels=nothing)
+        labels = np.frombuffer(settled, _ON_DISK).astype(np.uint16)
         return Answer(verdict=Verdict.ANSWERED, left=0.0, labels=labels)
 
     def add(self, records: Records) -> int:
@@ -243,16 +243,3 @@ class State:
         except BaseException:
             self.close()
             raise
-
-
-def _exhausted(count: int, error: BudgetExhausted) -> Answer:
-    if error.left is None:
-        # Records that cannot pay were left out; that one could not after all is secret.
-        raise StoreFailed("the ledger has charged what nobody here has seen") from None
-    querier = error.budget == "analyst"
-    verdict = Verdict.QUERIER_EXHAUSTED if querier else Verdict.TOTAL_EXHAUSTED
-    return _refused(count, verdict, error.left)
-
-
-def _refused(count: int, verdict: Verdict, left: float = 0.0) -> Answer:
-    return Answer(verdict=verdict, left=left, labels=np.zeros(count, np.uint16))

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.errors import BudgetExhausted, InputError, ProtocolViolation
+from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.service import convening
-from veilring.protocols.radius.messages import KEY_BYTES, Answer, Request, Verdict
+from veilring.protocols.radius.messages import KEY_BYTES, Answer, Request
 from veilring.protocols.radius.owner import LABEL
 from veilring.protocols.radius.rules import Rules
 from veilring.protocols.requests import content_key
+from veilring.protocols.verdicts import require_answered
 
 __all__ = ("Labelled", "ask_nearest", "ask_owner", "ask_within", "request_labels")
 
@@ -84,12 +85,8 @@ async def request_labels(party: Party, request: Request, *, rules: Rules) -> Lab
     await party.send(owner, request)
     answer = await party.receive(Answer, sender=owner)
     _check(owner, request, answer, rules)
-    if answer.verdict == Verdict.KEY_USED:
-        raise InputError("key", "used for another request", "a new key for each request")
-    if answer.verdict != Verdict.ANSWERED:
-        analyst = answer.verdict == Verdict.ANALYST_EXHAUSTED
-        asked = rules.price(request)
-        raise BudgetExhausted("analyst" if analyst else "total", asked, answer.left, "epsilon")
+    price = rules.price(request)
+    require_answered(answer.verdict, answer.left, asked=price, unit="epsilon")
     radii = answer.radii if request.k else request.radii
     return Labelled(answer.labels.astype(np.int64), radii)
 

@@ -1,6 +1,5 @@
 """What crosses the wire between an analyst and a data owner: one request, one answer."""
 
-from enum import IntEnum
 from typing import Annotated
 
 import numpy as np
@@ -8,22 +7,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from veilring.protocols.requests import KEY_BYTES, Key
+from veilring.protocols.verdicts import Verdict
 from veilring.transport.frames import pack
 from veilring.transport.messages import Array, Matrix, Message
 
-__all__ = ("KEY_BYTES", "Answer", "Numbers", "Request", "Verdict")
+__all__ = ("KEY_BYTES", "Answer", "Numbers", "Request")
 
 Numbers = Annotated[NDArray[np.float64], Array("<f8", 1)]
 """Real numbers of shape (queries,), or none."""
-
-
-class Verdict(IntEnum):
-    """What became of a request."""
-
-    ANSWERED = 0
-    ANALYST_EXHAUSTED = 1
-    TOTAL_EXHAUSTED = 2
-    KEY_USED = 3
 
 
 class Request(Message, kind="radius.request"):

@@ -11,15 +11,16 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, StoreFailed
+from veilring.errors import InputError, ProtocolViolation, StoreFailed
 from veilring.nodes.aside import Aside
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer
 from veilring.privacy.ledger import Charge, Ledger, RecordCharge, to_units
 from veilring.protocols.radius.algorithm import answer_next, label_batch, label_nearest
-from veilring.protocols.radius.messages import Answer, Request, Verdict
+from veilring.protocols.radius.messages import Answer, Request
 from veilring.protocols.radius.rules import Rules
 from veilring.protocols.rows import Rows
+from veilring.protocols.verdicts import Refusal, Verdict, settle
 from veilring.transport.frames import pack, unpack
 
 __all__ = ("LABEL", "Owner")
@@ -103,29 +104,25 @@ class Owner:
         Raises:
             StoreFailed: If the ledger contradicts itself.
         """
-        price, key, content = self._rules.price(request), request.key.hex(), request.content
-        try:
-            kept = self._ledger.find(analyst, key, content)
-            if kept is None:
-                self._ledger.check(analyst, price)
-                with self._guard:
-                    released, records = self._label(request, rng)
-                    charge = Charge(analyst, key, content, released, price, records)
-                    kept = self._ledger.charge(charge)
-        except BudgetExhausted as error:
-            return _exhausted(request, error)
-        except InputError as error:
-            if error.field != "key":
-                raise
-            return _refused(request, Verdict.KEY_USED)
-        labels, radii = _unpacked(kept)
+        price, key, content = self._rules.price(request), request.key, request.content
+
+        def pay() -> bytes:
+            with self._guard:
+                released, records = self._label(request, rng)
+                charge = Charge(analyst, key.hex(), content, released, price, records)
+                return self._ledger.charge(charge)
+
+        settled = settle(self._ledger, analyst, key, content, amount=price, pay=pay)
+        if isinstance(settled, Refusal):
+            return _refused(request, settled)
+        labels, radii = _unpacked(settled)
         return Answer(verdict=Verdict.ANSWERED, left=0.0, labels=labels, radii=radii)
 
-    async def _in_turn(self, analyst: str, settle: Callable[[], Answer]) -> Answer:
-        """Settle aside, in an analyst's turn. It lasts as long, even if nobody waits any more."""
+    async def _in_turn(self, analyst: str, act: Callable[[], Answer]) -> Answer:
+        """Act aside, in an analyst's turn. It lasts as long, even if nobody waits any more."""
         turn = self._turns[analyst]
         await turn.acquire()
-        settling = asyncio.create_task(self._aside(settle))
+        settling = asyncio.create_task(self._aside(act))
         settling.add_done_callback(lambda _settled: turn.release())
         return await asyncio.shield(settling)
 
@@ -184,16 +181,7 @@ def _unpacked(kept: bytes) -> tuple[NDArray[np.uint16], NDArray[np.float64]]:
     raise StoreFailed("the ledger holds an answer of another kind")
 
 
-def _exhausted(request: Request, error: BudgetExhausted) -> Answer:
-    if error.left is None:
-        # Rows that cannot pay were left out under the lock; that one could not after all is secret.
-        raise StoreFailed("the ledger has charged what nobody here has seen") from None
-    analyst = error.budget == "analyst"
-    verdict = Verdict.ANALYST_EXHAUSTED if analyst else Verdict.TOTAL_EXHAUSTED
-    return _refused(request, verdict, error.left)
-
-
-def _refused(request: Request, verdict: Verdict, left: float = 0.0) -> Answer:
+def _refused(request: Request, refusal: Refusal) -> Answer:
     count = len(request.queries)
     labels, radii = np.zeros(count, dtype=np.uint16), np.zeros(count if request.k else 0)
-    return Answer(verdict=verdict, left=left, labels=labels, radii=radii)
+    return Answer(verdict=refusal.verdict, left=refusal.left, labels=labels, radii=radii)

@@ -1,0 +1,72 @@
+"""What becomes of a request: answered once, or refused for a reason that the asker is told."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from veilring.errors import BudgetExhausted, InputError, StoreFailed
+from veilring.privacy.ledger import Budgets, Charge, Ledger, open_ledger
+from veilring.protocols.requests import KEY_BYTES
+from veilring.protocols.verdicts import Refusal, Verdict, require_answered, settle
+
+KEY = bytes(KEY_BYTES)
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    """A ledger of three, of which each asker may spend two."""
+    with open_ledger(None, Budgets(total=3.0, analyst=2.0)) as opened:
+        yield opened
+
+
+def ask(
+    ledger: Ledger, amount: float, *, asker: str = "ann", key: bytes = KEY, content: bytes = b"q"
+) -> bytes | Refusal:
+    """Ask for what is answered with how much was charged before."""
+
+    def pay() -> bytes:
+        answer = f"{ledger.totals().spent:g}".encode()
+        return ledger.charge(Charge(asker, key.hex(), content, answer, amount, None))
+
+    return settle(ledger, asker, key, content, amount=amount, pay=pay)
+
+
+def test_a_request_is_answered_and_paid_once(ledger: Ledger) -> None:
+    """The same request gets the same answer for nothing, and its key stands for no other."""
+    assert ask(ledger, 1.5) == b"0"
+    assert ask(ledger, 1.5) == b"0"
+    assert ledger.totals().spent == 1.5
+    assert ask(ledger, 0.1, content=b"another") == Refusal(Verdict.KEY_USED, 0.0)
+    assert ask(ledger, 0.5, content=b"another", key=b"k" * KEY_BYTES) == b"1.5"
+
+
+def test_a_refusal_says_which_budget_and_what_is_left(ledger: Ledger) -> None:
+    """The asker's own or everybody's; and nothing is charged."""
+    assert ask(ledger, 2.5) == Refusal(Verdict.ASKER_EXHAUSTED, 2.0)
+    assert ask(ledger, 2.0, asker="bob") == b"0"
+    assert ask(ledger, 1.5) == Refusal(Verdict.TOTAL_EXHAUSTED, 1.0)
+    assert ledger.totals().spent == 2.0
+
+
+def test_what_only_the_ledger_knows_is_no_refusal(ledger: Ledger) -> None:
+    """That a record cannot pay is told to nobody: it means that the ledger was changed."""
+
+    def pay() -> bytes:
+        raise BudgetExhausted("record", None, None, "epsilon")
+
+    with pytest.raises(StoreFailed, match="nobody here has seen"):
+        settle(ledger, "ann", KEY, b"q", amount=1.0, pay=pay)
+
+
+def test_whoever_asked_is_told_what_the_answer_means() -> None:
+    """An answer passes, and each refusal is the error that names it."""
+    require_answered(Verdict.ANSWERED, 0.0, asked=1.0, unit="epsilon")
+    with pytest.raises(InputError, match="key"):
+        require_answered(Verdict.KEY_USED, 0.0, asked=1.0, unit="epsilon")
+    for verdict, budget in (
+        (Verdict.ASKER_EXHAUSTED, "analyst"),
+        (Verdict.TOTAL_EXHAUSTED, "total"),
+    ):
+        with pytest.raises(BudgetExhausted) as caught:
+            require_answered(verdict, 0.5, asked=1.0, unit="epsilon")
+        assert (caught.value.budget, caught.value.left) == (budget, 0.5)
