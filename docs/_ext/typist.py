@@ -17,7 +17,6 @@ import os
 import re
 import resource
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -29,11 +28,10 @@ from typing import Final, Self
 
 from docs._ext.blocks import Block, blocks
 from docs._ext.samples import write_sample
+from docs._ext.served import SECONDS, Mistyped, Served
 
 __all__ = ("Mistyped", "Typist", "type_page")
 
-_SECONDS: Final = 120.0  # of one command, or until a server is ready, on a busy machine
-_PATIENCE: Final = 5.0  # with a server that is to be ended anyhow
 _COLUMNS: Final = "120"  # as wide as the lines of a page
 _PORTS: Final = range(22_000, 32_000, 10)  # below those that connections get from the system
 _INSTALLS: Final = re.compile(
@@ -42,55 +40,6 @@ _INSTALLS: Final = re.compile(
 _SERVE: Final = re.compile(r"veilring serve (\S+)")
 _LISTENS: Final = re.compile(r"(veilring (?:deploy|keys new) [a-z]+)(?![^\n;]*--(?:port|client))")
 _ERROR: Final = re.compile(r"^veilring: ", re.MULTILINE)
-
-
-class Mistyped(AssertionError):
-    """A page shows something that is not so."""
-
-
-class _Server:
-    """A `veilring serve` in the background."""
-
-    def __init__(self, config: str, folder: Path, environment: dict[str, str]) -> None:
-        self.config = config
-        self._log = folder / f"{config.replace('/', '-')}.log"
-        with self._log.open("wb") as log:
-            words = ["veilring", "serve", config]
-            self._process = subprocess.Popen(  # noqa: S603  (ourselves)
-                words, cwd=folder, env=environment, stdout=log, stderr=log
-            )
-
-    def wait(self) -> None:
-        """Wait until it serves."""
-        deadline = time.monotonic() + _SECONDS
-        while " is ready" not in self._log.read_text(encoding="utf-8"):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self._raise("does not become ready")
-            time.sleep(0.02)
-
-    def stop(self) -> None:
-        """Tell it to leave, as Ctrl-C does, and hold it to doing so in order."""
-        self._process.send_signal(signal.SIGINT)
-        try:
-            code = self._process.wait(_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            self._raise("does not leave")
-        if code or "Traceback" in self._log.read_text(encoding="utf-8"):
-            self._raise(f"left with {code}")
-
-    def kill(self) -> None:
-        """End it, whatever it does."""
-        self._process.terminate()
-        try:
-            self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _raise(self, what: str) -> None:
-        log = self._log.read_text(encoding="utf-8")
-        raise Mistyped(f"veilring serve {self.config} {what}:\n{log}")
 
 
 class Typist:
@@ -106,7 +55,7 @@ class Typist:
         # The first of ten ports is kept as long as the page is typed: no other page has these ten.
         self._guard = _first_free()
         self._tens = self._guard.getsockname()[1] // 10
-        self._servers: list[_Server] = []
+        self._servers: list[Served] = []
         path = (*path, Path(sys.executable).parent)
         self._environment = {
             **os.environ,
@@ -173,7 +122,7 @@ class Typist:
             if serve := _SERVE.match(line):
                 self._run("\n".join(lines))
                 lines = []
-                self._servers.append(_Server(serve[1], self._folder, self._environment))
+                self._servers.append(Served(serve[1], self._folder, self._environment))
             else:
                 lines.append(line)
         self._run("\n".join(lines))
@@ -205,7 +154,7 @@ class Typist:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",
-            timeout=_SECONDS,
+            timeout=SECONDS,
             check=False,
         )
         if bool(ran.returncode) is not fails:

@@ -45,6 +45,7 @@ TERMS: Final[dict[str, type[Section]]] = {
     "prediction": PredictionTerms,
     "crs": PlacesTerms,
 }
+COMMAND: Final[Any] = typer.main.get_command(app)
 PROSE: Final = re.compile(r"(?<!`)`(veilring [^`]+)`(?!`)")
 
 
@@ -129,11 +130,36 @@ def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
 def test_commands_in_a_sentence_exist(page: Path) -> None:
     """What stands in a sentence as a command is one, and has the options that are named."""
     for shown in PROSE.findall(page.read_text(encoding="utf-8")):
-        command: Any = typer.main.get_command(app)
-        words = shlex.split(shown)[1:]
-        while words and words[0] in getattr(command, "commands", {}):
-            command = command.commands[words.pop(0)]
-        assert not (words and hasattr(command, "commands")), f"{shown}: no such command"
-        options = {name for parameter in command.params for name in parameter.opts}
-        named = {word.partition("=")[0] for word in words if word.startswith("--")}
-        assert named <= options, shown
+        _look_up(shown)
+
+
+def test_commands_in_a_help_text_exist() -> None:
+    """So do those that `--help` shows."""
+    found = [
+        line
+        for command in _commands(COMMAND)
+        for line in re.findall(r"^ *(veilring .+)$", _whole(command.help or ""), re.MULTILINE)
+    ]
+    assert len(found) > 40
+    for shown in found:
+        _look_up(shown)
+
+
+def _whole(text: str) -> str:
+    return re.sub(r"\\\n *", "", text)
+
+
+def _commands(command: Any) -> Iterator[Any]:  # noqa: ANN401  (click's, which typer hides)
+    yield command
+    for each in getattr(command, "commands", {}).values():
+        yield from _commands(each)
+
+
+def _look_up(shown: str) -> None:
+    command, words = COMMAND, shlex.split(shown, comments=True)[1:]
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    assert not (words and hasattr(command, "commands")), f"{shown}: no such command"
+    options = {name for parameter in command.params for name in parameter.opts}
+    named = {word.partition("=")[0] for word in words if word.startswith("--")}
+    assert named - {"--help"} <= options, shown
