@@ -16,6 +16,7 @@ from veilring.protocols.noisyvotes.algorithm import (
     noisy_votes,
     protecting_shares,
     remaining_epsilon,
+    worst_plans,
 )
 from veilring.protocols.noisyvotes.cost import votes_cost
 from veilring.protocols.noisyvotes.roles import private_votes, queries_max
@@ -34,4 +35,5 @@ __all__ = (
     "queries_max",
     "remaining_epsilon",
     "votes_cost",
+    "worst_plans",
 )

@@ -1,12 +1,17 @@
 """The party of noisy votes: it counts its own rows, adds its share of the noise, and sums.
 
-Before each sum all parties tell each other a hash of what they hold to be public: parameters,
-queries, radii, all totals so far, and how they divide the budget by them. If somebody could tell
-some parties that queries lie far apart and others that they overlap, the former would add less
-noise than the rows of the latter need; so nobody adds anything before all have said the same.
+Before each sum all parties tell each other a hash of what they hold to be public: who takes part and
+in what order, parameters, queries, radii, all totals so far, and how they divide the budget by them.
+If somebody could tell some parties that queries lie far apart and others that they overlap, the
+former would add less noise than the rows of the latter need; so nobody adds anything before all
+have told it the same.
 """
 
 import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
+from fractions import Fraction
+from numbers import Integral, Real
 from typing import Final
 
 import numpy as np
@@ -23,9 +28,10 @@ from veilring.protocols.noisyvotes.algorithm import (
     NoisyVotesParameters,
     batch_steps,
     noisy_counts,
+    require_shares,
 )
 from veilring.protocols.noisyvotes.messages import Agreed, Batch
-from veilring.protocols.radius.algorithm import BATCH_MAX
+from veilring.protocols.radius.algorithm import BATCH_MAX, Allocation
 from veilring.protocols.ring.roles.sums import sum_rounds, sum_words
 from veilring.protocols.rows import Rows
 from veilring.transport.frames import FRAME_BYTES_MAX
@@ -53,6 +59,7 @@ async def private_votes(
     queries: NDArray[np.float64] | None = None,
     radii: NDArray[np.float64] | None = None,
     ring: Ring | None = None,
+    charge: Callable[[Allocation], object] | None = None,
 ) -> NoisyVotes:
     """Label a batch of queries by the rows of all parties, each hidden by the noise of all.
 
@@ -65,6 +72,10 @@ async def private_votes(
         radii: Shape (Q,) at the asker, if the parameters leave them to it.
         ring: An order that was dealt beforehand. Left out, it is drawn together, if the method of
             summing needs one.
+        charge: Called with the plan of each release before this party sends any of it: from then on
+            others may have the total, and the release is spent, however the run ends. If it raises,
+            nothing of the release is sent. `list.append` keeps what `remaining_epsilon` reckons
+            with; a run that succeeds returns the same as `spent`.
 
     Returns:
         The same answer at every party.
@@ -80,10 +91,18 @@ async def private_votes(
     ring = await _ring_for(party, parameters) if ring is None else ring
     given = batch.radii if batch.radii.size else None
     steps = batch_steps(batch.queries, parameters, given)
-    digest = _hash(repr(parameters).encode(), batch.queries.tobytes(), batch.radii.tobytes())
+    digest = _hash(
+        _names(party.parties),
+        _names(ring.order),
+        _written(parameters).encode(),
+        batch.queries.tobytes(),
+        batch.radii.tobytes(),
+    )
     release, next_round = next(steps), 1
     while True:
         await _agree(party, _hash(digest, release.plan.epsilons.tobytes()), next_round)
+        if charge is not None:
+            charge(release.plan)
         own = noisy_counts(release.count(rows), release.plan.epsilons, exponent, party.rng)
         words = await sum_words(
             party,
@@ -112,7 +131,8 @@ async def _hand_out(
         if queries is None:
             raise InputError("queries", "nothing", f"a batch at {asker}, which asks")
         _check(queries, radii, parameters)
-        batch = Batch(queries=queries, radii=np.zeros(0) if radii is None else radii)
+        given = np.zeros(0) if radii is None else radii
+        batch = Batch(queries=queries.astype(np.float64), radii=given.astype(np.float64))
         await broadcast(party, batch)
         return batch
     batch = await party.receive(Batch, sender=asker)
@@ -131,6 +151,7 @@ def _check(
     parameters.radii_of(queries, radii)
     most = queries_max(parameters)
     require(len(queries) <= most, "queries", len(queries), f"1 to {most} in a batch")
+    require_shares(parameters, len(queries))
 
 
 async def _ring_for(party: Party, parameters: NoisyVotesParameters) -> Ring:
@@ -156,3 +177,17 @@ async def _agree(party: Party, digest: bytes, number: int) -> None:
 
 def _hash(*parts: bytes) -> bytes:
     return hashlib.sha256(b"".join(len(p).to_bytes(8, "big") + p for p in parts)).digest()
+
+
+def _names(parties: Iterable[str]) -> bytes:
+    return _hash(*(name.encode() for name in parties))
+
+
+def _written(value: object) -> str:
+    """Write public parameters so that equal ones read the same, whatever types numbers have."""
+    if is_dataclass(value):
+        parts = ", ".join(_written(getattr(value, field.name)) for field in fields(value))
+        return f"{type(value).__name__}({parts})"
+    if isinstance(value, Integral):
+        return str(int(value))
+    return str(Fraction(float(value))) if isinstance(value, Real) else repr(value)

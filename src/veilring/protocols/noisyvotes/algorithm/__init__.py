@@ -1,8 +1,9 @@
 """The mathematics of the noisyvotes family: pure vectorised functions, no I/O, no asyncio.
 
 `parameters` is what all parties know, `shares` what a party adds, `releases` what is counted one
-after another and what follows from it, `together` all parties in one process, and `guarantees` the
-epsilon that remains when shares are missing or parties collude.
+after another and what follows from it, `plans` how budgets are divided at worst, `together` all
+parties in one process, and `guarantees` the epsilon that remains when shares are missing or parties
+collude.
 """
 
 from veilring.protocols.noisyvotes.algorithm.guarantees import (
@@ -18,6 +19,7 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
     NoisyVotesParameters,
     Within,
 )
+from veilring.protocols.noisyvotes.algorithm.plans import require_shares, worst_plans
 from veilring.protocols.noisyvotes.algorithm.releases import (
     Counts,
     NoisyVotes,
@@ -46,4 +48,6 @@ __all__ = (
     "noisy_votes",
     "protecting_shares",
     "remaining_epsilon",
+    "require_shares",
+    "worst_plans",
 )

@@ -24,6 +24,23 @@ What a batch loses
     `p(1) / p(0)` falls as epsilon rises. Let i be the query of S with the least omega, and so with
     the greatest share: all of S together lose at most `|S| g(epsilon_i) <= omega(i) g(epsilon_i)`.
 
+What a batch loses, whatever comes out
+    Where radii are found for k, omega is part of the answer. For A < 1 no plan loses more than that
+    of a clique of the whole batch, `worst_plans`: `m g(epsilon / m)` rises with m, that is,
+    h = g / t falls as t = epsilon rises. p(d) is in proportion to the integral over a period of
+    `(cosh t - cos x)**-A cos(d x)`, and integration by parts gives
+
+        sinh(t) g' = A e**g + (1 - A) e**-g - cosh t.
+
+    So h' has the sign of E(t, h), where E(t, s) is
+
+        A e**(s t) - (s + 1) / 2 e**t + (s - 1) / 2 e**-t + (1 - A) e**(-s t).
+
+    For s > 1 its coefficients, by falling exponents, change signs twice: E has two zeros at most
+    (Descartes). One is at t = 0, after which E falls, and for large t it is positive: so from its
+    other zero on it stays so. If h' were not negative somewhere, h would rise from there on, since
+    h > 1 always; but h comes down to 1, as `g <= t + ln(1 / A)`.
+
 Whose shares count
     A coalition knows its own shares, and of the others it learns the sum of each group that
     `ring.algorithm.exposure.leaked_groups` finds. A row is protected by the shares of its own group

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from veilring.privacy.checks import require
 from veilring.privacy.loss import float_ceil
+from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.radius.algorithm import (
     FEATURES_MAX,
     GRID_FEATURES_MAX,
@@ -27,6 +28,8 @@ from veilring.protocols.rows import Rows
 __all__ = ("ByAnnuli", "Nearest", "NoisyVotesParameters", "Within")
 
 _SHARES: Final = SumMethod("shares")
+# Noise of a smaller scale is drawn by nobody: it is 0 but for once in e**(2**20) times.
+_EPSILON_MAX: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +85,10 @@ class Nearest:
 
     Attributes:
         k: How many neighbours are wanted, at least 1.
-        epsilon_conversion: What turning k into radii may spend, above 0.
+        epsilon_conversion: What turning k into radii may spend, within the same bounds as a vote.
         rows: How many rows all parties have, if that is public. It is stated here, and never read
             off the data for nothing.
-        epsilon_count: What counting the rows may spend: above 0 if `rows` is none, else 0.
+        epsilon_count: What counting the rows may spend, likewise, if `rows` is none; else 0.
         conversion: How: one noisy grid for all queries, for up to six features; or noisy counts
             around each query.
 
@@ -103,10 +106,11 @@ class Nearest:
         require(self.k >= 1, "k", self.k, "a whole number of at least 1")
         require_budget("epsilon_conversion", self.epsilon_conversion)
         require(self.rows is None or self.rows >= 0, "rows", self.rows, "at least 0, or none")
-        paid = 0 < self.epsilon_count < inf
-        either = paid if self.rows is None else self.epsilon_count == 0
+        unpaid = self.epsilon_count == 0
         allowed = "above 0 if the number of rows is not given, else 0"
-        require(either, "epsilon_count", self.epsilon_count, allowed)
+        require((self.rows is None) != unpaid, "epsilon_count", self.epsilon_count, allowed)
+        if not unpaid:
+            require_budget("epsilon_count", self.epsilon_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ class NoisyVotesParameters:
     Attributes:
         features: Of a row and a query.
         classes: The number of classes.
-        epsilon_vote: What voting may spend, above 0.
+        epsilon_vote: What voting may spend, above 2**-15 and at most 2**20.
         neighbours: Which rows vote.
         tolerated: How many parties' shares of noise may be missing before epsilon rises: each
             share is one of `parties - tolerated`. Who looks at the votes knows its own share, so
@@ -209,5 +213,7 @@ class NoisyVotesParameters:
 
 
 def require_budget(field_name: str, epsilon: float) -> None:
-    """Refuse what is no budget."""
-    require(0 < epsilon < inf, field_name, epsilon, "a finite number above 0")
+    """Refuse what is no budget, or one for which no noise can be drawn."""
+    good = 1 / POLYA_SCALE_MAX < epsilon <= _EPSILON_MAX
+    allowed = f"a number above 1/{POLYA_SCALE_MAX}, and at most {_EPSILON_MAX}"
+    require(good, field_name, epsilon, allowed)

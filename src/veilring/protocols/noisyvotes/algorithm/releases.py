@@ -17,6 +17,7 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
     Nearest,
     NoisyVotesParameters,
 )
+from veilring.protocols.noisyvotes.algorithm.plans import alone, require_shares
 from veilring.protocols.radius.algorithm import (
     Allocation,
     ByGrid,
@@ -97,9 +98,11 @@ def batch_steps(
         radii: Shape (Q,), if the batch comes with them.
 
     Raises:
-        InputError: If queries and radii do not fit the parameters.
+        InputError: If queries and radii do not fit the parameters, or there are so many queries
+            that a later release might refuse them; before the first release.
     """
     known = parameters.radii_of(queries, radii)
+    require_shares(parameters, len(queries))
     spent: list[Allocation] = []
     rows: int | None = None
     near = parameters.neighbours
@@ -135,12 +138,12 @@ def _votes(
 
 
 def _row_count(epsilon: float) -> Release:
-    return Release(_alone(epsilon), 1, lambda rows: np.array([[len(rows)]]))
+    return Release(alone(epsilon), 1, lambda rows: np.array([[len(rows)]]))
 
 
 def _cells(features: int, epsilon: float, rows: int) -> tuple[Release, int]:
     side = grid_side(rows, features, epsilon)
-    release = Release(_alone(epsilon), side**features, lambda own: cell_counts(own, side)[None])
+    release = Release(alone(epsilon), side**features, lambda own: cell_counts(own, side)[None])
     return release, side
 
 
@@ -174,8 +177,3 @@ def _full(annuli: Counts, candidates: NDArray[np.float64], k: int) -> NDArray[np
     """
     fewer = np.count_nonzero(np.cumsum(annuli, axis=1) < k, axis=1)
     return np.asarray(candidates[np.minimum(fewer, len(candidates) - 1)])
-
-
-def _alone(epsilon: float) -> Allocation:
-    """Return the plan of a single run that spends all of a budget."""
-    return Allocation(np.ones(1, dtype=np.int64), np.array([epsilon]), exact=True)
