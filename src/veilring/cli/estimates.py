@@ -41,13 +41,9 @@ def load_collector(config: Path, command: str) -> "CollectorConfig":
     Raises:
         ScenarioError: If it does not fit, or is another role's; it names the command.
     """
-    from veilring.deployment import CollectorConfig, load_config
-    from veilring.errors import ScenarioError
+    from veilring.deployment import CollectorConfig, load_config_of
 
-    loaded = load_config(config)
-    if not isinstance(loaded, CollectorConfig):
-        raise ScenarioError("role", loaded.role, f"collector, for `veilring {command}`")
-    return loaded
+    return load_config_of(config, CollectorConfig, f"veilring {command}")
 
 
 def show_estimates(found: "Estimates", *, json: bool) -> None:

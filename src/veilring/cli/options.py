@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ("NewFolder", "ScenarioName", "Settings")
+__all__ = ("DaskAddress", "NewFolder", "ScenarioName", "Settings", "Workers")
 
 ScenarioName = Annotated[
     str,
@@ -26,4 +26,11 @@ Settings = Annotated[
 ]
 NewFolder = Annotated[
     Path, typer.Option(metavar="DIR", help="A folder that does not exist yet.", show_default=False)
+]
+Workers = Annotated[
+    int | None, typer.Option(help="How many at a time; else one a core.", show_default=False)
+]
+DaskAddress = Annotated[
+    str | None,
+    typer.Option(help="A Dask scheduler, such as tcp://10.0.0.5:8786.", show_default=False),
 ]

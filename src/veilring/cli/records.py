@@ -88,10 +88,6 @@ def forget(
 
 
 def _loaded(config: Path) -> "CuratorConfig":
-    from veilring.deployment import CuratorConfig, load_config
-    from veilring.errors import ScenarioError
+    from veilring.deployment import CuratorConfig, load_config_of
 
-    loaded = load_config(config)
-    if not isinstance(loaded, CuratorConfig):
-        raise ScenarioError("role", loaded.role, "curator, for `veilring records`")
-    return loaded
+    return load_config_of(config, CuratorConfig, "veilring records")

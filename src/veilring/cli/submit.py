@@ -47,14 +47,11 @@ def submit(
     import logging
 
     from veilring.cli.output import show_progress
-    from veilring.deployment import SubmitterConfig, load_config
+    from veilring.deployment import SubmitterConfig, load_config_of
     from veilring.deployment import submit as submit_rows
-    from veilring.errors import ScenarioError
 
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
-    loaded = load_config(config)
-    if not isinstance(loaded, SubmitterConfig):
-        raise ScenarioError("role", loaded.role, "submitter, for `veilring submit`")
+    loaded = load_config_of(config, SubmitterConfig, "veilring submit")
     with show_progress(quiet=False) as progress:
         done = asyncio.run(
             submit_rows(loaded, rows, at_once=1 if single else None, progress=progress)

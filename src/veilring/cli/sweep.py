@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from veilring.cli.options import ScenarioName, Settings
+from veilring.cli.options import DaskAddress, ScenarioName, Settings, Workers
 
 __all__ = ("sweep",)
 
@@ -47,13 +47,8 @@ def sweep(  # noqa: PLR0913  (each option is an argument)
     engine: Annotated[
         str, typer.Option(help="Where the runs are: local (processes), dask or ray.")
     ] = "local",
-    workers: Annotated[
-        int | None, typer.Option(help="How many at a time; else one a core.", show_default=False)
-    ] = None,
-    dask_address: Annotated[
-        str | None,
-        typer.Option(help="A Dask scheduler, such as tcp://10.0.0.5:8786.", show_default=False),
-    ] = None,
+    workers: Workers = None,
+    dask_address: DaskAddress = None,
 ) -> None:
     r"""Run a scenario at all points of a grid: one row of a Parquet file for each run.
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from veilring.cli.estimates import AsJson, Confidence, Consistent, SaveTo, show_estimates
+from veilring.cli.options import DaskAddress, Workers
 
 __all__ = ("tally",)
 
@@ -26,13 +27,8 @@ def tally(  # noqa: PLR0913  (each option is an argument)
             show_default=False,
         ),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="How many at a time; else one a core.", show_default=False)
-    ] = None,
-    dask_address: Annotated[
-        str | None,
-        typer.Option(help="A Dask scheduler, such as tcp://10.0.0.5:8786.", show_default=False),
-    ] = None,
+    workers: Workers = None,
+    dask_address: DaskAddress = None,
     json: AsJson = False,
 ) -> None:
     """Estimate from reports in Parquet files, however many and wherever they are added up.

@@ -37,7 +37,15 @@ from veilring.deployment.places import (
 from veilring.deployment.prediction import PredictionServerConfig, predict
 from veilring.deployment.prediction_terms import PredictionTerms, load_prediction_terms
 from veilring.deployment.querier import QuerierConfig, query
-from veilring.deployment.roles import ROLES, Part, asking, load_config, seeking, serving
+from veilring.deployment.roles import (
+    ROLES,
+    Part,
+    asking,
+    load_config,
+    load_config_of,
+    seeking,
+    serving,
+)
 from veilring.deployment.seeker import Near, SeekerConfig, seek
 from veilring.deployment.submitter import Submitted, submit
 from veilring.deployment.survey_terms import SurveyTerms, load_survey_terms
@@ -72,6 +80,7 @@ __all__ = (
     "estimate",
     "label",
     "load_config",
+    "load_config_of",
     "load_owner_terms",
     "load_places_terms",
     "load_prediction_terms",

@@ -29,7 +29,16 @@ from veilring.deployment.seeker import Near, SeekerConfig, seek
 from veilring.errors import ScenarioError
 from veilring.protocols.ldp.store.opening import URL_PREFIXES
 
-__all__ = ("ROLES", "Columns", "Part", "asking", "load_config", "seeking", "serving")
+__all__ = (
+    "ROLES",
+    "Columns",
+    "Part",
+    "asking",
+    "load_config",
+    "load_config_of",
+    "seeking",
+    "serving",
+)
 
 Columns = Mapping[str, Sequence[object]]
 """What was asked for, row by row of the queries: each column by its header."""
@@ -89,6 +98,24 @@ def load_config(path: Path) -> Config:
         if not name.startswith(URL_PREFIXES)
     }
     return config.model_copy(update=found)
+
+
+def load_config_of(path: Path, kind: type[C], command: str) -> C:
+    """Read a configuration of one role.
+
+    Args:
+        path: The file.
+        kind: The role's model.
+        command: Who wants it, as an error calls it, such as `veilring records`.
+
+    Raises:
+        ScenarioError: As `load_config`, or if it is another role's.
+    """
+    config = load_config(path)
+    if not isinstance(config, kind):
+        able = ", ".join(name for name, part in ROLES.items() if part.config is kind)
+        raise ScenarioError("role", config.role, f"{able}, for `{command}`")
+    return config
 
 
 def serving(config: Config) -> Coroutine[Any, Any, None]:
