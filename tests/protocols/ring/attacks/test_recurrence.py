@@ -70,18 +70,22 @@ def test_values_that_are_in_no_result_recur_too() -> None:
 
 
 def test_similar_queries_are_joined_by_a_tolerance() -> None:
-    """Values that moved by less than the tolerance count as one, and are traced to their owner."""
+    """Values that moved by less than the tolerance count as one, and are traced to their owner.
+
+    Noise is spread over 0.1 at least, so that one of 7680 entries seen comes as near to one of two
+    values with a probability of at most 7680 * 2 * 2e-12 / 0.1 < 1e-6.
+    """
     rng = np.random.default_rng(7)
     asked = ask(replace(NOISY, k=2), 40, 8, rng)
     moved = []
-    for session in asked.sessions:
-        shift = {n: v + rng.uniform(-1e-7, 1e-7, v.shape) for n, v in session.vectors.items() if n}
-        moved.append(replace(session, vectors=shift | {0: session.vectors[0]}))
+    for number, session in enumerate(asked.sessions, start=1):
+        shifted = {n: v + number * 1e-13 for n, v in session.vectors.items() if n}
+        moved.append(replace(session, vectors=shifted | {0: session.vectors[0]}))
     assert all(len(found) == 0 for found in recurring(moved))
-    for run, found in enumerate(recurring(moved, tolerance=2e-7)):
+    for run, found in enumerate(recurring(moved, tolerance=1e-12)):
         nearest = np.abs(found[:, None] - asked.top[run]).min(axis=0)
-        assert (nearest < 2e-7).all()
-    still = find_owners(moved, asked.top, tolerance=2e-7)
+        assert (nearest < 1e-12).all()
+    still = find_owners(moved, asked.top, tolerance=1e-12)
     assert still.posterior == pytest.approx(find_owners(asked.sessions, asked.top).posterior)
     blind = find_owners(moved, asked.top)  # no value is ever met again
     assert blind.posterior == pytest.approx(np.full(blind.posterior.shape, 1 / 5))
