@@ -1,10 +1,10 @@
 """The party of noisy votes: it counts its own rows, adds its share of the noise, and sums.
 
-Before each sum all parties tell each other a hash of what they hold to be public: who takes part and
-in what order, parameters, queries, radii, all totals so far, and how they divide the budget by them.
-If somebody could tell some parties that queries lie far apart and others that they overlap, the
-former would add less noise than the rows of the latter need; so nobody adds anything before all
-have told it the same.
+Before each sum all parties tell each other a hash of what they hold to be public: who takes part,
+the ring, parameters, queries, radii, all totals so far, and how they divide the budget by them. If
+somebody could tell some parties that queries lie far apart and others that they overlap, the former
+would add less noise than the rows of the latter need; so nobody adds anything before all have told
+it the same.
 """
 
 import hashlib
@@ -101,9 +101,9 @@ async def private_votes(
     release, next_round = next(steps), 1
     while True:
         await _agree(party, _hash(digest, release.plan.epsilons.tobytes()), next_round)
+        own = noisy_counts(release.count(rows), release.plan.epsilons, exponent, party.rng)
         if charge is not None:
             charge(release.plan)
-        own = noisy_counts(release.count(rows), release.plan.epsilons, exponent, party.rng)
         words = await sum_words(
             party,
             own.view(np.uint64),
@@ -148,6 +148,9 @@ def _check(
     radii: NDArray[np.float64] | None,
     parameters: NoisyVotesParameters,
 ) -> None:
+    for name, given in (("queries", queries), ("radii", radii)):
+        real = given is None or np.can_cast(given.dtype, np.float64, "same_kind")
+        require(real, name, "of another kind", "real numbers")
     parameters.radii_of(queries, radii)
     most = queries_max(parameters)
     require(len(queries) <= most, "queries", len(queries), f"1 to {most} in a batch")
@@ -171,7 +174,7 @@ async def _agree(party: Party, digest: bytes, number: int) -> None:
     for peer in party.peers:
         if (await party.receive(Agreed, sender=peer)).digest != digest:
             party.accuse(
-                Tampered(party.peers, "made parties hold different queries, totals or plans")
+                Tampered(party.peers, "made parties hold different rings, queries, totals or plans")
             )
 
 
