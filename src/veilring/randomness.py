@@ -15,10 +15,11 @@ from randomgen import ChaCha
 
 from veilring.errors import InputError
 
-__all__ = ("Streams",)
+__all__ = ("KEY_BYTES", "Streams", "keyed")
 
 _CHACHA_ROUNDS: Final = 20  # the full cipher; the faster 8 and 12 have a thinner margin
-_KEY_BITS: Final = 256  # what ChaCha takes
+KEY_BYTES: Final = 32
+"""What ChaCha takes."""
 
 
 class Streams:
@@ -41,7 +42,7 @@ class Streams:
     def generator(self, *name: str | int) -> Generator:
         """Return the generator that belongs to `name`, at its beginning."""
         if self.seed is None:
-            return Generator(ChaCha(key=secrets.randbits(_KEY_BITS), rounds=_CHACHA_ROUNDS))
+            return keyed(secrets.token_bytes(KEY_BYTES))
         words = np.frombuffer(_digest(name), dtype="<u4")
         return Generator(PCG64DXSM(SeedSequence(self.seed, spawn_key=tuple(map(int, words)))))
 
@@ -50,6 +51,11 @@ class Streams:
         if self.seed is None:
             return secrets.token_bytes(size)
         return _digest((self.seed, *name))[:size]
+
+
+def keyed(key: bytes) -> Generator:
+    """Return the ChaCha20 generator that belongs to a secret key of 32 bytes, at its beginning."""
+    return Generator(ChaCha(key=int.from_bytes(key, "little"), rounds=_CHACHA_ROUNDS))
 
 
 def _digest(name: tuple[str | int, ...]) -> bytes:

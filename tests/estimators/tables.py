@@ -18,10 +18,12 @@ from veilring.estimators import (
 from veilring.measure.cost import Cost, Traffic
 from veilring.protocols.forecast import Forecast
 
-__all__ = ("ESTIMATORS", "RANGES", "Table", "measured", "named", "scaled", "three_classes")
+__all__ = ("COINS", "ESTIMATORS", "RANGES", "Table", "measured", "named", "scaled", "three_classes")
 
 Table = tuple[NDArray[np.float64], NDArray[np.str_]]
 
+COINS = "veilring.estimators.session.Session.coins"
+"""What draws a batch's randomness: replaced where it has to be that of a party on a network."""
 RANGES = (-4.0, 4.0)
 """What `three_classes` is drawn within, but for one value in ten thousand."""
 ESTIMATORS: list[Any] = [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
-from tests.estimators.tables import RANGES, measured, named, scaled, three_classes
+from tests.estimators.tables import COINS, RANGES, measured, named, scaled, three_classes
 from tests.protocols.radius.parties import Holding, labelling
 
 from veilring.errors import InputError
@@ -47,11 +47,14 @@ def held() -> Rows:
 
 
 @each
-def test_a_batch_costs_and_says_what_a_real_owner_does(model: Model) -> None:
+def test_a_batch_costs_and_says_what_a_real_owner_does(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the same randomness labels, messages, bytes and rounds are those of both roles."""
     session = Streams(3).token("session", 0).hex()
     rng = Streams(3).generator("party", "party-1", "session", session)
-    fitted: Any = clone(model).set_params(ranges=RANGES, random_state=rng).fit(ROWS, LABELS)
+    monkeypatch.setattr(COINS, lambda *_: rng)
+    fitted: Any = clone(model).set_params(ranges=RANGES).fit(ROWS, LABELS)
     labels = fitted.predict(QUERIES)
 
     async def main() -> None:

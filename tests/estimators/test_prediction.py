@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.estimators.tables import RANGES, measured, three_classes
+from tests.estimators.tables import COINS, RANGES, measured, three_classes
 from tests.protocols.prediction.serving import predict
 
 from veilring.errors import InputError
@@ -28,15 +28,17 @@ def directed(rows: NDArray[np.float64], centre: float = 0.0) -> NDArray[np.float
 
 
 @pytest.mark.parametrize("centre", [None, 0.5])
-def test_a_stream_costs_and_says_what_a_real_server_does(centre: float | None) -> None:
+def test_a_stream_costs_and_says_what_a_real_server_does(
+    centre: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the same randomness labels, messages, bytes and rounds are those of both roles."""
     session = Streams(3).token("session", 0).hex()
     rng = Streams(3).generator("party", "server", "session", session)
+    monkeypatch.setattr(COINS, lambda *_: rng)
     model = IndKNNClassifier(
         4.0,
         centre=None if centre is None else [centre] * 2,
         ranges=RANGES,
-        random_state=rng,
     ).fit(ROWS, LABELS)
     labels, numbers = model.predict(QUERIES), np.searchsorted(model.classes_, LABELS)
     ids = [str(row) for row in range(200)]

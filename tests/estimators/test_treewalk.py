@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.neighbors import KNeighborsClassifier
-from tests.estimators.tables import RANGES, measured, scaled, three_classes
+from tests.estimators.tables import COINS, RANGES, measured, scaled, three_classes
 from tests.protocols.treewalk.parties import responded, tree_walk
 
 from veilring.errors import InputError
@@ -62,9 +62,12 @@ def steps_of(model: TreeWalkClassifier, compositions: int) -> Comparison | Dista
 
 
 @pytest.mark.parametrize(("model", "variant"), WALKS, ids=IDS)
-def test_walks_cost_and_find_what_real_ones_do(model: TreeWalkClassifier, variant: Variant) -> None:
+def test_walks_cost_and_find_what_real_ones_do(
+    model: TreeWalkClassifier, variant: Variant, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the same randomness the nearest place, messages, bytes and rounds are both roles'."""
-    seeker = fitted(model, k=1, random_state=clients_rng())
+    monkeypatch.setattr(COINS, lambda *_: clients_rng())
+    seeker = fitted(model, k=1)
     labels, places = seeker.predict(QUERIES), Places.of(scaled(ROWS))
     plan: Any = Plan(model.utility, variant, model.neighbours, len(QUERIES))  # type: ignore[arg-type]  # none of these responds
     utility = steps_of(model, variant.compositions(7))
@@ -81,10 +84,13 @@ def test_walks_cost_and_find_what_real_ones_do(model: TreeWalkClassifier, varian
 
 
 @pytest.mark.parametrize("splits", [0, 3])
-def test_responses_cost_and_find_what_real_ones_do(splits: int) -> None:
+def test_responses_cost_and_find_what_real_ones_do(
+    splits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same in one message each way, after the splits that are public."""
     model = TreeWalkClassifier(6.0, "response", splits=splits, neighbours=1)
-    seeker = fitted(model, k=1, random_state=clients_rng())
+    monkeypatch.setattr(COINS, lambda *_: clients_rng())
+    seeker = fitted(model, k=1)
     labels, places = seeker.predict(QUERIES), Places.of(scaled(ROWS))
 
     async def main() -> None:

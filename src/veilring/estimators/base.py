@@ -4,6 +4,8 @@ import operator
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
+from numbers import Real
 from typing import Any, ClassVar, Final, Self, TypeAlias
 
 import numpy as np
@@ -20,9 +22,17 @@ from veilring.estimators.session import Answered, Session
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.ldp.algorithm.steps import Ranges
 from veilring.protocols.rows import Rows
-from veilring.randomness import Streams
+from veilring.randomness import KEY_BYTES, Streams
 
-__all__ = ("BatchClassifier", "PrivateClassifier", "RangesLike", "Seed", "generator_of", "whole")
+__all__ = (
+    "BatchClassifier",
+    "PrivateClassifier",
+    "RangesLike",
+    "Seed",
+    "generator_of",
+    "number",
+    "whole",
+)
 
 RangesLike: TypeAlias = tuple[Sequence[float] | float, Sequence[float] | float]
 """The least and the greatest value of each feature, or one of each for all features."""
@@ -33,10 +43,14 @@ _STREAM: Final = "estimator"
 _GIVEN: Final = "given as public"
 _TAKEN: Final = "the rows themselves, which is not private"
 _TAKEN_FREELY: Final = "the rows, which are public"
+_RANGES_TELL: Final = "The ranges were taken from the rows, of which they tell: give public ones."
+_SEED_TELLS: Final = "The noise is that of a seed: the promise holds against nobody who knows it."
 
 
 class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier that plays all parties of a protocol, and tells what that costs and promises.
+
+    Parameters count when it is fitted: what is set afterwards waits for the next `fit`.
 
     Attributes:
         classes_: The classes, sorted; which there are counts as public.
@@ -60,6 +74,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Give the rows to whom they belong.
 
+        A fit that fails changes nothing: what was fitted before goes on, with its account.
+
         Args:
             X: Shape (rows, features).
             y: The class of each.
@@ -67,10 +83,16 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         Returns:
             Itself.
         """
-        rows, labels = validate_data(self, X, y)
-        check_classification_targets(labels)
-        self.classes_, numbers = np.unique(labels, return_inverse=True)
-        self._begin(rows, numbers, generator_of(self.random_state))
+        before = vars(self).copy()
+        try:
+            rows, labels = validate_data(self, X, y)
+            check_classification_targets(labels)
+            self.classes_, numbers = np.unique(labels, return_inverse=True)
+            self._is_seeded = self.random_state is not None
+            self._begin(rows, numbers, generator_of(self.random_state))
+        except BaseException:
+            self.__dict__ = before
+            raise
         return self
 
     @abstractmethod
@@ -95,11 +117,13 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return Ranges(lows, highs)
 
     def _promised(self, privacy: Privacy) -> Privacy:
-        """Return a promise with what the ranges take away from it."""
-        if self.ranges_origin_ != _TAKEN:
-            return privacy
-        said = "The ranges were taken from the rows, of which they tell: give public ones."
-        return replace(privacy, note=f"{privacy.note} {said}".strip())
+        """Return a promise with what the ranges and a seed take away from it."""
+        notes = [privacy.note] if privacy.note else []
+        if self.ranges_origin_ == _TAKEN:
+            notes.append(_RANGES_TELL)
+        if self._is_seeded and privacy.epsilon not in {None, inf}:
+            notes.append(_SEED_TELLS)
+        return replace(privacy, note=" ".join(notes))
 
     def _is_noisy(self) -> bool:
         """Say whether labels are drawn, so that equal questions can have other answers."""
@@ -145,8 +169,8 @@ class BatchClassifier(PrivateClassifier):
     @override
     def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
         self._ranges = self._public_ranges(rows)
-        self._session = Session(rng)
         self._hold(Rows(self._ranges.to_unit(rows), numbers), rng)
+        self._session = Session(rng.bytes(KEY_BYTES))
 
     @abstractmethod
     def _hold(self, rows: Rows, rng: Generator) -> None:
@@ -168,8 +192,10 @@ def generator_of(random_state: Seed) -> Generator:
             return random_state
         case RandomState():
             return Streams(int(random_state.randint(2**31))).generator(_STREAM)
+        case None:
+            return Streams().generator(_STREAM)
         case _:
-            return Streams(random_state).generator(_STREAM)
+            return Streams(whole("random_state", random_state)).generator(_STREAM)
 
 
 def whole(name: str, value: int) -> int:
@@ -182,6 +208,17 @@ def whole(name: str, value: int) -> int:
         return operator.index(value)
     except TypeError:
         raise InputError(name, value, "a whole number") from None
+
+
+def number(name: str, value: float) -> float:
+    """Return a parameter as Python's own float.
+
+    Raises:
+        InputError: If it is no number, but a text, say.
+    """
+    if not isinstance(value, Real):
+        raise InputError(name, value, "a number")
+    return float(value)
 
 
 def _of_each(bounds: Sequence[float] | float, features: int) -> tuple[float, ...]:

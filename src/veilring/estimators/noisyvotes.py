@@ -1,5 +1,6 @@
 """Noisy votes in a ring of peers, as a scikit-learn estimator."""
 
+from math import inf
 from typing import Literal
 
 import numpy as np
@@ -7,7 +8,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.estimators.base import BatchClassifier, RangesLike, Seed, whole
+from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
 from veilring.estimators.dealing import Dealing, deal
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered
@@ -22,6 +23,7 @@ from veilring.protocols.noisyvotes import (
     noisy_votes,
     queries_max,
     votes_cost,
+    worst_plans,
 )
 from veilring.protocols.radius import ByGrid
 from veilring.protocols.radius.algorithm import GRID_FEATURES_MAX
@@ -99,9 +101,9 @@ class NoisyVotesClassifier(BatchClassifier):
     @override
     def _hold(self, rows: Rows, rng: Generator) -> None:
         features, classes = rows.features.shape[1], len(self.classes_)
-        epsilon = float(self.epsilon)
-        require(0 < epsilon < np.inf, "epsilon", epsilon, "a finite number above 0")
-        neighbours: Within | Nearest = Within(float(self.r))
+        epsilon = number("epsilon", self.epsilon)
+        require(0 < epsilon < inf, "epsilon", epsilon, "a finite number above 0")
+        neighbours: Within | Nearest = Within(number("r", self.r))
         if self.k is not None:
             neighbours, epsilon = _about_k(whole("k", self.k), epsilon, features, classes)
         self.parameters_ = NoisyVotesParameters(
@@ -114,7 +116,8 @@ class NoisyVotesClassifier(BatchClassifier):
         )
         parties = whole("parties", self.parties)
         self.parameters_.exponent(parties)  # refuses what does not go with so many
-        self.parts_, self._parts = deal(rows, parties, self.partition, self.alpha, rng)
+        alpha = number("alpha", self.alpha)
+        self.parts_, self._parts = deal(rows, parties, self.partition, alpha, rng)
         self._losses: list[float] = []
 
     @override
@@ -123,20 +126,22 @@ class NoisyVotesClassifier(BatchClassifier):
         most = queries_max(public)
         require(count <= most, "queries", f"{count} queries", f"1 to {most} at once")
         answer = noisy_votes(queries, self._parts, public, rng)
-        against = max(1, public.tolerated)
-        loss = guarantee(answer.spent, parties, against, public.sum, tolerated=public.tolerated)
+        near, against = public.neighbours, max(1, public.tolerated)
+        # Where radii are found for k, plans depend on rows: a promise may not.
+        plans = worst_plans(public, near, count) if isinstance(near, Nearest) else answer.spent
+        loss = guarantee(plans, parties, against, public.sum, tolerated=public.tolerated)
         self._losses.append(loss)
         return Answered(answer.labels, votes_cost(parties, count, public, rows=answer.rows))
 
     @override
     def _spent(self) -> Privacy:
         together = max(1, self.parameters_.tolerated)
-        pooling = "no two of them pool what they see, and all add"
+        pooling = "no two of them pool what they know, and all add"
         if together > 1:
-            pooling = f"no more than {together} of them pool what they see, and the others add"
+            pooling = f"no more than {together} of them pool what they know, and the others add"
         return Privacy(
             protects="each party's rows",
-            against="the other parties of the ring",
+            against="everybody who sees labels and totals, the other parties too",
             trusts=f"the parties follow the protocol: {pooling} their noise",
             epsilon=PureDP(0.0).compose(*map(PureDP, self._losses)).epsilon(),
             delta=0.0,

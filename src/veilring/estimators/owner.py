@@ -8,7 +8,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.estimators.base import BatchClassifier, RangesLike, Seed, whole
+from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered
 from veilring.privacy.accounting import PureDP
@@ -40,8 +40,8 @@ class _OwnerClassifier(BatchClassifier):
     @override
     def _hold(self, rows: Rows, rng: Generator) -> None:
         least, most = EPSILON_MIN, EPSILON_MAX
-        allowed = f"a number from {least:g} to {most:g}"
-        require(least <= self.epsilon <= most, "epsilon", self.epsilon, allowed)
+        epsilon, allowed = number("epsilon", self.epsilon), f"a number from {least:g} to {most:g}"
+        require(least <= epsilon <= most, "epsilon", epsilon, allowed)
         require(self.mode in _MODES, "mode", self.mode, " or ".join(_MODES))
         paper = self.mode == "paper"
         self.rules_ = Rules(
@@ -51,7 +51,7 @@ class _OwnerClassifier(BatchClassifier):
             mechanism="laplace" if paper else "permute-and-flip",
             conversion=self._conversion(rows.features.shape[1]),
             rows=len(rows) if self._is_count_public() else None,
-            epsilon_max=float(self.epsilon),
+            epsilon_max=epsilon,
             batch_max=BATCH_MAX,
         )
         self.rules_.check(self._request(rows.features[:1] * 0.0))  # refuses now what it would later
@@ -66,12 +66,12 @@ class _OwnerClassifier(BatchClassifier):
 
     @override
     def _spent(self) -> Privacy:
-        counted = self._is_count_public()
+        counted = self.rules_.rows is not None
         return Privacy(
             protects="the data owner's rows",
             against="the analysts who ask",
             trusts="the data owner, with its rows",
-            epsilon=PureDP(self.epsilon).repeat(len(self._session)).epsilon(),
+            epsilon=PureDP(self.rules_.epsilon_max).repeat(len(self._session)).epsilon(),
             delta=0.0,
             unit="one row added or removed",
             measure="pure ε-DP",
@@ -130,8 +130,13 @@ class OwnerRadiusClassifier(_OwnerClassifier):
         self.random_state = random_state
 
     @override
+    def _hold(self, rows: Rows, rng: Generator) -> None:
+        self._radius = number("r", self.r)
+        super()._hold(rows, rng)
+
+    @override
     def _request(self, queries: NDArray[np.float64]) -> Request:
-        return ask_within(queries, np.full(len(queries), float(self.r)), float(self.epsilon))
+        return ask_within(queries, np.full(len(queries), self._radius), self.rules_.epsilon_max)
 
     @override
     def _label(self, request: Request, rng: Generator) -> NDArray[np.int64]:
@@ -177,8 +182,13 @@ class OwnerKNNClassifier(_OwnerClassifier):
         self.random_state = random_state
 
     @override
+    def _hold(self, rows: Rows, rng: Generator) -> None:
+        self._wanted = whole("k", self.k)
+        super()._hold(rows, rng)
+
+    @override
     def _request(self, queries: NDArray[np.float64]) -> Request:
-        return ask_nearest(queries, whole("k", self.k), float(self.epsilon))
+        return ask_nearest(queries, self._wanted, self.rules_.epsilon_max)
 
     @override
     def _label(self, request: Request, rng: Generator) -> NDArray[np.int64]:

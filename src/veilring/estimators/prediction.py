@@ -1,7 +1,8 @@
 """Ind-KNN, a prediction server whose records each have a budget, as a scikit-learn estimator."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
+from typing import Final
 
 import numpy as np
 from numpy.random import Generator
@@ -9,10 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.estimators.base import BatchClassifier, RangesLike, Seed, whole
+from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
 from veilring.estimators.privacy import Privacy
-from veilring.estimators.session import Answered
+from veilring.estimators.session import Answered, blocks
 from veilring.privacy.accounting import ZCDP, Accountant, GaussianDP
+from veilring.privacy.checks import require
 from veilring.privacy.ledger import UNITS
 from veilring.protocols.prediction.algorithm import (
     PAPER_WIDTH,
@@ -27,6 +29,8 @@ from veilring.protocols.prediction.rules import Rules
 from veilring.protocols.rows import Rows
 
 __all__ = ("IndKNNClassifier",)
+
+_BUDGET_MAX: Final = 1 << 63  # a record's account has 64 bits
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -103,7 +107,11 @@ class IndKNNClassifier(BatchClassifier):
         if self.centre is not None:
             self._middle = self._ranges.to_unit(np.asarray(self.centre, np.float64)[None])
         self._records, self._labels = self._directed(rows.features), rows.labels
-        self._stream = _Stream(self._rules(self._declared(0)).predictor())
+        self._declared = None if self.queries is None else whole("queries", self.queries)
+        self._rules = self._given_rules()
+        fits = self._budget < _BUDGET_MAX
+        require(fits, "epsilon", self._rules.epsilon, "less: no account holds it")
+        self._stream = _Stream(self._rules.predictor())
 
     @override
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
@@ -112,20 +120,19 @@ class IndKNNClassifier(BatchClassifier):
             self._begin_stream(len(queries))
         stream.left -= len(queries)
         labels = [answer.label for answer in stream.predictor.answer_block(asked, rng)]
-        most = self._rules(self._declared(0)).fitting
-        sizes = [len(asked[first : first + most]) for first in range(0, len(asked), most)]
+        sizes = [len(part) for part in blocks(asked, self._rules.fitting)]
         return Answered(np.array(labels), stream_cost(sizes, queries.shape[1]))
 
     def _begin_stream(self, count: int) -> None:
         """Give all records a fresh budget."""
-        declared = self._declared(count)
+        declared = max(QUERIES_MIN, count) if self._declared is None else self._declared
         if count > declared:
             raise InputError("queries", declared, f"at least {count}, as many as are asked at once")
-        rules, stream = self._rules(declared), self._stream
-        stream.predictor, stream.left = rules.predictor(), declared
-        stream.number += 1
-        units = np.full(len(self._labels), int(rules.budget * UNITS))
-        stream.predictor.add(np.arange(len(units)), self._records, self._labels, units)
+        predictor = replace(self._rules, queries=declared).predictor()
+        units = np.full(len(self._labels), self._budget)
+        predictor.add(np.arange(len(units)), self._records, self._labels, units)
+        stream = self._stream
+        stream.predictor, stream.number, stream.left = predictor, stream.number + 1, declared
 
     @override
     def _spent(self) -> Privacy:
@@ -135,7 +142,7 @@ class IndKNNClassifier(BatchClassifier):
             against="the queriers, all of them together",
             trusts="the prediction server, with its rows",
             epsilon=self._epsilon_of(streams),
-            delta=self.delta,
+            delta=self._rules.delta,
             unit="one row added or removed",
             measure="(ε, δ)-DP",
             note=f"{streams} streams were begun on the same rows." if streams > 1 else "",
@@ -144,25 +151,28 @@ class IndKNNClassifier(BatchClassifier):
     def _epsilon_of(self, streams: int) -> float:
         """Return ε of so many streams: each record may spend its budget in each of them."""
         if streams <= 1:
-            return self.epsilon * streams
-        budget = streams * self._rules(self._declared(0)).budget
-        if self.accountant == "rdp":
-            return ZCDP(budget).epsilon(self.delta)
-        return GaussianDP(sqrt(2 * budget)).epsilon(self.delta)
+            return self._rules.epsilon * streams
+        budget = streams * self._rules.budget
+        if self._rules.accountant == "rdp":
+            return ZCDP(budget).epsilon(self._rules.delta)
+        return GaussianDP(sqrt(2 * budget)).epsilon(self._rules.delta)
 
-    def _declared(self, count: int) -> int:
-        """Return T of a stream that begins with a batch of so many queries."""
-        return max(QUERIES_MIN, count) if self.queries is None else whole("queries", self.queries)
+    @property
+    def _budget(self) -> int:
+        """What each record may spend on a stream, in units."""
+        return int(self._rules.budget * UNITS)
 
-    def _rules(self, queries: int) -> Rules:
+    def _given_rules(self) -> Rules:
+        """Return the rules of a stream as parameters give them, if need be of the shortest."""
+        kernel = Kernel(self.kernel, number("tau", self.tau), number("width", self.width))
         return Rules(
             features=self.n_features_in_,
             classes=len(self.classes_),
-            queries=queries,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            kernel=Kernel(self.kernel, self.tau, self.width),
-            sigma2=self.sigma2,
+            queries=QUERIES_MIN if self._declared is None else self._declared,
+            epsilon=number("epsilon", self.epsilon),
+            delta=number("delta", self.delta),
+            kernel=kernel,
+            sigma2=number("sigma2", self.sigma2),
             accountant=self.accountant,
         )
 

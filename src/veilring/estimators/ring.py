@@ -7,7 +7,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.estimators.base import BatchClassifier, RangesLike, Seed, whole
+from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
 from veilring.estimators.dealing import Dealing, deal
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered, blocks, in_all
@@ -112,22 +112,24 @@ class PrivateKNNClassifier(BatchClassifier):
     @override
     def _hold(self, rows: Rows, rng: Generator) -> None:
         k, rounds = whole("k", self.k), self.rounds
+        first, falling = number("P0", self.P0), number("d", self.d)
         if rounds == "auto":
-            rounds = rounds_for(self.error, k, self.P0, self.d)
+            rounds = rounds_for(number("error", self.error), k, first, falling)
         self.parameters_ = KNNParameters(
             features=rows.features.shape[1],
             classes=len(self.classes_),
             k=k,
-            P0=self.P0,
-            d=self.d,
+            P0=first,
+            d=falling,
             rounds=whole("rounds", rounds),
-            delta=self.delta,
+            delta=number("delta", self.delta),
             weights=self.weights,
             sum=SumMethod(self.sum, whole("cycles", self.cycles)),
         )
         parties = whole("parties", self.parties)
         self.parameters_.sum.check(parties)
-        self.parts_, self._parts = deal(rows, parties, self.partition, self.alpha, rng)
+        alpha = number("alpha", self.alpha)
+        self.parts_, self._parts = deal(rows, parties, self.partition, alpha, rng)
 
     @override
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:

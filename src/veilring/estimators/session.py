@@ -1,10 +1,11 @@
 """What has been asked of a fitted classifier: kept apart, so that predicting changes no model."""
 
 import hashlib
+import hmac
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 
 from veilring.measure.cost import Traffic
 from veilring.protocols.forecast import Forecast
+from veilring.randomness import keyed
 
-__all__ = ("Answered", "Session", "blocks", "in_all")
+__all__ = ("Answered", "Session", "blocks", "in_all", "names_of")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,11 +42,11 @@ class Session:
     twice for one question, and nothing more is spent.
 
     Attributes:
-        rng: The parties' secret randomness.
+        key: 32 secret bytes, of which the parties' randomness is made.
         last: What came of the batch that was asked last, if any was.
     """
 
-    rng: Generator
+    key: bytes
     last: Answered | None = None
     _kept: dict[bytes, Answered] = field(default_factory=dict)
 
@@ -58,15 +60,32 @@ class Session:
             queries: Shape (queries, features).
             answer: Answers a batch that was not asked before; what it refuses is not counted.
         """
-        # Adding zero turns the negative zero, which equals it, into zero.
-        key = hashlib.sha256((queries + 0.0).tobytes()).digest()
-        if key not in self._kept:
-            self._kept[key] = answer(queries, self.rng)
-        self.last = self._kept[key]
+        batch = hashlib.sha256(b"".join(names_of(queries))).digest()
+        if batch not in self._kept:
+            self._kept[batch] = answer(queries, self.coins(batch))
+        self.last = self._kept[batch]
         return self.last.labels
 
+    def coins(self, batch: bytes) -> Generator:
+        """Return the parties' randomness for a batch that was not asked before.
 
-def blocks(queries: NDArray[np.float64], size: int) -> Iterator[NDArray[np.float64]]:
+        It depends on all batches so far. A copy of a model that is asked the same answers the same;
+        once they are asked different things, their coins have nothing to do with each other. From
+        one stream both would draw equal noise for different questions, which cancels out.
+
+        Args:
+            batch: Its digest.
+        """
+        return keyed(hmac.digest(self.key, b"".join([*self._kept, batch]), "sha256"))
+
+
+def names_of(queries: NDArray[np.float64]) -> list[bytes]:
+    """Return a name for each query: equal queries have equal names."""
+    # Adding zero turns the negative zero, which equals it, into zero.
+    return [row.tobytes() for row in queries + 0.0]
+
+
+def blocks(queries: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:
     """Yield queries in blocks of at most so many."""
     return (queries[first : first + size] for first in range(0, len(queries), size))
 

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.estimators.base import BatchClassifier, RangesLike, Seed, whole
+from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.seeking import Responding, Walking, Way
-from veilring.estimators.session import Answered, blocks, in_all
+from veilring.estimators.session import Answered, blocks, in_all, names_of
+from veilring.privacy.checks import require
 from veilring.protocols.rows import Rows
 from veilring.protocols.treewalk import Places, Variant
 
@@ -84,8 +85,8 @@ class TreeWalkClassifier(BatchClassifier):
     def _hold(self, rows: Rows, rng: Generator) -> None:
         if len(rows) == 1:
             raise InputError("rows", "n_samples = 1", "at least 2, or there is nothing to hide")
-        if whole("k", self.k) < 1:
-            raise InputError("k", self.k, "a whole number of at least 1")
+        self._voters = whole("k", self.k)
+        require(self._voters >= 1, "k", self.k, "a whole number of at least 1")
         self.places_, self._labels = Places.of(rows.features), rows.labels
         self._way = self._chosen_way()
         self._way.check(self.places_)
@@ -93,15 +94,16 @@ class TreeWalkClassifier(BatchClassifier):
 
     @override
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
-        # Adding zero turns the negative zero, which equals it, into zero.
-        names = [row.tobytes() for row in queries + 0.0]
+        names, is_first = names_of(queries), not self._known
         fresh = {name: row for row, name in enumerate(names) if name not in self._known}
         asked = queries[list(fresh.values())]
         if len(asked):
             self._known.update(zip(fresh, self._vote(asked, rng).tolist(), strict=True))
         tree = self.places_.tree
-        parts = enumerate(blocks(queries, self._way.at_once(tree)))
-        costs = [self._way.cost(tree, len(part), is_first=not number) for number, part in parts]
+        parts = enumerate(blocks(asked, self._way.at_once(tree)))
+        costs = [
+            self._way.cost(tree, len(part), is_first=is_first and turn == 0) for turn, part in parts
+        ]
         return Answered(np.array([self._known[name] for name in names]), in_all(*costs))
 
     def _vote(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
@@ -111,19 +113,22 @@ class TreeWalkClassifier(BatchClassifier):
         away = np.sqrt(np.square(tree.points[found] - queries[:, None]).sum(axis=2))
         # A place that was found twice votes once.
         away[:, 1:][found[:, 1:] == found[:, :-1]] = inf
-        nearest = np.argsort(away, axis=1, kind="stable")[:, : self.k]
+        nearest = np.argsort(away, axis=1, kind="stable")[:, : self._voters]
         labels = self._labels[tree.order[np.take_along_axis(found, nearest, axis=1)]]
         counts = np.isfinite(np.take_along_axis(away, nearest, axis=1))
         ballots = np.eye(len(self.classes_), dtype=np.int64)[labels] * counts[:, :, None]
         return np.asarray(ballots.sum(axis=1).argmax(axis=1))
 
     def _chosen_way(self) -> Way:
+        epsilon = number("epsilon", self.epsilon)
         splits, neighbours = whole("splits", self.splits), whole("neighbours", self.neighbours)
+        radius = None if self.r is None else number("r", self.r)
+        is_local = self.utility == "distance" or radius is None
+        require(is_local, "r", radius, "none, unless the utility is distance")
         if self.utility == "response":
-            return Responding(self.epsilon, splits, neighbours)
-        return Walking(
-            self.epsilon, self.utility, Variant(self.variant, splits), neighbours, self.r
-        )
+            require(self.variant == "basic", "variant", self.variant, "basic: nobody walks")
+            return Responding(epsilon, splits, neighbours)
+        return Walking(epsilon, self.utility, Variant(self.variant, splits), neighbours, radius)
 
     @override
     def _spent(self) -> Privacy:

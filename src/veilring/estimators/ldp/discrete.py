@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
-from veilring.estimators.base import RangesLike, Seed, whole
+from veilring.estimators.base import RangesLike, Seed, number, whole
 from veilring.estimators.ldp.playing import LDPBayes
 from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes, learn_discrete
 from veilring.protocols.ldp.algorithm.consistency import Consistency
@@ -69,7 +69,7 @@ class LDPNaiveBayes(LDPBayes):
 
     @override
     def _survey(self, rows: NDArray[np.float64]) -> DiscreteBayesSurvey:
-        make = make_oracle(self.oracle, float(self.epsilon))
+        make = make_oracle(self.oracle, number("epsilon", self.epsilon))
         classes, features = len(self.classes_), rows.shape[1]
         if self.domains is not None:
             self.ranges_origin_ = "no ranges: values are numbered"
@@ -82,7 +82,7 @@ class LDPNaiveBayes(LDPBayes):
     @override
     def _checked(self, X: ArrayLike) -> NDArray[Any]:
         rows = super()._checked(X)
-        if self.domains is None:
+        if self.survey_.steps:
             return rows
         columns = zip(rows.T, self.survey_.domains, strict=True)
         told = [numbered(column, values, n) for n, (column, values) in enumerate(columns)]
@@ -90,4 +90,5 @@ class LDPNaiveBayes(LDPBayes):
 
     @override
     def _learn(self, survey: DiscreteBayesSurvey, tally: Tally) -> DiscreteBayes:
-        return learn_discrete(survey, tally, consistency=self.consistency, smoothing=self.smoothing)
+        added = None if self.smoothing is None else number("smoothing", self.smoothing)
+        return learn_discrete(survey, tally, consistency=self.consistency, smoothing=added)

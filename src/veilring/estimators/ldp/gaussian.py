@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.estimators.base import RangesLike, Seed
+from veilring.estimators.base import RangesLike, Seed, number
 from veilring.estimators.ldp.playing import LDPBayes
 from veilring.protocols.ldp.algorithm.bayes import GaussianBayes, learn_gaussian
 from veilring.protocols.ldp.algorithm.bayes.gaussian import VARIANCE_FLOOR
@@ -62,13 +62,12 @@ class LDPGaussianNaiveBayes(LDPBayes):
 
     @override
     def _survey(self, rows: NDArray[np.float64]) -> GaussianBayesSurvey:
-        classes = len(self.classes_)
-        oracle = make_oracle(self.oracle, float(self.epsilon))(max(2, classes))
-        means = make_means(self.approach, float(self.epsilon), rows.shape[1], classes)
+        classes, epsilon = len(self.classes_), number("epsilon", self.epsilon)
+        oracle = make_oracle(self.oracle, epsilon)(max(2, classes))
+        means = make_means(self.approach, epsilon, rows.shape[1], classes)
         return GaussianBayesSurvey(oracle, means, (self._public_ranges(rows),))
 
     @override
     def _learn(self, survey: GaussianBayesSurvey, tally: Tally) -> GaussianBayes:
-        return learn_gaussian(
-            survey, tally, consistency=self.consistency, variance_floor=self.variance_floor
-        )
+        floor = number("variance_floor", self.variance_floor)
+        return learn_gaussian(survey, tally, consistency=self.consistency, variance_floor=floor)

@@ -46,7 +46,7 @@ class LDPBayes(PrivateClassifier):
     def privacy_(self) -> Privacy:
         """What each client spent on its report; predicting spends nothing."""
         check_is_fitted(self)
-        silent = "" if self.epsilon < inf else "Nothing is hidden: rows are counted as they are."
+        silent = "" if self.epsilon_ < inf else "Nothing is hidden: rows are counted as they are."
         return self._promised(
             Privacy(
                 protects="each client's row",
