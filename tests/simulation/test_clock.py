@@ -36,6 +36,23 @@ def test_environment_keeps_its_time() -> None:
     assert run(main(), env=environment) == environment.now == 8.5
 
 
+def test_a_result_is_not_written_out() -> None:
+    """What a run returns is never formatted, however large: that could take as long as the run."""
+    formatted: list[object] = []
+
+    class Result:
+        def __repr__(self) -> str:
+            formatted.append(self)
+            return "a result"
+
+    async def main() -> Result:
+        await asyncio.sleep(1)
+        return Result()
+
+    assert isinstance(run(main()), Result)
+    assert not formatted
+
+
 def test_interrupt_ends_the_run() -> None:
     """Ctrl-C cancels the main task, as under asyncio's own loop, and the run ends by it."""
     cancelled: list[bool] = []

@@ -41,11 +41,21 @@ def run(
         main.close()
         raise SimulationError("an event loop runs here already; await the coroutine instead")
     loop = SimulatedLoop(env) if trace is None else TracedLoop(env, trace=trace)
+    results = list[_T]()
+
+    async def keep_result() -> None:
+        # Restoring SIGINT's handler, Python formats the main task with its result (`signal.signal`
+        # words an error that it drops): of a large run that would take as long as the run.
+        results.append(await main)
+
+    keeping = keep_result()
+    keeping.__qualname__ = getattr(main, "__qualname__", keeping.__qualname__)  # for `Deadlock`
     with asyncio.Runner(debug=debug, loop_factory=lambda: loop) as runner:
         try:
-            return runner.run(main)
+            runner.run(keeping)
         finally:
             loop.run_until_complete(loop.shutdown_tasks())
+    return results[0]
 
 
 def _is_loop_running() -> bool:
