@@ -48,11 +48,10 @@ def run(
         # words an error that it drops): of a large run that would take as long as the run.
         results.append(await main)
 
-    keeping = keep_result()
-    keeping.__qualname__ = getattr(main, "__qualname__", keeping.__qualname__)  # for `Deadlock`
+    keep_result.__qualname__ = getattr(main, "__qualname__", "main")  # `Deadlock` names it
     with asyncio.Runner(debug=debug, loop_factory=lambda: loop) as runner:
         try:
-            runner.run(keeping)
+            runner.run(keep_result())
         finally:
             loop.run_until_complete(loop.shutdown_tasks())
     return results[0]
