@@ -11,7 +11,7 @@ from tests.estimators.tables import RANGES, measured, scaled, three_classes
 from veilring.errors import InputError
 from veilring.estimators import NoisyVotesClassifier
 from veilring.nodes.cluster import Cluster
-from veilring.protocols.noisyvotes import Nearest, guarantee, private_votes
+from veilring.protocols.noisyvotes import Nearest, guarantee, private_votes, worst_plans
 from veilring.protocols.radius.algorithm import allocate, count_votes, overlaps
 from veilring.protocols.rows import Rows
 
@@ -109,10 +109,61 @@ def test_counting_finding_radii_and_voting_spend_epsilon_together(width: int) ->
     assert 1.5 * (1 - 1e-9) <= spent <= 1.5
 
 
+@pytest.mark.parametrize("name", ["shares", "ring"])
+@pytest.mark.parametrize("width", [2, 7])
+def test_what_is_left_about_k_is_the_same_wherever_rows_are(
+    name: Literal["shares", "ring"], width: int
+) -> None:
+    """Rows that lie apart and rows in one place overlap otherwise, and no promise tells of that."""
+    queries = QUERIES if width == 2 else wider(QUERIES)
+    spent, found = [], []
+    for rows in (ROWS, np.zeros_like(ROWS)):
+        model = NoisyVotesClassifier(
+            6, 1.5, k=10, tolerated=0 if name == "shares" else 2, sum=name, ranges=RANGES
+        ).fit(rows if width == 2 else wider(rows), LABELS)
+        model.predict(queries)
+        public, near = model.parameters_, model.parameters_.neighbours
+        assert isinstance(near, Nearest)
+        spent.append(model.privacy_.epsilon)
+        plans = worst_plans(public, near, len(queries))
+        found.append(
+            guarantee(plans, 6, max(1, public.tolerated), public.sum, tolerated=public.tolerated)
+        )
+    assert spent == pytest.approx(found, rel=1e-12)
+    assert spent[0] == spent[1]
+    assert spent[0] is not None
+    assert spent[0] > 1.5
+
+
+@pytest.mark.parametrize(
+    ("tolerated", "most"), [(0, "no two"), (1, "no two"), (3, "no more than 3")]
+)
+def test_the_promise_is_to_everybody(tolerated: int, most: str) -> None:
+    """Outsiders see labels and totals, too; how many parties pool what they know is limited."""
+    said = NoisyVotesClassifier(tolerated=tolerated).fit(ROWS, LABELS).privacy_
+    assert said.against == "everybody who sees labels and totals, the other parties too"
+    assert f"{most} of them pool what they know" in said.trusts
+
+
+def test_a_batch_about_k_is_refused_before_anything_is_told_of_it() -> None:
+    """If its vote might find too little noise, no rows are counted first, and nothing is spent."""
+    model = NoisyVotesClassifier(4, 0.01, k=20, ranges=RANGES).fit(np.zeros_like(ROWS), LABELS)
+    many = np.random.default_rng(1).uniform(*RANGES, (400, 2))
+    with pytest.raises(InputError, match="queries is 400 queries"):
+        model.predict(many)
+    assert model.privacy_.epsilon == 0.0
+    model.predict(QUERIES)
+    assert model.privacy_.epsilon == pytest.approx(0.01)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"epsilon": 0.0},
+        {"epsilon": 1e300},
+        {"epsilon": 1e-9},
+        {"epsilon": 1e300, "k": 5},
+        {"epsilon": 1e-9, "k": 5},
         {"r": -1.0},
         {"k": 0},
         {"tolerated": 8},

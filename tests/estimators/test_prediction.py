@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any, Literal
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from veilring.errors import InputError
 from veilring.estimators import IndKNNClassifier
 from veilring.nodes.cluster import Cluster
 from veilring.privacy.accounting import individual_budget
-from veilring.protocols.prediction.algorithm import Kernel, quantise
+from veilring.protocols.prediction.algorithm import Kernel, Predictor, quantise
 from veilring.protocols.prediction.records import Records
 from veilring.protocols.prediction.rules import Rules
 from veilring.randomness import Streams
@@ -95,6 +96,20 @@ def test_a_batch_longer_than_the_stream_is_refused() -> None:
     assert model.privacy_.epsilon == 0.0
 
 
+def test_a_stream_that_does_not_begin_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If records cannot be given a budget, the stream that was open goes on as it was."""
+    model = IndKNNClassifier(ranges=RANGES, queries=30, random_state=1).fit(ROWS, LABELS)
+    model.predict(QUERIES[:20])
+    before = model.privacy_
+    with monkeypatch.context() as patched:
+        patched.setattr(Predictor, "add", Mock(side_effect=MemoryError))
+        with pytest.raises(MemoryError):
+            model.predict(QUERIES[20:])
+    assert model.privacy_ == before
+    model.predict(QUERIES[:10])
+    assert model.privacy_ == before
+
+
 def test_directions_depend_on_no_other_row() -> None:
     """With public ranges each row's direction is its own, and one at the centre has one too."""
     model = IndKNNClassifier(ranges=RANGES, random_state=1)
@@ -113,7 +128,9 @@ def test_noise_that_is_small_gives_the_right_labels() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"queries": 3}, {"tau": 0.0}, {"kernel": "box"}, {"delta": 0.0}], ids=str
+    "wrong",
+    [{"queries": 3}, {"tau": 0.0}, {"kernel": "box"}, {"delta": 0.0}, {"epsilon": 1e12}],
+    ids=str,
 )
 def test_what_no_server_does_is_refused(wrong: dict[str, object]) -> None:
     """A parameter against a server's rules ends the fit with its name."""

@@ -12,7 +12,10 @@ from tests.protocols.treewalk.parties import responded, tree_walk
 
 from veilring.errors import InputError
 from veilring.estimators import TreeWalkClassifier
+from veilring.estimators.treewalk import WalkUtility
+from veilring.measure.cost import Traffic
 from veilring.nodes.cluster import Cluster
+from veilring.protocols.forecast import Forecast
 from veilring.protocols.treewalk import (
     BucketPlan,
     Comparison,
@@ -21,7 +24,9 @@ from veilring.protocols.treewalk import (
     Places,
     Plan,
     Variant,
+    bucket_cost,
     spending,
+    walk_cost,
 )
 from veilring.protocols.treewalk.roles import Nearest
 from veilring.randomness import Streams
@@ -139,6 +144,26 @@ def test_a_query_that_was_asked_before_is_answered_as_it_was(model: TreeWalkClas
     np.testing.assert_array_equal(seeker.predict(QUERIES[::-1]), many[::-1, 0])
 
 
+@pytest.mark.parametrize("utility", ["comparison", "response"])
+def test_only_what_is_new_is_asked_and_costs(utility: WalkUtility) -> None:
+    """A session has each new question once, and the splits above buckets go with the first one."""
+    seeker = fitted(TreeWalkClassifier(6.0, utility))
+
+    def session(queries: int, *, is_known: bool) -> Forecast:
+        if utility == "response":
+            return bucket_cost(BucketPlan(0, 0, queries), len(ROWS), 2, is_known=is_known)
+        return walk_cost(Plan("comparison", Variant(), 0, queries), len(ROWS), 2)
+
+    seeker.predict(np.vstack([QUERIES[:5], QUERIES[:5]]))
+    assert seeker.cost_ == session(5, is_known=False)
+    seeker.predict(QUERIES)
+    assert seeker.cost_ == session(7, is_known=True)
+    seeker.predict(QUERIES[::-1])
+    assert seeker.cost_ == Forecast(0, Traffic())
+    seeker.fit(ROWS, LABELS).predict(QUERIES)
+    assert seeker.cost_ == session(12, is_known=False)
+
+
 def test_without_much_noise_the_nearest_places_vote() -> None:
     """A walk that takes all leaves leaves the choice to the seeker, who finds the true kNN."""
     model = fitted(TreeWalkClassifier(1.0, variant="early", splits=7), random_state=1)
@@ -171,6 +196,10 @@ def test_what_does_not_fit_a_session_is_asked_in_several(monkeypatch: pytest.Mon
         {"epsilon": 0.0},
         {"neighbours": 100},
         {"utility": "response", "splits": 7},
+        {"utility": "response", "variant": "drunk"},
+        {"utility": "response", "variant": "greedy"},
+        {"utility": "response", "r": 0.1},
+        {"utility": "comparison", "r": 0.1},
         {"utility": "distance", "r": 0.0},
     ],
     ids=str,

@@ -95,4 +95,4 @@ class LDPBayes(PrivateClassifier):
 
     @override
     def _is_noisy(self) -> bool:
-        return self.epsilon < inf
+        return self.epsilon != inf

@@ -1,0 +1,170 @@
+"""What is said to be spent is what was: whatever is copied, set, refused or fitted again."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from tests.estimators.tables import ESTIMATORS, RANGES, named, three_classes
+
+from veilring.errors import InputError
+from veilring.estimators.session import Answered, Session
+from veilring.measure.cost import Traffic
+from veilring.protocols.forecast import Forecast
+from veilring.randomness import keyed
+
+ROWS, LABELS = three_classes(120)
+QUERIES, _ = three_classes(20, seed=2)
+OTHERS, _ = three_classes(20, seed=3)
+SEED_SAID = "The noise is that of a seed"
+# Each parameter that is not dealt with in `fit` alone, and then some.
+CHANGED: dict[str, dict[str, object]] = {
+    "PrivateKNNClassifier": {"k": 1, "parties": 3, "sum": "shares", "weights": "distance"},
+    "NoisyVotesClassifier": {"epsilon": 1e-3, "r": 1.0, "tolerated": 0, "k": 5, "sum": "ring"},
+    "OwnerRadiusClassifier": {"epsilon": 1e-3, "r": 1.0, "mode": "paper"},
+    "OwnerKNNClassifier": {"epsilon": 1e-3, "k": 100, "mode": "paper"},
+    "IndKNNClassifier": {
+        "epsilon": 1e-3,
+        "delta": 0.5,
+        "sigma2": 1e3,
+        "tau": 0.1,
+        "kernel": "rbf",
+        "queries": 4,
+        "accountant": "rdp",
+        "centre": (1.0, 1.0),
+    },
+    "TreeWalkClassifier": {"epsilon": 1e-3, "utility": "response", "k": 100, "neighbours": 2},
+    "LDPNaiveBayes": {"epsilon": np.inf, "domains": (2, 2), "bins": 9},
+    "LDPGaussianNaiveBayes": {"epsilon": np.inf, "approach": "one-feature"},
+}
+each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=named)
+asked = pytest.mark.parametrize("estimator", ESTIMATORS[:6], ids=named)
+Copying = Callable[[Any], Any]
+
+
+def pickled(model: Any) -> Any:  # noqa: ANN401  (any of them)
+    """Return what a process with its own memory would have."""
+    return pickle.loads(pickle.dumps(model))  # noqa: S301  (made in this line)
+
+
+def coins(session: Session, *batches: NDArray[np.float64]) -> bytes:
+    """Return what the last of some batches is answered with, in a copy of a session."""
+    drawn: list[bytes] = []
+
+    def answer(queries: NDArray[np.float64], rng: np.random.Generator) -> Answered:
+        drawn.append(rng.bytes(16))
+        return Answered(np.zeros(len(queries), np.int64), Forecast(0, Traffic()))
+
+    mine = copy.deepcopy(session)
+    for batch in batches:
+        mine.ask(batch, answer)
+    return drawn[-1]
+
+
+def test_coins_follow_from_all_that_was_asked() -> None:
+    """Equal histories give equal coins; another batch, one before it or another key do not."""
+    session = Session(b"k" * 32)
+    histories = [(QUERIES,), (OTHERS,), (OTHERS, QUERIES), (QUERIES, OTHERS), (QUERIES[:1],)]
+    drawn = [coins(session, *history) for history in histories]
+    assert len(set(drawn)) == len(histories)
+    assert drawn == [coins(session, *history) for history in histories]
+    assert coins(Session(b"l" * 32), QUERIES) not in drawn
+
+
+@asked
+@pytest.mark.parametrize("copying", [pickled, copy.deepcopy], ids=["pickle", "deepcopy"])
+def test_copies_never_answer_other_questions_with_equal_coins(
+    estimator: Any,  # noqa: ANN401  (any of them)
+    copying: Copying,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Copies of a model without a seed agree on one batch, and draw anew for each other one."""
+    keys: list[bytes] = []
+
+    def noted(key: bytes) -> np.random.Generator:
+        keys.append(key)
+        return keyed(key)
+
+    monkeypatch.setattr("veilring.estimators.session.keyed", noted)
+    one = clone(estimator).set_params(ranges=RANGES).fit(ROWS, LABELS)
+    other, third = copying(one), copying(one)
+    np.testing.assert_array_equal(one.predict(QUERIES), third.predict(QUERIES))
+    other.predict(OTHERS)
+    other.predict(QUERIES)
+    first, again, *rest = keys
+    assert first == again
+    assert len({first, *rest}) == 3
+
+
+@each
+@pytest.mark.parametrize("wrong", ["rows", "parameter"])
+def test_a_fit_that_fails_changes_nothing(estimator: Any, wrong: str) -> None:  # noqa: ANN401  (any of them)
+    """What was fitted before goes on answering, under its own account; else there is no model."""
+    model = clone(estimator).set_params(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
+    labels, before = model.predict(QUERIES), model.privacy_
+    bad = {"k": 0} if named(model) == "PrivateKNNClassifier" else {"epsilon": -1.0}
+    rows = np.full_like(ROWS, np.nan) if wrong == "rows" else ROWS
+    if wrong == "parameter":
+        model.set_params(**bad)
+    fresh = clone(model)
+    for one in (model, fresh):
+        with pytest.raises(ValueError, match=r"NaN|epsilon|k is 0"):
+            one.fit(rows, LABELS)
+    assert model.privacy_ == before
+    np.testing.assert_array_equal(model.predict(QUERIES), labels)
+    assert model.privacy_ == before
+    with pytest.raises(NotFittedError):
+        fresh.predict(QUERIES)
+    assert vars(fresh).keys() == fresh.get_params().keys()
+
+
+@each
+def test_parameters_count_when_a_model_is_fitted(estimator: Any) -> None:  # noqa: ANN401  (any of them)
+    """What is set afterwards changes no label, no cost and nothing of what was spent."""
+    model = clone(estimator).set_params(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
+    model.predict(QUERIES)
+    reference = pickled(model)
+    model.set_params(**CHANGED[named(model)], ranges=(-9.0, 9.0), random_state=None)
+    assert model.privacy_ == reference.privacy_
+    for queries in (QUERIES, OTHERS, OTHERS[:5]):
+        np.testing.assert_array_equal(model.predict(queries), reference.predict(queries))
+        assert (model.cost_, model.privacy_) == (reference.cost_, reference.privacy_)
+
+
+@each
+@pytest.mark.parametrize("seed", [1, np.random.RandomState(1), np.random.default_rng(1)], ids=repr)
+def test_a_seed_is_said_to_void_the_promise(estimator: Any, seed: Any) -> None:  # noqa: ANN401  (any)
+    """An ε of noise that somebody could draw again says so, and cryptographic noise does not."""
+    free = clone(estimator).set_params(ranges=RANGES).fit(ROWS, LABELS)
+    bound = clone(free).set_params(random_state=seed).fit(ROWS, LABELS)
+    assert SEED_SAID not in free.privacy_.note
+    assert (SEED_SAID in bound.privacy_.note) == (named(estimator) != "PrivateKNNClassifier")
+
+
+def wrongly_set() -> list[tuple[Any, str, object]]:
+    """Return each parameter of each estimator with a text that it cannot be."""
+    optional = {"r": "1", "k": "1", "queries": "9", "smoothing": "1", "random_state": "1"}
+    found = list[tuple[Any, str, object]]()
+    for estimator in ESTIMATORS:
+        for name, value in estimator.get_params().items():
+            if isinstance(value, str | int | float):
+                found.append((estimator, name, "drunk" if isinstance(value, str) else "1"))
+            elif name in optional:
+                found.append((estimator, name, optional[name]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("estimator", "name", "value"),
+    wrongly_set(),
+    ids=lambda each: each if isinstance(each, str) else named(each),
+)
+def test_a_text_is_no_parameter(estimator: Any, name: str, value: object) -> None:  # noqa: ANN401  (any)
+    """A number in quotes, or a word that names nothing, ends the fit as a mistake of the caller."""
+    with pytest.raises(InputError, match=r"is (1|9|drunk); allowed"):
+        clone(estimator).set_params(**{name: value}).fit(ROWS, LABELS)
