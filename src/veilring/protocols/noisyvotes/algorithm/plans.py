@@ -17,7 +17,7 @@ __all__ = ("alone", "require_shares", "worst_plans")
 
 def alone(epsilon: float) -> Allocation:
     """Return the plan of a single run that spends all of a budget."""
-    return Allocation(np.ones(1, dtype=np.int64), np.array([epsilon]), exact=True)
+    return Allocation(np.ones(1, dtype=np.int64), np.full(1, float(epsilon)), exact=True)
 
 
 def worst_plans(

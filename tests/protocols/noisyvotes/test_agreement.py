@@ -1,0 +1,232 @@
+"""Before each sum all have told each other the same; from then on it is charged."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.protocols.noisyvotes.cheats import TwoTongues
+from tests.protocols.noisyvotes.worlds import deal, no_rows
+
+from veilring import simulation
+from veilring.errors import SessionAborted, Tampered
+from veilring.measure import View
+from veilring.nodes.adversaries import Drop
+from veilring.nodes.adversary import Adversary
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Parties, Party
+from veilring.nodes.play import Outcome
+from veilring.nodes.ring import Ring
+from veilring.nodes.within import Within as Among
+from veilring.protocols.noisyvotes import (
+    ByAnnuli,
+    Nearest,
+    NoisyVotes,
+    NoisyVotesParameters,
+    Within,
+    private_votes,
+    remaining_epsilon,
+)
+from veilring.protocols.noisyvotes.messages import Agreed, Batch
+from veilring.protocols.radius import Allocation, AllocationRule, ByGrid
+from veilring.protocols.radius.algorithm import count_votes
+from veilring.protocols.ring import SumMethod
+from veilring.protocols.ring.messages import SumPart, SumPartial, SumShare, SumTotal
+from veilring.protocols.rows import Rows
+from veilring.transport.messages import Message
+
+NAMES = [f"party-{n}" for n in range(5)]
+RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])
+SHARES, ALONG = SumMethod("shares"), SumMethod()
+# So large a budget that no noise is drawn but for a chance below e**-200.
+CERTAIN = 2000.0
+TWO: Any = np.int64(2)
+HALF: Any = np.float32(0.5)
+WITHIN = NoisyVotesParameters(2, 3, CERTAIN, Within(0.2))
+NEAR = Nearest(5, CERTAIN, rows=80, conversion=ByAnnuli())
+
+_RNG = np.random.default_rng(1)
+ROWS = Rows(_RNG.random((80, 2)), _RNG.integers(0, 3, 80))
+PARTS = [*deal(ROWS, 4), no_rows(2)]  # the last party has none
+QUERIES = _RNG.random((9, 2))
+
+
+def outcomes(
+    parameters: NoisyVotesParameters,
+    *,
+    only: Mapping[str, Mapping[str, object]] | None = None,
+    adversaries: Mapping[str, Adversary] | None = None,
+    role: Callable[..., Awaitable[NoisyVotes]] = private_votes,
+) -> dict[str, Outcome]:
+    """Return what came of a run at each party; some are given arguments of their own."""
+    given: dict[str, dict[str, Any]] = {
+        name: {"parameters": parameters, "ring": RING, **(only or {}).get(name, {})}
+        for name in NAMES
+    }
+    given["party-2"]["queries"] = QUERIES
+
+    async def main() -> Sequence[Outcome]:
+        async with Cluster(NAMES, runtime="simulated", own=PARTS, seed=6) as cluster:
+            return await cluster.play(
+                role,
+                only=given,
+                adversaries=adversaries,
+                watch=NAMES,
+                seconds=60.0,
+                asker="party-2",
+            )
+
+    return {done.party: done for done in simulation.run(main())}
+
+
+def told_before_adding(view: View | None) -> list[list[bool]]:
+    """Return for each part of a sum that a party sent whether it had been told what it said itself.
+
+    That is, in the round of agreement before it, by each other party that it heard.
+    """
+    assert view is not None
+    said = {seen.round: seen.message for seen in view.sent if isinstance(seen.message, Agreed)}
+    added = (seen.round for seen in view.sent if isinstance(seen.message, (SumShare, SumPart)))
+    agreements = (max(number for number in said if number < part) for part in added)
+    return [
+        [
+            seen.message == said[number]
+            for seen in view.received
+            if isinstance(seen.message, Agreed) and seen.round == number
+        ]
+        for number in agreements
+    ]
+
+
+def assert_stopped(done: Mapping[str, Outcome]) -> None:
+    """Honest parties have ended without a result, and added only where all agreed."""
+    errors = {type(outcome.error) for outcome in done.values()}
+    assert Tampered in errors <= {Tampered, SessionAborted}
+    for outcome in done.values():
+        assert all(told == [True] * 4 for told in told_before_adding(outcome.view))
+
+
+@pytest.mark.parametrize("rule", ["clique", "batch"])
+@pytest.mark.parametrize(
+    ("liar", "only", "method", "released"),
+    [
+        ("party-2", Batch, SHARES, 0),
+        ("party-1", SumPartial, SHARES, 1),
+        ("party-3", SumTotal, ALONG, 1),
+    ],
+)
+def test_nobody_adds_to_what_others_do_not_hold(
+    liar: str, only: type[Message], method: SumMethod, released: int, rule: AllocationRule
+) -> None:
+    """If one party holds other queries or totals, all stop, even if the budget is divided alike."""
+    near = replace(NEAR, conversion=ByAnnuli(allocation=rule))
+    parameters = replace(WITHIN, neighbours=near, sum=method, allocation=rule)
+    charged: dict[str, list[Allocation]] = {name: [] for name in NAMES}
+    done = outcomes(
+        parameters,
+        only={name: {"charge": charged[name].append} for name in NAMES},
+        adversaries={liar: TwoTongues(only, "party-4")},
+    )
+    del done[liar]
+    assert_stopped(done)
+    assert {len(charged[name]) for name in done} == {released}
+
+
+def test_parties_that_were_dealt_different_rings_add_nothing() -> None:
+    """Else a party could be in nobody's sum, and its share of the noise would be missing."""
+    others = Ring([NAMES[n] for n in (3, 0, 4, 2, 1)])
+    done = outcomes(replace(WITHIN, sum=ALONG), only={"party-4": {"ring": others}})
+    assert_stopped(done)
+    assert not any(told_before_adding(outcome.view) for outcome in done.values())
+
+
+async def in_its_own_order(party: Party, own: Rows, **public: Any) -> NoisyVotes:  # noqa: ANN401  (a role's own)
+    """Play a party that holds the list of parties in another order than the others."""
+    parties = Parties(reversed(party.parties))
+    whole = Among(party, parties) if party.me == "party-4" else party
+    return await private_votes(whole, own, **public)
+
+
+def test_parties_that_hold_different_lists_of_parties_add_nothing() -> None:
+    """Who takes part decides how large a share of the noise is: it is agreed on like all else."""
+    assert_stopped(outcomes(WITHIN, role=in_its_own_order))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        (replace(WITHIN, features=TWO, epsilon_vote=2000), WITHIN),
+        (replace(WITHIN, neighbours=Within(HALF)), replace(WITHIN, neighbours=Within(0.5))),
+        (
+            replace(WITHIN, sum=SumMethod("cycles", TWO)),
+            replace(WITHIN, sum=SumMethod("cycles", 2)),
+        ),
+        (
+            replace(WITHIN, neighbours=Nearest(TWO, HALF, None, 2000, ByGrid(HALF))),
+            replace(WITHIN, neighbours=Nearest(2, 0.5, None, CERTAIN, ByGrid(0.5))),
+        ),
+    ],
+    ids=["vote", "radius", "cycles", "grid"],
+)
+def test_equal_parameters_agree_whatever_types_their_numbers_have(
+    mine: NoisyVotesParameters, theirs: NoisyVotesParameters
+) -> None:
+    """Honest parties whose parameters are equal never suspect each other."""
+    done = outcomes(theirs, only={"party-1": {"parameters": mine}})
+    assert [outcome.error for outcome in done.values()] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    "mine",
+    [
+        replace(WITHIN, epsilon_vote=np.nextafter(CERTAIN, 0)),
+        replace(WITHIN, tolerated=2),
+        replace(WITHIN, neighbours=Within(0.25)),
+        replace(WITHIN, neighbours=Nearest(5, CERTAIN, 80)),
+        replace(WITHIN, allocation="component"),
+    ],
+    ids=["epsilon", "tolerated", "radius", "neighbours", "rule"],
+)
+def test_other_parameters_are_found_before_anybody_adds(mine: NoisyVotesParameters) -> None:
+    """One party with another parameter stops all, be it by the last digit of a number."""
+    assert_stopped(outcomes(WITHIN, only={"party-1": {"parameters": mine}}))
+
+
+def test_a_total_that_is_withheld_is_charged_all_the_same() -> None:
+    """A party that keeps its word to itself alone has the total; all others know what it cost."""
+    charged: dict[str, list[Allocation]] = {name: [] for name in NAMES}
+    done = outcomes(
+        WITHIN,
+        only={name: {"charge": charged[name].append} for name in NAMES},
+        adversaries={"party-4": Drop((SumPartial,))},
+    )
+    totals = done.pop("party-4").result.totals
+    np.testing.assert_array_equal(totals, count_votes(QUERIES, np.full(9, 0.2), ROWS, 3))
+    assert all(outcome.error is not None for outcome in done.values())
+    for name in done:
+        loss = remaining_epsilon(charged[name], 5, tolerated=1, missing=1)
+        assert loss == pytest.approx(CERTAIN, rel=1e-12)
+
+
+def test_what_is_charged_is_what_an_answer_says_was_spent() -> None:
+    """A run that ends well has charged each release once, in order."""
+    charged: list[Allocation] = []
+    parameters = replace(WITHIN, neighbours=NEAR)
+    done = outcomes(parameters, only={"party-0": {"charge": charged.append}})
+    spent = done["party-0"].result.spent
+    assert len(charged) == len(spent) == 2
+    for paid, said in zip(charged, spent, strict=True):
+        assert paid.epsilons.tolist() == said.epsilons.tolist()
+
+
+def refuse(plan: Allocation) -> None:
+    """Refuse a charge, as a ledger that is exhausted does."""
+    raise PermissionError(len(plan.crowds))
+
+
+def test_whoever_cannot_pay_sends_nothing() -> None:
+    """If the charge is refused, that party ends with the refusal and has added nothing."""
+    done = outcomes(WITHIN, only={"party-1": {"charge": refuse}})
+    assert isinstance(done["party-1"].error, PermissionError)
+    assert told_before_adding(done["party-1"].view) == []
