@@ -108,6 +108,35 @@ def test_cycles_take_all_neighbours_of_a_party_to_cut(parties: int) -> None:
             assert protecting_shares(parties, size, method) == expected
 
 
+@pytest.mark.parametrize("parties", [3, 5, 10])
+def test_whoever_looks_misses_its_own_share(parties: int) -> None:
+    """Of the tolerated shares a party that looks has one: if as many others add none, it is more.
+
+    An outsider has none.
+    """
+    for tolerated in range(1, parties - 1):
+        by_party = [
+            guarantee(ONE, parties, 1, SHARES, tolerated=tolerated, missing=others)
+            for others in (tolerated - 1, tolerated)
+        ]
+        assert by_party[0] <= 1
+        assert by_party[1] > 1.1
+        outside = remaining_epsilon(ONE, parties, tolerated=tolerated, missing=tolerated)
+        assert outside <= 1
+
+
+def test_sums_of_losses_are_rounded_up() -> None:
+    """What is said to remain is not below the exact sum of what queries and releases may lose."""
+    for crowd in range(1, 60):
+        plan = Allocation(np.full(crowd, crowd), np.full(crowd, 0.1), exact=True)
+        for missing, spent in ((1, [plan]), (1, [plan, *ONE]), (2, [plan, *ONE])):
+            exponent = Fraction(4 - missing, 3)
+            exact = crowd * Fraction(count_loss(0.1, exponent))
+            exact += (len(spent) - 1) * Fraction(count_loss(1.0, exponent))
+            found = Fraction(remaining_epsilon(spent, 4, tolerated=1, missing=missing))
+            assert exact <= found <= exact * (1 + Fraction(1, 2**52))
+
+
 def test_each_party_protects_itself() -> None:
     """If all others collude or add nothing, a victim's own share is left, whatever the method."""
     own = remaining_epsilon(ONE, 5, tolerated=0, missing=4)

@@ -147,10 +147,53 @@ def test_ties_fall_to_the_lowest_class() -> None:
     assert answer.radii.tolist() == [0.1] * 5
 
 
+def test_single_precision_divides_the_budget_as_double_does() -> None:
+    """Balls that touch in exact numbers overlap, although their radii's sum is less in float32.
+
+    Else two queries would spend the whole budget each, and a row in both would lose twice it.
+    """
+    rng = np.random.default_rng(8)
+    radii = (rng.random((200, 2)) / 4).astype(np.float32)
+    reach = radii.astype(np.float64).sum(axis=1)
+    assert (radii.sum(axis=1) < reach).sum() > 20
+    for pair, apart in zip(radii, reach, strict=True):
+        queries = np.array([[0.2], [0.2 + apart]])
+        assert voting(TWO, queries, pair).plan.crowds.tolist() == [2, 2]
+    fixed = replace(TWO, neighbours=Within(radii[0, 0]))
+    queries = np.array([[0.2], [0.2 + 2 * float(radii[0, 0])]])
+    assert voting(fixed, queries, None).plan.crowds.tolist() == [2, 2]
+
+
+def test_within_the_greatest_radius_all_rows_vote() -> None:
+    """A radius whose double is no number any more reaches everywhere, and every other ball."""
+    rows = rows_of_one_feature()
+    parameters = replace(TWO, neighbours=Within(1.7e308), epsilon_vote=5 * CERTAIN)
+    answer = noisy_votes(QUERIES, deal(rows, 3), parameters, np.random.default_rng(9))
+    assert answer.totals.tolist() == [np.bincount(rows.labels).tolist()] * 5
+    assert answer.spent[0].crowds.tolist() == [5] * 5
+
+
+@pytest.mark.parametrize("conversion", [ByGrid(), ByAnnuli()], ids=["grid", "annuli"])
+@pytest.mark.parametrize("features", [1, 6])
+def test_the_greatest_k_and_numbers_of_rows_are_answered(
+    conversion: ByGrid | ByAnnuli, features: int
+) -> None:
+    """At the ends of their bounds k and numbers of rows can still be turned into radii."""
+    queries, most = np.full((1, features), 0.5), 2**53
+    for k, rows in ((most, 0), (most, 1), (1, most), (most, most)):
+        near = Nearest(k, 1.0, rows, conversion=conversion)
+        parameters = replace(TWO, features=features, neighbours=near)
+        parts = [no_rows(features)] * 3
+        radii = noisy_votes(queries, parts, parameters, np.random.default_rng(10)).radii
+        assert np.isfinite(radii).all()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"features": 0}, "features is 0"),
+        ({"features": 1.5}, "features is 1.5; allowed: a whole number from 1 to"),
+        ({"work": np.inf}, "work is inf"),
         ({"features": 7, "neighbours": Nearest(3, 0.1, 10)}, "features is 7; allowed: a .* 1 to 6"),
         ({"classes": 0}, "classes is 0"),
         ({"epsilon_vote": 0.0}, "epsilon_vote is 0"),
@@ -171,8 +214,11 @@ def test_neighbourhoods_are_met_at_the_edge() -> None:
     """Radii, k, budgets and numbers of rows that cannot be are refused."""
     with pytest.raises(InputError, match="radius is -1"):
         Within(-1.0)
-    with pytest.raises(InputError, match="k is 0"):
-        Nearest(0, 0.1, 5)
+    for k in (0, 2**53 + 1, 10**400):
+        with pytest.raises(InputError, match=f"k is {k}; allowed: a whole number from 1 to"):
+            Nearest(k, 0.1, 5)
+    with pytest.raises(InputError, match="rows is 1000"):
+        Nearest(1, 0.1, 10**400)
     with pytest.raises(InputError, match="epsilon_conversion is 0"):
         Nearest(1, 0.0, 5)
     with pytest.raises(InputError, match="rows is -5"):

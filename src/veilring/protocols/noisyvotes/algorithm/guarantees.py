@@ -57,6 +57,7 @@ from typing import Final
 import numpy as np
 
 from veilring.privacy.checks import require
+from veilring.privacy.loss import float_ceil
 from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.radius.algorithm import Allocation
 from veilring.protocols.ring.algorithm import SumMethod, leaked_groups, walecki_cycles
@@ -108,7 +109,8 @@ def remaining_epsilon(
 ) -> float:
     """Return the epsilon of a batch of which some shares of noise are missing, rounded up.
 
-    Missing is what a party did not add, lied about, or let somebody know. Whoever learns nothing
+    Missing is what a party did not add, lied about, or let somebody know; so for a party that looks
+    its own share is, too, and `guarantee` of a coalition of one counts it. Whoever learns nothing
     but totals learns no more than this. Where radii were found for k, it is the loss of the answer
     that came out: more shares missing than tolerated leave no bound that holds for all answers but
     that of a clique of the whole batch.
@@ -117,7 +119,7 @@ def remaining_epsilon(
         spent: The plan of each release, as `NoisyVotes.spent` has it.
         parties: n.
         tolerated: How many may be missing for nothing.
-        missing: How many are, from 0 to n - 1.
+        missing: How many are for whoever looks, from 0 to n - 1.
 
     Raises:
         InputError: If a number is out of its range.
@@ -125,8 +127,7 @@ def remaining_epsilon(
     require(0 <= tolerated < parties, "tolerated", tolerated, f"0 to {parties - 1}")
     require(0 <= missing < parties, "missing", missing, f"0 to {parties - 1}")
     exponent = Fraction(parties - missing, parties - tolerated)
-    total = math.fsum(_release_loss(plan, exponent) for plan in spent)
-    return total if exponent >= 1 else math.nextafter(total, math.inf)
+    return float_ceil(sum((_release_loss(plan, exponent) for plan in spent), Fraction()))
 
 
 def guarantee(
@@ -212,9 +213,9 @@ def protecting_shares(parties: int, coalition: int, method: SumMethod) -> int:
     return parties - coalition
 
 
-def _release_loss(plan: Allocation, exponent: Fraction) -> float:
+def _release_loss(plan: Allocation, exponent: Fraction) -> Fraction:
     pairs = {*zip(map(int, plan.crowds), map(float, plan.epsilons), strict=True)}
-    return max(crowd * count_loss(epsilon, exponent) for crowd, epsilon in pairs)
+    return max(crowd * Fraction(count_loss(epsilon, exponent)) for crowd, epsilon in pairs)
 
 
 def _by_shares(spent: Sequence[Allocation], parties: int, shares: int, tolerated: int) -> float:

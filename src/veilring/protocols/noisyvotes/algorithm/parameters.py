@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import inf
+from numbers import Integral
 from typing import Final
 
 import numpy as np
@@ -30,6 +31,8 @@ __all__ = ("ByAnnuli", "Nearest", "NoisyVotesParameters", "Within")
 _SHARES: Final = SumMethod("shares")
 # Noise of a smaller scale is drawn by nobody: it is 0 but for once in e**(2**20) times.
 _EPSILON_MAX: Final = 2**20
+# More rows than anybody has. Floats hold all of them, and their ratios, exactly enough.
+_ROWS_MAX: Final = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +87,10 @@ class Nearest:
     """About the k nearest rows of a query vote: k is turned into a radius first, under a budget.
 
     Attributes:
-        k: How many neighbours are wanted, at least 1.
+        k: How many neighbours are wanted, from 1 to 2**53.
         epsilon_conversion: What turning k into radii may spend, within the same bounds as a vote.
-        rows: How many rows all parties have, if that is public. It is stated here, and never read
-            off the data for nothing.
+        rows: How many rows all parties have, up to 2**53, if that is public. It is stated here, and
+            never read off the data for nothing.
         epsilon_count: What counting the rows may spend, likewise, if `rows` is none; else 0.
         conversion: How: one noisy grid for all queries, for up to six features; or noisy counts
             around each query.
@@ -103,9 +106,10 @@ class Nearest:
     conversion: ByGrid | ByAnnuli = field(default_factory=ByGrid)
 
     def __post_init__(self) -> None:
-        require(self.k >= 1, "k", self.k, "a whole number of at least 1")
+        _require_whole("k", self.k, 1, _ROWS_MAX)
         require_budget("epsilon_conversion", self.epsilon_conversion)
-        require(self.rows is None or self.rows >= 0, "rows", self.rows, "at least 0, or none")
+        if self.rows is not None:
+            _require_whole("rows", self.rows, 0, _ROWS_MAX)
         unpaid = self.epsilon_count == 0
         allowed = "above 0 if the number of rows is not given, else 0"
         require((self.rows is None) != unpaid, "epsilon_count", self.epsilon_count, allowed)
@@ -122,9 +126,10 @@ class NoisyVotesParameters:
         classes: The number of classes.
         epsilon_vote: What voting may spend, above 2**-15 and at most 2**20.
         neighbours: Which rows vote.
-        tolerated: How many parties' shares of noise may be missing before epsilon rises: each
-            share is one of `parties - tolerated`. Who looks at the votes knows its own share, so
-            that 1 is the least that keeps epsilon from each other party; 0 does from outsiders.
+        tolerated: How many parties' shares of noise may be missing before epsilon rises, those of
+            whoever looks and of its colluders among them: each share is one of
+            `parties - tolerated`. So 0 protects from outsiders, if all add their noise; 1, the
+            default, from any single party likewise; and each party beyond that may add none.
         allocation: By what a query's share of the vote's budget is divided.
         sum: How noisy votes are added up; see `guarantee` for what each protects from.
         work: The limit of each clique search.
@@ -146,21 +151,23 @@ class NoisyVotesParameters:
         most = FEATURES_MAX
         if isinstance(self.neighbours, Nearest) and isinstance(self.neighbours.conversion, ByGrid):
             most = GRID_FEATURES_MAX
-        allowed = f"a whole number from 1 to {most:,}"
-        require(1 <= self.features <= most, "features", self.features, allowed)
-        require(self.classes >= 1, "classes", self.classes, "a whole number of at least 1")
+        _require_whole("features", self.features, 1, most)
+        _require_whole("classes", self.classes, 1)
         require_budget("epsilon_vote", self.epsilon_vote)
-        require(self.tolerated >= 0, "tolerated", self.tolerated, "a whole number of at least 0")
+        _require_whole("tolerated", self.tolerated, 0)
         require_rule(self.allocation)
-        require(self.work >= 0, "work", self.work, "a whole number of at least 0")
+        _require_whole("work", self.work, 0)
 
     @property
     def epsilon(self) -> float:
-        """What a batch costs in all, rounded up, if no more shares are missing than tolerated."""
+        """What a batch costs in all, rounded up, if no more shares are missing than tolerated.
+
+        They are counted from where somebody looks: a party that does misses its own.
+        """
         parts = [self.epsilon_vote]
         if isinstance(self.neighbours, Nearest):
             parts += [self.neighbours.epsilon_conversion, self.neighbours.epsilon_count]
-        return float_ceil(sum(map(Fraction, parts), Fraction()))
+        return float_ceil(sum((Fraction(float(part)) for part in parts), Fraction()))
 
     def exponent(self, parties: int) -> Fraction:
         """Return the exponent of each party's share of noise.
@@ -196,9 +203,10 @@ class NoisyVotesParameters:
         require((radii is not None) == asked, "radii", "given" if not asked else "none", allowed)
         if isinstance(near, Within) and near.radius is not None:
             radii = np.full(len(queries), near.radius)
-        if radii is not None:
-            require_radii(queries, radii)
-        return radii
+        if radii is None:
+            return None
+        require_radii(queries, radii)
+        return np.asarray(radii, dtype=np.float64)
 
     def check_rows(self, rows: Rows) -> None:
         """Refuse a party's rows if they are of another schema; none at all are fine.
@@ -210,6 +218,12 @@ class NoisyVotesParameters:
         require(width == self.features, "rows", f"of {width} features", f"{self.features}")
         known = rows.labels.size == 0 or int(rows.labels.max()) < self.classes
         require(known, "rows.labels", "a class too high", f"below {self.classes}")
+
+
+def _require_whole(field_name: str, value: int, least: int, most: float = inf) -> None:
+    bounds = f"of at least {least}" if most == inf else f"from {least} to {most:,}"
+    good = isinstance(value, Integral) and least <= value <= most
+    require(good, field_name, value, f"a whole number {bounds}")
 
 
 def require_budget(field_name: str, epsilon: float) -> None:

@@ -66,7 +66,8 @@ class NoisyVotes:
         labels: Shape (Q,): the class with the greatest total, the lowest of them if several have.
         totals: Shape (Q, classes): the noisy votes.
         radii: Shape (Q,), within which rows voted.
-        epsilon: What it cost, if no more shares were missing than tolerated.
+        epsilon: What it cost, if no more shares are missing than tolerated for whoever looks: a
+            party that does misses its own.
         spent: The plan of each release: what `remaining_epsilon` and `guarantee` reckon with.
         rows: How many rows there are, about, if they were counted with noise.
     """

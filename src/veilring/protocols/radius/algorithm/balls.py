@@ -131,7 +131,9 @@ def overlaps(
         InputError: If a shape or a value does not fit.
     """
     require_radii(queries, radii)
-    reach = (radii[:, None] + radii[None, :]) * (1.0 + relative_slack) + absolute_slack
+    wide = radii.astype(np.float64)  # single precision errs by more than the slack
+    with np.errstate(over="ignore"):  # a sum that is infinite reaches everywhere, as it should
+        reach = (wide[:, None] + wide[None, :]) * (1.0 + relative_slack) + absolute_slack
     graph = distances(queries, queries) <= reach
     np.fill_diagonal(graph, val=False)
     return graph
