@@ -154,7 +154,7 @@ def _named(estimate: Estimate, names: Iterable[tuple[str, str, str]]) -> Iterato
 
 def _means(terms: SurveyTerms, estimate: Estimate) -> Iterator[Line]:
     """Yield means in the units of the columns, which were scaled to [-1, 1]."""
-    ranges = ranges_of(terms)
+    ranges = ranges_of(terms.features)
     lines = _named(estimate, product(_columns(terms), ("mean",), ("",)))
     for line, low, high in zip(lines, ranges.lows, ranges.highs, strict=True):
         scaled = {
@@ -176,6 +176,6 @@ def _values(terms: SurveyTerms, feature: FeatureTerms) -> tuple[str, ...]:
     """Return what each value of a column is called: its category, or the ends of its bin."""
     if feature.categories:
         return feature.categories
-    bins = domain_of(terms, feature)
+    bins = domain_of(terms.survey, feature)
     ends = [feature.low + (feature.high - feature.low) * n / bins for n in range(bins + 1)]
     return tuple(f"{low:g} to {high:g}" for low, high in pairwise(ends))

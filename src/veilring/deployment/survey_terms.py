@@ -4,12 +4,11 @@ import datetime as dt
 import json
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Final, Literal
 
 import numpy as np
 import tomli_w
 from numpy.typing import NDArray
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from veilring.data.csv import read_cells
 from veilring.deployment.columns import (
@@ -26,60 +25,20 @@ from veilring.deployment.columns import (
 )
 from veilring.deployment.files import read_toml
 from veilring.deployment.survey_making import bins_of, survey_of
+from veilring.deployment.survey_section import SurveySection
 from veilring.errors import InputError, ProtocolViolation, ScenarioError
-from veilring.protocols.ldp.algorithm.means import Approach
-from veilring.protocols.ldp.algorithm.oracles import EPSILON_MAX, ORACLES, FrequencyOracle
-from veilring.protocols.ldp.algorithm.planner import recommend
+from veilring.protocols.ldp.algorithm.oracles import ORACLES
 from veilring.protocols.ldp.pool import ClientPool
 from veilring.protocols.ldp.task import Task
 from veilring.scenarios.schema import Section
 
 __all__ = (
-    "BINS_MAX",
-    "SurveySection",
     "SurveyTerms",
     "check_survey_terms",
     "closing_time",
     "load_survey_terms",
     "read_published",
 )
-
-# More bins than this tell nothing that noise would not drown.
-BINS_MAX: Final = 1024
-
-
-class SurveySection(Section):
-    """What is asked of each client, and how its answer is hidden.
-
-    Attributes:
-        kind: `frequency` of the values of one column, `means` of columns, or naive Bayes.
-        epsilon: What a client's one report may spend.
-        oracle: How values are hidden; `auto` takes the best for each domain.
-        approach: How means are hidden.
-        bins: Into how many parts a range is cut where values are asked for.
-        minimum: How many reports there must be before anything is estimated.
-        closes: After this no new report is taken.
-    """
-
-    kind: Literal["frequency", "means", "discrete-bayes", "gaussian-bayes"] = Field(
-        description="frequency, means, discrete-bayes or gaussian-bayes"
-    )
-    epsilon: float = Field(
-        gt=0, le=EPSILON_MAX, description=f"a number above 0 and up to {EPSILON_MAX:g}"
-    )
-    oracle: str = Field("auto", description=f"auto, {', '.join(ORACLES)}")
-    approach: Approach = Field("one-feature", description="all-features, one-bit or one-feature")
-    bins: int = Field(8, ge=2, le=BINS_MAX, description=f"a whole number from 2 to {BINS_MAX}")
-    minimum: int = Field(1000, ge=1, description="a whole number of at least 1")
-    closes: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
-        None, description="a date and time with its zone, such as 2027-01-31T00:00:00Z"
-    )
-
-    def oracle_for(self, values: int) -> FrequencyOracle:
-        """Return the oracle for a domain of so many values."""
-        if self.oracle == "auto":
-            return recommend(values, self.epsilon).oracle
-        return ORACLES[self.oracle](values, self.epsilon)
 
 
 class SurveyTerms(Section):
@@ -105,7 +64,7 @@ class SurveyTerms(Section):
         closes = self.survey.closes
         return Task(
             terms=self.model_dump(mode="json"),
-            survey=survey_of(self),
+            survey=survey_of(self.survey, self.features, self.classes),
             minimum=self.survey.minimum,
             closes=None if closes is None else closes.timestamp(),
         )
@@ -131,7 +90,7 @@ class SurveyTerms(Section):
     ) -> NDArray[np.float64] | NDArray[np.int64]:
         if not feature.categories:
             numbers = read_numbers(path, feature, cells)[:, None]
-            return bins_of(self, (feature,))(numbers) if self.is_frequency else numbers
+            return bins_of(self.survey, (feature,))(numbers) if self.is_frequency else numbers
         places = read_categories(path, feature, cells)
         return np.eye(feature.width)[places] if self.is_numeric else places[:, None]
 
