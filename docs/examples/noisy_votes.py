@@ -101,7 +101,8 @@ def main() -> None:
     spent = noisy_votes(asked, deal(rows), parameters, rng).spent
     alone = noisy_votes(asked[:1], deal(rows), parameters, rng).spent
     print(f"\nepsilon = 1, {PARTIES} parties; omega is 1, or up to {spent[0].crowds.max()}")
-    print("missing " + "".join(f"{missing:7}" for missing in range(PARTIES)))
+    print("what an outsider may learn, by how many add no noise")
+    print("        " + "".join(f"{missing:7}" for missing in range(PARTIES)))
     for tolerated in (0, 1, 3, 9):
         for plan, omega in ((alone, "one"), (spent, "all")):
             left = [
@@ -109,7 +110,14 @@ def main() -> None:
                 for missing in range(PARTIES)
             ]
             print(f"c={tolerated} {omega} " + "".join(f"{loss:7.2f}" for loss in left))
-    print("colluders, c = 3, a single query")
+    print("what a party may learn, by how many others add no noise, a single query")
+    for tolerated in (0, 1, 3, 9):
+        left = [
+            guarantee(alone, PARTIES, 1, parameters.sum, tolerated=tolerated, missing=missing)
+            for missing in range(PARTIES - 1)
+        ]
+        print(f"c={tolerated} one " + "".join(f"{loss:7.2f}" for loss in left))
+    print("what colluders may learn, by how many they are, c = 3, a single query")
     for method in (SumMethod("shares"), SumMethod("cycles", 2), SumMethod()):
         left = [guarantee(alone, PARTIES, size, method, tolerated=3) for size in range(PARTIES)]
         print(f"{method.name:7} " + "".join(f"{loss:7.2f}" for loss in left))
