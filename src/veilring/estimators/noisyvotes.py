@@ -51,7 +51,8 @@ class NoisyVotesClassifier(BatchClassifier):
         r: The radius within which rows vote, among features in [0, 1].
         k: In place of `r`: about how many nearest rows vote. A part of `epsilon` pays for turning
             it into radii, and another for the number of rows.
-        tolerated: How many parties may pool what they see, or add no noise; below `parties`.
+        tolerated: How many parties may pool what they see, or add no noise, whoever looks among
+            them; below `parties`.
         sum: How votes are added up: `shares`, or `ring` or `cycles`, where two neighbours of a
             party, or so many as all cycles give it, leave it alone with its own noise.
         cycles: How many cycles `cycles` uses, at least 2; 1 for the others.

@@ -62,7 +62,8 @@ class Question(Section):
         queries: At most how many held-out rows are asked as one batch, under one ε.
         k: How many nearest rows vote where there is no ε: pooled, and in the ring.
         tolerated: In the votes with noise, how many parties may pool what they see, or add no
-            noise, without that ε rises. One is the least: each knows its own share.
+            noise, whoever looks among them, without that ε rises. One is the least: each knows its
+            own share.
         partition: How rows are dealt to the parties.
         seed: Of all that is random.
     """
