@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from tests.estimators.tables import ESTIMATORS, RANGES, named, three_classes
 
 from veilring.errors import InputError
+from veilring.estimators import TreeWalkClassifier
 from veilring.estimators.session import Answered, Session
 from veilring.measure.cost import Traffic
 from veilring.protocols.forecast import Forecast
@@ -123,7 +124,9 @@ def test_a_fit_that_fails_changes_nothing(estimator: Any, wrong: str) -> None:  
     assert vars(fresh).keys() == fresh.get_params().keys()
 
 
-@each
+@pytest.mark.parametrize(
+    "estimator", [*ESTIMATORS, TreeWalkClassifier(1.0, neighbours=9, k=1)], ids=str
+)
 def test_parameters_count_when_a_model_is_fitted(estimator: Any) -> None:  # noqa: ANN401  (any of them)
     """What is set afterwards changes no label, no cost and nothing of what was spent."""
     model = clone(estimator).set_params(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
@@ -137,7 +140,11 @@ def test_parameters_count_when_a_model_is_fitted(estimator: Any) -> None:  # noq
 
 
 @each
-@pytest.mark.parametrize("seed", [1, np.random.RandomState(1), np.random.default_rng(1)], ids=repr)
+@pytest.mark.parametrize(
+    "seed",
+    [1, np.random.RandomState(1), np.random.default_rng(1)],
+    ids=lambda seed: type(seed).__name__,
+)
 def test_a_seed_is_said_to_void_the_promise(estimator: Any, seed: Any) -> None:  # noqa: ANN401  (any)
     """An ε of noise that somebody could draw again says so, and cryptographic noise does not."""
     free = clone(estimator).set_params(ranges=RANGES).fit(ROWS, LABELS)
