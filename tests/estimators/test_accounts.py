@@ -125,7 +125,7 @@ def test_a_fit_that_fails_changes_nothing(estimator: Any, wrong: str) -> None:  
 
 
 @pytest.mark.parametrize(
-    "estimator", [*ESTIMATORS, TreeWalkClassifier(1.0, neighbours=9, k=1)], ids=str
+    "estimator", [*ESTIMATORS, TreeWalkClassifier(neighbours=99, k=1)], ids=str
 )
 def test_parameters_count_when_a_model_is_fitted(estimator: Any) -> None:  # noqa: ANN401  (any of them)
     """What is set afterwards changes no label, no cost and nothing of what was spent."""
