@@ -146,7 +146,7 @@ class BatchClassifier(PrivateClassifier):
     @property
     @override
     def cost_(self) -> Forecast:
-        """What the last batch that was predicted costs on a network."""
+        """What the last batch that was predicted costs on a network, when it is asked first."""
         check_is_fitted(self)
         if self._session.last is None:
             raise AttributeError("cost_ is known once a batch was predicted")
