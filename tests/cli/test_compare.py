@@ -21,13 +21,14 @@ class TestCompare:
     """`veilring compare`."""
 
     def test_prints_a_line_a_system_and_what_to_choose(self) -> None:
-        """The table, the sentences, what is left out, and the seed."""
+        """The table, the sentences, what is left out, and the seed with what it takes from an ε."""
         code, out, err = invoke("compare", "iris", *QUICK)
         assert (code, err) == (0, "")
         for name in ("pooled 5-NN", "majority class", "PP-kNN", "noisy votes", "LDP naive Bayes"):
             assert name in out
         assert "Not comparable" in out
         assert "Left out: tree walk" in out
+        assert out.count("All noise here is that of the seed") == 1
         assert "--seed 1" in out
 
     def test_writes_a_folder_a_picture_and_json(self, tmp_path: Path) -> None:

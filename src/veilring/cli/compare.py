@@ -133,9 +133,9 @@ def _numbers(values: str) -> list[float]:
 
 def _show(comparison: "Comparison") -> None:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
+    from veilring.cli.console import make_console
     from veilring.scenarios.comparison.words import HEADINGS, NUMBERS, cells, setting
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
@@ -149,12 +149,12 @@ def _show(comparison: "Comparison") -> None:
     for line in comparison.lines:
         picked = (line.system, line.epsilon) == chosen
         table.add_row(*cells(line), style="bold" if picked else None)
-    console = Console()
+    console = make_console()
     console.width = max(console.width, _COLUMNS_MIN)
     console.print(setting(comparison), highlight=False, markup=False, soft_wrap=True)
     console.print(table)
     choice = comparison.choice
-    for said in (choice.says, choice.owner, choice.cannot):
+    for said in (choice.says, choice.owner, choice.cannot, comparison.seeded):
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     for left in comparison.left_out:
         console.print(f"Left out: {left.name}, since {left.why}.", highlight=False, soft_wrap=True)

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.estimators.privacy import Privacy
+from veilring.estimators.privacy import SEED_TELLS, Privacy
 from veilring.estimators.session import Answered, Session
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.ldp.algorithm.steps import Ranges
@@ -44,7 +44,6 @@ _GIVEN: Final = "given as public"
 _TAKEN: Final = "the rows themselves, which is not private"
 _TAKEN_FREELY: Final = "the rows, which are public"
 _RANGES_TELL: Final = "The ranges were taken from the rows, of which they tell: give public ones."
-_SEED_TELLS: Final = "The noise is that of a seed: the promise holds against nobody who knows it."
 
 
 class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -122,7 +121,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         if self.ranges_origin_ == _TAKEN:
             notes.append(_RANGES_TELL)
         if self._is_seeded and privacy.epsilon not in {None, inf}:
-            notes.append(_SEED_TELLS)
+            notes.append(SEED_TELLS)
         return replace(privacy, note=" ".join(notes))
 
     def _is_noisy(self) -> bool:

@@ -1,8 +1,12 @@
 """What a classifier promises, to whom, and what it has spent: one form for all families."""
 
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ("Privacy",)
+__all__ = ("SEED_TELLS", "Privacy")
+
+SEED_TELLS: Final = "The noise is that of a seed: the promise holds against nobody who knows it."
+"""The last sentence of a note, where an ε rests on seeded noise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,13 @@ class TestPage:
             assert promise.measure in page.text
         assert comparison.left_out[0].why in page.text
 
+    def test_says_once_that_a_seed_hides_nothing(self, page: Page, comparison: Comparison) -> None:
+        """It stands above the promises, and under none of them."""
+        assert page.text.count(comparison.seeded) == 1
+        notes = [line.privacy.note for line in comparison.lines if line.privacy is not None]
+        assert notes
+        assert not any("seed" in note for note in notes)
+
     def test_has_what_it_takes_to_do_it_again(self, page: Page, comparison: Comparison) -> None:
         """Rules, ranges, seed, network and versions."""
         assert page.tables["rules-table"] == [list(rule) for rule in comparison.rules]

@@ -14,6 +14,11 @@ __all__ = ("MAJORITY", "POOLED", "Choice", "Comparison", "Facts", "Left", "Line"
 POOLED: Final = "pooled-knn"
 MAJORITY: Final = "majority"
 
+_SEEDED: Final = (
+    "All noise here is that of the seed: no ε holds against whoever knows it. Parties that are"
+    " deployed draw theirs in secret."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -59,7 +64,8 @@ class Line:
         trusted: Whether one party has to be trusted with all rows.
         trust: Who is trusted with what, in a few words.
         guarantee: What is promised, in a few words.
-        privacy: The promise in full; none for what is not private.
+        privacy: The promise in full, but for what the comparison says of all; none for what is not
+            private.
         leakage: What was measured to leak, where that is what there is.
         cost: What one batch costs; none for what no parties play.
     """
@@ -124,6 +130,7 @@ class Comparison:
         rules: The public rules in words.
         versions: Of what ran it.
         interval: What the intervals are.
+        seeded: What the seed takes from every ε.
     """
 
     question: Question
@@ -134,6 +141,7 @@ class Comparison:
     rules: tuple[tuple[str, str], ...]
     versions: dict[str, str] = field(default_factory=dict)
     interval: str = INTERVAL
+    seeded: str = _SEEDED
 
     @property
     def pooled(self) -> Line:
@@ -152,6 +160,7 @@ class Comparison:
             "facts": asdict(self.facts),
             "confidence": CONFIDENCE,
             "interval": self.interval,
+            "seeded": self.seeded,
             "lines": [_plain(line) for line in self.lines],
             "choice": asdict(self.choice),
             "left_out": [asdict(each) for each in self.left_out],
