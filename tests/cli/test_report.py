@@ -157,6 +157,38 @@ class TestTrace:
         assert "never received" in out
 
 
+class TestAdversaries:
+    """A run with a malicious party, from the command to the trace."""
+
+    def test_are_told_by_run_report_and_trace(self, tmp_path: Path) -> None:
+        """The terminal, the page and the trace begin with who was malicious and how."""
+        malicious = ("--set", 'adversaries.party-1={kind="take-over", by=5, entry=2}')
+        command = ("run", "wine", "--runtime", "memory", *QUICK, *malicious)
+        code, out, _ = invoke(*command, "--out", tmp_path)
+        assert code == 0
+        told = "adversaries: party-1, take-over"
+        first, second, *_ = out.splitlines()
+        assert (first.rstrip(), second.rstrip()) == ("wine: 3 parties, memory", told)
+        (mark,) = json.loads((tmp_path / "events.json").read_text())
+        assert (mark["party"], mark["what"]) == ("party-1", "adversary: take-over")
+        assert invoke("report", tmp_path)[0] == 0
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert page.index("<h1>") < page.index(f">{told}<") < page.index("<dt>accuracy</dt>")
+        code, out, _ = invoke("trace", tmp_path)
+        assert code == 0
+        assert out.startswith(f"{told}\n")
+        assert "party-1: adversary: take-over" in out
+
+    def test_are_told_of_a_run_that_failed(self, tmp_path: Path) -> None:
+        """Nobody has a result, and the page still says who was malicious."""
+        silent = ("--set", "adversaries.party-1={kind='silent'}", "--runtime", "simulated")
+        assert invoke("run", "wine", *QUICK, *silent, "--out", tmp_path)[0] == 1
+        assert invoke("report", tmp_path)[0] == 0
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert ">adversaries: party-1, silent<" in page
+        assert "adversaries: party-1, silent" in invoke("trace", tmp_path)[1]
+
+
 class TestCoalition:
     """A run with a coalition, a crash and a retry, from the command to the trace."""
 

@@ -77,8 +77,9 @@ def _finite(value: object) -> object:
 
 
 def _show(found: "Estimates") -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from veilring.cli.console import make_console
 
     epsilon = found.terms.task.survey.exact_epsilon
     title = f"{found.terms.survey.kind}: {found.tally.clients:,} reports, epsilon {epsilon:g}"
@@ -91,4 +92,4 @@ def _show(found: "Estimates") -> None:
         interval = f"{line.low:.4f} to {line.high:.4f}"
         numbers = (f"{line.estimate:.4f}", interval, f"{line.clients:,}")
         table.add_row(line.of, line.value, line.within, *numbers)
-    Console().print(table, markup=False)
+    make_console().print(table, markup=False)

@@ -79,8 +79,9 @@ def _whole_numbers(parties: str, ks: str) -> tuple[list[int], list[int]]:
 
 def _show(points: "Sequence[GridPoint]", title: str) -> None:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
+
+    from veilring.cli.console import make_console
 
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for heading in ("n", "k", "exposure", "known", "claim", "LoP", "LoP peak", "party-steps/s"):
@@ -93,7 +94,7 @@ def _show(points: "Sequence[GridPoint]", title: str) -> None:
         table.add_row(
             f"{point.parties:,}", f"{point.k:,}", exposure, known, claim, lop, peak, speed
         )
-    console = Console()
+    console = make_console()
     console.print(table)
     steps, seconds = (sum(getattr(p, name) for p in points) for name in ("party_steps", "seconds"))
     worst = max(e.standard_error for p in points for e in (p.exposure, p.claim, p.lop, p.lop_peak))

@@ -52,9 +52,10 @@ def show(
 
 
 def _show(totals: "Totals") -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from veilring.cli.console import make_console
 
     table = Table()
     table.add_column("who", style="bold")
@@ -64,7 +65,7 @@ def _show(totals: "Totals") -> None:
         table.add_row(Text(each.name), *_amounts(each.answers, each.spent, each.budget))
     table.add_section()
     table.add_row("all", *_amounts(totals.answers, totals.spent, totals.budget))
-    Console().print(table)
+    make_console().print(table)
 
 
 def _amounts(answers: int, spent: float, budget: float | None) -> tuple[str, str, str]:

@@ -75,8 +75,9 @@ def oracles(
 def _show(rows: list[dict[str, object]], epsilon: float) -> None:
     from itertools import groupby
 
-    from rich.console import Console
     from rich.table import Table
+
+    from veilring.cli.console import make_console
 
     table = Table(title=f"Frequency oracles at epsilon {epsilon:g}", title_justify="left")
     for name in ("values", "oracle", "variance", "bytes", "exact epsilon"):
@@ -92,4 +93,4 @@ def _show(rows: list[dict[str, object]], epsilon: float) -> None:
                 f"{row['exact_epsilon']:.6f}",
             )
         table.add_section()
-    Console().print(table)
+    make_console().print(table)

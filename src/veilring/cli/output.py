@@ -7,8 +7,15 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from veilring.cli.console import make_console
 from veilring.scenarios.report import Estimate, Report
-from veilring.scenarios.reporting.summary import accuracies, found, leaks, troubles
+from veilring.scenarios.reporting.summary import (
+    accuracies,
+    adversaries,
+    found,
+    leaks,
+    troubles,
+)
 from veilring.scenarios.reporting.words import percent
 from veilring.scenarios.runner import Progress
 
@@ -32,6 +39,8 @@ def show_progress(*, quiet: bool) -> Iterator[Progress | None]:
 def show_report(report: Report) -> None:
     """Print the report on standard output."""
     title = f"{report.scenario.name}: {report.parties} parties, {report.runtime}"
+    if malicious := adversaries(report.scenario):
+        title += f"\nadversaries: {malicious}"
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -47,7 +56,7 @@ def show_report(report: Report) -> None:
         for row in section:
             table.add_row(*row)
         table.add_section()
-    console = Console()
+    console = make_console()
     console.print(table)
     console.print(_closing(report), style="dim", highlight=False, markup=False, soft_wrap=True)
 

@@ -40,19 +40,20 @@ def trace(
 
         veilring trace runs/wine --limit 200
     """
-    from rich.console import Console
-
+    from veilring.cli.console import make_console
     from veilring.scenarios.reporting import read_folder
-    from veilring.scenarios.reporting.summary import found, troubles
+    from veilring.scenarios.reporting.summary import adversaries, found, troubles
     from veilring.scenarios.reporting.tables import by_kind, by_party
     from veilring.scenarios.reporting.text import text_diagram
 
-    run, console = read_folder(folder), Console()
+    run, console = read_folder(folder), make_console()
     parties = run.scenario.parties.all
     if run.failure is not None:
         console.print(f"The run failed. {run.failure.error}: {run.failure.message}", markup=False)
         for note in run.failure.notes:
             console.print(note, markup=False, highlight=False)
+    if malicious := adversaries(run.scenario):
+        console.print(f"adversaries: {malicious}", markup=False, highlight=False)
     told = () if run.report is None else (*troubles(run.report), *found(run.report))
     for label, value, meaning in told:
         console.print(f"{label}: {value}; {meaning}", markup=False, highlight=False)

@@ -140,11 +140,12 @@ def _public(
 
 
 def _show(found: "list[Found]", rows: int, queries: int) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from veilring.cli.console import make_console
 
     title = f"{rows:,} public rows, {queries:,} queries: the best of {len(found)} pairs"
     table = Table("sigma2", "tau", "accuracy", title=title, title_justify="left")
     for each in found[:_SHOWN]:
         table.add_row(f"{each.sigma2:g}", f"{each.tau:g}", f"{each.accuracy:.3f}")
-    Console().print(table)
+    make_console().print(table)

@@ -45,9 +45,11 @@ class Adversary:
         party: The honest party underneath: its name, its peers, its session, its randomness. What
             is sent through it goes out as it is, and may be more than the role ever says.
         round: The communication round in which the role is.
+        called: What a trace calls it; by default the name of its class.
     """
 
     party: Party
+    called: str = ""
     round: int = SETUP_ROUND
 
     def own(self, own: Any) -> Any:  # noqa: ANN401 (whatever the role takes)

@@ -161,7 +161,7 @@ class Cluster:
         now = asyncio.get_running_loop().time()
         since = journal.start(now)
         journal.note(
-            Mark(now - since, name, f"adversary: {type(who).__name__}")
+            Mark(now - since, name, f"adversary: {who.called or type(who).__name__}")
             for name, who in adversaries.items()
         )
         traces = {name: Trace(name, session.hex(), since) for name in taking_part if trace}

@@ -112,6 +112,7 @@ def _adversaries(scenario: Scenario) -> dict[str, Adversary]:
         key = f"adversaries.{party}"
         require_key(party in parties, key, table, f"one of the parties {', '.join(parties)}")
         made[party] = make_kind(key, "kind", table, ADVERSARIES)
+        made[party].called = table["kind"]
     return made
 
 

@@ -16,7 +16,15 @@ from veilring.scenarios.reporting.charts import (
     whisker_chart,
 )
 from veilring.scenarios.reporting.folder import RunFolder
-from veilring.scenarios.reporting.summary import accuracies, attack, found, leaks, say, troubles
+from veilring.scenarios.reporting.summary import (
+    accuracies,
+    adversaries,
+    attack,
+    found,
+    leaks,
+    say,
+    troubles,
+)
 from veilring.scenarios.reporting.words import in_bytes, in_seconds, percent
 
 __all__ = ("estimates", "make_environment", "render")
@@ -43,6 +51,7 @@ def render(run: RunFolder) -> str:
             run=run,
             report=run.report,
             parties=parties,
+            adversaries=adversaries(run.scenario),
             settings=tomli_w.dumps(run.scenario.model_dump(mode="json", exclude_none=True)),
             accuracy=run.report and _accuracy(run.report),
             leakage=run.report and run.report.leakage and estimates(run.report.leakage),

@@ -6,8 +6,20 @@ from typing import NamedTuple
 from veilring.scenarios.findings import Attack, Findings, Named, StruckFault
 from veilring.scenarios.report import Estimate, Leakage, Report
 from veilring.scenarios.reporting.words import in_bytes, in_seconds
+from veilring.scenarios.schema import Scenario
 
-__all__ = ("Leaked", "Line", "Share", "accuracies", "attack", "found", "leaks", "say", "troubles")
+__all__ = (
+    "Leaked",
+    "Line",
+    "Share",
+    "accuracies",
+    "adversaries",
+    "attack",
+    "found",
+    "leaks",
+    "say",
+    "troubles",
+)
 
 
 class Share(NamedTuple):
@@ -46,6 +58,11 @@ def accuracies(report: Report) -> tuple[Share, ...]:
         Share("majority class", report.majority_accuracy, "the same answer to every query"),
         Share("agreement", report.agreement, "of labels are those of the pooled kNN"),
     )
+
+
+def adversaries(scenario: Scenario) -> str:
+    """Write which parties were malicious, and how; nothing if none was."""
+    return "; ".join(f"{party}, {table['kind']}" for party, table in scenario.adversaries.items())
 
 
 def leaks(leakage: Leakage) -> tuple[Leaked, ...]:
