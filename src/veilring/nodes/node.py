@@ -20,8 +20,9 @@ from veilring.errors import (
 from veilring.measure.events import Tap
 from veilring.nodes.early import EarlyFrames
 from veilring.nodes.limit import within
+from veilring.nodes.news import news
 from veilring.nodes.party import Parties
-from veilring.nodes.session import Abort, Open, Session
+from veilring.nodes.session import Open, Session
 from veilring.randomness import Streams
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, encode, open_frame
@@ -181,21 +182,20 @@ class Node:
 
     def _end(self, name: bytes) -> None:
         del self._sessions[name]
+        self.shut(name)
+
+    def shut(self, name: bytes) -> None:
+        """Pass over all that still comes for a session: it has ended, or is not joined here."""
         self._ended[name] = None
         if len(self._ended) > ENDED_SESSIONS_MAX:
             self._ended.popitem(last=False)
 
     async def _tell(self, session: Session, cause: VeilringError) -> None:
         """Tell all peers that this party gives up; each of them that was reached may stop too."""
-        if isinstance(cause, EndpointClosed):
-            return  # a closed endpoint has said goodbye
-        reason = type(cause).__name__
-        if isinstance(cause, SessionAborted):
-            if cause.by != self.name:
-                return  # the first to abort has told everybody
-            reason = cause.reason
-        culprit = getattr(cause, "culprit", getattr(cause, "peer", ""))
-        frame = encode(session.session, Abort(reason=reason, culprit=culprit))
+        abort = news(session, cause)
+        if abort is None:
+            return
+        frame = encode(session.session, abort)
         try:
             async with asyncio.timeout(ABORT_SECONDS):
                 for peer in session.peers:

@@ -64,6 +64,8 @@ class Service:
 
     def _opened(self, peer: str, session: bytes, request: Open) -> None:
         reason = self._objection(peer, request)
+        if reason:
+            self._node.shut(session)
         task = self._refuse(peer, session, reason) if reason else self._join(peer, session, request)
         running = asyncio.create_task(task, name=f"{request.service} for {peer}")
         self._tasks.add(running)

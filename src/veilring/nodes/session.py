@@ -56,6 +56,10 @@ class Session(Party):
         make_rng: Makes the party's randomness for this run when a role first asks for it.
         taps: What listens at this door.
 
+    Attributes:
+        error: What ended it, if anything has.
+        was_aborted: Whether that came from a peer, in this session.
+
     Raises:
         InputError: If this party is not among the participants.
     """
@@ -79,6 +83,7 @@ class Session(Party):
         self._round = SETUP_ROUND
         self._inboxes: dict[str, _Inbox] = {}
         self.error: VeilringError | None = None
+        self.was_aborted = False
 
     @property
     @override
@@ -165,6 +170,7 @@ class Session(Party):
             self.fail(ProtocolViolation(sender, str(error)))
             return
         if isinstance(message, Abort):
+            self.was_aborted = self.was_aborted or self.error is None
             self.fail(SessionAborted(sender, message.reason, message.culprit))
             return
         inbox = self._inboxes.get(sender) or self._inbox(sender)
