@@ -4,6 +4,7 @@ Each is forked from a server that has imported everything: it starts in millisec
 interpreter takes a second.
 """
 
+import contextlib
 import multiprocessing
 import os
 import sys
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from veilring.cli.app import app
+from veilring.errors import InputError
 from veilring.nodes.runtimes.processes import PRELOADED
 from veilring.transport.sockets import bind
 from veilring.transport.tls import LOOPBACK
 
-__all__ = ("SECONDS", "Command", "Server", "free_port", "start_serving")
+__all__ = ("SECONDS", "Command", "Server", "free_port", "free_ports", "start_serving")
 
 SECONDS: Final = 60.0  # several Python processes on a busy machine
 
@@ -127,6 +129,16 @@ def free_port() -> int:
     """Return a port that nobody listens at just now."""
     with bind(LOOPBACK, 0) as free:
         return int(free.getsockname()[1])
+
+
+def free_ports(count: int) -> int:
+    """Return the first of several ports in a row that nobody listens at, nor is soon likely to."""
+    for first in range(20_000 + os.getpid() % 97, 60_000, 97):  # tests may run beside each other
+        with contextlib.ExitStack() as free, contextlib.suppress(InputError):
+            for port in range(first, first + count):
+                free.enter_context(bind(LOOPBACK, port))
+            return first
+    raise AssertionError("no free ports")
 
 
 def _run(folder: Path, words: tuple[str, ...], output: Path) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import csv
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.deployment.commands import free_ports
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
@@ -69,24 +69,11 @@ class Ring:
         )
 
 
-def _free_ports(count: int) -> int:
-    """Return the first of several ports in a row that nobody listens at."""
-    for first in range(20_000, 60_000, 97):
-        try:
-            for port in range(first, first + count):
-                with socket.create_server(("127.0.0.1", port)):
-                    pass
-        except OSError:
-            continue
-        return first
-    raise AssertionError("no free ports")
-
-
 @pytest.fixture
 def ring(tmp_path: Path) -> Iterator[Ring]:
     """Deploy and start a ring of three."""
     folder = tmp_path / "ring"
-    options = ["--set", f"parties.count={PARTIES}", "--port", str(_free_ports(PARTIES))]
+    options = ["--set", f"parties.count={PARTIES}", "--port", str(free_ports(PARTIES))]
     deployed = CliRunner().invoke(app, ["deploy", "ring", "wine", *options, "--out", str(folder)])
     assert deployed.exit_code == 0, deployed.output
     running = Ring(folder)
@@ -158,7 +145,7 @@ async def test_a_client_asks_as_much_at_once_as_the_terms_say(
     settings = ["parties.count=5", "protocol.sum=cycles", "protocol.cycles=2", "protocol.batch=20"]
     scenario = load_scenario("wine", settings)
     folder = tmp_path / "ring"
-    names = write_deployment(scenario, folder, seed=0, port=_free_ports(5))
+    names = write_deployment(scenario, folder, seed=0, port=free_ports(5))
     ready = asyncio.Semaphore(0)
     async with asyncio.TaskGroup() as group:
         serving = []

@@ -6,7 +6,9 @@ terms say what is run on which schema. Two are each party's own: its key and its
 A collection has one party, the collector, and clients that hand in reports; what it asks is in its
 own terms, which it publishes.
 
-A data owner has terms, too, and answers analysts by itself, under the budgets of a ledger.
+Noisy votes are run as a ring does, and each party has a ledger of its own.
+
+A data owner has terms and answers analysts by itself, under the budgets of a ledger.
 
 A server of places has places that anybody may know; a seeker does not tell it where it looks.
 
@@ -50,6 +52,8 @@ from veilring.deployment.seeker import Near, SeekerConfig, seek
 from veilring.deployment.submitter import Submitted, submit
 from veilring.deployment.survey_terms import SurveyTerms, load_survey_terms
 from veilring.deployment.terms import Terms, load_terms
+from veilring.deployment.votes_member import VotesMemberConfig, serve_votes
+from veilring.deployment.votes_terms import VotesTerms, load_votes_terms
 
 __all__ = (
     "ROLES",
@@ -74,6 +78,8 @@ __all__ = (
     "SubmitterConfig",
     "SurveyTerms",
     "Terms",
+    "VotesMemberConfig",
+    "VotesTerms",
     "ask",
     "asking",
     "collect",
@@ -86,6 +92,7 @@ __all__ = (
     "load_prediction_terms",
     "load_survey_terms",
     "load_terms",
+    "load_votes_terms",
     "own",
     "predict",
     "query",
@@ -93,6 +100,7 @@ __all__ = (
     "seeking",
     "serve",
     "serve_places",
+    "serve_votes",
     "serving",
     "submit",
 )

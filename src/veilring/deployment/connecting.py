@@ -15,10 +15,14 @@ from veilring.transport.identity import Identity
 from veilring.transport.roster import Roster
 from veilring.transport.tls import TlsEndpoint
 
-__all__ = ("CONNECT_SECONDS", "answering", "connected", "require_party")
+__all__ = ("CONNECT_SECONDS", "PEERS_SECONDS", "answering", "connected", "meeting", "require_party")
 
 # Somebody sits and waits for the answer.
 CONNECT_SECONDS: Final = 10.0
+
+# The parties of a deployment are started by different people on different machines: a member waits
+# a day for the others before it gives up and says who is missing.
+PEERS_SECONDS: Final = 86_400.0
 
 # By the reason of a refusal; it is shown below the error.
 _HINTS: Final[Mapping[str, str]] = MappingProxyType(
@@ -64,6 +68,30 @@ async def answering(
     async with Node(endpoint, Streams()) as node, Service(node, offers):
         log.info("%s is ready", node.name)
         yield
+
+
+@asynccontextmanager
+async def meeting(
+    identity: Identity, roster: Roster, listen: str, log: Logger
+) -> AsyncIterator[Node]:
+    """Wait for all other parties, and yield a node that is connected with them.
+
+    Args:
+        identity: Who waits: a party.
+        roster: Who takes part.
+        listen: The address to listen at.
+        log: Where it says for whom it waits.
+
+    Raises:
+        ScenarioError: If it is no party.
+        InputError: If the address is not free.
+        HandshakeError: If a party is missing after `PEERS_SECONDS`, or will never fit.
+    """
+    require_party(roster, "identity", identity.name)
+    log.info("%s waits for all of %s", identity.name, ", ".join(roster.parties))
+    endpoint = await TlsEndpoint.start(identity, roster, listen_host=listen, timeout=PEERS_SECONDS)
+    async with Node(endpoint, Streams()) as node:
+        yield node
 
 
 @asynccontextmanager

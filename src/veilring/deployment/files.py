@@ -4,7 +4,7 @@ import hashlib
 import json
 import tomllib
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tomli_w
 from pydantic import ValidationError
@@ -13,7 +13,7 @@ from veilring.errors import ScenarioError
 from veilring.scenarios.mistakes import scenario_error
 from veilring.scenarios.schema import Section
 
-__all__ = ("Agreed", "read_toml")
+__all__ = ("Agreed", "has_table", "read_toml")
 
 S = TypeVar("S", bound=Section)
 
@@ -39,13 +39,26 @@ def read_toml(path: Path, model: type[S]) -> S:
         ScenarioError: If it cannot be read, is not TOML, or a key does not fit; it names all keys
             that do not, their values and what is allowed.
     """
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError("file", path, f"a file in UTF-8 that can be read ({error})") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError("file", path, f"a file in TOML ({error})") from error
+    tables = _tables(path)
     try:
         return model.model_validate(tables)
     except ValidationError as error:
         raise scenario_error(error, model) from None
+
+
+def has_table(path: Path, name: str) -> bool:
+    """Return whether a TOML file has a table, or a key, of this name.
+
+    Raises:
+        ScenarioError: If it cannot be read, or is not TOML.
+    """
+    return name in _tables(path)
+
+
+def _tables(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError("file", path, f"a file in UTF-8 that can be read ({error})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError("file", path, f"a file in TOML ({error})") from error

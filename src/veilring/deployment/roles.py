@@ -26,6 +26,7 @@ from veilring.deployment.places import PlacesConfig, serve_places
 from veilring.deployment.prediction import PredictionServerConfig, predict
 from veilring.deployment.querier import QuerierConfig, query
 from veilring.deployment.seeker import Near, SeekerConfig, seek
+from veilring.deployment.votes_member import VotesMemberConfig, serve_votes
 from veilring.errors import ScenarioError
 from veilring.protocols.ldp.store.opening import URL_PREFIXES
 
@@ -68,6 +69,7 @@ ROLES: Final[Mapping[str, Part[Any]]] = MappingProxyType(
     {
         "ring-member": Part(MemberConfig, serve=serve),
         "client": Part(ClientConfig, ask=ask),
+        "votes-member": Part(VotesMemberConfig, serve=serve_votes),
         "collector": Part(CollectorConfig, serve=collect),
         "submitter": Part(SubmitterConfig),
         "data-owner": Part(OwnerConfig, serve=own),

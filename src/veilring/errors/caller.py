@@ -48,10 +48,11 @@ class BudgetExhausted(VeilringError):
     """Raised when an answer would cost more than a privacy budget has left; nothing was charged.
 
     Attributes:
-        budget: `"total"`, `"analyst"` or `"record"`. That of a record is secret, and so is that it
+        budget: `"total"`, `"analyst"`, `"member"` (of a party without which there is no answer; a
+            note says which) or `"record"`. That of a record is secret, and so is that it
             is exhausted: this one is for the owner's eyes, and a server never sends it.
-        asked: What the answer would have cost; none for a record.
-        left: What is left; none for a record.
+        asked: What the answer would have cost; none for a record or a member.
+        left: What is left; likewise.
         unit: What both are counted in.
     """
 

@@ -7,6 +7,7 @@ from veilring.cli.deploy.places import places
 from veilring.cli.deploy.prediction import prediction
 from veilring.cli.deploy.ring import ring
 from veilring.cli.deploy.survey import survey
+from veilring.cli.deploy.votes import votes
 
 __all__ = ("app",)
 
@@ -17,6 +18,7 @@ app = typer.Typer(
 )
 
 app.command()(ring)
+app.command()(votes)
 app.command()(survey)
 app.command()(owner)
 app.command()(prediction)

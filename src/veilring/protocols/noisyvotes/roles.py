@@ -36,7 +36,7 @@ from veilring.protocols.ring.roles.sums import sum_rounds, sum_words
 from veilring.protocols.rows import Rows
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-__all__ = ("private_votes", "queries_max")
+__all__ = ("check_batch", "private_votes", "queries_max")
 
 _NUMBER_BYTES: Final = 8
 _ENVELOPE_BYTES: Final = 256  # session, kind, round, headers of two arrays: under 200 bytes
@@ -130,24 +130,29 @@ async def _hand_out(
     if party.me == asker:
         if queries is None:
             raise InputError("queries", "nothing", f"a batch at {asker}, which asks")
-        _check(queries, radii, parameters)
+        check_batch(queries, radii, parameters)
         given = np.zeros(0) if radii is None else radii
         batch = Batch(queries=queries.astype(np.float64), radii=given.astype(np.float64))
         await broadcast(party, batch)
         return batch
     batch = await party.receive(Batch, sender=asker)
     try:
-        _check(batch.queries, batch.radii if batch.radii.size else None, parameters)
+        check_batch(batch.queries, batch.radii if batch.radii.size else None, parameters)
     except InputError as error:
         party.accuse(ProtocolViolation(asker, f"asked what cannot be answered: {error}"))
     return batch
 
 
-def _check(
+def check_batch(
     queries: NDArray[np.float64],
     radii: NDArray[np.float64] | None,
     parameters: NoisyVotesParameters,
 ) -> None:
+    """Refuse a batch that cannot be asked; see `NoisyVotesParameters.radii_of`.
+
+    Raises:
+        InputError: If so.
+    """
     for name, given in (("queries", queries), ("radii", radii)):
         real = given is None or np.can_cast(given.dtype, np.float64, "same_kind")
         require(real, name, "of another kind", "real numbers")

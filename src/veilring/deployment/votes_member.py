@@ -1,0 +1,72 @@
+"""`veilring serve`: one party of noisy votes, with a ledger of its own."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
+from veilring.deployment.connecting import meeting
+from veilring.deployment.votes_terms import load_votes_terms
+from veilring.nodes.party import Parties
+from veilring.nodes.service import Service
+from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.protocols.noisyvotes.member import VotesMember
+from veilring.transport.tls import LOOPBACK
+
+__all__ = ("VotesMemberConfig", "serve_votes")
+
+_log = logging.getLogger("veilring.votes")
+
+
+class VotesMemberConfig(TermsConfig):
+    """A party that labels queries together with all others, by noisy votes.
+
+    Attributes:
+        role: `votes-member`.
+        rows: The CSV file with this party's own rows; the label is its last column.
+        ledger: The file that remembers what was spent, and the labels of each batch that was asked
+            here.
+        amend: Whether another budget than before is meant; what was spent stays spent.
+        listen: The address to listen at; loopback unless it says otherwise.
+    """
+
+    role: Literal["votes-member"] = Field(description="votes-member")
+    rows: FilePath
+    ledger: FilePath = "votes.db"
+    amend: bool = Field(default=False, description="true or false")
+    listen: AnAddress = LOOPBACK
+
+
+async def serve_votes(
+    config: VotesMemberConfig, *, on_ready: Callable[[VotesMember], None] | None = None
+) -> None:
+    """Vote until cancelled.
+
+    All files are read and checked first; then the member waits for the others, and answers. A
+    member that was lost is dialled again, and takes part again in what is asked after that.
+
+    Args:
+        config: Which files to read, and where to listen.
+        on_ready: Called once all members are connected.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+        InputError: If another process writes the ledger, or it was begun with another budget.
+        HandshakeError: If a member is missing after a day, or will never fit.
+    """
+    identity, roster = load_credentials(config)
+    terms = load_votes_terms(Path(config.terms), len(roster.parties))
+    rows, budgets = terms.read_rows(Path(config.rows)), Budgets("epsilon", terms.votes.budget)
+    with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
+        async with meeting(identity, roster, config.listen, _log) as node:
+            parties = Parties(roster.parties)
+            member = VotesMember(node, rows, parties, terms.parameters, ledger, terms.digest)
+            async with Service(node, member.offers()):
+                _log.info("%s is ready", node.name)
+                if on_ready is not None:
+                    on_ready(member)
+                await asyncio.Event().wait()

@@ -1,0 +1,231 @@
+"""Deployed noisy votes: each member pays from its own ledger before it adds to a sum."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.deployment.commands import free_ports
+from typer.testing import CliRunner
+from typing_extensions import override
+
+from veilring.cli.app import app
+from veilring.data import load_table
+from veilring.deployment import (
+    ClientConfig,
+    VotesMemberConfig,
+    ask,
+    load_config,
+    load_votes_terms,
+    serve_votes,
+)
+from veilring.deployment.trials.votes import write_votes
+from veilring.errors import BudgetExhausted, InputError, ScenarioError, VeilringError
+from veilring.privacy.ledger import Budgets, Charge, open_ledger, read_totals
+from veilring.protocols.noisyvotes import Nearest
+from veilring.protocols.noisyvotes.member import VotesMember
+from veilring.randomness import Streams
+
+EPSILON, BUDGET, SECONDS = 4.0, 8.0, 60.0
+NAMES = ("party-0", "party-1", "party-2")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Write three parties whose budgets suffice for two batches."""
+    votes = {"epsilon": EPSILON, "budget": BUDGET, "r": 0.3}
+    port = free_ports(len(NAMES))
+    write_votes(load_table("iris"), votes, tmp_path / "votes", parties=3, seed=0, port=port)
+    return tmp_path / "votes"
+
+
+class Served:
+    """Members that are served in this process.
+
+    Attributes:
+        members: Those that were ready, by name.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._tasks = folder, dict[str, asyncio.Task[None]]()
+        self.members: dict[str, VotesMember] = {}
+
+    async def serve(self, *names: str) -> None:
+        """Serve some, and wait until they are ready."""
+        ready = asyncio.Semaphore(0)
+
+        def take(member: VotesMember) -> None:
+            self.members[member.node.name] = member
+            ready.release()
+
+        for name in names:
+            config = load_config(self._folder / f"{name}.toml")
+            assert isinstance(config, VotesMemberConfig)
+            self._tasks[name] = asyncio.create_task(serve_votes(config, on_ready=take))
+        async with asyncio.timeout(SECONDS):
+            for _ in names:
+                await ready.acquire()
+
+    async def end(self, *names: str) -> None:
+        """End some."""
+        for name in names:
+            self._tasks[name].cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._tasks[name]
+
+    def spent(self) -> list[float]:
+        """Return what each has spent."""
+        return [read_totals(self._folder / f"{name}.db").spent for name in NAMES]
+
+
+@contextlib.asynccontextmanager
+async def all_served(folder: Path) -> AsyncIterator[Served]:
+    """Serve all three."""
+    served = Served(folder)
+    try:
+        await served.serve(*NAMES)
+        yield served
+    finally:
+        await served.end(*NAMES)
+
+
+async def labels_of(folder: Path, first: int, last: int) -> list[str]:
+    """Have some of the client's queries labelled."""
+    header, *rows = (folder / "client.csv").read_text().splitlines()
+    queries = folder / f"{first}-{last}.csv"
+    queries.write_text("\n".join([header, *rows[first:last]]))
+    config = load_config(folder / "client.toml")
+    assert isinstance(config, ClientConfig)
+    return (await ask(config, queries))["label"]
+
+
+async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(folder: Path) -> None:
+    """A batch costs each member epsilon, the same batch nothing, and one too many is refused."""
+    async with all_served(folder) as served:
+        first = await labels_of(folder, 0, 20)
+        assert len(first) == 20
+        assert served.spent() == [EPSILON] * 3
+        assert await labels_of(folder, 0, 20) == first
+        assert served.spent() == [EPSILON] * 3
+        await labels_of(folder, 20, 30)
+        assert served.spent() == [BUDGET] * 3
+        with pytest.raises(BudgetExhausted, match="member") as refused:
+            await labels_of(folder, 30, 38)
+        assert refused.value.__notes__ == [
+            "party-0 has less left than the 4 epsilon that a batch costs."
+        ]
+        assert await labels_of(folder, 0, 20) == first  # which was paid for
+        assert served.spent() == [BUDGET] * 3
+
+
+async def test_nobody_pays_where_one_cannot(folder: Path) -> None:
+    """If another member's budget does not suffice, it is named before anybody is charged."""
+    with open_ledger(folder / "party-2.db", Budgets(total=BUDGET)) as ledger:
+        ledger.charge(Charge("party-1", "before", b"", b"", 5.0))
+    async with all_served(folder) as served:
+        with pytest.raises(BudgetExhausted) as refused:
+            await labels_of(folder, 0, 20)
+        assert "party-2" in refused.value.__notes__[0]
+        assert served.spent() == [0.0, 0.0, 5.0]
+
+
+async def test_a_member_that_dies_between_charge_and_sum_has_paid(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it charged stays charged, nothing is answered, and asked again it pays again."""
+    async with all_served(folder) as served:
+        dying = served.members["party-1"]
+        charge = dying.ledger.charge
+
+        def charge_and_die(given: Charge) -> bytes:
+            paid = charge(given)
+            dying.node.abort()  # as if the process had been killed
+            return paid
+
+        monkeypatch.setattr(dying.ledger, "charge", charge_and_die)
+        with pytest.raises(VeilringError) as failed:
+            await labels_of(folder, 0, 20)
+        assert not isinstance(failed.value, BudgetExhausted)
+        await served.end("party-1")
+        assert served.spent()[1] == EPSILON
+        await served.serve("party-1")
+        assert len(await labels_of(folder, 0, 20)) == 20
+        assert served.spent()[1] == BUDGET
+        with pytest.raises(BudgetExhausted):
+            await labels_of(folder, 20, 30)
+        assert max(served.spent()) == BUDGET
+
+
+async def test_a_session_s_name_used_again_is_charged_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that gives two runs one name, across a restart, has no second sum for nothing."""
+
+    class OneName(Streams):
+        @override
+        def token(self, *name: str | int, size: int = 16) -> bytes:
+            return bytes(size) if name == ("session",) else Streams.token(self, *name, size=size)
+
+    monkeypatch.setattr("veilring.protocols.noisyvotes.member.Streams", OneName)
+    for first in (0, 10):
+        async with all_served(folder) as served:
+            await labels_of(folder, first, first + 10)
+    assert served.spent() == [BUDGET] * 3
+
+
+async def test_another_budget_needs_to_be_meant(folder: Path) -> None:
+    """A member does not go on under another budget than before, unless told to."""
+    with open_ledger(folder / "party-0.db", Budgets(total=1.0)):
+        pass
+    config = load_config(folder / "party-0.toml")
+    assert isinstance(config, VotesMemberConfig)
+    with pytest.raises(InputError, match="budgets is not those of the ledger"):
+        await serve_votes(config)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("r = 0.3", "", "votes.r is missing, and so is k"),
+        ("r = 0.3", "r = 0.3\nk = 5\nrows = 9", "votes.r is given with k"),
+        ("r = 0.3", "k = 5", "votes.rows is None; allowed: given with k"),
+        ("r = 0.3", "r = 0.3\nrows = 9", "votes.rows is 9; allowed: given with k"),
+        ("r = 0.3", "r = 0.3\ntolerated = 3", "votes.tolerated is 3; allowed: below"),
+        ("r = 0.3", 'r = 0.3\nsum = "cycles"\ncycles = 2', "votes.cycles is 2"),
+        ("budget = 8.0", "budget = 3.0", "votes.budget is 3.0; allowed: at least epsilon"),
+        ("epsilon = 4.0", "epsilon = 0.01", "votes.batch is 1000; allowed: at most 326"),
+        ("epsilon = 4.0", "epsilon = 0", "votes.epsilon is 0; allowed: a number above 0"),
+    ],
+)
+def test_terms_are_met_at_the_edge(folder: Path, old: str, new: str, message: str) -> None:
+    """A mistake in the terms names the key, the value and what is allowed."""
+    path = folder / "terms.toml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(ScenarioError, match=message):
+        load_votes_terms(path, 3)
+
+
+def test_a_batch_about_k_costs_no_more_than_its_epsilon(folder: Path) -> None:
+    """Finding radii and voting together cost what the terms say of a batch."""
+    path = folder / "terms.toml"
+    path.write_text(path.read_text().replace("r = 0.3", "k = 5\nrows = 112", 1))
+    parameters = load_votes_terms(path, 3).parameters
+    assert isinstance(parameters.neighbours, Nearest)
+    assert parameters.epsilon == EPSILON
+
+
+def test_deploy_votes_writes_what_serve_reads(tmp_path: Path) -> None:
+    """The command says what to type, refuses what does not fit, and overwrites nothing."""
+    folder = tmp_path / "votes"
+    command = ["deploy", "votes", "iris", "--out", str(folder)]
+    refused = CliRunner().invoke(app, [*command, "--k", "0"])
+    assert refused.exit_code == 2
+    assert "k is 0; allowed: a whole number above 0" in refused.stderr
+    made = CliRunner().invoke(app, [*command, "--k", "5"])
+    assert made.exit_code == 0, made.output
+    assert f"veilring serve {folder}/party-2.toml" in made.output
+    assert load_votes_terms(folder / "terms.toml", 3).votes.rows == 112
+    assert isinstance(load_config(folder / "party-2.toml"), VotesMemberConfig)
+    assert CliRunner().invoke(app, command).exit_code == 2
