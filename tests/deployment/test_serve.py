@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from veilring.deployment.config import ClientConfig, MemberConfig
 from veilring.deployment.member import serve
 from veilring.deployment.roles import load_config
 from veilring.deployment.trials.ring import write_deployment
+from veilring.errors import SessionAborted
 from veilring.protocols.ring import KNNAnswer
 from veilring.protocols.ring.member import RingMember
 from veilring.scenarios import load_scenario
@@ -130,6 +132,40 @@ def test_parties_with_other_terms_refuse_each_other(ring: Ring) -> None:
     assert "OtherTerms" in refused.stderr
 
 
+@asynccontextmanager
+async def _served(folder: Path, names: Iterable[str]) -> AsyncIterator[None]:
+    """Be all parties in this process, and leave in order."""
+    ready = asyncio.Semaphore(0)
+    async with asyncio.TaskGroup() as group:
+        serving = []
+        for name in names:
+            config = load_config(folder / f"{name}.toml")
+            assert isinstance(config, MemberConfig)
+            serving.append(group.create_task(serve(config, on_ready=lambda _: ready.release())))
+        for _ in serving:
+            await ready.acquire()
+        yield
+        for task in serving:
+            task.cancel()
+
+
+async def test_members_whose_terms_differ_say_so_to_the_client_at_once(tmp_path: Path) -> None:
+    """Asked is one member, the terms of another differ: the client learns whose, and from whose."""
+    scenario = load_scenario("wine", [f"parties.count={PARTIES}"])
+    folder = tmp_path / "ring"
+    names = write_deployment(scenario, folder, seed=0, port=free_ports(PARTIES))
+    terms = (folder / "terms.toml").read_text()
+    (folder / "others.toml").write_text(f"{terms}\n[protocol]\nk = 7\n")
+    odd = folder / f"{names[1]}.toml"
+    odd.write_text(odd.read_text().replace("terms.toml", "others.toml"))
+    async with _served(folder, names):
+        client = load_config(folder / "client.toml")
+        assert isinstance(client, ClientConfig)
+        with pytest.raises(SessionAborted, match="OtherTerms, blaming party-1") as caught:
+            await ask(client, folder / "queries.csv")
+    assert caught.value.__notes__ == ["party-1's terms say something else than party-0's."]
+
+
 async def test_a_client_asks_as_much_at_once_as_the_terms_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,19 +182,9 @@ async def test_a_client_asks_as_much_at_once_as_the_terms_say(
     scenario = load_scenario("wine", settings)
     folder = tmp_path / "ring"
     names = write_deployment(scenario, folder, seed=0, port=free_ports(5))
-    ready = asyncio.Semaphore(0)
-    async with asyncio.TaskGroup() as group:
-        serving = []
-        for name in names:
-            config = load_config(folder / f"{name}.toml")
-            assert isinstance(config, MemberConfig)
-            serving.append(group.create_task(serve(config, on_ready=lambda _: ready.release())))
-        for _ in names:
-            await ready.acquire()
+    async with _served(folder, names):
         client = load_config(folder / "client.toml")
         assert isinstance(client, ClientConfig)
         labels = await ask(client, folder / "queries.csv")
-        for task in serving:
-            task.cancel()
     assert asked == [20, 20, 4]
     assert len(labels["label"]) == 44

@@ -24,11 +24,18 @@ CONNECT_SECONDS: Final = 10.0
 # a day for the others before it gives up and says who is missing.
 PEERS_SECONDS: Final = 86_400.0
 
-# By the reason of a refusal; it is shown below the error.
-_HINTS: Final[Mapping[str, str]] = MappingProxyType(
+# By the reason of a refusal; it is shown below the error. The first is for one who refused us, the
+# second for one who refused whom we asked.
+_HINTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
-        "OtherTerms": "Its file of terms says something else than yours.",
-        "NotOffered": "It does not do this, or not for you: its configuration says for whom.",
+        "OtherTerms": (
+            "Its file of terms says something else than yours.",
+            "{culprit}'s terms say something else than {by}'s.",
+        ),
+        "NotOffered": (
+            "It does not do this, or not for you: its configuration says for whom.",
+            "{culprit} does not do this, or not for {by}.",
+        ),
     }
 )
 
@@ -112,5 +119,7 @@ async def connected(
             yield node, Parties((identity.name, server))
         except SessionAborted as error:
             if error.reason in _HINTS:
-                error.add_note(_HINTS[error.reason])
+                direct, passed_on = _HINTS[error.reason]
+                hint = passed_on if error.culprit else direct
+                error.add_note(hint.format(culprit=error.culprit, by=error.by))
             raise
