@@ -12,6 +12,7 @@ from veilring import simulation
 from veilring.errors import ClusterError, Deadlock, InputError, RunFailed, SessionAborted
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
+from veilring.nodes.ring import draw_ring
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import encode
@@ -34,6 +35,25 @@ def test_the_cost_is_counted_at_the_senders(run_protocol: ProtocolRunner) -> Non
     assert run.cost.by_kind["test.word"].messages == 3
     with pytest.raises(AssertionError, match=r"the run cost .*'messages': 3"):
         assert_cost(run, messages=4)
+
+
+def test_what_is_sent_to_set_up_is_asserted_apart(run_protocol: ProtocolRunner) -> None:
+    """It is no part of messages and bytes, and a failure tells of both."""
+    run = run_protocol(draw_ring, ["ada", "bob", "cy"])
+    setup = run.cost.setup
+    assert setup.messages == 3 * 2 * 2  # each commits and reveals to all others
+    assert_cost(run, messages=0, bytes=0, setup_messages=12, setup_bytes=setup.bytes)
+    with pytest.raises(AssertionError, match=r"set-up: Traffic\(messages=12, bytes="):
+        assert_cost(run, messages=12)
+    with pytest.raises(AssertionError, match=f"'setup_bytes': {setup.bytes}"):
+        assert_cost(run, setup_bytes=setup.bytes + 1)
+
+
+def test_a_cost_without_a_number_asserts_nothing(run_protocol: ProtocolRunner) -> None:
+    """So it is refused, and cannot pass."""
+    run = run_protocol(pass_on, ["ada", "bob", "cy"])
+    with pytest.raises(InputError, match="at least one of messages, bytes, rounds"):
+        assert_cost(run)
 
 
 def test_a_watched_party_has_a_view_and_no_other(run_protocol: ProtocolRunner) -> None:
