@@ -22,6 +22,7 @@ from veilring.deployment.places import PlacesTerms
 from veilring.deployment.prediction_terms import PredictionTerms
 from veilring.deployment.survey_terms import SurveyTerms
 from veilring.deployment.terms import Terms
+from veilring.deployment.votes_terms import VotesTerms
 from veilring.scenarios import make_scenario
 from veilring.scenarios.schema import Section
 
@@ -40,6 +41,7 @@ BY_HAND: Final = (
 # By the table that only the terms of one role have, or a key of them.
 TERMS: Final[dict[str, type[Section]]] = {
     "protocol": Terms,
+    "votes": VotesTerms,
     "survey": SurveyTerms,
     "labelling": OwnerTerms,
     "prediction": PredictionTerms,

@@ -31,6 +31,24 @@ def serve(
     It waits for the other parties, dials those that were lost again, and logs to stderr. To try it
     on one machine, `veilring deploy ring wine --out DIR` writes all files of a small ring.
 
+    For a party of noisy votes, which pays before it adds to a sum:
+
+        role     = "votes-member"
+
+        identity = "ada.key"
+
+        roster   = "roster.toml"
+
+        terms    = "terms.toml"     # what a batch costs, what all may, which rows vote
+
+        rows     = "ada.csv"
+
+        ledger   = "votes.db"       # what was spent, and labels; never delete it
+
+        listen   = "0.0.0.0"
+
+    `veilring deploy votes iris --r 0.3 --out DIR` writes all files of a small one.
+
     For a collector, which stores what `veilring submit` hands in:
 
         role     = "collector"
