@@ -61,8 +61,12 @@ class Ring:
 
     def ask(self, *, queries: str = "queries.csv") -> subprocess.CompletedProcess[str]:
         """Run the client."""
+        return self.run("ask", "client.toml", queries)
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command until it ends."""
         return subprocess.run(  # noqa: S603 (ourselves)
-            [sys.executable, "-m", "veilring", "ask", "client.toml", queries],
+            [sys.executable, "-m", "veilring", *command],
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -113,12 +117,18 @@ def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(ring: Ring
     ring.serve(1)
     ring.wait_for(1, "is ready")
     assert ring.ask().stdout == first.stdout
+    ring.wait_for(0, "party-0 reaches party-1 again")
+    again = ring.run("serve", "party-1.toml")
+    assert again.returncode == 1  # and not 2: the port may be free in a moment
+    assert "veilring: another process listens at 127.0.0.1:" in again.stderr
 
     for party in ring.parties.values():
         party.send_signal(signal.SIGTERM)
     assert [party.wait(10) for party in ring.parties.values()] == [0] * PARTIES
     everything = "".join(ring.log(number).read_text() for number in range(PARTIES))
     assert "Traceback" not in everything
+    for number in range(PARTIES):
+        assert f"party-{number} is leaving" in ring.log(number).read_text()
 
 
 def test_parties_with_other_terms_refuse_each_other(ring: Ring) -> None:

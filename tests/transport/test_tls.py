@@ -8,7 +8,7 @@ import pytest
 import uvloop
 from tests.transport.rosters import Town, tls_endpoints
 
-from veilring.errors import EndpointClosed, HandshakeError, InputError, PeerLost
+from veilring.errors import AddressTaken, EndpointClosed, HandshakeError, InputError, PeerLost
 from veilring.transport import sides, sockets
 from veilring.transport.conformance import CHECKS, run_check
 from veilring.transport.conformance.registry import fill
@@ -127,8 +127,20 @@ async def test_the_arguments_must_fit_the_roster() -> None:
         await TlsEndpoint.start(make_identity("alice"), town.roster)
     with pytest.raises(InputError, match="connect_to is 'carol'"):
         await TlsEndpoint.start(town.identities["alice"], town.roster, connect_to=("carol",))
-    with pytest.raises(InputError, match="allowed: a free address"):
+    with pytest.raises(
+        AddressTaken, match=r"^another process listens at 127\.0\.0\.1:\d+; stop it"
+    ):
         await TlsEndpoint.start(town.identities["alice"], town.roster)
+    town.close()
+
+
+async def test_an_address_of_another_machine_is_refused_once_and_in_plain_words() -> None:
+    """An address is shown once, with the system's reason."""
+    town = Town(("alice", "bob"))
+    with pytest.raises(InputError) as caught:
+        await TlsEndpoint.start(town.identities["alice"], town.roster, listen_host="192.0.2.1")
+    assert str(caught.value).count("192.0.2.1") == 1
+    assert "allowed: an address of this machine" in str(caught.value)
     town.close()
 
 

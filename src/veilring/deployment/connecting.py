@@ -1,7 +1,8 @@
 """How parties of a deployment meet: one listens and answers, another connects to it and asks."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from logging import Logger
 from types import MappingProxyType
 from typing import Final
@@ -69,12 +70,13 @@ async def answering(
         log: Where it says that it is ready.
 
     Raises:
-        InputError: If the address is not free.
+        AddressTaken: If another process has the address.
     """
     endpoint = await TlsEndpoint.start(identity, roster, listen_host=listen, connect_to=())
     async with Node(endpoint, Streams()) as node, Service(node, offers):
-        log.info("%s is ready", node.name)
-        yield
+        with _saying_when_it_leaves(node.name, log):
+            log.info("%s is ready", node.name)
+            yield
 
 
 @asynccontextmanager
@@ -91,14 +93,27 @@ async def meeting(
 
     Raises:
         ScenarioError: If it is no party.
-        InputError: If the address is not free.
+        AddressTaken: If another process has the address.
         HandshakeError: If a party is missing after `PEERS_SECONDS`, or will never fit.
     """
     require_party(roster, "identity", identity.name)
     log.info("%s waits for all of %s", identity.name, ", ".join(roster.parties))
-    endpoint = await TlsEndpoint.start(identity, roster, listen_host=listen, timeout=PEERS_SECONDS)
+    with _saying_when_it_leaves(identity.name, log):
+        endpoint = await TlsEndpoint.start(
+            identity, roster, listen_host=listen, timeout=PEERS_SECONDS
+        )
     async with Node(endpoint, Streams()) as node:
-        yield node
+        with _saying_when_it_leaves(identity.name, log):
+            yield node
+
+
+@contextmanager
+def _saying_when_it_leaves(name: str, log: Logger) -> Iterator[None]:
+    try:
+        yield
+    except asyncio.CancelledError:
+        log.info("%s is leaving", name)
+        raise
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ the caller's                `InputError`, `ScenarioError`, `ClusterError`, `Budg
                             `SimulationError`
 a peer's                    `ProtocolViolation`, `FrameError`, `HandshakeError`
 one of several peers'       `Tampered`
-the network's, or a crash   `PeerLost`, `SessionTimeout`, `EndpointClosed`
+the network's, or a crash   `PeerLost`, `SessionTimeout`, `EndpointClosed`, `AddressTaken`
 the disk's or a database's  `StoreFailed`
 somebody else's abort       `SessionAborted`, `RunFailed`, `SweepFailed`
 the protocol's own          `Deadlock`, `UnforeseenCost`
@@ -26,7 +26,13 @@ from veilring.errors.caller import (
 )
 from veilring.errors.peers import FrameError, HandshakeError, ProtocolViolation, Tampered
 from veilring.errors.root import TransportError, VeilringError
-from veilring.errors.surroundings import EndpointClosed, PeerLost, SessionTimeout, StoreFailed
+from veilring.errors.surroundings import (
+    AddressTaken,
+    EndpointClosed,
+    PeerLost,
+    SessionTimeout,
+    StoreFailed,
+)
 from veilring.errors.whole import (
     Deadlock,
     RunFailed,
@@ -36,6 +42,7 @@ from veilring.errors.whole import (
 )
 
 __all__ = (
+    "AddressTaken",
     "BudgetExhausted",
     "ClusterError",
     "Deadlock",

@@ -2,7 +2,7 @@
 
 from veilring.errors.root import TransportError, VeilringError
 
-__all__ = ("EndpointClosed", "PeerLost", "SessionTimeout", "StoreFailed")
+__all__ = ("AddressTaken", "EndpointClosed", "PeerLost", "SessionTimeout", "StoreFailed")
 
 
 class StoreFailed(VeilringError):
@@ -11,6 +11,23 @@ class StoreFailed(VeilringError):
 
 class EndpointClosed(TransportError):
     """Raised when an endpoint is used after its own side closed it."""
+
+
+class AddressTaken(TransportError):
+    """Raised when another process listens where this one was to; it may be gone in a moment.
+
+    Attributes:
+        host: The address.
+        port: The TCP port.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+        super().__init__(host, port)
+
+    def __str__(self) -> str:
+        where = f"{self.host}:{self.port}"
+        return f"another process listens at {where}; stop it or change the port in the roster"
 
 
 class PeerLost(TransportError):

@@ -1,6 +1,7 @@
 """Which peers are connected, which are gone, and what the node has heard of it."""
 
 import asyncio
+import logging
 
 from veilring.errors import EndpointClosed, InputError, PeerLost
 from veilring.transport.connection import Connection
@@ -9,6 +10,8 @@ from veilring.transport.inbox import Inbox
 from veilring.transport.roster import Roster
 
 __all__ = ("Links",)
+
+_log = logging.getLogger("veilring.transport")
 
 
 class Links:
@@ -81,8 +84,11 @@ class Links:
 
     def opened(self, connection: Connection) -> None:
         """Take a connection whose greeting went well."""
-        self._open[connection.peer] = connection
-        self._gone.pop(connection.peer, None)
+        peer = connection.peer
+        self._open[peer] = connection
+        was_gone = self._gone.pop(peer, None) is not None
+        if was_gone and peer in self.roster.parties:  # clients come and go
+            _log.info("%s reaches %s again", self.me, peer)
         self.pulse()
 
     def arrived(self, peer: str, frame: bytes) -> None:

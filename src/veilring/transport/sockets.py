@@ -1,12 +1,14 @@
 """Sockets: where we listen, and how a host that vanished is noticed."""
 
 import asyncio
+import errno
 import logging
+import os
 import socket
 from collections.abc import Callable, Coroutine
 from typing import Final
 
-from veilring.errors import InputError
+from veilring.errors import AddressTaken, InputError
 
 __all__ = (
     "ACCEPT_PAUSE_SECONDS",
@@ -59,15 +61,22 @@ def bind(host: str, port: int) -> socket.socket:
     """Return a socket that listens.
 
     Raises:
-        InputError: If the address cannot be had.
+        AddressTaken: If another process has it.
+        InputError: If there is no such address here, or we may not have it.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except socket.gaierror as error:
+        raise _refused(host, port, str(error.strerror)) from error
     except OSError as error:
-        raise InputError(
-            "address", f"{host}:{port} ({error.strerror})", "a free address"
-        ) from error
+        if error.errno == errno.EADDRINUSE:
+            raise AddressTaken(host, port) from error
+        raise _refused(host, port, os.strerror(error.errno or 0)) from error
+
+
+def _refused(host: str, port: int, why: str) -> InputError:
+    return InputError("address", f"{host}:{port} ({why})", "an address of this machine")
 
 
 class Listener:

@@ -96,7 +96,8 @@ class TlsEndpoint(Endpoint):
             timeout: For how many seconds to try.
 
         Raises:
-            InputError: If an argument does not fit the roster, or the port is taken.
+            InputError: If an argument does not fit the roster or the machine.
+            AddressTaken: If another process has the port.
             HandshakeError: If a peer is missing; it names all that are, and why. Nothing stays
                 open.
         """
