@@ -35,6 +35,12 @@ def test_sessions_on_a_page_are_true(page: Path) -> None:
     assert not failures, "".join(failures)
 
 
+def test_every_link_has_a_text() -> None:
+    """A page can be read where it was not built: an empty text is filled in by Sphinx alone."""
+    empty = re.compile(r"(?<!!)\[\s*\]\([^)]*\)")
+    assert [page.name for page in PAGES if empty.search(page.read_text(encoding="utf-8"))] == []
+
+
 def test_the_readme_shows_code_that_runs() -> None:
     """Each listing of the README stands, line by line, in a file that the tests run."""
     files = (ROOT / "docs/examples/class_counts.py", ROOT / "tests/docs/test_class_counts.py")
