@@ -1,6 +1,6 @@
 """Tables from CSV files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -67,12 +67,12 @@ class TestCsv:
     @pytest.mark.parametrize(
         ("text", "named"),
         [
-            ("a,b,class\n1,2,x\n1,,x\n", "column 'b', row 2 is empty"),
-            ('a,b,class\n1,"",x\n', "column 'b', row 1 is empty"),
-            ("a,class\n1,x\n2\n", "column 'class', row 2 is empty"),
-            ("a,class\n1,x\n\n2,x\n", "column 'a', row 2 is empty"),
-            ("a,class\n1,x\nnan,x\n", "column 'a', row 2 is not finite"),
-            ("a,class\n1,x\n-inf,x\n", "column 'a', row 2 is not finite"),
+            ("a,b,class\n1,2,x\n1,,x\n", "column 'b', line 3 is empty"),
+            ('a,b,class\n1,"",x\n', "column 'b', line 2 is empty"),
+            ("a,class\n1,x\n2\n", "column 'class', line 3 is empty"),
+            ("a,class\n1,x\n\n2,x\n", "column 'a', line 3 is empty"),
+            ("a,class\n1,x\nnan,x\n", "column 'a', line 3 is not finite"),
+            ("a,class\n1,x\n-inf,x\n", "column 'a', line 3 is not finite"),
             ("a,class\n1,x\n1,2,x\n", "as many cells in each row"),
             ("a, a,class\n1,2,x\n", "header"),
             ("", "header"),
@@ -82,15 +82,73 @@ class TestCsv:
                 "a,class\n" + "".join(f"id{n},x\n" for n in range(1001)),
                 "1001 different categories",
             ),
-            ("a,class\n" + "".join(f"1,{n}\n" for n in range(1001)), "column 'label'"),
+            ("a,class\n" + "".join(f"1,{n}\n" for n in range(1001)), "of 1001 different numbers"),
         ],
     )
     def test_what_is_no_table_is_refused(self, write_csv: WriteCsv, text: str, named: str) -> None:
-        """The error names the file and what is wrong in it, with column and row if there is one."""
+        """The error names the file and what is wrong, with column and line if there is one."""
         with pytest.raises(InputError) as caught:
             load_table(write_csv(text))
         assert named in str(caught.value)
         assert "rows.csv" in str(caught.value)
+
+    def test_what_may_stand_in_an_empty_cell_is_told(self, write_csv: WriteCsv) -> None:
+        """A number where the others are numbers, for a word there would make them categories."""
+        for column, allowed in (("1\n\n2", "a number; drop the row"), ("u\n\n2", "write '\\?'")):
+            rows = "".join(f"{cell},x\n" for cell in column.split("\n"))
+            with pytest.raises(InputError, match=f"line 3 is empty; allowed: .*{allowed}"):
+                load_table(write_csv(f"a,class\n{rows}"))
+
+    def test_numbers_with_a_slip_are_no_categories(self, write_csv: WriteCsv) -> None:
+        """Nine numbers of ten are a column of numbers, and the tenth is shown; eight are not."""
+        rows = [f"{n},x\n" for n in range(8)]
+        with pytest.raises(InputError, match=r"'age'.* 9 of 10 cells are numbers; line 3 is '\?'"):
+            load_table(write_csv("age,class\n" + "".join([rows[0], "?,y\n", *rows[1:], "9,x\n"])))
+        table = load_table(write_csv("age,class\n" + "".join([*rows, "?,y\n", "NA,y\n"])))
+        assert len(table.feature_names) == 10
+
+    @pytest.mark.parametrize(
+        ("labels", "found"),
+        [
+            ([*range(101)] * 20, "101 different numbers; .* 100 classes"),
+            ([*range(41)] * 5, "41 different numbers; .* 20 classes"),
+            (["1", "2.5"], "numbers that are not whole"),
+            ([f"Ann {n}" for n in range(21)], "21 different words; .* 20 classes"),
+        ],
+    )
+    def test_what_measures_or_names_is_no_label(
+        self, write_csv: WriteCsv, labels: list[object], found: str
+    ) -> None:
+        """The last column is named, and that it was taken as the label."""
+        rows = "".join(f"1,{label}\n" for label in labels)
+        with pytest.raises(InputError, match=f"'size' is of {found}.* last column is taken"):
+            load_table(write_csv(f"a,size\n{rows}"))
+
+    @pytest.mark.parametrize(
+        "labels",
+        [[f"{n}.0" for n in range(-1, 99)] * 10, range(20), [f"c{n}" for n in range(50)] * 2],
+    )
+    def test_many_classes_are_classes(self, write_csv: WriteCsv, labels: Iterable[object]) -> None:
+        """As many as the rules allow: numbers with ten rows each, words with two, any twenty."""
+        table = load_table(write_csv("a,class\n" + "".join(f"1,{label}\n" for label in labels)))
+        assert len(table.class_names) == len(set(labels))
+
+    @pytest.mark.parametrize(
+        "rows",
+        ["1.5,2,x\n3,4,y\n", "7,7,0\n3,4,1\n", "u,7.5,x\nv,3,y\n", "0,x\n1,y\n", "1,2,4\n1,2,4\n"],
+    )
+    def test_a_first_line_of_data_is_no_header(self, write_csv: WriteCsv, rows: str) -> None:
+        """No row of a file without a header is lost silently."""
+        with pytest.raises(InputError, match=r"rows.csv, line 1 .* has to name the columns"):
+            load_table(write_csv(rows))
+
+    @pytest.mark.parametrize("header", ["0,1,2", "1,2,3", "0,1,class", "1990,b,1992"])
+    def test_numbers_may_be_names(self, write_csv: WriteCsv, header: str) -> None:
+        """Those that count the columns, and those beside a name over numbers."""
+        assert (
+            load_table(write_csv(f"{header}\n5,6,0\n7,8,1\n")).feature_names[0]
+            == header[: header.index(",")]
+        )
 
     def test_a_file_that_is_not_there_is_named(self) -> None:
         """The path is in the error."""

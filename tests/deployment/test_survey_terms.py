@@ -126,7 +126,7 @@ def test_one_column_is_counted_at_a_time(tmp_path: Path) -> None:
 def test_rows_that_do_not_fit_are_named(tmp_path: Path) -> None:
     """A mistake in a file is named by column and row."""
     terms = load_survey_terms(written(tmp_path, TERMS))
-    with pytest.raises(InputError, match=r"'colour', row 1 is 'pink'; allowed: one of red"):
+    with pytest.raises(InputError, match=r"'colour', line 2 is 'pink'; allowed: one of red"):
         terms.read_clients(written(tmp_path, "age,colour,label\n1,pink,no\n", "rows.csv"))
     with pytest.raises(InputError, match=r"without 'age'"):
         terms.read_clients(written(tmp_path, "colour,label\nred,no\n", "rows.csv"))

@@ -56,11 +56,14 @@ def test_queries_need_no_label(terms_file: Path, tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("age,flat,label\n1,3,no\n", "without 'colour'"),
-        ("age,colour,flat,label\n1,green,3,no\n", r"'colour', row 1 is 'green'; .*red, blue"),
-        ("age,colour,flat,label\n1,red,3,no\nold,red,3,no\n", r"'age', row 2 is not a finite"),
-        ("age,colour,flat,label\ninf,red,3,no\n", r"'age', row 1 is not a finite"),
-        ("age,colour,flat,label\n1,red,3,maybe\n", r"'label', row 1 is 'maybe'; .*no, yes"),
-        ("age,colour,flat,label\n1,,3,no\n", r"'colour', row 1 is empty"),
+        ("age,colour,flat,label\n1,green,3,no\n", r"'colour', line 2 is 'green'; .*red, blue"),
+        ("age,colour,flat,label\n1,red,3,no\nold,red,3,no\n", r"'age', line 3 is not a finite"),
+        ("age,colour,flat,label\ninf,red,3,no\n", r"'age', line 2 is not a finite"),
+        (
+            "age,colour,flat,label\n1,red,3,maybe\n",
+            r"'label', line 2 is 'maybe'; .*no, yes .the last column is taken as the label",
+        ),
+        ("age,colour,flat,label\n1,,3,no\n", r"'colour', line 2 is empty"),
     ],
 )
 def test_cells_that_do_not_fit_are_named(

@@ -73,9 +73,9 @@ class TestMistakes:
             load_scenario(str(tmp_path / "bad.toml"))
 
     def test_a_mistake_in_the_data_names_its_place(self, tmp_path: Path) -> None:
-        """The key is data.source; the column and the row are in its value."""
+        """The key is data.source; the column and the line are in its value."""
         path = tmp_path / "rows.csv"
         path.write_text("a,class\n1,x\n,y\n")
-        with pytest.raises(ScenarioError, match="column 'a', row 2 is empty") as caught:
+        with pytest.raises(ScenarioError, match="column 'a', line 3 is empty") as caught:
             run_scenario(load_scenario("wine", [f"data.source={path}"]), seed=1)
         assert caught.value.field == "data.source"

@@ -7,6 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.data.columns import encode
+from veilring.data.slips import (
+    cell_at,
+    numbers_in,
+    require_classes,
+    require_full,
+    require_header,
+    require_one_kind,
+)
 from veilring.data.table import Table
 from veilring.errors import InputError
 
@@ -21,15 +29,17 @@ def read_csv(path: Path) -> Table:
 
     A column is numbers if each of its cells is a number; else it is categories, and one-hot
     encoded. `?` and `NA` are categories like any other: nothing stands for a missing value, and
-    an empty cell is refused. Spaces around a cell do not count.
+    an empty cell is refused. So is a column that is numbers but for a few cells, and a label that
+    is no class: see `veilring.data.slips`. Spaces around a cell do not count.
 
     Raises:
         InputError: If the file cannot be read, is not such a table, or has an empty cell; it names
-            the file, and the column and the row (from 1, below the header) where there is one.
+            the file, and the column and the line (that of the header is 1) where there is one.
     """
     frame = _read(path)
     *features, label = frame.columns
-    columns = {name: _typed(frame[name]) for name in features}
+    columns = {name: _typed(path.name, frame[name]) for name in features}
+    require_classes(path.name, frame[label])
     return encode(path.name, columns, frame[label].to_numpy().astype(np.str_))
 
 
@@ -55,20 +65,18 @@ def _read(path: Path) -> "pl.DataFrame":
         allowed = f"a CSV file in UTF-8 with a header and as many cells in each row ({reason})"
         raise InputError("source", path, allowed) from None
     frame = frame.select(pl.all().fill_null("").str.strip_chars())
-    _require_full(path, frame)
+    require_full(path.name, frame)
+    require_header(path.name, frame)
     return frame
 
 
-def _require_full(path: Path, frame: "pl.DataFrame") -> None:
-    for column in frame:
-        empty = (column == "").arg_true()
-        if len(empty):
-            where = f"{path.name}, column {column.name!r}, row {empty[0] + 1}"
-            raise InputError(where, "empty", "a value; write '?' for a category that is not known")
-
-
-def _typed(column: "pl.Series") -> NDArray[np.float64] | NDArray[np.str_]:
-    import polars as pl  # noqa: PLC0415  (as above)
-
-    numbers = column.cast(pl.Float64, strict=False)
-    return column.to_numpy().astype(np.str_) if numbers.has_nulls() else numbers.to_numpy()
+def _typed(file: str, column: "pl.Series") -> NDArray[np.float64] | NDArray[np.str_]:
+    require_one_kind(file, column)
+    numbers = numbers_in(column)
+    if numbers.has_nulls():
+        return column.to_numpy().astype(np.str_)
+    infinite = (~numbers.is_finite()).arg_true()
+    if len(infinite):
+        where = cell_at(file, column.name, infinite[0])
+        raise InputError(where, "not finite", "a finite number")
+    return numbers.to_numpy()

@@ -1,6 +1,6 @@
 """The columns of everybody's rows, as terms describe them and as a CSV file holds them.
 
-An error names the column and the row, and no value but an unknown category's first characters, so
+An error names the column and the line, and no value but an unknown category's first characters, so
 that it can be found.
 """
 
@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.data.npz import NPZ
+from veilring.data.slips import cell_at
 from veilring.errors import InputError, ScenarioError
 from veilring.scenarios.schema import Section
 
@@ -24,6 +26,7 @@ __all__ = (
     "check_features",
     "look_up",
     "read_categories",
+    "read_labels",
     "read_numbers",
     "require_different",
 )
@@ -101,16 +104,34 @@ def read_numbers(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.
     numbers = np.array([_number(cell) for cell in column.tolist()], dtype=np.float64)
     if not np.isfinite(numbers).all():
         row = int(np.argmin(np.isfinite(numbers)))
-        where = f"{path.name}, column {feature.name!r}, row {row + 1}"
+        where = cell_at(path.name, feature.name, row)
         allowed = f"a number ({feature.low} to {feature.high})"
         raise InputError(where, "not a finite number", allowed)
     return np.clip(numbers, feature.low, feature.high)
 
 
+def read_labels(path: Path, cells: Cells, classes: Sequence[str]) -> NDArray[np.int64]:
+    """Return the number of each row's class: the label is the last column.
+
+    Raises:
+        InputError: If a cell is none of them.
+    """
+    label = list(cells)[-1]
+    note = " (the last column is taken as the label)"
+    return look_up(path, label, cells[label], classes, note=note)
+
+
 def look_up(
-    path: Path, column: str, cells: NDArray[np.str_], names: Sequence[str]
+    path: Path, column: str, cells: NDArray[np.str_], names: Sequence[str], *, note: str = ""
 ) -> NDArray[np.int64]:
     """Return the place of each cell among some names.
+
+    Args:
+        path: The file.
+        column: The header.
+        cells: Shape (rows,).
+        names: What a cell may be.
+        note: What an error adds.
 
     Raises:
         InputError: If a cell is none of them.
@@ -119,9 +140,11 @@ def look_up(
     found = np.array([numbers.get(cell, -1) for cell in cells.tolist()], dtype=np.int64)
     if (found < 0).any():
         row = int(np.argmax(found < 0))
-        where = f"{path.name}, column {column!r}, row {row + 1}"
+        where = cell_at(path.name, column, row)
+        if path.suffix.lower() == NPZ:  # where there are no lines
+            where = f"{path.name}, {column}, row {row + 1}"
         cell = str(cells[row])[:_UNKNOWN_SHOWN]
-        raise InputError(where, repr(cell), f"one of {', '.join(names)}")
+        raise InputError(where, repr(cell), f"one of {', '.join(names)}{note}")
     return found
 
 

@@ -16,8 +16,8 @@ from veilring.deployment.columns import (
     FeatureTerms,
     Words,
     check_features,
-    look_up,
     read_categories,
+    read_labels,
     read_numbers,
     require_different,
 )
@@ -61,8 +61,7 @@ class Schema(Agreed):
                 but an unknown category's first characters.
         """
         cells = read_cells(path)
-        label = list(cells)[-1]
-        labels = look_up(path, label, cells[label], self.classes)
+        labels = read_labels(path, cells, self.classes)
         return Rows(self._encode(path, cells), labels)
 
     def read_queries(self, path: Path) -> NDArray[np.float64]:

@@ -18,8 +18,8 @@ from veilring.deployment.columns import (
     FeatureTerms,
     Words,
     check_features,
-    look_up,
     read_categories,
+    read_labels,
     read_numbers,
     require_different,
 )
@@ -82,8 +82,7 @@ class SurveyTerms(Section):
         rows = np.hstack([self._encode(path, feature, cells) for feature in self.features])
         if not self.classes:
             return ClientPool(rows, np.zeros(len(rows), dtype=np.int64))
-        label = list(cells)[-1]
-        return ClientPool(rows, look_up(path, label, cells[label], self.classes))
+        return ClientPool(rows, read_labels(path, cells, self.classes))
 
     def _encode(
         self, path: Path, feature: FeatureTerms, cells: Cells
