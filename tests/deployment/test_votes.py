@@ -119,6 +119,15 @@ async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(folder: 
         assert served.spent() == [BUDGET] * 3
 
 
+async def test_the_releases_of_a_batch_are_one_charge(folder: Path) -> None:
+    """A batch about k, which is two sums, costs epsilon and not twice as much."""
+    terms = folder / "terms.toml"
+    terms.write_text(terms.read_text().replace("r = 0.3", "k = 20\nrows = 112", 1))
+    async with all_served(folder) as served:
+        assert len(await labels_of(folder, 0, 20)) == 20
+        assert served.spent() == [EPSILON] * 3
+
+
 async def test_nobody_pays_where_one_cannot(folder: Path) -> None:
     """If another member's budget does not suffice, it is named before anybody is charged."""
     with open_ledger(folder / "party-2.db", Budgets(total=BUDGET)) as ledger:
