@@ -43,7 +43,7 @@ NUMPYS: list[tuple[Any, dict[str, object]]] = [
 ]
 # Little noise, so that accuracy says something; and a parameter by which it is good, or useless.
 ACCURATE: list[tuple[Any, str, list[Any]]] = [
-    (PrivateKNNClassifier(), "k", [5, 80]),
+    (PrivateKNNClassifier(), "k", [5, 60]),
     (NoisyVotesClassifier(epsilon=100.0), "r", [0.2, 0.0]),
     (OwnerRadiusClassifier(10.0), "r", [0.2, 0.0]),
     (OwnerKNNClassifier(10.0), "k", [10, 80]),
@@ -175,3 +175,27 @@ def test_nothing_but_labels_is_told_of_a_row(estimator: Any) -> None:  # noqa: A
         public = [getattr(model, name, None) for name in ("rules_", "parameters_")]
         told.append([*public, model.cost_, model.privacy_])
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "found"),
+    [
+        ([(-4, 4)] * 10, "ranges is of 10 entries"),
+        (((-4, -4, -4), (4, 4, 4)), "ranges is with bounds of shape"),
+        (4, "ranges is 4"),
+        (((-4, 4), (-4, 4)), "ranges is of no width in column 0, where rows differ"),
+    ],
+)
+def test_ranges_are_lows_and_highs(ranges: Any, found: str) -> None:  # noqa: ANN401  (none of them)
+    """A pair for each column is refused, and what ranges look like is told."""
+    with pytest.raises(
+        InputError, match=f"{found}.*; allowed: two entries, the lows and the highs"
+    ):
+        OwnerRadiusClassifier(ranges=ranges).fit(ROWS, LABELS)
+
+
+def test_no_more_neighbours_than_rows_vote() -> None:
+    """Where nobody hides how many rows there are, k is at most that many."""
+    assert PrivateKNNClassifier(k=len(ROWS)).fit(ROWS, LABELS).parameters_.k == len(ROWS)
+    with pytest.raises(InputError, match=f"k is {len(ROWS) + 1}; .*n_samples = {len(ROWS)}"):
+        PrivateKNNClassifier(k=len(ROWS) + 1).fit(ROWS, LABELS)

@@ -43,6 +43,8 @@ _STREAM: Final = "estimator"
 _GIVEN: Final = "given as public"
 _TAKEN: Final = "the rows themselves, which is not private"
 _TAKEN_FREELY: Final = "the rows, which are public"
+_ENDS: Final = 2
+_RANGES_ALLOWED: Final = "two entries, the lows and the highs, each a number or one a column"
 _RANGES_TELL: Final = "The ranges were taken from the rows, of which they tell: give public ones."
 
 
@@ -112,8 +114,12 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             self.ranges_origin_ = _TAKEN_FREELY if self._rows_are_public else _TAKEN
             return Ranges.of(rows)
         self.ranges_origin_ = _GIVEN
-        lows, highs = (_of_each(bounds, rows.shape[1]) for bounds in self.ranges)
-        return Ranges(lows, highs)
+        given = _given_ranges(self.ranges, rows.shape[1])
+        lost = np.equal(given.lows, given.highs) & (rows != rows[0]).any(axis=0)
+        if lost.any():  # most likely a pair for each of two columns
+            found = f"of no width in column {lost.argmax()}, where rows differ"
+            raise InputError("ranges", found, _RANGES_ALLOWED)
+        return given
 
     def _promised(self, privacy: Privacy) -> Privacy:
         """Return a promise with what the ranges and a seed take away from it."""
@@ -220,7 +226,18 @@ def number(name: str, value: float) -> float:
     return float(value)
 
 
+def _given_ranges(given: RangesLike, features: int) -> Ranges:
+    if np.ndim(given) == 0 or len(given) != _ENDS:
+        found = given if np.ndim(given) == 0 else f"of {len(given)} entries"
+        raise InputError("ranges", found, _RANGES_ALLOWED)
+    lows, highs = (_of_each(bounds, features) for bounds in given)
+    return Ranges(lows, highs)
+
+
 def _of_each(bounds: Sequence[float] | float, features: int) -> tuple[float, ...]:
     """Return a bound for each feature."""
     given = np.asarray(bounds, dtype=np.float64)
-    return tuple(np.full(features, given).tolist() if given.ndim == 0 else given.tolist())
+    if given.shape not in {(), (features,)}:
+        found = f"with bounds of shape {given.shape} for {features} columns"
+        raise InputError("ranges", found, _RANGES_ALLOWED)
+    return tuple(np.broadcast_to(given, features).tolist())

@@ -11,6 +11,7 @@ from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, 
 from veilring.estimators.dealing import Dealing, deal
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered, blocks, in_all
+from veilring.privacy.checks import require
 from veilring.protocols.ring import (
     FixedPoint,
     KNNParameters,
@@ -51,7 +52,8 @@ class PrivateKNNClassifier(BatchClassifier):
 
     Args:
         parties: How many, at least 3.
-        k: How many nearest neighbours vote; rows that tie with the k-th vote too.
+        k: How many nearest neighbours vote; rows that tie with the k-th vote too. No more
+            than rows.
         P0: PP-TopK's probability of noise in round 1, in [0, 1].
         d: The factor by which it falls each round, in (0, 1].
         rounds: How often PP-TopK's vector goes round; `auto` for the fewest that keep to `error`.
@@ -112,6 +114,8 @@ class PrivateKNNClassifier(BatchClassifier):
     @override
     def _hold(self, rows: Rows, rng: Generator) -> None:
         k, rounds = whole("k", self.k), self.rounds
+        allowed = f"at most the rows of all parties (n_samples = {len(rows)})"
+        require(k <= len(rows), "k", k, allowed)
         first, falling = number("P0", self.P0), number("d", self.d)
         if rounds == "auto":
             rounds = rounds_for(number("error", self.error), k, first, falling)
