@@ -26,6 +26,8 @@ default_role = "code"  # what a docstring writes in single backticks
 
 html_theme = "furo"
 html_title = "veilring"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
 pygments_style = "friendly"
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3

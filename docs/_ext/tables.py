@@ -115,9 +115,16 @@ class _Table(SphinxDirective):
 
 
 class LimitsTable(_Table):
-    """All limits."""
+    """All limits; the class is for `pages.css`."""
 
     head = ("limit", "value", "why")
+
+    @override
+    def run(self) -> list[Any]:
+        made = super().run()
+        for table in made:
+            table["classes"].append("limits")
+        return made
 
     @override
     def rows(self) -> Iterator[tuple[str, ...]]:
