@@ -80,12 +80,19 @@ def features_of_table(table: Table) -> tuple[FeatureTerms, ...]:
     """Return the columns of a table: for trials, where one holds all rows.
 
     The ranges are the table's own. In earnest they come from what a column *can* hold, since a
-    range that was taken from private rows gives their extremes away.
+    range that was taken from private rows gives their extremes away. So do categories.
     """
-    return tuple(
-        FeatureTerms(name=name, low=float(low), high=float(high))
-        for name, low, high in zip(table.feature_names, *bounds_of(table), strict=True)
-    )
+    columns: dict[int, FeatureTerms] = {
+        number: FeatureTerms(name=name, low=float(low), high=float(high))
+        for number, (name, low, high) in enumerate(
+            zip(table.feature_names, *bounds_of(table), strict=True)
+        )
+    }
+    for each in table.categories:
+        for number in range(each.features.start, each.features.stop):
+            del columns[number]
+        columns[each.first] = FeatureTerms(name=each.column, categories=each.values)
+    return tuple(columns[number] for number in sorted(columns))
 
 
 def _encode(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.float64]:

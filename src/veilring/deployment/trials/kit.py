@@ -10,6 +10,7 @@ import tomli_w
 
 from veilring.data import Split, Table, split
 from veilring.data.npz import NPZ, Vectors, write_vectors
+from veilring.deployment.trials.columns import columns_of, features_of
 from veilring.errors import InputError
 from veilring.randomness import Streams
 from veilring.transport.identity import make_identity, save_identity
@@ -103,7 +104,13 @@ def write_askers(
 
 
 def write_table(
-    path: Path, table: Table, *, ids: Sequence[str] = (), key: str = "id", labelled: bool = True
+    path: Path,
+    table: Table,
+    *,
+    ids: Sequence[str] = (),
+    key: str = "id",
+    labelled: bool = True,
+    encoded: bool = False,
 ) -> None:
     """Write a table as a CSV file whose last column is the label, or as an .npz file.
 
@@ -113,16 +120,14 @@ def write_table(
         ids: Whose or which each row is, if that is wanted; in a CSV file as its first column.
         key: The header of that column.
         labelled: Whether the labels are written.
+        encoded: Whether a CSV file has the features that categories became, and not the columns.
     """
     if path.suffix == NPZ:
         labels, names = (table.labels, table.class_names) if labelled else (None, None)
         write_vectors(Vectors(table.features, labels, names, tuple(ids) or None), path)
         return
-    columns = [[key, *ids]] if ids else []
-    columns += [
-        [name, *values]
-        for name, values in zip(table.feature_names, table.features.T.tolist(), strict=True)
-    ]
+    columns: list[list[object]] = [[key, *ids]] if ids else []
+    columns += features_of(table) if encoded else columns_of(table)
     if labelled:
         columns.append(["label", *(table.class_names[label] for label in table.labels.tolist())])
     with path.open("w", newline="", encoding="utf-8") as file:

@@ -84,7 +84,7 @@ def write_collection(
         own = np.arange(number, trial.clients, trial.submitters)
         ids = [f"client-{number}" for number in own.tolist()]
         rows, labelled = table.take(drawn[own]), bool(terms.classes)
-        write_table(folder / f"{name}.csv", rows, ids=ids, key=KEY, labelled=labelled)
+        write_table(folder / f"{name}.csv", rows, ids=ids, key=KEY, labelled=labelled, encoded=True)
         submitter = {"role": "submitter", "collector": COLLECTOR, "key": KEY}
         outbox = f"{name}.outbox.sqlite"
         write_config(folder, name, **submitter, outbox=outbox, budget=trial.epsilon)

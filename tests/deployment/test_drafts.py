@@ -1,0 +1,47 @@
+"""The terms and the files of a trial have the columns of its table, as a deployment's own have."""
+
+import csv
+import tomllib
+from pathlib import Path
+
+import numpy as np
+
+from veilring.data import load_table, scale_to_unit
+from veilring.deployment.terms import load_terms
+from veilring.deployment.trials.ring import write_deployment
+from veilring.scenarios import load_scenario
+
+LEVELS, SEXES = ("high", "low", "middle"), ("female", "male")
+
+
+def write_patients(path: Path) -> None:
+    """Write a CSV file with numbers and words, and the line ends that a spreadsheet makes."""
+    rng = np.random.default_rng(1)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\r\n")
+        writer.writerow(["sex", "age", "level", "ill"])
+        for number in range(60):
+            age = int(rng.integers(20, 80))
+            writer.writerow(
+                [SEXES[number % 2], age, LEVELS[number % 3], "yes" if age > 50 else "no"]
+            )
+
+
+def test_a_trials_terms_are_a_draft_of_ones_own(tmp_path: Path) -> None:
+    """A column of words has its categories, one of numbers its range, and the files fit them."""
+    source = tmp_path / "patients.csv"
+    write_patients(source)
+    scenario = load_scenario("wine", [f"data.source={source}", "parties.count=3"])
+    folder = tmp_path / "ring"
+    names = write_deployment(scenario, folder, seed=0, port=7311)
+    sex, age, level = tomllib.loads((folder / "terms.toml").read_text())["features"]
+    assert sex == {"name": "sex", "categories": list(SEXES)}
+    assert (age["name"], age.keys()) == ("age", {"name", "low", "high"})
+    assert level == {"name": "level", "categories": list(LEVELS)}
+
+    terms = load_terms(folder / "terms.toml")
+    read = [terms.read_rows(folder / f"{name}.csv").features for name in names]
+    read.append(terms.read_queries(folder / "queries.csv"))
+    whole = scale_to_unit(load_table(str(source))).features
+    found = sorted(np.concatenate(read).tolist())
+    np.testing.assert_array_equal(found, sorted(whole.tolist()))
