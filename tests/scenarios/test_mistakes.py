@@ -61,6 +61,15 @@ class TestMistakes:
             ):
                 look(name)
 
+    def test_a_slip_is_told_what_is_near(self) -> None:
+        """A scenario, a data set, and a key without its table are guessed."""
+        with pytest.raises(ScenarioError, match=r"did you mean wine\?"):
+            load_scenario("wien")
+        with pytest.raises(ScenarioError, match=r"data.source is wien; .*did you mean wine\?"):
+            run_scenario(load_scenario("wine", ["data.source=wien"]), seed=1)
+        with pytest.raises(ScenarioError, match=r"k is 7, .*did you mean protocol\.k\?"):
+            load_scenario("wine", ["k=7"])
+
     def test_a_file_that_is_not_there_is_named(self) -> None:
         """The path is in the error."""
         with pytest.raises(ScenarioError, match=r"nowhere\.toml"):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from veilring.data.sources import did_you_mean
 from veilring.errors import ScenarioError
 from veilring.scenarios.mistakes import require_key, scenario_error
 from veilring.scenarios.schema import Scenario
@@ -56,7 +57,8 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
         _resolve_paths(raw, path.parent)
     else:
         names = scenario_names()
-        allowed = f"{', '.join(names)}, or a path to a {_SUFFIX}"
+        hint = did_you_mean(name_or_path, names)
+        allowed = f"{', '.join(names)}, or a path to a {_SUFFIX}{hint}"
         require_key(name_or_path in names, "scenario", name_or_path, allowed)
         path, raw = Path(name_or_path), _parse(scenario_text(name_or_path), name_or_path)
     for override in overrides:

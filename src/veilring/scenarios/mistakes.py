@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from veilring.data.sources import did_you_mean
 from veilring.errors import InputError, ScenarioError
 from veilring.scenarios.schema import Scenario
 
@@ -34,7 +34,12 @@ def _mistake(
     path, allowed = _known_part(root, loc)
     if kind == "extra_forbidden":
         name = str(loc[-1])
-        return unknown_key(".".join((*path, name)), given, _model(root, path).model_fields)
+        known = _model(root, path).model_fields
+        where = next((table for table in known if name in _keys(known[table])), None)
+        if where is not None and not path:
+            allowed = f"{', '.join(known)} (did you mean {where}.{name}?)"
+            return ScenarioError(name, f"{given}, but there is no such key", allowed)
+        return unknown_key(".".join((*path, name)), given, known)
     if kind == "missing":
         return ScenarioError(".".join(path), "missing", allowed)
     return ScenarioError(".".join(path), given, allowed)
@@ -43,8 +48,7 @@ def _mistake(
 def unknown_key(key: str, value: object, known: Iterable[str]) -> ScenarioError:
     """Return the error for a key that does not exist, with the nearest that does."""
     known = tuple(known)
-    near = get_close_matches(key.rpartition(".")[2], known, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
+    hint = did_you_mean(key.rpartition(".")[2], known)
     return ScenarioError(key, f"{value}, but there is no such key", ", ".join(known) + hint)
 
 
@@ -97,6 +101,11 @@ def _model(root: type[BaseModel], path: Iterable[str]) -> type[BaseModel]:
 def _section(field: FieldInfo) -> type[BaseModel] | None:
     kind: Any = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _keys(field: FieldInfo) -> Iterable[str]:
+    section = _section(field)
+    return () if section is None else section.model_fields
 
 
 def _together(mistakes: Iterable[ScenarioError]) -> ScenarioError:

@@ -47,7 +47,7 @@ class DataSection(Section):
     """
 
     source: str = Field(
-        description="wine, breast-cancer, digits, iris, openml:NAME, or a path to a .csv"
+        description="wine, breast-cancer, digits, iris, openml:NAME, or a path to a .csv or an .npz"
     )
     test_share: float = Field(0.25, gt=0, lt=1, description="a number above 0 and below 1")
     queries: _Whole | Literal["all"] = Field(
