@@ -161,6 +161,17 @@ def test_each_command_refuses_the_other_roles(
     assert f"for `veilring {name}`" in result.output
 
 
+def test_labels_are_written_over_nothing(tmp_path: Path) -> None:
+    """Before anything is asked, a file that is there is refused and stays as it is."""
+    labels = tmp_path / "labels.csv"
+    labels.write_text("label\nold\n")
+    command = ["ask", str(write(tmp_path, CLIENT)), "q.csv", "--out", str(labels)]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2
+    assert "allowed: a file that does not exist yet" in " ".join(result.output.split())
+    assert labels.read_text() == "label\nold\n"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

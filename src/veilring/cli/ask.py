@@ -108,6 +108,8 @@ def ask(
 
     from veilring.deployment import asking, load_config, seeking
 
+    if out is not None and out.exists():
+        raise InputError("--out", out, "a file that does not exist yet")
     loaded = load_config(config)
     if queries is None:
         answer = seeking(loaded, _near(near, epsilon))
