@@ -36,6 +36,14 @@ class TestRun:
         ):
             assert line in out
 
+    def test_of_a_csv_it_says_how_the_columns_were_read(self, tmp_path: Path) -> None:
+        """The first line counts numbers, categories and classes."""
+        rows = [f"{n}.5,{'fm'[n % 2]},{n % 3}" for n in range(40)]
+        (tmp_path / "mine.csv").write_text("\n".join(["size,sex,ward", *rows, ""]))
+        _, out, _ = invoke("run", "wine", *QUICK, "--set", f"data.source={tmp_path / 'mine.csv'}")
+        columns = "1 of numbers, 1 of categories (sex 2); label 'ward' (3 classes)"
+        assert out.splitlines()[0] == f"mine.csv: columns: {columns}"
+
     def test_json_is_the_whole_output(self) -> None:
         """A program can read it, and equal seeds give equal transcripts."""
         arguments = ("run", "wine", *QUICK, "--seed", "1", "--json")

@@ -52,6 +52,12 @@ class TestCsv:
         sizes = (2 + 3 * half.features[:, 0]).tolist()
         assert told == [{2: "b", 3: "a", 4: "c", 5: "a"}[round(size)] for size in sizes]
 
+    def test_how_columns_were_read_is_told(self, write_csv: WriteCsv) -> None:
+        """In one line, after scaling too: numbers, categories with their sizes, and the label."""
+        table = load_table(write_csv("size,sex,ward,class\n2,f,a,x\n3,m,b,y\n4,f,c,x\n"))
+        told = "rows.csv: columns: 1 of numbers, 2 of categories (sex 2, ward 3); "
+        assert scale_to_unit(table).describe() == told + "label 'class' (2 classes)"
+
     @pytest.mark.parametrize("unknown", ["?", "NA", "null", "None"])
     def test_no_word_means_missing(self, write_csv: WriteCsv, unknown: str) -> None:
         """A word for a missing value is a category like any other, even among numbers."""

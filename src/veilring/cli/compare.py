@@ -92,7 +92,7 @@ def compare(  # noqa: PLR0913  (the options of a command)
 
         veilring compare digits --queries 50 --seed 7 --json
     """
-    from veilring.cli.output import show_progress
+    from veilring.cli.output import show_columns, show_progress
     from veilring.scenarios.comparison import compare as run_comparison
     from veilring.scenarios.comparison import make_question, read_network
     from veilring.scenarios.comparison.files import require_fresh, write_comparison, write_picture
@@ -121,6 +121,7 @@ def compare(  # noqa: PLR0913  (the options of a command)
     if as_json:
         typer.echo(json.dumps(comparison.as_json(), indent=2))
     else:
+        show_columns(data)
         _show(comparison)
 
 

@@ -8,6 +8,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from veilring.cli.console import make_console
+from veilring.data import load_table
 from veilring.scenarios.report import Estimate, Report
 from veilring.scenarios.reporting.summary import (
     accuracies,
@@ -19,7 +20,7 @@ from veilring.scenarios.reporting.summary import (
 from veilring.scenarios.reporting.words import percent
 from veilring.scenarios.runner import Progress
 
-__all__ = ("show_progress", "show_report")
+__all__ = ("show_columns", "show_progress", "show_report")
 
 
 @contextmanager
@@ -34,6 +35,13 @@ def show_progress(*, quiet: bool) -> Iterator[Progress | None]:
         yield lambda doing, done, total: bar.update(
             task, description=doing, completed=done, total=total
         )
+
+
+def show_columns(source: str) -> None:
+    """Print how the columns of a CSV file are read, and nothing of other sources."""
+    if source.lower().endswith(".csv"):
+        line = load_table(source).describe()
+        make_console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def show_report(report: Report) -> None:

@@ -88,6 +88,7 @@ def run(
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:
+        output.show_columns(loaded.data.source)
         output.show_report(report)
 
 

@@ -1,5 +1,6 @@
 """Data sets from CSV files."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,8 @@ def read_csv(path: Path) -> Table:
     *features, label = frame.columns
     columns = {name: _typed(path.name, frame[name]) for name in features}
     require_classes(path.name, frame[label])
-    return encode(path.name, columns, frame[label].to_numpy().astype(np.str_))
+    table = encode(path.name, columns, frame[label].to_numpy().astype(np.str_))
+    return replace(table, label_name=label)
 
 
 def read_cells(path: Path) -> dict[str, NDArray[np.str_]]:

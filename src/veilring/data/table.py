@@ -43,6 +43,7 @@ class Table:
         categories: The columns that were categories before they became features of 0 and 1, by
             position; all other features were numbers. Scaling into [0, 1] leaves them as they are,
             but for a column of one category, which becomes 0.
+        label_name: What the column of the labels is called.
 
     Raises:
         InputError: If the shapes do not fit, a feature is not finite or a label has no name.
@@ -54,6 +55,7 @@ class Table:
     feature_names: tuple[str, ...]
     class_names: tuple[str, ...]
     categories: tuple[Categories, ...] = ()
+    label_name: str = "label"
 
     def __post_init__(self) -> None:
         if self.features.shape != (len(self.labels), len(self.feature_names)):
@@ -70,6 +72,16 @@ class Table:
     def __repr__(self) -> str:
         shape = f"{len(self)} rows, {len(self.feature_names)} features"
         return f"Table({self.name!r}: {shape}, {len(self.class_names)} classes)"
+
+    def describe(self) -> str:
+        """Say in one line which columns are numbers, categories and the label."""
+        numbers = len(self.feature_names) - sum(len(each.values) for each in self.categories)
+        columns = [f"{numbers} of numbers"] if numbers else []
+        if self.categories:
+            sizes = [f"{each.column} {len(each.values)}" for each in self.categories]
+            columns.append(f"{len(sizes)} of categories ({', '.join(sizes)})")
+        label = f"label {self.label_name!r} ({len(self.class_names)} classes)"
+        return f"{self.name}: columns: {', '.join(columns)}; {label}"
 
     def take(self, rows: NDArray[np.int64]) -> "Table":
         """Return the table of these rows, in this order; names and classes stay."""
