@@ -128,11 +128,15 @@ def _named(failed: RunFailed, adversary: str) -> set[str]:
     [Drop(only=(RingReveal,)), Drop((RingReveal,), first=1), Silent(0)],
     ids=["drop", "drop the first", "silent"],
 )
-async def test_who_does_not_speak_is_waited_for_and_named(adversary: Adversary) -> None:
+def test_who_does_not_speak_is_waited_for_and_named(adversary: Adversary) -> None:
     """The session ends at its limit, and the error says who was due with what."""
-    async with Cluster(NAMES, seed=1) as cluster:
-        with pytest.raises(RunFailed) as caught:
-            await cluster.run(draw_ring, seconds=0.2, adversaries={"ada": adversary})
+
+    async def main() -> None:
+        async with Cluster(NAMES, runtime="simulated", seed=1) as cluster:
+            await cluster.run(draw_ring, seconds=1.0, adversaries={"ada": adversary})
+
+    with pytest.raises(RunFailed) as caught:
+        simulation.run(main())
     waits = [error for name, error in caught.value.errors.items() if name != "ada"]
     assert any("from ada" in str(e) for e in waits if isinstance(e, SessionTimeout))
 
