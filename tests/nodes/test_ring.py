@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.roles import draw
 
+from veilring import simulation
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversaries import Drop
 from veilring.nodes.adversary import Adversary, Lines
@@ -120,10 +121,14 @@ def test_a_dealt_ring_depends_on_its_generator_only() -> None:
     assert sorted(rings[0].order) == names
 
 
-async def test_a_party_that_does_not_reveal_is_waited_for_and_named() -> None:
+def test_a_party_that_does_not_reveal_is_waited_for_and_named() -> None:
     """The last to reveal may refuse, which ends the session at its limit with its name."""
-    async with Cluster(3, seed=1) as cluster:
-        silent = {"party-0": Drop(only=(RingReveal,))}
-        with pytest.raises(RunFailed) as caught:
-            await cluster.run(draw_ring, adversaries=silent, seconds=0.1)
+
+    async def main() -> None:
+        async with Cluster(3, runtime="simulated", seed=1) as cluster:
+            silent = {"party-0": Drop(only=(RingReveal,))}
+            await cluster.run(draw_ring, adversaries=silent, seconds=1.0)
+
+    with pytest.raises(RunFailed) as caught:
+        simulation.run(main())
     assert "waits for ring.reveal from party-0" in str(caught.value.errors["party-1"])

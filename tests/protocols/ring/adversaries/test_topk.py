@@ -17,6 +17,7 @@ from tests.protocols.ring.adversaries.hands import (
     topk,
 )
 
+from veilring import simulation
 from veilring.errors import RunFailed, SessionTimeout
 from veilring.nodes.adversaries import Delay, Forger, Repeat, Replay, Silent
 from veilring.nodes.adversary import Adversary
@@ -100,17 +101,21 @@ async def test_a_starter_that_sends_another_result_to_one_party_only_is_not_foun
     np.testing.assert_array_equal(run.results[LAST], SMALLEST)
 
 
-async def test_a_silent_party_is_waited_for_and_named() -> None:
+def test_a_silent_party_is_waited_for_and_named() -> None:
     """Its successor names it when the time is up; the others name whom they wait for."""
-    async with Cluster(NAMES, own=VALUES, seed=5) as cluster:
-        with pytest.raises(RunFailed) as caught:
+
+    async def main() -> None:
+        async with Cluster(NAMES, runtime="simulated", own=VALUES, seed=5) as cluster:
             await cluster.run(
                 pp_topk,
                 ring=RING,
                 parameters=TOPK,
-                seconds=0.3,
+                seconds=60.0,
                 adversaries={"party-4": Silent(first_round=8)},
             )
+
+    with pytest.raises(RunFailed) as caught:
+        simulation.run(main())
     errors = caught.value.errors
     successor = RING.successor("party-4")
     assert any(isinstance(error, SessionTimeout) for error in errors.values())
