@@ -19,7 +19,7 @@ ROWS, LABELS = three_classes(150)
 QUERIES, _ = three_classes(60, seed=2)
 
 
-@pytest.mark.parametrize("k", [1, 5, 200])
+@pytest.mark.parametrize("k", [1, 5, 150])
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 @pytest.mark.parametrize("partition", ["iid", "dirichlet", "by-label"])
 def test_labels_are_those_of_a_pooled_knn(
