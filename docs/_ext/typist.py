@@ -212,7 +212,7 @@ def main() -> None:
         type_page(Path(name), folder)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        print(f"{spent:6.1f} s of a core, {time.monotonic() - began:6.1f} s: {name}")  # noqa: T201
+        print(f"{spent:6.1f} s of a core, {time.monotonic() - began:6.1f} s: {name}")  # noqa: T201 (a command)
         shutil.rmtree(folder)
 
 
