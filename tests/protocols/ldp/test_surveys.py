@@ -22,12 +22,13 @@ from veilring.protocols.ldp.algorithm.oracles import (
 )
 from veilring.protocols.ldp.algorithm.plain import PlainOracle, census
 from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
-from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally
+from veilring.protocols.ldp.algorithm.survey import Survey, Tally, answer, tally
 from veilring.protocols.ldp.algorithm.surveys import (
     DiscreteBayesSurvey,
     FrequencySurvey,
     GaussianBayesSurvey,
     MeanSurvey,
+    make_oracle,
 )
 
 CLIENTS = 40_000
@@ -212,6 +213,49 @@ def test_rows_that_do_not_fit_are_refused_without_being_shown(
     with pytest.raises(InputError) as caught:
         small("de", 1.0).encode(rows, labels, 2)
     assert caught.value.field == field
+
+
+def judging(kind: str) -> tuple[Survey, NDArray[np.float64]]:
+    """Return a survey of three columns (one for frequencies), and a row that fits it."""
+    match kind:
+        case "discrete-bayes":
+            discrete = DiscreteBayesSurvey.of((3, 3, 3), 2, make_oracle("de", 1.0))
+            return discrete, np.array([0.0, 1.0, 2.0])
+        case "gaussian-bayes":
+            oracle, means = make_oracle("de", 1.0)(2), make_means("one-bit", 1.0, 3, 2)
+            return GaussianBayesSurvey(oracle, means), np.array([0.1, -0.2, 0.3])
+        case "means":
+            return MeanSurvey(make_means("one-feature", 1.0, 3)), np.array([0.1, -0.2, 0.3])
+        case _:
+            return FrequencySurvey(make_oracle("de", 1.0)(3)), np.array([2.0])
+
+
+@pytest.mark.parametrize("kind", ["discrete-bayes", "gaussian-bayes", "means", "frequency"])
+def test_a_bad_cell_is_refused_before_a_question_is_drawn(kind: str) -> None:
+    """A cell that does not fit is refused in each column, and not one random number is drawn."""
+    survey, row = judging(kind)
+    labels = np.array([1])
+    assert sum(len(reports) for _, reports in answer(survey, row[None], labels, seeded(kind))) == 1
+    for column in range(len(row)):
+        bad = row.copy()
+        bad[column] = np.nan
+        rng, untouched = seeded(kind, column), seeded(kind, column)
+        with pytest.raises(InputError):
+            answer(survey, bad[None], labels, rng)
+        assert rng.bytes(8) == untouched.bytes(8)
+        for question in range(len(survey.questions)):
+            with pytest.raises(InputError):
+                survey.encode(bad[None], labels, question)
+
+
+def test_a_sampled_feature_is_drawn_after_all_features_are_judged() -> None:
+    """A mechanism that samples a feature refuses a bad number before it draws which feature."""
+    means, rng, untouched = make_means("one-bit", 1.0, 3), seeded("sampled"), seeded("sampled")
+    rows = np.zeros((100_000, 3))  # the work on so many is done in parts
+    rows[-1, 2] = np.nan
+    with pytest.raises(InputError, match="out of range"):
+        means.perturb(rows, rng)
+    assert rng.bytes(8) == untouched.bytes(8)
 
 
 def test_surveys_that_do_not_fit_together_are_refused() -> None:

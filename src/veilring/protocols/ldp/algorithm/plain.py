@@ -95,8 +95,9 @@ def census(survey: Survey, rows: NDArray[Any], labels: NDArray[np.int64], rng: G
     """
     if any(question.exact_epsilon < inf for question in survey.questions):
         raise InputError("survey", "one with noise", "one whose questions are all plain")
+    values, classes = survey.judged(rows, labels)
     reports = [
-        question.perturb(survey.encode(rows, labels, number), rng)
+        question.perturb(survey.told(values, classes, number), rng)
         for number, question in enumerate(survey.questions)
     ]
     return tally(survey, reports)

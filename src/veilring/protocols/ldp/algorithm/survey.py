@@ -7,7 +7,7 @@ row as that question asks, and perturbs. The aggregator keeps one sum and one co
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports, Sums
 
-__all__ = ("Answers", "Survey", "Tally", "answer", "tally")
+__all__ = ("Answers", "Judged", "Survey", "Tally", "answer", "tally")
+
+Judged: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
+"""Rows whose every cell was judged, after public steps, and the class of each."""
 
 
 class Survey(ABC):
@@ -32,14 +35,42 @@ class Survey(ABC):
         """All that defines the survey, as plain data: part of the task's hash."""
 
     @abstractmethod
+    def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
+        """Return rows as the questions take them, after every cell of them was judged.
+
+        A row is judged as a whole, whichever of its cells a question asks for: if only the cell
+        that a client drew were judged, the questions that it never answers would tell of its row.
+
+        Args:
+            rows: One row a client.
+            labels: The class of each.
+
+        Raises:
+            InputError: If a cell does not fit, in any column.
+        """
+
+    @abstractmethod
+    def told(self, values: NDArray[Any], classes: NDArray[np.int64], question: int) -> NDArray[Any]:
+        """Return the value that each client tells a randomiser, from rows that were judged.
+
+        Args:
+            values: One row a client, from `judged`.
+            classes: The class of each.
+            question: The number of the question.
+        """
+
     def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
         """Return what clients would say to a question if they had nothing to hide.
 
         Args:
             rows: One row a client.
             labels: The class of each.
-            question: Which.
+            question: The number of the question.
+
+        Raises:
+            InputError: If a cell does not fit, in any column.
         """
+        return self.told(*self.judged(rows, labels), question)
 
     @property
     def exact_epsilon(self) -> float:
@@ -105,12 +136,13 @@ def answer(
         rng: The clients' secret randomness.
 
     Raises:
-        InputError: If a row does not fit.
+        InputError: If a cell of a row does not fit, in any column; nothing was drawn then.
     """
+    values, classes = survey.judged(rows, labels)
     drawn = rng.integers(len(survey.questions), size=len(labels))
     clients = [np.flatnonzero(drawn == number) for number in range(len(survey.questions))]
     reports = [
-        each.perturb(survey.encode(rows[who], labels[who], number), rng)
+        each.perturb(survey.told(values[who], classes[who], number), rng)
         for number, (each, who) in enumerate(zip(survey.questions, clients, strict=True))
     ]
     return Answers(tuple(reports), tuple(clients))

@@ -88,8 +88,9 @@ def learned_discrete(
     survey = _survey(*sizes, oracle, epsilon)
     if not all_questions:
         return learn_discrete(survey, asked(survey, rows, labels, rng))
+    values, classes = survey.judged(rows, labels)
     reports = [
-        question.perturb(survey.encode(rows, labels, number), rng)
+        question.perturb(survey.told(values, classes, number), rng)
         for number, question in enumerate(survey.questions)
     ]
     return learn_discrete(survey, tally(survey, reports))

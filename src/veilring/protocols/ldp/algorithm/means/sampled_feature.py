@@ -62,12 +62,12 @@ class SampledFeature(Means):
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
         numbers = self._require(values)
+        # Every number is judged before a feature is drawn: a refusal must not tell which it was.
+        require_in_range(numbers[:, : self.features])
         reports = np.empty((len(numbers), self.report_bytes), dtype=np.uint8)
         for chunk in self._chunks(len(numbers)):
             drawn = rng.integers(self.features, size=len(numbers[chunk]))
             only = np.take_along_axis(numbers[chunk], drawn[:, None], axis=1)
-            # Every number is judged, so that a wrong one is refused whatever was drawn.
-            require_in_range(numbers[chunk, : self.features])
             told = np.hstack((only, numbers[chunk, self.features :]))
             codes = self.law.sample(self._grid(told, rng), rng)[:, 0]
             index = encoded(drawn, self._index_bytes)

@@ -13,8 +13,10 @@ from typing_extensions import override
 
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.means import Means
+from veilring.protocols.ldp.algorithm.means.law import require_in_range
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
 from veilring.protocols.ldp.algorithm.steps import Step, prepared
+from veilring.protocols.ldp.algorithm.survey import Judged
 from veilring.protocols.ldp.algorithm.surveys.prepared import (
     PreparedSurvey,
     require_columns,
@@ -92,15 +94,18 @@ class DiscreteBayesSurvey(PreparedSurvey):
         return {**super().public, "domains": list(self.domains), "classes": self.classes}
 
     @override
-    def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
+    def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
         classes = whole(labels, self.classes, "label")
-        if question == 0:
-            return classes
         values = prepared(self.steps, rows)
         require_columns(values, len(self.domains))
-        feature = question - 1
-        told = whole(values[:, feature], self.domains[feature], feature)
-        return told * self.classes + classes
+        columns = [whole(values[:, at], domain, at) for at, domain in enumerate(self.domains)]
+        return np.column_stack((classes, *columns)), classes
+
+    @override
+    def told(self, values: NDArray[Any], classes: NDArray[np.int64], question: int) -> NDArray[Any]:
+        if question == 0:
+            return classes
+        return np.asarray(values[:, question] * self.classes + classes)
 
 
 @dataclass(frozen=True)
@@ -138,13 +143,18 @@ class GaussianBayesSurvey(PreparedSurvey):
         return (self.oracle, self.means, self.means)
 
     @override
-    def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
+    def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
         classes = whole(labels, self.means.classes, "label")
-        if question == 0:
-            return classes
         numbers = np.clip(prepared(self.steps, rows), -1.0, 1.0).astype(np.float64)
         require_columns(numbers, self.means.features)
-        told = numbers if question == 1 else numbers**2
+        require_in_range(numbers)
+        return numbers, classes
+
+    @override
+    def told(self, values: NDArray[Any], classes: NDArray[np.int64], question: int) -> NDArray[Any]:
+        if question == 0:
+            return classes
+        told = values if question == 1 else values**2
         return told if self.means.classes == 1 else np.column_stack((told, classes))
 
 

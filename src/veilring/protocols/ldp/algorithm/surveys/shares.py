@@ -9,8 +9,10 @@ from typing_extensions import override
 
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.means import Means, SignVector
+from veilring.protocols.ldp.algorithm.means.law import require_in_range
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
 from veilring.protocols.ldp.algorithm.steps import Step, prepared
+from veilring.protocols.ldp.algorithm.survey import Judged
 from veilring.protocols.ldp.algorithm.surveys.prepared import (
     PreparedSurvey,
     require_columns,
@@ -38,9 +40,13 @@ class FrequencySurvey(PreparedSurvey):
         return (self.oracle,)
 
     @override
-    def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
+    def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
         require_columns(rows, 1)
-        return whole(rows[:, 0], self.oracle.entries, 0)
+        return whole(rows[:, 0], self.oracle.entries, 0), labels
+
+    @override
+    def told(self, values: NDArray[Any], classes: NDArray[np.int64], question: int) -> NDArray[Any]:
+        return values
 
 
 @dataclass(frozen=True)
@@ -71,5 +77,11 @@ class MeanSurvey(PreparedSurvey):
         return (self.means,)
 
     @override
-    def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
-        return np.asarray(np.clip(prepared(self.steps, rows), -1.0, 1.0))
+    def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
+        numbers = np.asarray(np.clip(prepared(self.steps, rows), -1.0, 1.0))
+        require_in_range(numbers)
+        return numbers, labels
+
+    @override
+    def told(self, values: NDArray[Any], classes: NDArray[np.int64], question: int) -> NDArray[Any]:
+        return values
