@@ -1,5 +1,6 @@
 """`veilring ask` for an analyst: a batch of queries, labelled by a data owner."""
 
+import logging
 from pathlib import Path
 from typing import Final, Literal
 
@@ -10,12 +11,15 @@ from pydantic import Field
 from veilring.deployment.config import TermsConfig, load_credentials
 from veilring.deployment.connecting import connected, require_party
 from veilring.deployment.owner_terms import load_owner_terms
+from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
 from veilring.errors import ScenarioError
 from veilring.protocols.radius.analyst import ask_nearest, ask_owner, ask_within
 from veilring.protocols.radius.messages import Request
 from veilring.randomness import Streams
 
 __all__ = ("AnalystConfig", "label")
+
+_log = logging.getLogger("veilring.analyst")
 
 _DECIMALS: Final = 6  # of a radius in the unit cube
 
@@ -30,6 +34,8 @@ class AnalystConfig(TermsConfig):
             may cost a row.
         r: The radius around each query within which rows vote, in the unit cube; or else
         k: about how many neighbours vote.
+        outside_max: The share of a column's values in a file of queries that may lie outside of its
+            public range. With more the client does not ask.
         name: Another name has the same queries answered once more, drawn and paid anew.
     """
 
@@ -38,6 +44,7 @@ class AnalystConfig(TermsConfig):
     epsilon: float = Field(gt=0, description="a number above 0")
     r: float | None = Field(None, ge=0, description="a number of at least 0, if k is left out")
     k: int | None = Field(None, ge=1, description="a whole number above 0, if r is left out")
+    outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
 
 
@@ -64,7 +71,8 @@ async def label(config: AnalystConfig, queries: Path) -> dict[str, list[object]]
     """
     identity, roster = load_credentials(config)
     terms = load_owner_terms(Path(config.terms))
-    request = _request(config, terms.read_queries(queries))
+    rows = terms.read_own_queries(queries, config.outside_max, _log)
+    request = _request(config, rows)
     terms.rules.check(request)
     require_party(roster, "ask", config.ask)
     async with connected(identity, roster, config.ask) as (node, pair):

@@ -1,5 +1,6 @@
 """`veilring ask`: the client of a deployed ring, whatever the ring has agreed to run."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from veilring.protocols.ring.member import ask_ring
 from veilring.randomness import Streams
 
 __all__ = ("ask",)
+
+_log = logging.getLogger("veilring.client")
 
 _Role = Callable[..., Awaitable[NDArray[np.int64]]]
 
@@ -43,7 +46,7 @@ async def ask(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
     """
     identity, roster = load_credentials(config)
     terms, size, role = _agreed(Path(config.terms), len(roster.parties))
-    features = terms.read_queries(queries)
+    features = terms.read_own_queries(queries, config.outside_max, _log)
     require_party(roster, "ask", config.ask)
     labels = np.zeros(len(features), dtype=np.int64)
     async with connected(identity, roster, config.ask) as (node, pair):

@@ -25,6 +25,7 @@ __all__ = (
     "Words",
     "check_features",
     "look_up",
+    "numbers_of",
     "read_categories",
     "read_labels",
     "read_numbers",
@@ -95,7 +96,16 @@ def read_categories(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[
 
 
 def read_numbers(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.float64]:
-    """Return the cells as numbers; what is outside the range becomes its nearest end.
+    """Return the cells as numbers; a value outside of the range becomes the nearest bound.
+
+    Raises:
+        InputError: As `numbers_of`.
+    """
+    return np.clip(numbers_of(path, feature, cells), feature.low, feature.high)
+
+
+def numbers_of(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.float64]:
+    """Return the cells as numbers, also those outside of the range.
 
     Raises:
         InputError: If the column is missing or a cell is not a finite number.
@@ -107,7 +117,7 @@ def read_numbers(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.
         where = cell_at(path.name, feature.name, row)
         allowed = f"a number ({feature.low} to {feature.high})"
         raise InputError(where, "not a finite number", allowed)
-    return np.clip(numbers, feature.low, feature.high)
+    return numbers
 
 
 def read_labels(path: Path, cells: Cells, classes: Sequence[str]) -> NDArray[np.int64]:

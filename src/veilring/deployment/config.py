@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
 from veilring.errors import InputError, ScenarioError
 from veilring.scenarios.schema import Section
 from veilring.transport.identity import Identity, load_identity
@@ -64,11 +65,14 @@ class MemberConfig(TermsConfig):
     Attributes:
         role: `ring-member`.
         rows: The CSV file with this party's own rows; the label is its last column.
+        outside_max: The share of a column's values that may lie outside of its public range. With
+            more the party does not start.
         listen: The address to listen at; loopback unless it says otherwise.
     """
 
     role: Literal["ring-member"] = Field(description="ring-member")
     rows: FilePath
+    outside_max: OutsideMax = OUTSIDE_MAX
     listen: AnAddress = LOOPBACK
 
 
@@ -78,10 +82,13 @@ class ClientConfig(TermsConfig):
     Attributes:
         role: `client`.
         ask: The member that it asks; all members see the queries.
+        outside_max: The share of a column's values in a file of queries that may lie outside of its
+            public range. With more the client does not ask.
     """
 
     role: Literal["client"] = Field(description="client")
     ask: str = Field(description="the name of a party of the roster")
+    outside_max: OutsideMax = OUTSIDE_MAX
 
 
 class CollectorConfig(TermsConfig):
@@ -111,6 +118,8 @@ class SubmitterConfig(Config):
             rows may be added at the end and never moved.
         outbox: The file that keeps what was made and sent, and what each client has spent.
         task: The hash of the only task that is answered; any task of the collector if left out.
+        outside_max: The share of a column's values that may lie outside of its public range. With
+            more the submitter does not report.
     """
 
     role: Literal["submitter"] = Field(description="submitter")
@@ -118,6 +127,7 @@ class SubmitterConfig(Config):
     budget: float = Field(gt=0, description="a number above 0")
     key: str = Field("", description="the header of a column, or nothing")
     outbox: FilePath = "outbox.sqlite"
+    outside_max: OutsideMax = OUTSIDE_MAX
     task: str = Field(
         "", pattern="^([0-9a-f]{64})?$", description="64 hexadecimal digits, or nothing"
     )

@@ -1,5 +1,6 @@
 """`veilring records`: what a curator does to the records of a prediction server."""
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -10,6 +11,7 @@ from veilring.deployment.config import TermsConfig, load_credentials
 from veilring.deployment.connecting import connected, require_party
 from veilring.deployment.prediction_files import read_records
 from veilring.deployment.prediction_terms import load_prediction_terms
+from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
 from veilring.protocols.prediction.curator import adding, forgetting
 from veilring.protocols.prediction.records import Records, require_ids
 from veilring.randomness import Streams
@@ -20,6 +22,9 @@ __all__ = ("PIECE_RECORDS_MAX", "CuratorConfig", "add", "forget")
 PIECE_RECORDS_MAX: Final = 4096
 
 
+_log = logging.getLogger("veilring.curator")
+
+
 class CuratorConfig(TermsConfig):
     """Whoever adds records to a prediction server, and has it forget them.
 
@@ -27,11 +32,14 @@ class CuratorConfig(TermsConfig):
         role: `curator`.
         server: Which.
         key: The column of a CSV file that says whose row it is.
+        outside_max: The share of a column's values in a file of records that may lie outside of its
+            public range. With more the curator does not add them.
     """
 
     role: Literal["curator"] = Field(description="curator")
     server: str = Field(description="the name of a party of the roster")
     key: str = Field("id", description="the header of a column")
+    outside_max: OutsideMax = OUTSIDE_MAX
 
 
 async def add(config: CuratorConfig, path: Path) -> int:
@@ -50,7 +58,7 @@ async def add(config: CuratorConfig, path: Path) -> int:
         VeilringError: If the server could not do it; the same call again goes on.
     """
     terms = load_prediction_terms(Path(config.terms))
-    records = read_records(path, terms, config.key)
+    records = read_records(path, terms, config.key, config.outside_max, _log)
     pieces = [records.take(range(*piece)) for piece in _pieces(len(records))]
     return await _tell(config, adding(terms.digest), pieces)
 

@@ -38,7 +38,7 @@ async def serve(
     """
     identity, roster = load_credentials(config)
     terms = load_terms(Path(config.terms), len(roster.parties))
-    rows = terms.read_rows(Path(config.rows))
+    rows = terms.read_own_rows(Path(config.rows), config.outside_max, _log)
     async with meeting(identity, roster, config.listen, _log) as node:
         parties = Parties(roster.parties)
         member = RingMember(node, rows, parties, terms.parameters, terms.digest)

@@ -12,6 +12,7 @@ from veilring.data.csv import read_cells
 from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
 from veilring.deployment.connecting import answering, require_party
 from veilring.deployment.owner_terms import OwnerTerms, load_owner_terms
+from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.aside import Threads
 from veilring.privacy.ledger import Budgets, open_ledger
@@ -57,6 +58,8 @@ class OwnerConfig(TermsConfig):
         key: Where rows pay: the column that says whose row it is. By default its place in the file
             does, so that rows may be added at the end and never moved.
         amend: Whether other budgets than before are meant; what was spent stays spent.
+        outside_max: The share of a column's values that may lie outside of its public range. With
+            more the party does not start.
         listen: The address to listen at; loopback unless it says otherwise.
     """
 
@@ -66,6 +69,7 @@ class OwnerConfig(TermsConfig):
     ledger: FilePath = "queries.ledger"
     key: str = Field("", description="the header of a column, or nothing")
     amend: bool = Field(default=False, description="true or false")
+    outside_max: OutsideMax = OUTSIDE_MAX
     listen: AnAddress = LOOPBACK
 
 
@@ -86,7 +90,8 @@ async def own(config: OwnerConfig, *, on_ready: Callable[[Owner], None] | None =
     terms = load_owner_terms(Path(config.terms))
     require_party(roster, "identity", identity.name)
     budgets = _budgets(config, terms)
-    rows, ids = terms.read_rows(Path(config.rows)), _ids(config, terms)
+    rows = terms.read_own_rows(Path(config.rows), config.outside_max, _log)
+    ids = _ids(config, terms)
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
         async with Threads(WORKERS_MAX, "labels") as aside:
             owner = Owner(rows, terms.rules, ledger, aside, ids=ids)

@@ -4,6 +4,7 @@ What an .npz file holds is said by `veilring.data.npz`. Where it names no classe
 those of the terms.
 """
 
+from logging import Logger, getLogger
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,22 @@ from veilring.data.csv import read_cells
 from veilring.data.npz import NPZ, Vectors, read_vectors
 from veilring.deployment.columns import look_up
 from veilring.deployment.prediction_terms import PredictionTerms
+from veilring.deployment.ranges import OUTSIDE_MAX, check_ranges
 from veilring.errors import InputError
 from veilring.protocols.prediction.records import Records
 
 __all__ = ("read_ids", "read_labelled", "read_queries", "read_records")
 
+_log = getLogger("veilring.prediction")
 
-def read_records(path: Path, terms: PredictionTerms, key: str) -> Records:
+
+def read_records(
+    path: Path,
+    terms: PredictionTerms,
+    key: str,
+    outside_max: float = OUTSIDE_MAX,
+    log: Logger = _log,
+) -> Records:
     """Read records that are to be added.
 
     Args:
@@ -27,6 +37,8 @@ def read_records(path: Path, terms: PredictionTerms, key: str) -> Records:
             last column is the label.
         terms: Public.
         key: The header of the column with the ids.
+        outside_max: The share of a column's values that may lie outside of its range.
+        log: Where it is logged how the records fit the ranges.
 
     Raises:
         InputError: If the file does not fit; it names no value but an unknown category's first
@@ -37,7 +49,9 @@ def read_records(path: Path, terms: PredictionTerms, key: str) -> Records:
         if held.ids is None:
             raise InputError("file", path, "a file with the array ids, too")
         return Records.of(held.ids, terms.directions(held.features), _labels(path, held, terms))
-    rows, cells = terms.read_rows(path), read_cells(path)
+    cells = read_cells(path)
+    check_ranges(path, terms.features, cells, outside_max, log)
+    rows = terms.rows_of(path, cells)
     if key not in cells:
         raise InputError("key", key, f"a column of {path.name}")
     ids = [str(name) for name in cells[key].tolist()]
@@ -55,19 +69,29 @@ def read_labelled(
     if terms.dimensions:
         held = _vectors(path)
         return terms.directions(held.features), _labels(path, held, terms)
-    rows = terms.read_rows(path)
+    cells = read_cells(path)
+    check_ranges(path, terms.features, cells, 1.0, _log)
+    rows = terms.rows_of(path, cells)
     return terms.directions(rows.features), rows.labels
 
 
-def read_queries(path: Path, terms: PredictionTerms) -> NDArray[np.float32]:
+def read_queries(
+    path: Path, terms: PredictionTerms, outside_max: float = OUTSIDE_MAX, log: Logger = _log
+) -> NDArray[np.float32]:
     """Read queries as the server takes them; labels and ids are passed over.
+
+    Args:
+        path: As `read_records` takes it.
+        terms: Public.
+        outside_max: The share of a column's values that may lie outside of its range.
+        log: Where it is logged how the queries fit the ranges.
 
     Raises:
         InputError: As `read_records`.
     """
     if terms.dimensions:
         return terms.directions(_vectors(path).features)
-    return terms.directions(terms.read_queries(path))
+    return terms.directions(terms.read_own_queries(path, outside_max, log))
 
 
 def read_ids(path: Path) -> list[str]:

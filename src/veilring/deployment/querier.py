@@ -1,5 +1,6 @@
 """`veilring ask` for a querier: rows, labelled by a prediction server."""
 
+import logging
 from pathlib import Path
 from typing import Literal
 
@@ -10,11 +11,15 @@ from veilring.deployment.config import TermsConfig, load_credentials
 from veilring.deployment.connecting import connected, require_party
 from veilring.deployment.prediction_files import read_queries
 from veilring.deployment.prediction_terms import load_prediction_terms
+from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.prediction.querier import ask_server
 from veilring.randomness import Streams
 
 __all__ = ("QuerierConfig", "query")
+
+
+_log = logging.getLogger("veilring.querier")
 
 
 class QuerierConfig(TermsConfig):
@@ -24,12 +29,15 @@ class QuerierConfig(TermsConfig):
         role: `querier`.
         ask: The server, which sees the queries.
         block: How many are sent at once; as many as the terms allow unless it says otherwise.
+        outside_max: The share of a column's values in a file of queries that may lie outside of its
+            public range. With more the client does not ask.
         name: Another name has the same queries answered once more, drawn and paid anew.
     """
 
     role: Literal["querier"] = Field(description="querier")
     ask: str = Field(description="the name of a party of the roster")
     block: int = Field(0, ge=0, description="a whole number of at least 1, or 0 for the largest")
+    outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
 
 
@@ -55,7 +63,7 @@ async def query(config: QuerierConfig, queries: Path) -> dict[str, list[str]]:
     """
     identity, roster = load_credentials(config)
     terms = load_prediction_terms(Path(config.terms))
-    rows, rules = read_queries(queries, terms), terms.rules
+    rows, rules = read_queries(queries, terms, config.outside_max, _log), terms.rules
     if config.block > rules.fitting:
         raise ScenarioError("block", config.block, f"at most {rules.fitting}")
     require_party(roster, "ask", config.ask)

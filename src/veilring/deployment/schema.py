@@ -1,5 +1,6 @@
 """A schema that all agree on: how a row of a CSV file is read. The base of terms."""
 
+from logging import Logger
 from pathlib import Path
 from typing import Self
 
@@ -22,6 +23,7 @@ from veilring.deployment.columns import (
     require_different,
 )
 from veilring.deployment.files import Agreed
+from veilring.deployment.ranges import check_ranges
 from veilring.protocols.rows import Rows
 
 __all__ = ("Schema", "features_of_table")
@@ -60,9 +62,33 @@ class Schema(Agreed):
             InputError: If a column is missing or a cell does not fit; it names both, and no value
                 but an unknown category's first characters.
         """
-        cells = read_cells(path)
+        return self.rows_of(path, read_cells(path))
+
+    def rows_of(self, path: Path, cells: Cells) -> Rows:
+        """Return rows from the cells of a file that was read; as `read_rows`."""
         labels = read_labels(path, cells, self.classes)
         return Rows(self._encode(path, cells), labels)
+
+    def read_own_rows(self, path: Path, outside_max: float, log: Logger) -> Rows:
+        """Read the rows that a party holds, and log how they fit the public ranges.
+
+        Raises:
+            InputError: As `read_rows` and `check_ranges`.
+        """
+        cells = read_cells(path)
+        if check_ranges(path, self.features, cells, outside_max, log) == 1:
+            log.warning("%s: 1 row; check that the file is complete", path.name)
+        return self.rows_of(path, cells)
+
+    def read_own_queries(self, path: Path, outside_max: float, log: Logger) -> NDArray[np.float64]:
+        """Read queries as `read_queries`, and log how they fit the public ranges.
+
+        Raises:
+            InputError: As `read_rows` and `check_ranges`.
+        """
+        cells = read_cells(path)
+        check_ranges(path, self.features, cells, outside_max, log)
+        return self._encode(path, cells)
 
     def read_queries(self, path: Path) -> NDArray[np.float64]:
         """Read queries: all columns of the terms; others, such as a label, are passed over.

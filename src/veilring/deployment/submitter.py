@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from veilring.data.csv import read_cells
 from veilring.deployment.config import SubmitterConfig, load_credentials
 from veilring.deployment.connecting import require_party
+from veilring.deployment.ranges import check_ranges
 from veilring.deployment.sending import Progress, Sender
 from veilring.deployment.survey_terms import SurveyTerms
 from veilring.errors import InputError, ScenarioError
@@ -110,6 +111,7 @@ def _make_reports(
 ) -> int:
     """Make and keep the reports of all clients that can afford one, and return how many cannot."""
     cells = read_cells(path)
+    check_ranges(path, terms.features, cells, config.outside_max, _log)
     pool = terms.clients_of(path, cells)
     names = _names(config, path, cells, len(pool))
     new = np.flatnonzero(~outbox.reported(terms.task, names))

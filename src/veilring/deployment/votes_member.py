@@ -10,6 +10,7 @@ from pydantic import Field
 
 from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
 from veilring.deployment.connecting import meeting
+from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
 from veilring.deployment.votes_terms import load_votes_terms
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Service
@@ -31,6 +32,8 @@ class VotesMemberConfig(TermsConfig):
         ledger: The file that remembers what was spent, and the labels of each batch that was asked
             here.
         amend: Whether another budget than before is meant; what was spent stays spent.
+        outside_max: The share of a column's values that may lie outside of its public range. With
+            more the party does not start.
         listen: The address to listen at; loopback unless it says otherwise.
     """
 
@@ -38,6 +41,7 @@ class VotesMemberConfig(TermsConfig):
     rows: FilePath
     ledger: FilePath = "votes.db"
     amend: bool = Field(default=False, description="true or false")
+    outside_max: OutsideMax = OUTSIDE_MAX
     listen: AnAddress = LOOPBACK
 
 
@@ -60,7 +64,8 @@ async def serve_votes(
     """
     identity, roster = load_credentials(config)
     terms = load_votes_terms(Path(config.terms), len(roster.parties))
-    rows, budgets = terms.read_rows(Path(config.rows)), Budgets("epsilon", terms.votes.budget)
+    rows = terms.read_own_rows(Path(config.rows), config.outside_max, _log)
+    budgets = Budgets("epsilon", terms.votes.budget)
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
         async with meeting(identity, roster, config.listen, _log) as node:
             parties = Parties(roster.parties)

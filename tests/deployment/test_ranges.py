@@ -1,0 +1,214 @@
+"""Rows that do not fit the public ranges: what a party says of them, and when it does not start."""
+
+import csv
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from tests.deployment.commands import SECONDS, Command, free_ports, start_serving
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.deployment.columns import FeatureTerms
+from veilring.deployment.ranges import OUTSIDE_MAX
+from veilring.deployment.schema import Schema
+from veilring.errors import InputError, ScenarioError
+
+LOG = logging.getLogger("veilring.tested")
+TERMS = Schema(
+    classes=("no", "yes"),
+    features=(
+        FeatureTerms(name="age", low=0, high=120),
+        FeatureTerms(name="sex", categories=("f", "m")),
+    ),
+)
+
+
+def deploy(folder: Path, *words: str) -> None:
+    """Write the files of a deployment."""
+    done = CliRunner().invoke(app, ["deploy", *words, "--out", str(folder)])
+    assert done.exit_code == 0, done.output
+
+
+def change(path: Path, column: int, change: Callable[[float], float]) -> int:
+    """Change a column of a CSV file, and return how many rows it has."""
+    header, *rows = list(csv.reader(path.read_text().splitlines()))
+    for row in rows:
+        row[column] = str(change(float(row[column])))
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return len(rows)
+
+
+def in_another_unit(value: float) -> float:
+    """Return a value as another unit would have it."""
+    return 12 * value + 100
+
+
+def ages(tmp_path: Path, values: Iterable[object]) -> Path:
+    """Write a file of rows with these ages."""
+    path = tmp_path / "rows.csv"
+    path.write_text("age,sex,label\n" + "".join(f"{age},f,no\n" for age in values))
+    return path
+
+
+def test_a_ring_member_with_rows_in_another_unit_says_so_and_does_not_start(
+    tmp_path: Path,
+) -> None:
+    """It ends with code 2, unless its configuration accepts them; other logs have no count."""
+    folder, port = tmp_path / "ring", str(free_ports(3))
+    deploy(folder, "ring", "wine", "--set", "parties.count=3", "--port", port)
+    rows = change(folder / "party-1.csv", 0, in_another_unit)
+    counted = f"party-1.csv: {rows} rows; column 'alcohol': {rows} of {rows} outside of its range"
+    refused = Command(folder, "serve", "party-1.toml", output=folder / "refused.log")
+    assert refused.wait(SECONDS) == 2
+    assert counted in refused.output
+    assert (
+        "party-1.csv, column 'alcohol' is outside of its range (11.03 to 14.83)" in refused.output
+    )
+    assert "outside_max" in refused.output
+    assert "Traceback" not in refused.output
+
+    config = folder / "party-1.toml"
+    config.write_text(config.read_text() + "outside_max = 1.0\n")
+    names = ["party-0", "party-1", "party-2"]
+    served = [
+        Command(folder, "serve", f"{name}.toml", output=folder / f"{name}.log")
+        for name in names[:2]
+    ]
+    served.append(start_serving(folder, "party-2", output=folder / "party-2.log"))
+    asked = Command(folder, "ask", "client.toml", "queries.csv", output=folder / "asked.log")
+    assert asked.wait(SECONDS) == 0, asked.output
+    for command in served:
+        command.terminate()
+    assert [command.wait(SECONDS) for command in served] == [0, 0, 0]
+    assert counted in served[1].output
+    for other in (served[0], served[2]):
+        assert "outside of its range" not in other.output
+        assert "rows; all values lie in their ranges" in other.output
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "file", "command"),
+    [
+        ("votes", ["iris", "--r", "0.3"], "party-1.csv", ["serve", "party-1.toml"]),
+        ("owner", ["iris", "--r", "0.2"], "owner.csv", ["serve", "owner.toml"]),
+        ("ring", ["wine"], "queries.csv", ["ask", "client.toml", "queries.csv"]),
+        (
+            "owner",
+            ["iris", "--r", "0.2"],
+            "analyst-0.csv",
+            ["ask", "analyst-0.toml", "analyst-0.csv"],
+        ),
+        ("prediction", ["iris"], "records.csv", ["records", "add", "curator.toml", "records.csv"]),
+        ("prediction", ["iris"], "querier-0.csv", ["ask", "querier-0.toml", "querier-0.csv"]),
+    ],
+)
+def test_each_role_that_reads_rows_refuses_another_unit(
+    tmp_path: Path, kind: str, words: list[str], file: str, command: list[str]
+) -> None:
+    """It ends with code 2 before it connects to anybody, and says the counts."""
+    folder = tmp_path / kind
+    deploy(folder, kind, *words, "--port", str(free_ports(8)))
+    place = 1 if file == "records.csv" else 0
+    rows = change(folder / file, place, in_another_unit)
+    ended = Command(folder, *command, output=folder / "ended.log")
+    assert ended.wait(SECONDS) == 2
+    assert f"{file}: {rows} rows; column " in ended.output
+    assert f"{rows} of {rows} outside of its range" in ended.output
+    assert "Traceback" not in ended.output
+
+
+def test_a_submitter_with_rows_in_another_unit_reports_nothing(tmp_path: Path) -> None:
+    """It ends with code 2 before a report is made; the collector's log has no count."""
+    folder = tmp_path / "survey"
+    deploy(folder, "survey", "iris", "--clients", "40", "--port", str(free_ports(1)))
+    rows = change(folder / "submitter-0.csv", 1, in_another_unit)
+    collector = start_serving(folder, "collector", output=folder / "collector.log")
+    words = ("submit", "submitter-0.toml", "submitter-0.csv")
+    refused = Command(folder, *words, output=folder / "refused.log")
+    assert refused.wait(SECONDS) == 2
+    assert f"{rows} of {rows} outside of its range" in refused.output
+    assert "Traceback" not in refused.output
+    collector.terminate()
+    assert collector.wait(SECONDS) == 0
+    assert "outside" not in collector.output
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ([30, 40, 119.5, 0, 120], "rows.csv: 5 rows; all values lie in their ranges"),
+        ([30] * 99 + [121], "rows.csv: 100 rows; column 'age': 1 of 100 outside of its range"),
+        ([-1] * 5 + [30] * 95, "rows.csv: 100 rows; column 'age': 5 of 100 outside of its range"),
+        ([200], "rows.csv: 1 row; column 'age': 1 of 1 outside of its range"),
+        ([0.3, 0.4, 0.5], "rows.csv: 3 rows; column 'age': all values lie in 1% of its range"),
+        ([30] * 3, "rows.csv: 3 rows; all values lie in their ranges"),
+    ],
+)
+def test_what_may_be_a_slip_is_said_and_not_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, values: list[float], says: str
+) -> None:
+    """Up to a twentieth of the rows, and always a single value, may lie outside."""
+    caplog.set_level(logging.INFO)
+    TERMS.read_own_rows(ages(tmp_path, values), OUTSIDE_MAX, LOG)
+    assert says in caplog.text
+
+
+@pytest.mark.parametrize("values", [[200, 201], [-1] * 6 + [30] * 94, [1e300] * 3])
+def test_what_is_no_slip_is_refused(tmp_path: Path, values: list[float]) -> None:
+    """More than a twentieth of the rows, and at least two; the refusal holds no value of a row."""
+    path = ages(tmp_path, values)
+    with pytest.raises(ScenarioError, match=r"column 'age' is outside of its range \(0 to 120\)"):
+        TERMS.read_own_rows(path, OUTSIDE_MAX, LOG)
+    TERMS.read_own_rows(path, 1.0, LOG)
+
+
+def test_all_columns_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    """One refusal a column."""
+    terms = Schema(
+        classes=("no",), features=tuple(FeatureTerms(name=name, high=1) for name in "ab")
+    )
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,label\n2,2,no\n3,3,no\n")
+    with pytest.raises(ScenarioError) as caught:
+        terms.read_own_rows(path, OUTSIDE_MAX, LOG)
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_a_file_without_rows_is_refused_and_one_row_is_doubted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A header alone holds nothing; one row starts the party and is said in its log."""
+    for check in (TERMS.read_own_rows, TERMS.read_own_queries):
+        with pytest.raises(InputError, match=r"rows\.csv is without rows"):
+            check(ages(tmp_path, []), OUTSIDE_MAX, LOG)
+    TERMS.read_own_rows(ages(tmp_path, [30]), OUTSIDE_MAX, LOG)
+    assert "rows.csv: 1 row; check that the file is complete" in caplog.text
+
+
+def test_a_header_alone_does_not_start_an_owner(tmp_path: Path) -> None:
+    """`veilring serve` ends with code 2 and names the file."""
+    folder = tmp_path / "owner"
+    deploy(folder, "owner", "iris", "--r", "0.2", "--port", str(free_ports(1)))
+    rows = folder / "owner.csv"
+    rows.write_text(rows.read_text().splitlines()[0] + "\n")
+    ended = Command(folder, "serve", "owner.toml", output=folder / "ended.log")
+    assert ended.wait(SECONDS) == 2
+    assert "owner.csv is without rows" in ended.output
+
+
+def test_an_image_of_many_columns_names_the_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line has eight columns and the number of the others."""
+    features = tuple(FeatureTerms(name=f"x{number}", high=1) for number in range(20))
+    cells = Schema(classes=("no",), features=features)
+    header = ",".join(feature.name for feature in features)
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{header},label\n" + "2," * 20 + "no\n")
+    cells.read_own_rows(path, 1.0, LOG)
+    assert "column 'x7'" in caplog.text
+    assert "column 'x8'" not in caplog.text
+    assert "12 more columns" in caplog.text
