@@ -103,7 +103,7 @@ def _fits(path: Path, features: Sequence[FeatureTerms], cells: Cells) -> Iterato
             continue
         numbers = numbers_of(path, feature, cells)
         outside = int(((numbers < feature.low) | (numbers > feature.high)).sum())
-        narrow = 0 < np.ptp(numbers) < NARROW * (feature.high - feature.low)
+        narrow = 0 < float(np.ptp(numbers)) < NARROW * (feature.high - feature.low)
         if outside or narrow:
             yield _Fit(feature, len(numbers), outside, narrow)
 
