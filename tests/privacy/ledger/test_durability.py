@@ -84,9 +84,13 @@ def test_kill_minus_nine_at_random_loses_nothing_that_left(tmp_path: Path) -> No
             count = _require_kept(ledger, given, doubtful)
 
 
-# A charge begins, looks for the key, keeps the answer, writes the analyst's total and the journal,
-# and commits.
-@pytest.mark.parametrize("statement", range(6))
+# A charge begins, looks whether it is alone, looks for the key, keeps the answer, writes the
+# analyst's total and the journal, each of the three with two steps of its seal, keeps the seal, and
+# commits.
+_STATEMENTS = 14
+
+
+@pytest.mark.parametrize("statement", range(_STATEMENTS))
 def test_a_charge_that_is_cut_short_did_not_happen(tmp_path: Path, statement: int) -> None:
     """Killed before any statement of a charge, the process has charged and given nothing."""
     path = tmp_path / "ledger"
@@ -101,7 +105,7 @@ def test_a_charge_that_is_cut_short_did_not_happen(tmp_path: Path, statement: in
 def test_killed_after_its_commit_the_answer_waits_for_the_retry(tmp_path: Path) -> None:
     """The next charge's first statement comes after the commit: one answer is kept, and given."""
     path = tmp_path / "ledger"
-    with _charging(path, 0, "6") as process:
+    with _charging(path, 0, str(_STATEMENTS)) as process:
         assert process.stdout is not None
         given = _answers(process.stdout.readlines())
     assert read_totals(path).answers == 1  # nobody writes, and the log was never closed
@@ -130,7 +134,7 @@ def test_a_second_process_is_refused_and_readers_are_not(tmp_path: Path) -> None
 
 
 def test_a_log_that_is_torn_anywhere_is_a_prefix_of_what_happened(tmp_path: Path) -> None:
-    """As after a loss of power: whatever length of the log is left, whole charges are there."""
+    """Moved without its lock file, a ledger has whole charges, whatever is left of its log."""
     path, torn = tmp_path / "ledger", tmp_path / "torn"
     with open_ledger(path, BUDGETS) as ledger:
         ledger.records.add(IDS)
@@ -139,7 +143,8 @@ def test_a_log_that_is_torn_anywhere_is_a_prefix_of_what_happened(tmp_path: Path
         log = Path(f"{path}-wal").read_bytes()
         main = path.read_bytes()
     counts = []
-    for length in (*range(0, len(log), len(log) // 30), len(log)):
+    for length in (*range(1, len(log), len(log) // 30), len(log)):
+        Path(f"{torn}.lock").unlink(missing_ok=True)
         torn.write_bytes(main)
         Path(f"{torn}-wal").write_bytes(log[:length])
         with open_ledger(torn, BUDGETS) as ledger:

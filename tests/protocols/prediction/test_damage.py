@@ -22,7 +22,7 @@ def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
     ledger = tmp_path / "budgets.sqlite"
     content = ledger.read_bytes()
     ledger.write_bytes(content[:4096] + b"\xa5" * (len(content) - 4096))
-    with pytest.raises(StoreFailed, match=r"budgets\.sqlite: .*what was spent is lost"):
+    with pytest.raises(StoreFailed, match=r"budgets\.sqlite is damaged .*spent is forgotten"):
         open_state(RULES, tmp_path)
     with closing(sqlite3.connect(tmp_path / "budgets.sqlite.lock", timeout=0)) as lock:
         lock.execute("BEGIN EXCLUSIVE")

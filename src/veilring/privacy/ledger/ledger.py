@@ -14,9 +14,10 @@ from veilring.privacy.checks import require
 from veilring.privacy.ledger.budgets import Budgets, Limits, left
 from veilring.privacy.ledger.charges import Charge, Outcome, digest_of, require_names
 from veilring.privacy.ledger.records import Records
-from veilring.privacy.ledger.store import Store, open_store, unreadable
+from veilring.privacy.ledger.store import open_store, unreadable
 from veilring.privacy.ledger.totals import Totals, totals_of
 from veilring.privacy.ledger.units import from_units, to_units
+from veilring.privacy.statefile import StateFile
 
 __all__ = ("Ledger", "open_ledger")
 
@@ -48,7 +49,7 @@ def open_ledger(
         raise unreadable(path, error) from error
 
 
-def _opened(store: Store, limits: Limits, key: bytes | None, *, amend: bool) -> "Ledger":
+def _opened(store: StateFile, limits: Limits, key: bytes | None, *, amend: bool) -> "Ledger":
     try:
         hash_key = _settle_key(store, key)  # who has another changes nothing
         _settle_budgets(store, limits, amend=amend)
@@ -73,12 +74,17 @@ class Ledger:
         records: The filters of single records.
     """
 
-    def __init__(self, store: Store, limits: Limits, key: bytes) -> None:
+    def __init__(self, store: StateFile, limits: Limits, key: bytes) -> None:
         self._store, self._limits, self._guard = store, limits, RLock()
         self.records = Records(store, self._guard, limits.record, key)
         rows = store.connection.execute("SELECT name, spent FROM analysts").fetchall()
         self._spent = Counter(dict(rows))
         self._total = sum(self._spent.values())
+
+    @property
+    def id(self) -> bytes:
+        """What tells this ledger from all others: 16 random bytes, the same each time."""
+        return self._store.id
 
     def find(self, analyst: str, key: str, request: bytes) -> bytes | None:
         """Return the answer that this request already got, or none if it is new.
@@ -212,7 +218,7 @@ class Ledger:
         )
 
 
-def _settle_budgets(store: Store, limits: Limits, *, amend: bool) -> None:
+def _settle_budgets(store: StateFile, limits: Limits, *, amend: bool) -> None:
     kept = _setting(store, "budgets")
     if kept == limits.to_json().encode():
         return
@@ -222,7 +228,7 @@ def _settle_budgets(store: Store, limits: Limits, *, amend: bool) -> None:
     _set(store, "budgets", limits.to_json().encode())
 
 
-def _settle_key(store: Store, key: bytes | None) -> bytes:
+def _settle_key(store: StateFile, key: bytes | None) -> bytes:
     """Return the key of the hashes, and see to it that it is always the same."""
     if key is None:
         own = _setting(store, "key")
@@ -243,11 +249,11 @@ def _settle_key(store: Store, key: bytes | None) -> bytes:
     return key
 
 
-def _setting(store: Store, name: str) -> bytes | None:
+def _setting(store: StateFile, name: str) -> bytes | None:
     row = store.connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
     return None if row is None else bytes(row[0])
 
 
-def _set(store: Store, name: str, value: bytes) -> None:
+def _set(store: StateFile, name: str, value: bytes) -> None:
     with store.transaction() as connection:
         connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))

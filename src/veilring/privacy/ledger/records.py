@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.privacy.ledger.budgets import left
 from veilring.privacy.ledger.charges import RecordCharge, merged
-from veilring.privacy.ledger.store import Store
+from veilring.privacy.statefile import StateFile
 
 __all__ = ("JOURNAL_BYTES_MAX", "Records")
 
@@ -42,7 +42,7 @@ class Records:
         key: Of the hashes of ids.
     """
 
-    def __init__(self, store: Store, guard: RLock, limit: int | None, key: bytes) -> None:
+    def __init__(self, store: StateFile, guard: RLock, limit: int | None, key: bytes) -> None:
         self._store, self._guard, self._key = store, guard, key
         self._limit = left(limit, 0)
         self._spent, self._journal_bytes, self._dirty = _load_spent(store.connection)

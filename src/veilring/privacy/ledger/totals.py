@@ -1,13 +1,12 @@
 """The odometer: what was spent in total and by each analyst, and nothing finer."""
 
 import sqlite3
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from veilring.errors import InputError
 from veilring.privacy.ledger.budgets import Limits
-from veilring.privacy.ledger.store import read_store, unreadable
+from veilring.privacy.ledger.store import read_store
 from veilring.privacy.ledger.units import from_units
 
 __all__ = ("AnalystTotal", "Totals", "read_totals", "totals_of")
@@ -56,11 +55,8 @@ def read_totals(path: Path) -> Totals:
         InputError: If there is no ledger at `path`, or it has no budgets yet.
         StoreFailed: If the disk failed, or the file is damaged.
     """
-    with closing(read_store(path)) as connection:
-        try:
-            return totals_of(connection)
-        except sqlite3.Error as error:
-            raise unreadable(path, error) from error
+    with read_store(path) as connection:
+        return totals_of(connection)
 
 
 def totals_of(connection: sqlite3.Connection) -> Totals:

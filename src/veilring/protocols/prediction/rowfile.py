@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError, StoreFailed
-from veilring.privacy.ledger.store import sync_folder
+from veilring.privacy.statefile import sync_folder
 from veilring.protocols.prediction.records import ID_BYTES_MAX, Records
 
 __all__ = ("READ_BYTES_MAX", "SCHEMA_BYTES", "RowFile", "open_rows", "unreadable_rows")

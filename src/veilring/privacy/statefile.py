@@ -1,0 +1,676 @@
+"""A state file: SQLite with one writer, complete or refused, and checked whenever it is opened.
+
+What a server must not forget (charges, reports, answers) is in files of this kind. A transaction
+is on the disk when it ends: a write-ahead log beside the file, synced at each commit. What happens
+to files between two runs is not in SQLite's hands, so four things are added to what it does:
+
+- **A lock** is held by the writer, in a file beside it, and the operating system drops it when the
+  process dies, however that happens. Those who only read are not held up.
+- **A witness** in the same file says which state file was begun here and how many transactions it
+  has had. A state file that is missing, empty, another one, an older copy, or whose log was lost or
+  cut, is refused. Without the witness a file is refused if it was not closed in order and has no
+  log, so that a copy of the main file alone is never taken for the whole.
+- **A count** of transactions in the file is read in each of them. If it has changed, another
+  process has written although the lock was held (somebody removed the lock file), and nothing more
+  is written.
+- **A seal** is the sum of a hash of each row of each sealed table. It changes with the rows, within
+  the transaction, and is computed again on opening, beside SQLite's own check of its pages: SQLite
+  finds broken trees, and the seal finds rows that have changed.
+
+These are against accidents, not against somebody who may write the file.
+"""
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgpack
+
+from veilring.errors import InputError, StoreFailed
+from veilring.privacy.checks import require
+
+__all__ = (
+    "BUSY_SECONDS",
+    "MEMORY",
+    "Format",
+    "StateFile",
+    "create_private",
+    "open_state_file",
+    "read_state_file",
+    "sync_folder",
+)
+
+# How long to wait for a reader that holds up the wiping of the log; reading totals takes less.
+BUSY_SECONDS: Final = 5.0
+MEMORY: Final = ":memory:"
+
+_ID_BYTES: Final = 16
+# Sums of hashes of this size: accidents do not find two tables with one sum.
+_SEAL_BYTES: Final = 16
+_SEAL_END: Final = 1 << 8 * _SEAL_BYTES
+
+_OWN_SCHEMA: Final = """
+CREATE TABLE statefile (
+    id BLOB NOT NULL, transactions INTEGER NOT NULL, complete INTEGER NOT NULL, seal BLOB NOT NULL
+);
+"""
+_WITNESS_SCHEMA: Final = """
+CREATE TABLE witness (id BLOB NOT NULL, transactions INTEGER NOT NULL, digest BLOB NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What all state files of one kind have in common.
+
+    Attributes:
+        name: What the file is, as a noun for messages.
+        application: SQLite's application id, by which another program's file is recognised.
+        version: Of the schema, in the file's header.
+        schema: The tables and indexes, as SQL.
+        sealed: The tables whose rows are hashed. A table with millions of small rows is better
+            checked by its user, many rows at once.
+        loss: What is lost without the file, as a clause that begins with a noun.
+        page_bytes: The size of SQLite's pages.
+        log_bytes_max: The size of the log from which on it is moved into the file.
+    """
+
+    name: str
+    application: int
+    version: int
+    schema: str
+    sealed: tuple[str, ...]
+    loss: str
+    page_bytes: int = 4096
+    log_bytes_max: int = 1000 * 4096
+
+
+class _State(NamedTuple):
+    """The row that a state file keeps about itself."""
+
+    id: bytes
+    transactions: int
+    complete: bool
+    seal: int
+
+    @property
+    def digest(self) -> int:
+        """A hash of the row, which is a summand of the seal that is written."""
+        return _hash(("statefile", self.id, self.transactions, self.complete))
+
+
+class StateFile:
+    """An open state file. Get it from `open_state_file`.
+
+    Args:
+        connection: To the file, in which transactions are begun and ended by hand.
+        kind: Its kind.
+        witness: Holds the lock; none for a file in memory, which has no seal either.
+        state: What the file says of itself.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        kind: Format,
+        witness: "_Witness | None",
+        state: _State,
+    ) -> None:
+        self._connection, self._format, self._witness = connection, kind, witness
+        self._state, self._closed, self._change = state, False, 0
+        # Whether the main file says that it is not complete without its log.
+        self._marked = False
+        if witness is not None:
+            connection.create_function("seal_add", -1, self._seal_add)
+            connection.create_function("seal_drop", -1, self._seal_drop)
+            for table in kind.sealed:
+                connection.executescript(_triggers(connection, table))
+
+    @property
+    def id(self) -> bytes:
+        """What tells this file from all others: 16 random bytes, drawn when it was begun."""
+        return self._state.id
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The open file.
+
+        Raises:
+            InputError: If it was closed, by its owner or by an error.
+        """
+        self.require_open()
+        return self._connection
+
+    def require_open(self) -> None:
+        """Raise `InputError` if it was closed: what is in memory may not be what the file holds."""
+        if self._closed:
+            allowed = "an open one; open it again to see what it holds"
+            raise InputError(self._format.name, "closed", allowed)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Give the connection for a transaction that is on the disk at the end of the block.
+
+        If anything fails, nothing of it has happened, or nobody knows: so the file is closed, and
+        has to be opened again to see what it holds.
+
+        Raises:
+            StoreFailed: If another process has written the file since this one opened it.
+        """
+        if not self._marked:
+            self._rest(complete=False)
+            # While a reader holds up the log there is no mark, and the next transaction tries.
+            self._marked = self._move_log()
+        with self._changing(complete=False) as connection:
+            yield connection
+
+    def wipe(self) -> None:
+        """Move the log into the file and cut it off, so that no old page is left in either.
+
+        The file is complete without its log then, and says so.
+
+        Raises:
+            InputError: If a reader did not let go of the old pages in `BUSY_SECONDS`.
+        """
+        self.require_open()
+        if not self._state.complete:
+            self._rest(complete=True)
+        self._marked = False
+        if not self._move_log():
+            allowed = "nobody who reads it while it is wiped"
+            raise InputError(self._format.name, "being read", allowed)
+
+    def close(self) -> None:
+        """Let go of the file, which says that it is complete. Doing so again changes nothing."""
+        if self._closed:
+            return
+        try:
+            if not self._state.complete:
+                self._rest(complete=True)
+            self._move_log()  # if a reader holds it up, the next writer goes on from the log
+        finally:
+            self._let_go()
+
+    def _rest(self, *, complete: bool) -> None:
+        """Change nothing but whether the file says that it is complete."""
+        with self._changing(complete=complete):
+            pass
+
+    def _move_log(self) -> bool:
+        """Move the log into the file and cut it off, unless a reader holds it up."""
+        busy, *_ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not busy
+
+    @contextmanager
+    def _changing(self, *, complete: bool) -> Iterator[sqlite3.Connection]:
+        connection = self.connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            self._require_alone()
+            self._change = 0
+            yield connection
+            self._keep_state(complete=complete)
+            connection.execute("COMMIT")
+            if self._witness is not None:
+                self._witness.write(self._state)
+        except BaseException:
+            self._let_go()  # which rolls back
+            raise
+
+    def _require_alone(self) -> None:
+        if self._witness is None:
+            return
+        state = _state_of(self._connection)
+        if (state.id, state.transactions) != (self._state.id, self._state.transactions):
+            raise StoreFailed(
+                f"{self._witness.path}: another process has written it since this one opened it, "
+                f"although this one holds {self._witness.beside.name}. Nothing more is written "
+                "here. Find and stop one of the two, and never remove a lock file by hand"
+            )
+
+    def _keep_state(self, *, complete: bool) -> None:
+        seal = (self._state.seal + self._change) % _SEAL_END
+        self._state = _State(self._state.id, self._state.transactions + 1, complete, seal)
+        if self._witness is not None:
+            _write_state(self._connection, self._state)
+
+    def _let_go(self) -> None:
+        self._closed = True
+        self._connection.close()
+        if self._witness is not None:
+            self._witness.close()
+
+    def _seal_add(self, *values: object) -> None:
+        self._change += _hash(values)
+
+    def _seal_drop(self, *values: object) -> None:
+        self._change -= _hash(values)
+
+
+def open_state_file(path: Path | None, kind: Format) -> StateFile:
+    """Open a state file for writing, or begin it.
+
+    Args:
+        path: Where it is, on a disk of this machine; none for one in memory.
+        kind: Its kind.
+
+    Raises:
+        InputError: If another process writes it, it is another program's file, or it cannot be
+            made.
+        StoreFailed: If it is missing though it was begun, damaged, or not complete. Nothing of it
+            was changed, and the message says what to do.
+        sqlite3.Error: If the disk fails.
+    """
+    if path is None:
+        connection = _connect(MEMORY, kind)
+        _begin(connection, kind, _new_state())
+        return StateFile(connection, kind, None, _new_state())
+    path = path.resolve()
+    witness = _Witness(path, kind)
+    try:
+        known = _inspected(path, kind, witness)
+        if known is None:
+            create_private(path, kind.name)
+        connection = _connect(str(path), kind)
+        try:
+            if known is None:
+                known = _new_state()
+                _begin(connection, kind, known)
+            if witness.known is None:
+                witness.write(known)
+            file = StateFile(connection, kind, witness, known)
+        except BaseException:
+            connection.close()
+            raise
+        sync_folder(path.parent)
+    except BaseException:
+        witness.close()
+        raise
+    return file
+
+
+@contextmanager
+def read_state_file(path: Path, kind: Format) -> Iterator[sqlite3.Connection]:
+    """Open a state file for reading, at one moment; its writer goes on undisturbed.
+
+    Yields:
+        A connection in a transaction, so that all that is read is of one moment. The seal has
+        been checked.
+
+    Raises:
+        InputError: If there is no such file.
+        StoreFailed: If it is damaged or not complete.
+        sqlite3.Error: If the disk fails.
+    """
+    path = path.resolve()
+    if not path.exists():
+        raise InputError(kind.name, path, "a file that exists")
+    with closing(_connect_to_read(path)) as connection:
+        with _as_damage(path, kind):
+            _require_format(connection, path, kind)
+            connection.execute("BEGIN")
+            state = _state_of(connection)
+        if not (state.complete or _log_size(path) or _beside(path).exists()):
+            raise _incomplete(path, kind)
+        _require_sealed(connection, path, kind, state)
+        yield connection
+
+
+def create_private(path: Path, name: str) -> None:
+    """Make a file that only its owner reads, unless it is there.
+
+    One that is there is not opened: closing it would drop SQLite's locks of this process.
+
+    Args:
+        path: Where it is to be.
+        name: What it is, as a noun for the message.
+
+    Raises:
+        InputError: If it cannot be made.
+    """
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return
+    except OSError as error:
+        allowed = f"a file that can be written ({error.strerror})"
+        raise InputError(name, path, allowed) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make sure that the names of new files survive a loss of power, too."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class _Witness:
+    """The file beside a state file: its lock, and what the state file was when it was last written.
+
+    It is SQLite's as well, so that the lock is made by the means of each operating system. It is
+    not synced at each transaction: after a loss of power it may know of fewer than there were,
+    never of more.
+
+    Args:
+        path: The state file.
+        kind: Its kind.
+
+    Raises:
+        InputError: If another process holds the lock.
+        StoreFailed: If the witness is damaged.
+    """
+
+    def __init__(self, path: Path, kind: Format) -> None:
+        self.path, self.beside, self._format = path, _beside(path), kind
+        create_private(self.beside, kind.name)
+        self._lock = sqlite3.connect(
+            self.beside, timeout=0, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self.known = self._locked()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def write(self, state: _State) -> None:
+        """Keep what the state file is now."""
+        digest = _hash(("witness", state.id, state.transactions)).to_bytes(_SEAL_BYTES)
+        row = (state.id, state.transactions, digest)
+        if self.known is None:
+            self._lock.executescript(f"BEGIN;{_WITNESS_SCHEMA}")
+            self._lock.execute("INSERT INTO witness VALUES (?, ?, ?)", row)
+            self._lock.execute("COMMIT")
+            self._change_in_place()
+            # SQLite leaves the journal of a locked file, whose header it has zeroed.
+            self.beside.with_name(f"{self.beside.name}-journal").unlink(missing_ok=True)
+        else:
+            self._lock.execute("UPDATE witness SET id = ?, transactions = ?, digest = ?", row)
+        self.known = state.id, state.transactions
+
+    def close(self) -> None:
+        """Drop the lock."""
+        self._lock.close()
+
+    def _locked(self) -> tuple[bytes, int] | None:
+        try:
+            # The lock that the first transaction takes is kept until the connection is closed.
+            self._lock.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._lock.execute("BEGIN EXCLUSIVE")
+            known = self._read()
+            self._lock.execute("COMMIT")
+            if known is not None:
+                self._change_in_place()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise self._damaged() from None
+            value = f"in use: {self.path} is locked"
+            raise InputError(self._format.name, value, "one that nobody else writes") from None
+        except sqlite3.DatabaseError:
+            raise self._damaged() from None
+        return known
+
+    def _change_in_place(self) -> None:
+        """Write without a journal on the disk and without waiting: a row never changes its size."""
+        self._lock.execute("PRAGMA journal_mode = MEMORY")
+        self._lock.execute("PRAGMA synchronous = OFF")
+
+    def _read(self) -> tuple[bytes, int] | None:
+        (tables,) = self._lock.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if not tables:
+            return None
+        if self._lock.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+            raise self._damaged()
+        rows = self._lock.execute("SELECT id, transactions, digest FROM witness").fetchall()
+        for name, transactions, digest in rows:
+            if digest == _hash(("witness", name, transactions)).to_bytes(_SEAL_BYTES):
+                return name, transactions
+        raise self._damaged()
+
+    def _damaged(self) -> StoreFailed:
+        return StoreFailed(
+            f"{self.beside} is damaged. It shows whether {self.path.name} is the file that was "
+            "written here last, and complete. If you are sure that it is, remove "
+            f"{self.beside.name} and start again"
+        )
+
+
+def _inspected(path: Path, kind: Format, witness: _Witness) -> _State | None:
+    """Return the state of a file that is sound, or none if it was never begun.
+
+    It is opened for reading only: SQLite would move a damaged log into the file, and remove it.
+    """
+    if not path.exists() or not path.stat().st_size:
+        if witness.known is None and not _log_size(path):
+            return None
+        raise StoreFailed(
+            f"{path} is missing or empty, though {_beside(path).name} or its log shows that it was "
+            f"begun. Put it back. Without it, {kind.loss}; to begin again all the same, remove "
+            f"{', '.join(each.name for each in _companions(path))} as well"
+        )
+    logged = bool(_log_size(path))
+    with closing(_connect_to_read(path)) as connection:
+        with _as_damage(path, kind):
+            _require_format(connection, path, kind, begun=witness.known is not None)
+            connection.execute("BEGIN")
+            state = _state_of(connection)
+        _require_sealed(connection, path, kind, state)
+    if witness.known is None:
+        if not (state.complete or logged):
+            raise _incomplete(path, kind)
+        return state
+    name, transactions = witness.known
+    if name != state.id:
+        raise StoreFailed(
+            f"{path} is another {kind.name} than the one that {_beside(path).name} knows. Put "
+            f"the right one back; or, if it is the right one, remove {_beside(path).name}"
+        )
+    if state.transactions < transactions:
+        raise StoreFailed(
+            f"{path} is not complete: its last {transactions - state.transactions} transactions "
+            f"are missing. It is an older copy, or its log {_log(path).name} was damaged or "
+            f"removed. Put back the newest files that you have. To go on without them, remove "
+            f"{_beside(path).name}: then, as far as they tell, {kind.loss}"
+        )
+    return state
+
+
+def _connect(path: str, kind: Format) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute(f"PRAGMA page_size = {kind.page_bytes}")
+        connection.execute("PRAGMA secure_delete = ON")  # what is deleted is zeroed
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        fits = mode == ("memory" if path == MEMORY else "wal")
+        require(fits, kind.name, f"in journal mode {mode}", "a disk of this machine")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA fullfsync = ON")  # macOS only: sync past the disk's own cache
+        connection.execute("PRAGMA checkpoint_fullfsync = ON")
+        pages = kind.log_bytes_max // kind.page_bytes
+        connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+        connection.execute(f"PRAGMA journal_size_limit = {kind.log_bytes_max}")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA recursive_triggers = ON")  # a row that is replaced is a change
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect_to_read(path: Path) -> sqlite3.Connection:
+    uri = f"{path.as_uri()}?mode=ro"
+    return sqlite3.connect(
+        uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
+
+
+def _begin(connection: sqlite3.Connection, kind: Format, state: _State) -> None:
+    connection.executescript(
+        f"BEGIN; PRAGMA application_id = {kind.application};"
+        f"PRAGMA user_version = {kind.version}; {_OWN_SCHEMA} {kind.schema}"
+    )
+    row = (state.id, state.transactions, state.complete, bytes(_SEAL_BYTES))
+    connection.execute("INSERT INTO statefile VALUES (?, ?, ?, ?)", row)
+    _write_state(connection, state)
+    connection.execute("COMMIT")
+
+
+def _new_state() -> _State:
+    return _State(secrets.token_bytes(_ID_BYTES), 0, complete=True, seal=0)
+
+
+def _require_format(
+    connection: sqlite3.Connection, path: Path, kind: Format, *, begun: bool = False
+) -> None:
+    """Refuse a file of another kind: as damaged if one of this kind was begun here."""
+    found = None
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        found = application, version
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+            raise
+    if found != (kind.application, kind.version):
+        if begun:
+            raise _damaged(path, kind, f"it does not begin as a {kind.name} does")
+        allowed = f"a {kind.name} of veilring, version {kind.version}, that is not damaged"
+        raise InputError(kind.name, path, allowed)
+
+
+def _require_sealed(
+    connection: sqlite3.Connection,
+    path: Path,
+    kind: Format,
+    state: _State,
+) -> None:
+    with _as_damage(path, kind):
+        (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+        if found != "ok":
+            raise _damaged(path, kind, found)
+        if _schema_of(connection) != _expected_schema(kind):
+            raise _damaged(path, kind, "its tables are others")
+        rows = sum(_hash(row) for table in kind.sealed for row in _rows(connection, table))
+        if rows % _SEAL_END != state.seal:
+            raise _damaged(path, kind, "its rows are not those that were written")
+
+
+def _rows(connection: sqlite3.Connection, table: str) -> Iterable[tuple[object, ...]]:
+    columns = ", ".join(_columns(connection, table))
+    rows: Iterable[tuple[object, ...]] = connection.execute(
+        f"SELECT '{table}', {columns} FROM {table}"  # noqa: S608  (names of the kind's tables)
+    )
+    return rows
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+
+
+def _triggers(connection: sqlite3.Connection, table: str) -> str:
+    """Return triggers of this connection only, which hash each row that comes or goes."""
+    columns = _columns(connection, table)
+    new, old = (", ".join(f"{which}.{name}" for name in columns) for which in ("NEW", "OLD"))
+    add, drop = f"SELECT seal_add('{table}', {new});", f"SELECT seal_drop('{table}', {old});"
+    bodies = {"INSERT": add, "DELETE": drop, "UPDATE": drop + add}
+    return "".join(
+        f"CREATE TEMP TRIGGER {table}_{event} AFTER {event} ON main.{table} BEGIN {body} END;"
+        for event, body in bodies.items()
+    )
+
+
+def _schema_of(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
+    every = "SELECT type, name, tbl_name, sql FROM main.sqlite_master ORDER BY name"
+    return connection.execute(every).fetchall()
+
+
+@cache
+def _expected_schema(kind: Format) -> list[tuple[str, ...]]:
+    with closing(sqlite3.connect(MEMORY)) as connection:
+        connection.executescript(_OWN_SCHEMA + kind.schema)
+        return _schema_of(connection)
+
+
+def _state_of(connection: sqlite3.Connection) -> _State:
+    ((name, transactions, complete, seal),) = connection.execute(
+        "SELECT * FROM statefile"
+    ).fetchall()
+    state = _State(bytes(name), int(transactions), bool(complete), 0)
+    return state._replace(seal=(int.from_bytes(seal) - state.digest) % _SEAL_END)
+
+
+def _write_state(connection: sqlite3.Connection, state: _State) -> None:
+    seal = ((state.seal + state.digest) % _SEAL_END).to_bytes(_SEAL_BYTES)
+    row = (state.transactions, state.complete, seal)
+    connection.execute("UPDATE statefile SET transactions = ?, complete = ?, seal = ?", row)
+
+
+def _hash(values: tuple[object, ...]) -> int:
+    packed: Callable[[object], bytes] = msgpack.packb
+    return int.from_bytes(blake2b(packed(values), digest_size=_SEAL_BYTES).digest())
+
+
+@contextmanager
+def _as_damage(path: Path, kind: Format) -> Iterator[None]:
+    """Say of what SQLite or Python cannot read that the file is damaged.
+
+    An error of the disk, or of a lock, passes through: a good file may be there.
+    """
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_ERROR:
+            raise
+        raise _damaged(path, kind, error) from None
+    except (sqlite3.DatabaseError, ValueError, TypeError, OverflowError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise _damaged(path, kind, error) from None
+
+
+def _damaged(path: Path, kind: Format, what: object) -> StoreFailed:
+    return StoreFailed(
+        f"{path} is damaged ({what}). Put back the newest copy that you have of it. Without it, "
+        f"{kind.loss}; to begin again all the same, move away {path.name}, "
+        f"{', '.join(each.name for each in _companions(path))}"
+    )
+
+
+def _incomplete(path: Path, kind: Format) -> StoreFailed:
+    return StoreFailed(
+        f"{path} was in use when it was copied or when its process died, and is not complete "
+        f"without its log {_log(path).name}. Put the log beside it, or copy a {kind.name} that "
+        "was closed in order"
+    )
+
+
+def _log(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def _log_size(path: Path) -> int:
+    try:
+        return _log(path).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
+def _companions(path: Path) -> tuple[Path, ...]:
+    every = (_beside(path), _log(path), path.with_name(f"{path.name}-shm"))
+    return tuple(each for each in every if each.exists())

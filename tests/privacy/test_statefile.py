@@ -1,0 +1,257 @@
+"""State files: what is damaged, cut, removed, moved or written twice is refused and left alone."""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from veilring.errors import InputError, StoreFailed
+from veilring.privacy.statefile import Format, StateFile, open_state_file, read_state_file
+
+FORMAT = Format(
+    name="notebook",
+    application=0x6E6F7465,
+    version=1,
+    schema="CREATE TABLE notes (name TEXT PRIMARY KEY, pages INTEGER NOT NULL, text BLOB NOT NULL);"
+    "CREATE INDEX by_pages ON notes (pages);",
+    sealed=("notes",),
+    loss="all notes are lost",
+)
+# Of each file of a notebook; VEILRING_DAMAGES=200 takes a minute.
+PLACES = int(os.environ.get("VEILRING_DAMAGES", "40"))
+NOTES = {f"note {number}": bytes([number]) * (40 * number) for number in range(60)}
+WAYS = ("closed", "killed", "killed after its log was moved into it")
+
+
+def write(file: StateFile, name: str, text: bytes) -> None:
+    """Write a note, or another text of it."""
+    with file.transaction() as connection:
+        connection.execute(
+            "INSERT INTO notes VALUES (?, ?, ?)"
+            " ON CONFLICT (name) DO UPDATE SET text = excluded.text",
+            (name, len(text) // 100, text),
+        )
+
+
+def notes_in(connection: sqlite3.Connection) -> dict[str, bytes]:
+    """Return all notes."""
+    return dict(connection.execute("SELECT name, text FROM notes").fetchall())
+
+
+def notebook(folder: Path, way: str) -> Path:
+    """Make a notebook with all notes, and leave it as a process would that ended in some way."""
+    live, left = folder / "live" / "notebook", folder / "left"
+    live.parent.mkdir(parents=True)
+    file = open_state_file(live, FORMAT)
+    for name, text in NOTES.items():
+        write(file, name, text)
+    if way == "killed after its log was moved into it":
+        file.wipe()
+    if way == "closed":
+        file.close()
+    shutil.copytree(live.parent, left)  # what a process that is killed now leaves
+    file.close()
+    shutil.rmtree(live.parent)
+    return left / "notebook"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return all files that say something; the index of the log is made again at each start."""
+    files = (each for each in folder.iterdir() if not each.name.endswith("-shm"))
+    return {each.name: content for each in files if (content := each.read_bytes())}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_untouched_file_has_everything(tmp_path: Path, way: str) -> None:
+    """However its process ended, and again after that."""
+    path = notebook(tmp_path, way)
+    for _ in range(2):
+        with closing(open_state_file(path, FORMAT)) as file:
+            assert notes_in(file.connection) == NOTES
+        with read_state_file(path, FORMAT) as connection:
+            assert notes_in(connection) == NOTES
+
+
+def _flip(content: bytes, where: int) -> bytes:
+    byte, bit = divmod(where, 8)
+    return content[:byte] + bytes([content[byte] ^ 1 << bit]) + content[byte + 1 :]
+
+
+def _cut(content: bytes, where: int) -> bytes:
+    return content[: where // 8]
+
+
+@pytest.mark.parametrize("damage", [_flip, _cut])
+@pytest.mark.parametrize("way", WAYS)
+def test_damage_is_refused_or_changes_nothing(
+    tmp_path: Path, way: str, damage: Callable[[bytes, int], bytes]
+) -> None:
+    """A bit that flips or an end that is missing, in any file: nothing is lost in silence."""
+    path, random = notebook(tmp_path, way), Random(3)  # noqa: S311  (where to damage)
+    folder, refused = path.parent, 0
+    sound = contents(folder)
+    for name, content in sound.items():
+        bits = 8 * len(content)
+        for where in {0, bits - 1, *(random.randrange(bits) for _ in range(PLACES))}:
+            shutil.rmtree(folder)
+            folder.mkdir()
+            for each, whole in sound.items():
+                (folder / each).write_bytes(whole)
+            (folder / name).write_bytes(damage(content, where))
+            before = contents(folder)
+            try:
+                with closing(open_state_file(path, FORMAT)) as file:
+                    assert notes_in(file.connection) == NOTES, (name, where)
+            except StoreFailed as error:
+                refused += str(error).startswith(str(path))
+                assert contents(folder) == before, "a refused file is left as it is"
+    assert refused > PLACES // 4, "damage is found"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["notebook", "notebook-wal", "notebook-shm", "notebook.lock"])
+def test_a_removed_file_is_refused_or_changes_nothing(tmp_path: Path, way: str, name: str) -> None:
+    """It is refused without the main file or a log that was needed, and opens otherwise."""
+    path = notebook(tmp_path, way)
+    (path.parent / name).unlink(missing_ok=True)
+    needed = name == "notebook" or (name, way) == ("notebook-wal", "killed")
+    if needed:
+        with pytest.raises(StoreFailed, match=r"notebook.* (missing|not complete)"):
+            open_state_file(path, FORMAT)
+    else:
+        with closing(open_state_file(path, FORMAT)) as file:
+            assert notes_in(file.connection) == NOTES
+
+
+def test_the_main_file_alone_is_whole_or_refused(tmp_path: Path) -> None:
+    """Moved elsewhere without its log it opens only if the log was empty."""
+    for way in WAYS:
+        path, moved = notebook(tmp_path / way, way), tmp_path / f"moved {way}"
+        shutil.copy(path, moved)
+        if way != "killed":
+            with closing(open_state_file(moved, FORMAT)) as file:
+                assert notes_in(file.connection) == NOTES
+            continue
+        with pytest.raises(StoreFailed, match="was in use when it was copied"):
+            open_state_file(moved, FORMAT)
+        moved.with_name(f"{moved.name}.lock").unlink()
+        with (
+            pytest.raises(StoreFailed, match="was in use when it was copied"),
+            read_state_file(moved, FORMAT),
+        ):
+            pass
+
+
+def test_an_older_copy_and_another_file_are_refused(tmp_path: Path) -> None:
+    """In the place of a file that has gone on, neither is taken for it."""
+    path, older, other = tmp_path / "notebook", tmp_path / "older", tmp_path / "other"
+    open_state_file(path, FORMAT).close()
+    open_state_file(other, FORMAT).close()
+    shutil.copy(path, older)
+    with closing(open_state_file(path, FORMAT)) as file:
+        write(file, "a", b"b")
+    shutil.copy(older, path)
+    with pytest.raises(StoreFailed, match="its last 3 transactions are missing"):
+        open_state_file(path, FORMAT)
+    shutil.copy(other, path)
+    with pytest.raises(StoreFailed, match="is another notebook than"):
+        open_state_file(path, FORMAT)
+
+
+def test_a_second_writer_stops_the_first(tmp_path: Path) -> None:
+    """If the lock file is removed, what another process has written is never written over."""
+    path = tmp_path / "notebook"
+    first = open_state_file(path, FORMAT)
+    with pytest.raises(InputError, match="in use"):
+        open_state_file(path, FORMAT)
+    path.with_name("notebook.lock").unlink()
+    with closing(open_state_file(path, FORMAT)) as second:
+        write(second, "b", b"of the second")
+        with pytest.raises(StoreFailed, match="another process has written it"):
+            write(first, "a", b"of the first")
+        assert notes_in(second.connection) == {"b": b"of the second"}
+
+
+def test_a_transaction_that_fails_changes_neither_rows_nor_seal(tmp_path: Path) -> None:
+    """It closes the file; opened again, the file is sound and has what it had."""
+    path = tmp_path / "notebook"
+    file = open_state_file(path, FORMAT)
+    write(file, "a", b"kept")
+    two = "INSERT INTO notes VALUES ('b', 1, x'00'), ('c', 1, NULL)"
+    with pytest.raises(sqlite3.IntegrityError), file.transaction() as connection:
+        connection.execute(two)
+    with pytest.raises(InputError, match="closed"):
+        file.require_open()
+    with closing(open_state_file(path, FORMAT)) as again:
+        assert notes_in(again.connection) == {"a": b"kept"}
+
+
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            (
+                "INSERT OR IGNORE INTO notes VALUES (:name, :pages, :text)",
+                "INSERT OR REPLACE INTO notes VALUES (:name, :pages, :text)",
+                "INSERT INTO notes VALUES (:name, :pages, :text) ON CONFLICT DO UPDATE SET pages=9",
+                "UPDATE notes SET text = :text WHERE pages = :pages",
+                "DELETE FROM notes WHERE name = :name",
+                "DELETE FROM notes",
+            )
+        ),
+        st.fixed_dictionaries(
+            {
+                "name": st.sampled_from("abc"),
+                "pages": st.integers(-(2**63), 2**63 - 1) | st.integers(0, 2),
+                "text": st.binary(max_size=3),
+            }
+        ),
+    ),
+    max_size=8,
+)
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(steps=_STEPS)
+def test_the_seal_follows_every_statement(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, dict[str, object]]]
+) -> None:
+    """Rows that are inserted, ignored, replaced, changed or deleted leave a file that opens."""
+    path = tmp_path_factory.mktemp("seal") / "notebook"
+    with closing(open_state_file(path, FORMAT)) as file:
+        for statement, values in steps:
+            with file.transaction() as connection:
+                connection.execute(statement, values)
+        kept = notes_in(file.connection)
+    with closing(open_state_file(path, FORMAT)) as file:
+        assert notes_in(file.connection) == kept
+
+
+def test_a_row_that_was_changed_by_hand_is_found(tmp_path: Path) -> None:
+    """SQLite finds nothing wrong with it, and the seal does; nor can a table be left out."""
+    for statement in ("UPDATE notes SET text = x'01'", "DELETE FROM notes", "DROP INDEX by_pages"):
+        path = tmp_path / statement[:6]
+        with closing(open_state_file(path, FORMAT)) as file:
+            write(file, "a", b"b")
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(statement)
+            connection.commit()
+        with pytest.raises(StoreFailed, match="is damaged"):
+            open_state_file(path, FORMAT)
+
+
+def test_memory_needs_no_file() -> None:
+    """A state file in memory has the same transactions, and leaves nothing behind."""
+    with closing(open_state_file(None, FORMAT)) as file:
+        write(file, "a", b"b")
+        assert notes_in(file.connection) == {"a": b"b"}
+        with suppress(ZeroDivisionError), file.transaction():
+            _ = 1 // 0
+        with pytest.raises(InputError, match="notebook is closed"):
+            write(file, "a", b"c")
