@@ -63,7 +63,7 @@ def steps_of(model: TreeWalkClassifier, compositions: int) -> Comparison | Dista
         return Comparison(2 * each)
     if model.r is None:
         return Distance(2 * each, DIAGONAL, DIAGONAL)
-    return Distance(each, model.r, DIAGONAL)
+    return Distance.hiding(each, model.r, DIAGONAL)
 
 
 @pytest.mark.parametrize(("model", "variant"), WALKS, ids=IDS)
@@ -122,7 +122,7 @@ def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier, variant:
     assert seeker.privacy_ == before
     spent = spending(steps_of(model, variant.compositions(7)), variant, 7, 0.0)
     near = model.r is not None
-    assert before.epsilon == (spent.per_distance * 0.1 if near else spent.epsilon)
+    assert before.epsilon == spent.loss(0.1)
     assert 0.999999 * 6.0 < before.epsilon <= 6.0
     assert before.measure == ("geo-indistinguishability" if near else "ε-LDP")
     assert (before.unit, before.delta) == ("one query", 0.0)

@@ -103,7 +103,7 @@ class Walking(Way):
         spent = spending(steps, self.variant, tree.depth, 0.0)
         if isinstance(steps, Distance) and not steps.is_local:
             said = f"ε is for two queries that are {steps.sensitivity:g} apart, among features in "
-            epsilon = spent.per_distance * steps.sensitivity
+            epsilon = spent.loss(steps.sensitivity)
             return _seekers(epsilon, "geo-indistinguishability", f"{said}[0, 1].")
         return _seekers(spent.epsilon, "ε-LDP")
 
@@ -117,8 +117,9 @@ class Walking(Way):
         if self.utility == "comparison":
             return Comparison(2 * each)
         diagonal = sqrt(tree.dimensions)
-        radius = diagonal if self.r is None else self.r
-        return Distance(each if radius < diagonal else 2 * each, radius, diagonal)
+        if self.r is not None and self.r < diagonal:
+            return Distance.hiding(each, self.r, diagonal)
+        return Distance(2 * each, diagonal if self.r is None else self.r, diagonal)
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,8 +94,11 @@ def log_ceil(ratio: Fraction) -> float:
 
 
 def float_ceil(x: Fraction) -> float:
-    """Return the least float that is not below a fraction."""
-    nearest = float(x)
+    """Return the least float that is not below a fraction; infinity beyond the greatest."""
+    try:
+        nearest = float(x)
+    except OverflowError:
+        return math.inf
     return nearest if nearest >= x else math.nextafter(nearest, math.inf)
 
 

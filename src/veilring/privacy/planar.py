@@ -18,12 +18,13 @@ from veilring.privacy.laplace import discrete_laplace
 from veilring.privacy.lazy import bernoulli_exp
 from veilring.privacy.scales import require_scale
 
-__all__ = ("planar_laplace",)
+__all__ = ("ROOT_OF_TWO", "planar_laplace")
 
 # A length to this many digits decides all but one draw in 10**30, and that one as well as any.
 _DIGITS: Final = 60
-# The square root of 2, rounded up: proposals have to be wider than what they are thinned to.
-_ROOT: Final = Fraction(math.isqrt(2 << 128) + 1, 1 << 64)
+# Proposals have to be wider than what they are thinned to.
+ROOT_OF_TWO: Final = Fraction(math.isqrt(2 << 128) + 1, 1 << 64)
+"""The square root of 2, rounded up by less than 2**-64."""
 
 
 def planar_laplace(
@@ -48,7 +49,7 @@ def planar_laplace(
     kept = np.zeros((0, 2), dtype=np.int64)
     while len(kept) < size:
         missing = size - len(kept)
-        proposals = discrete_laplace(exact * _ROOT, (missing, 2), rng)
+        proposals = discrete_laplace(exact * ROOT_OF_TWO, (missing, 2), rng)
         kept = np.vstack([kept, proposals[_keep(proposals, exact, rng)]])
     return kept
 
@@ -57,7 +58,7 @@ def _keep(
     proposals: NDArray[np.int64], scale: Fraction, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
     """Keep each proposal with the probability that its length has beyond its coordinates."""
-    along = np.abs(proposals).sum(axis=1) / float(_ROOT)
+    along = np.abs(proposals).sum(axis=1) / float(ROOT_OF_TWO)
     # Equal coordinates make the difference zero, which floats may miss on either side.
     surplus = np.maximum(np.hypot(*proposals.T.astype(np.float64)) - along, 0.0)
 
@@ -65,6 +66,6 @@ def _keep(
         x, y = (int(part) for part in proposals[index])
         with localcontext(prec=_DIGITS):
             length = Fraction(Decimal(x * x + y * y).sqrt())
-        return max(length - (abs(x) + abs(y)) / _ROOT, Fraction(0)) / scale
+        return max(length - (abs(x) + abs(y)) / ROOT_OF_TWO, Fraction(0)) / scale
 
     return bernoulli_exp(surplus / float(scale), exact, rng)

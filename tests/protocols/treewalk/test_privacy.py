@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from veilring.errors import InputError
 from veilring.protocols.treewalk.algorithm.rivals import bucket_law, buckets_of
 from veilring.protocols.treewalk.algorithm.spending import spending
 from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance, Utility
@@ -149,8 +150,54 @@ def test_a_radius_bounds_the_loss_by_the_distance(radius: float, variant: Varian
     queries = _queries(tree)
     losses = Losses(tree, utility, queries).walk(variant)
     apart = np.sqrt(np.square(queries[:, None] - queries[None]).sum(axis=2))
-    charged = spending(utility, variant, tree.depth, 0.0).per_distance
-    assert (losses <= charged * apart * (1 + 1e-6) + 1e-9).all()
+    charged = spending(utility, variant, tree.depth, 0.0)
+    assert all(
+        loss <= charged.loss(distance)
+        for loss, distance in zip(losses.ravel(), apart.ravel(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 16])
+@pytest.mark.parametrize("far", [1e3, 1e9, 1e11, 1e300, 1e308])
+def test_a_server_that_makes_up_nodes_learns_no_more_than_the_loss(
+    far: float, dimensions: int
+) -> None:
+    """Wherever nodes are, floats round for two near queries by less than the loss allows for."""
+    steps, rng = Distance(1.0, 100.0), Streams(5).generator("far", dimensions)
+    queries = rng.random((2000, dimensions))
+    others = queries + 7e-9 / dimensions**0.5
+    nodes = np.hstack([far * rng.uniform(-1, 1, queries.shape)] * 2)
+    nodes += np.hstack([np.zeros_like(queries), 50 * rng.standard_normal(queries.shape)])
+    found = np.abs(np.log(_right(steps, nodes, queries) / _right(steps, nodes, others))).max()
+    assert found <= steps.loss(7.1e-9)
+    assert steps.loss(7e-9) == pytest.approx(2.0**-16, rel=1e-3)
+
+
+def _right(steps: Utility, nodes: Floats, queries: Floats) -> Floats:
+    """Return the exact probability of the answer that names the right child."""
+    step = steps.judge(nodes, queries, 0)
+    slip = np.broadcast_to(step.slip, step.right.shape) / 2.0**64
+    return np.where(step.right, 1 - slip, slip)
+
+
+@pytest.mark.parametrize("far", [1e154, 1e300, 1e308])
+def test_nodes_that_no_number_holds_the_distance_of_keep_the_noise(far: float) -> None:
+    """Steps that hide all queries slip as often as they say, without a warning."""
+    steps = Distance(3.0, SQUARE, SQUARE)
+    nodes = far * Streams(5).generator("overflow").uniform(-1, 1, (500, 4))
+    chances = _right(steps, nodes, np.full((500, 2), 0.5))
+    assert np.abs(np.log(chances / (1 - chances))).max() <= steps.step_loss
+    assert steps.loss(1e-9) == steps.step_loss
+
+
+@pytest.mark.parametrize("epsilon", [1e-8, 1e-3, 1.0, 40.0])
+def test_steps_that_hide_a_radius_spend_at_most_what_they_may(epsilon: float) -> None:
+    """With the rounding of floats the loss of a radius is what was asked for, or hardly less."""
+    steps = Distance.hiding(epsilon, 0.1, 1.0)
+    assert epsilon * (1 - 1e-11) <= steps.loss(0.1) <= epsilon
+    assert steps.epsilon < epsilon
+    with pytest.raises(InputError, match="2\\*\\*-31"):
+        Distance.hiding(1e-12, 0.1)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: f"{each.kind}-{each.splits}")

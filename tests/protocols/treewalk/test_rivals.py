@@ -1,18 +1,25 @@
 """Randomised response over buckets, and blurred queries."""
 
-from math import exp
+from fractions import Fraction
+from itertools import product
+from math import dist, exp, inf, sqrt
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.stats import binomtest
 
 from veilring.errors import InputError
+from veilring.protocols.treewalk.algorithm import rivals
 from veilring.protocols.treewalk.algorithm.rivals import (
     Blur,
     blur,
     bucket_law,
     buckets_of,
+    on_grid,
     points_of,
     respond,
 )
@@ -24,6 +31,11 @@ from veilring.randomness import Streams
 RNG = Streams(9).generator("rivals")
 TREE = build_tree(RNG.random((500, 2)))
 QUERIES = RNG.random((20_000, 2))
+Floats = NDArray[np.float64]
+# Of all noise of an exact law, beyond which there is less than e**-60 of it.
+REACH = 60
+# Logs of a sum of exponentials err by less.
+ROUNDING = 1e-12
 
 
 def test_a_bucket_is_where_a_walk_without_noise_ends() -> None:
@@ -72,6 +84,79 @@ def test_blurred_queries_stay_in_the_domain_and_near(dimensions: int) -> None:
     assert ((far == 0) | (far == 1)).any(axis=1).mean() > 0.5
 
 
+class Laws:
+    """The exact law of the point that a blurred query is moved to, for any query."""
+
+    def __init__(self, by: Blur, patch: pytest.MonkeyPatch) -> None:
+        axis = range(-REACH, REACH + 1)
+        self._by, self._noise = by, np.array(list(product(axis, repeat=len(by.low))))
+        self._weights = np.exp(-np.sqrt(np.square(self._noise).sum(axis=1)) / float(by.scale))
+        for name in ("planar_laplace", "discrete_laplace"):
+            patch.setattr(rivals, name, lambda *_: self._noise)
+
+    def of(self, query: Floats) -> dict[tuple[float, ...], float]:
+        """Return the probability of each point, but for a factor that all queries share."""
+        points = blur(np.tile(query, (len(self._noise), 1)), self._by, RNG)
+        places, which = np.unique(points, axis=0, return_inverse=True)
+        weights = np.bincount(which.ravel(), weights=self._weights)
+        return dict(zip(map(tuple, places.tolist()), weights.tolist(), strict=True))
+
+    def loss(self, query: Floats, other: Floats) -> float:
+        """Return by how much two queries are told apart, over all points that both may give."""
+        one, two = self.of(query), self.of(other)
+        ratios = np.log([one[point] / two[point] for point in one.keys() & two.keys()])
+        return float(np.abs(ratios).max())
+
+
+@pytest.mark.parametrize("step", [0.1, 0.7, 1.0])
+@pytest.mark.parametrize("dimensions", [1, 2])
+def test_neighbours_across_a_corner_of_the_grid_are_told_apart_by_the_loss(
+    dimensions: int, step: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the exact law two queries that hardly differ have the loss that is stated, and no more."""
+    by = Blur(1.0, (-200.0,) * dimensions, (200.0,) * dimensions, step)
+    low, high = (np.full(dimensions, step * (0.5 + side * 1e-9)) for side in (-1, 1))
+    found = Laws(by, monkeypatch).loss(low, high)
+    assert found <= by.loss(dist(low, high)) + ROUNDING
+    assert found == pytest.approx(sqrt(dimensions) * step, rel=1e-9)
+    assert found > 1e6 * by.epsilon * dist(low, high)
+
+
+@pytest.mark.parametrize("side", [3.0, 200.0])
+@pytest.mark.parametrize("dimensions", [1, 2])
+def test_no_two_queries_are_told_apart_by_more_than_the_loss(
+    dimensions: int, side: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By exact laws, for pairs near and far, within the domain and beyond, and at its border."""
+    by = Blur(0.7, (-side,) * dimensions, (side,) * dimensions, 1.3)
+    laws, draws = Laws(by, monkeypatch), Streams(6).generator("pairs")
+    for apart in (1e-12, 0.01, 1.0, 5.0, 20.0):
+        for query in draws.uniform(-10.0, 10.0, (3, dimensions)).round(1):
+            other = query + draws.normal(0.0, apart, dimensions)
+            assert laws.loss(query, other) <= by.loss(dist(query, other)) + ROUNDING
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1.0))
+@example(26978.75, 0.1)  # the float quotient is in the middle of two points, and this is not
+@example(0.15, 0.1)
+def test_the_point_of_the_grid_is_the_nearest(query: float, step: float) -> None:
+    """It is at most half a step away, exactly, whatever the quotient of the floats is."""
+    by = Blur(1.0, (-1e6,), (1e6,), step)
+    (((point,),)) = on_grid(np.array([[query]]), by).tolist()
+    assert abs(point * Fraction(step) - Fraction(query)) <= Fraction(step) / 2
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-6, 1.0), st.floats(0, 1e3))
+def test_scale_and_loss_are_never_rounded_to_the_wrong_side(
+    epsilon: float, share: float, distance: float
+) -> None:
+    """The scale is an exact quotient, and the loss is at least what the exact law has."""
+    by = Blur(epsilon, (0.0,), (1.0,), share / epsilon * 0.99)
+    assert by.scale * Fraction(by.epsilon) * Fraction(by.step) == 1
+    assert by.loss(distance) >= Fraction(epsilon) * (Fraction(distance) + Fraction(by.step))
+    assert by.loss(inf) == inf
+
+
 def test_bad_parameters_are_named() -> None:
     """A parameter that is not allowed is refused with its name."""
     with pytest.raises(InputError, match="splits"):
@@ -80,5 +165,14 @@ def test_bad_parameters_are_named() -> None:
         Blur(1.0, (0.0,), (0.0,), 0.1)
     with pytest.raises(InputError, match="step"):
         Blur(1.0, (0.0,), (1.0,), 0.0)
-    with pytest.raises(InputError, match="queries"):
-        blur(np.zeros((1, 3)), Blur(1.0, (0.0,), (1.0,), 0.1), RNG)
+    with pytest.raises(InputError, match=r"step is 0\.6; allowed: at most 1 / epsilon"):
+        Blur(2.0, (0.0,), (1.0,), 0.6)
+    with pytest.raises(InputError, match="step"):
+        Blur(1e-6, (0.0,), (1.0,), 1e-6)
+    with pytest.raises(InputError, match="high"):
+        Blur(1.0, (0.0,), (inf,), 0.1)
+    with pytest.raises(InputError, match="distance"):
+        Blur(1.0, (0.0,), (1.0,), 0.1).loss(-1.0)
+    for wrong in (np.zeros((1, 3)), np.full((1, 1), np.nan)):
+        with pytest.raises(InputError, match="queries"):
+            blur(wrong, Blur(1.0, (0.0,), (1.0,), 0.1), RNG)

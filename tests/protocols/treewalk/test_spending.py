@@ -48,6 +48,10 @@ def test_a_radius_is_no_local_guarantee() -> None:
     near = spending(Distance(1.0, 0.5, 2.0), BASIC, 10, 1e-6)
     assert near.epsilon == inf
     assert near.per_distance == 20.0
+    assert near.loss(0.25) == pytest.approx(5.0 + near.rounding)
+    assert near.rounding == pytest.approx(10 * (2**-16 + 2**-31))
+    assert near.loss(inf) == inf
     wide = spending(Distance(1.0, 2.0, 2.0), BASIC, 10, 0.0)
     assert wide.epsilon == pytest.approx(5.0, abs=1e-9)
     assert wide.per_distance == inf
+    assert wide.loss(0.0) == wide.loss(inf) == wide.epsilon

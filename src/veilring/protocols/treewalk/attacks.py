@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.response import ResponseLaw
-from veilring.protocols.treewalk.algorithm.rivals import Blur, blur, buckets_of, respond
+from veilring.protocols.treewalk.algorithm.rivals import (
+    Blur,
+    blur,
+    buckets_of,
+    on_grid,
+    respond,
+)
 from veilring.protocols.treewalk.algorithm.steps import Utility
 from veilring.protocols.treewalk.algorithm.tree import Tree
 from veilring.protocols.treewalk.algorithm.walks import Variant, walk
@@ -90,8 +96,8 @@ def overheard_blur(by: Blur) -> Overheard:
         queries: NDArray[np.float64], candidates: NDArray[np.float64], rng: Generator
     ) -> NDArray[np.float64]:
         moved = blur(queries, by, rng)
-        on_grid = np.rint(candidates / by.step) * by.step
-        apart = np.sqrt(np.square(moved[:, None] - on_grid[None]).sum(axis=2))
+        snapped = on_grid(candidates, by) * by.step
+        apart = np.sqrt(np.square(moved[:, None] - snapped[None]).sum(axis=2))
         return np.asarray(-by.epsilon * apart)
 
     return ask

@@ -5,6 +5,8 @@ planar Laplace noise, as geo-indistinguishability does, and searches there. Both
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -12,15 +14,22 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.privacy.checks import require, require_positive
 from veilring.privacy.laplace import discrete_laplace
-from veilring.privacy.planar import planar_laplace
+from veilring.privacy.loss import float_ceil
+from veilring.privacy.planar import ROOT_OF_TWO, planar_laplace
 from veilring.privacy.response import ResponseLaw, randomised_response
 from veilring.protocols.treewalk.algorithm.tree import Tree
 from veilring.protocols.treewalk.algorithm.walks import Variant, leaves_below
 
-__all__ = ("Blur", "blur", "bucket_law", "buckets_of", "points_of", "respond")
+__all__ = ("Blur", "blur", "bucket_law", "buckets_of", "on_grid", "points_of", "respond")
 
 _PLANE: Final = 2
+# In steps: beyond, planar noise cannot be drawn exactly.
+_SCALE_MAX: Final = 1 << 39
+# From 0 to the border of a domain: up to here the nearest point of the grid is found exactly, and
+# a sum with noise is exact too.
+_STEPS_MAX: Final = 1 << 50
 
 
 def buckets_of(
@@ -94,14 +103,18 @@ def points_of(tree: Tree, splits: int, buckets: NDArray[np.int64]) -> NDArray[np
 class Blur:
     """Planar Laplace noise, in one dimension Laplace noise, on a grid over the domain.
 
+    The noise hides a distance s at a loss of `epsilon * s`, exactly. Moving queries to the grid
+    first may bring two of them further apart, by the diagonal of a cell: see `loss`.
+
     Attributes:
         epsilon: Per unit of distance, above 0: ε* / r for a level ε* within a radius r.
         low: The least value of each coordinate of the domain.
         high: The greatest.
-        step: Of the grid; what two queries are apart counts up to one step more.
+        step: Of the grid: at most 1 / epsilon, or the grid would tell more than the noise hides.
 
     Raises:
-        InputError: If the domain is empty or not of one or two dimensions.
+        InputError: If the domain is empty, is not of one or two dimensions, or has too many steps
+            of the grid; or if the noise is out of the range of what can be drawn exactly.
     """
 
     epsilon: float
@@ -114,32 +127,78 @@ class Blur:
             raise InputError("low", self.low, "one or two coordinates, as many as high")
         if not all(low < high for low, high in zip(self.low, self.high, strict=True)):
             raise InputError("high", self.high, "above low in each coordinate")
-        for name in ("epsilon", "step"):
-            if not getattr(self, name) > 0:
-                raise InputError(name, getattr(self, name), "a number above 0")
+        epsilon = require_positive("epsilon", self.epsilon)
+        require_positive("step", self.step)
+        drawn = 1 <= 1 / (epsilon * Fraction(self.step)) <= _SCALE_MAX
+        require(
+            drawn, "step", self.step, f"at most 1 / epsilon, and at least 1 / {_SCALE_MAX} of it"
+        )
+        for name, corner in (("low", self.low), ("high", self.high)):
+            fits = all(abs(each) <= _STEPS_MAX * self.step for each in corner)
+            require(fits, name, corner, f"at most {_STEPS_MAX:.0e} steps of the grid from 0")
+
+    @property
+    def scale(self) -> Fraction:
+        """The scale of the noise in steps of the grid: exact, since a float may be too small."""
+        return 1 / (Fraction(self.epsilon) * Fraction(self.step))
+
+    def loss(self, distance: float) -> float:
+        """Return the most by which two queries are told apart: ε · (s + √dimensions · step).
+
+        It is the greatest log of the ratio of two probabilities of the same released point, rounded
+        up. Some queries that are as close as floats can be reach √dimensions · step · ε.
+
+        Args:
+            distance: s, between the two queries, at least 0.
+
+        Raises:
+            InputError: If the distance is negative or no number.
+        """
+        require(distance >= 0, "distance", distance, "a number of at least 0")
+        if distance == inf:
+            return inf
+        diagonal = Fraction(self.step) * (ROOT_OF_TWO if len(self.low) == _PLANE else 1)
+        return float_ceil(Fraction(self.epsilon) * (Fraction(distance) + diagonal))
+
+
+def on_grid(queries: NDArray[np.float64], by: Blur) -> NDArray[np.int64]:
+    """Return the point of the grid that is nearest to each query, in steps, without noise.
+
+    A query outside of the domain is moved to its border first, which brings no two further apart.
+    Nearest is exact: a quotient of floats may be rounded to the middle between two points.
+
+    Args:
+        queries: Finite, shape (queries, dimensions).
+        by: Of which the grid and the domain are used.
+    """
+    inside = np.clip(queries, by.low, by.high)
+    rest = np.fmod(inside, by.step)
+    below = np.rint((inside - rest) / by.step)
+    nearest: NDArray[np.float64] = below + np.sign(rest) * (2 * np.abs(rest) > by.step)
+    return nearest.astype(np.int64)
 
 
 def blur(queries: NDArray[np.float64], by: Blur, rng: Generator) -> NDArray[np.float64]:
-    """Move each query by noise, and what lands outside of the domain back to its border.
+    """Move each query to the grid and from there by noise; what lands outside, to the border.
 
-    The second is post-processing and free, as is rounding to the grid before the noise.
+    The last is post-processing and free. The first is not: see `Blur.loss`.
 
     Args:
-        queries: Shape (queries, dimensions).
+        queries: Finite, shape (queries, dimensions).
         by: How far.
         rng: The client's secret randomness.
 
     Raises:
-        InputError: If the queries have other dimensions than the domain, or the noise is out of
-            the range of what can be drawn exactly.
+        InputError: If the queries have other dimensions than the domain, or are not finite.
     """
     dimensions = len(by.low)
     if queries.ndim != 2 or queries.shape[1] != dimensions:  # noqa: PLR2004 (a table has two axes)
         raise InputError("queries", f"of shape {queries.shape}", f"shape (queries, {dimensions})")
-    scale = 1.0 / (by.epsilon * by.step)
+    if not np.isfinite(queries).all():
+        raise InputError("queries", "not all finite", "finite coordinates")
     if dimensions == _PLANE:
-        noise = planar_laplace(scale, len(queries), rng)
+        noise = planar_laplace(by.scale, len(queries), rng)
     else:
-        noise = discrete_laplace(scale, queries.shape, rng)
-    moved = (np.rint(queries / by.step) + noise) * by.step
-    return np.clip(moved, by.low, by.high)
+        noise = discrete_laplace(by.scale, queries.shape, rng)
+    # Whole numbers are added: a sum of floats would depend on more than where it ends.
+    return np.clip((on_grid(queries, by) + noise) * by.step, by.low, by.high)

@@ -7,8 +7,8 @@ multiple of 2**-64 that is known exactly, and a coin of 64 bits has it exactly.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import exp, log1p
-from typing import Final, NamedTuple
+from math import exp, inf, log1p
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -25,11 +25,22 @@ EPSILON_MAX: Final = 80.0
 _COIN: Final = 2.0**64
 # The exponential function and the arithmetic around it err by less than this, relative to a slip.
 _ROUNDING: Final = 2.0**-48
-# Beyond so many radii a node is brought nearer: or its distances would be rounded by more than the
-# radius, and a server that makes up nodes would see on which side of an edge a query lies.
-_FAR: Final = 2.0**32
+# Beyond so many radii from the query a node is brought nearer: or its distances would be rounded by
+# more than the radius, and a server that makes up nodes would see on which side of an edge a query
+# lies. A map of the whole Earth may have radii from 4 cm on.
+_FAR: Final = 2.0**30
+# What floats add to the loss of a step with a radius, as a share of its epsilon. A difference of
+# coordinates, up to 2**30 radii, errs by 2**-23 of one; a distance in 16 dimensions by 40 times as
+# much; the difference of two distances by 84 times. It counts half in the odds, and there are two
+# queries: 84 * 2**-23, and 8 * 2**-23 for the product with epsilon.
+_ROUNDED: Final = 2.0**-16
 # In odds this is far beyond what any walk can tell apart, and its slips still have 32 good bits.
 _LEAST_SLIP: Final = 2.0**-32
+# A slip is cut to a whole number of 2**-64: by 2**-32 of itself at most. What the exponential
+# function errs by is far less.
+_CUT: Final = 2.0**-31
+# Squares of distances neither overflow nor vanish beside that of a radius in this range.
+_RADII: Final = (1e-100, 1e100)
 
 
 class Step(NamedTuple):
@@ -91,6 +102,14 @@ class Utility(ABC):
             level: Of all the nodes.
         """
 
+    @abstractmethod
+    def loss(self, distance: float) -> float:
+        """Return the most by which one step tells two queries at a distance apart, rounded up.
+
+        Args:
+            distance: Between the two queries, at least 0; infinite for any two.
+        """
+
     @property
     @abstractmethod
     def step_loss(self) -> float:
@@ -125,6 +144,10 @@ class Comparison(Utility):
         right = exposed[:, 0] <= queries[:, level % queries.shape[1]]
         return Step(right, np.array(self._slip, dtype=np.uint64))
 
+    @override
+    def loss(self, distance: float) -> float:
+        return self.step_loss
+
     @property
     def _odds(self) -> float:
         return self.epsilon if self.paper else self.epsilon / 2
@@ -145,11 +168,12 @@ class Distance(Utility):
 
     Where `sensitivity` is at least the diameter of the domain, a step is ε_i / 2-LDP: the utilities
     of two children then differ by at most the sensitivity either way, whatever the query. Where it
-    is a radius r below that, the step is (ε_i / r)-metric private (geo-indistinguishability): two
-    queries at distance s are told apart by at most ε_i · s / r. That is no LDP.
+    is a radius r below that, the step is metric private (geo-indistinguishability): two queries at
+    distance s are told apart by at most ε_i · s / r, and by what floats round: see `loss`. That is
+    no LDP.
 
     Attributes:
-        sensitivity: Δ, or the radius r; above 0, in the unit of the coordinates.
+        sensitivity: Δ, or the radius r; from 1e-100 to 1e100, in the unit of the coordinates.
         diameter: Of the domain, if the points and all queries lie in one that is known.
     """
 
@@ -158,9 +182,27 @@ class Distance(Utility):
 
     def __post_init__(self) -> None:
         Utility.__post_init__(self)
-        for name in ("sensitivity", "diameter"):
-            if not getattr(self, name) > 0:
-                raise InputError(name, getattr(self, name), "a number above 0")
+        least, most = _RADII
+        if not least <= self.sensitivity <= most:
+            raise InputError("sensitivity", self.sensitivity, f"{least:g} to {most:g}")
+        if not self.diameter > 0:
+            raise InputError("diameter", self.diameter, "a number above 0")
+
+    @classmethod
+    def hiding(cls, epsilon: float, radius: float, diameter: float = inf) -> Self:
+        """Return steps of which each tells two queries a radius apart by at most epsilon.
+
+        Args:
+            epsilon: What `loss(radius)` may be, above 2**-31.
+            radius: Below the diameter.
+            diameter: Of the domain, if one is known.
+
+        Raises:
+            InputError: If a number is out of range.
+        """
+        if not epsilon > _CUT * (1 + _ROUNDING):
+            raise InputError("epsilon", epsilon, "a number above 2**-31, which rounding takes")
+        return cls((epsilon * (1 - _ROUNDING) - _CUT) / (1 + _ROUNDED), radius, diameter)
 
     @staticmethod
     @override
@@ -176,15 +218,35 @@ class Distance(Utility):
 
     @override
     def judge(self, exposed: NDArray[np.float64], queries: NDArray[np.float64], level: int) -> Step:
-        if not self.is_local:
-            exposed = np.clip(exposed, -_FAR * self.sensitivity, _FAR * self.sensitivity)
-        left, right = (
-            np.sqrt(np.square(child - queries).sum(axis=1)) for child in np.hsplit(exposed, 2)
-        )
+        with np.errstate(over="ignore"):  # of nodes that no honest server has
+            away = exposed - np.tile(queries, 2)
+        # It brings the distances to a node from two queries no further apart.
+        away = np.clip(away, -self._far, self._far)
+        left, right = (np.sqrt(np.square(side).sum(axis=1)) for side in np.hsplit(away, 2))
         odds = np.abs(left - right) * (self.epsilon / (2 * self.sensitivity))
         # Clipping odds brings no two queries further apart, so either guarantee outlives it.
         slip = np.maximum(1.0 / (1.0 + np.exp(np.minimum(odds, 2 * EPSILON_MAX))), self._least)
         return Step(right < left, np.minimum(slip * _COIN, _COIN / 2).astype(np.uint64))
+
+    @override
+    def loss(self, distance: float) -> float:
+        """Return the most by which one step tells two queries at a distance apart, rounded up.
+
+        With a radius it is ε_i · (s / r + 2**-16) + 2**-31: floats round, and a server that makes
+        up nodes can have them round for one query and not for the other.
+
+        Args:
+            distance: s, between the two queries, at least 0; infinite for any two.
+        """
+        if self.is_local:
+            return self.step_loss
+        apart = distance / self.sensitivity + _ROUNDED
+        return (self.epsilon * apart + _CUT) * (1 + _ROUNDING)
+
+    @property
+    def _far(self) -> float:
+        """How far a node may be from a query in one coordinate before it is brought nearer."""
+        return min(self.diameter, _FAR * self.sensitivity)
 
     @property
     def _least(self) -> float:

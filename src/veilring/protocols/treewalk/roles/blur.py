@@ -30,7 +30,7 @@ async def blur_client(
         party: This participant; its one peer is the server.
         queries: Shape (plan.queries, dimensions); secret.
         plan: What both agree on.
-        by: The noise: two queries at distance s are told apart by at most e**(by.epsilon · s).
+        by: The noise: two queries at distance s are told apart by at most e**by.loss(s).
 
     Returns:
         The nearest to the query itself of what was found.

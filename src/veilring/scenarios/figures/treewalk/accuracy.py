@@ -88,7 +88,8 @@ def by_comparison(
     Args:
         points: Of the server.
         seed: Of the split.
-        way: What is measured. Blur has its noise for the whole domain.
+        way: What is measured. Blur has its noise for the whole domain: as in the thesis, it spends
+            epsilon on two queries that are a side apart, and in the plane more on opposite corners.
         epsilon: Of the whole walk, as the account has it, at δ = `DELTA`.
         account: Whose.
     """
