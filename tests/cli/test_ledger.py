@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from tests.cli.invoking import invoke
 
-from veilring.privacy.ledger import Budgets, Charge, RecordCharge, open_ledger
+from veilring.errors import StoreFailed
+from veilring.privacy.ledger import Budgets, Charge, RecordCharge, open_ledger, read_totals
 
 
 @pytest.fixture
@@ -47,6 +48,26 @@ def test_json_has_the_same_and_nothing_of_records(path: Path) -> None:
     }
 
 
+def test_a_backup_is_whole_and_its_return_is_meant(path: Path) -> None:
+    """It has all that was charged before it, and takes the ledger's place only without its lock."""
+    copy, later = path.with_name("copy"), Charge("cid", "1", b"?", b"!", 0.5)
+    budgets = Budgets(total=2.0, analysts={"bob": 0.5}, record=0.123)
+    with open_ledger(path, budgets) as ledger:
+        ledger.charge(Charge("cid", "0", b"?", b"!", 0.25))
+        assert invoke("ledger", "backup", str(path), str(copy))[0] == 0
+        ledger.charge(later)
+    assert [each.name for each in path.parent.glob("copy*")] == ["copy"]
+    assert read_totals(copy).spent == 1.125
+    code, _, told = invoke("ledger", "backup", str(path), str(copy))
+    assert (code, "copy is " in told, "does not exist" in told) == (2, True, True)
+    copy.replace(path)
+    with pytest.raises(StoreFailed, match=r"last \d transactions are .* queries\.ledger\.lock"):
+        open_ledger(path, budgets)
+    path.with_name("queries.ledger.lock").unlink()
+    with open_ledger(path, budgets) as ledger:
+        assert ledger.totals().spent == 1.125
+
+
 def test_show_does_not_disturb_the_writer(path: Path) -> None:
     """It shows a ledger that is being written, and the writer goes on."""
     budgets = Budgets(total=2.0, analysts={"bob": 0.5}, record=0.123)
@@ -62,5 +83,5 @@ def test_no_ledger_is_an_error_of_the_input(tmp_path: Path) -> None:
     """One paragraph, and nothing is made where there was nothing."""
     code, out, error = invoke("ledger", "show", str(tmp_path / "nothing"))
     assert (code, out) == (2, "")
-    assert "a ledger of veilring" in error
+    assert "nothing; allowed: a file that exists" in error
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""`veilring ledger`: what was spent of a privacy budget, in total and by each analyst."""
+"""`veilring ledger`: look at a ledger of privacy budgets, and copy it safely."""
 
 import json
 from pathlib import Path
@@ -12,15 +12,10 @@ if TYPE_CHECKING:
 __all__ = ("app",)
 
 app = typer.Typer(
-    help="Look at a ledger of privacy budgets.",
+    help="Look at a ledger of privacy budgets, or back it up.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-
-
-@app.callback()
-def _group() -> None:
-    """Keep `show` a command of its own while it is the only one."""
 
 
 @app.command()
@@ -49,6 +44,29 @@ def show(
         typer.echo(json.dumps(asdict(totals), indent=2))
     else:
         _show(totals)
+
+
+@app.command()
+def backup(
+    path: Annotated[Path, typer.Argument(help="The ledger.", metavar="FILE", show_default=False)],
+    to: Annotated[
+        Path, typer.Argument(help="The file to write.", metavar="COPY", show_default=False)
+    ],
+) -> None:
+    """Copy a ledger into one complete file, while its server goes on.
+
+    A plain copy of the files of a running server may be incomplete, and is refused then. To put a
+    copy back, stop the server, replace the ledger, and remove the lock file beside it, which knows
+    that charges are missing: what was spent since the copy is forgotten.
+
+    For example:
+
+        veilring ledger backup queries.ledger queries-2026-11-22.ledger
+    """
+    from veilring.privacy.ledger import back_up_ledger
+
+    back_up_ledger(path, to)
+    typer.echo(f"copied {path} to {to}")
 
 
 def _show(totals: "Totals") -> None:

@@ -41,6 +41,7 @@ __all__ = (
     "MEMORY",
     "Format",
     "StateFile",
+    "back_up",
     "create_private",
     "open_state_file",
     "read_state_file",
@@ -321,6 +322,34 @@ def read_state_file(path: Path, kind: Format) -> Iterator[sqlite3.Connection]:
             raise _incomplete(path, kind)
         _require_sealed(connection, path, kind, state)
         yield connection
+
+
+def back_up(path: Path, to: Path, kind: Format) -> None:
+    """Copy a state file, whole and in one file, while its writer goes on.
+
+    Where a file is put back, its lock file has to be removed: it knows of what came after the copy.
+
+    Args:
+        path: The state file.
+        to: Where the copy is to be; nothing is there.
+        kind: Its kind.
+
+    Raises:
+        InputError: If there is no such file, or something is where the copy is to be.
+        StoreFailed: If it is damaged or not complete.
+        sqlite3.Error: If the disk fails.
+    """
+    require(not to.exists(), "copy", to, "the path of a file that does not exist")
+    part = to.with_name(f"{to.name}.part")
+    part.unlink(missing_ok=True)
+    with read_state_file(path, kind) as source:
+        create_private(part, "copy")
+        with closing(sqlite3.connect(part, isolation_level=None)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+            _write_state(copy, _state_of(copy)._replace(complete=True))
+    part.replace(to)
+    sync_folder(to.resolve().parent)
 
 
 def create_private(path: Path, name: str) -> None:

@@ -8,6 +8,7 @@ from veilring.privacy.ledger.budgets import Budgets
 from veilring.privacy.ledger.charges import Charge, Outcome, RecordCharge
 from veilring.privacy.ledger.ledger import Ledger, open_ledger
 from veilring.privacy.ledger.records import Records
+from veilring.privacy.ledger.store import back_up_ledger
 from veilring.privacy.ledger.totals import AnalystTotal, Totals, read_totals
 from veilring.privacy.ledger.units import UNITS, from_units, to_units
 
@@ -21,6 +22,7 @@ __all__ = (
     "RecordCharge",
     "Records",
     "Totals",
+    "back_up_ledger",
     "from_units",
     "open_ledger",
     "read_totals",

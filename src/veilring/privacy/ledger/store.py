@@ -7,9 +7,16 @@ from pathlib import Path
 from typing import Final
 
 from veilring.errors import StoreFailed
-from veilring.privacy.statefile import MEMORY, Format, StateFile, open_state_file, read_state_file
+from veilring.privacy.statefile import (
+    MEMORY,
+    Format,
+    StateFile,
+    back_up,
+    open_state_file,
+    read_state_file,
+)
 
-__all__ = ("open_store", "read_store", "unreadable")
+__all__ = ("back_up_ledger", "open_store", "read_store", "unreadable")
 
 _SCHEMA: Final = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL);
@@ -53,6 +60,23 @@ def read_store(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         with read_state_file(path, _FORMAT) as connection:
             yield connection
+    except sqlite3.Error as error:
+        raise unreadable(path, error) from error
+
+
+def back_up_ledger(path: Path, to: Path) -> None:
+    """Copy a ledger into one file, while its writer goes on.
+
+    Args:
+        path: The ledger.
+        to: Where the copy is to be; nothing is there.
+
+    Raises:
+        InputError: If there is no ledger, or something is where the copy is to be.
+        StoreFailed: If the disk failed, or the ledger is damaged or not complete.
+    """
+    try:
+        back_up(path, to, _FORMAT)
     except sqlite3.Error as error:
         raise unreadable(path, error) from error
 
