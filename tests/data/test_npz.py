@@ -1,5 +1,7 @@
 """Tables from .npz files."""
 
+import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +92,68 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     for name in ("missing.npz", "text.npz", "lone.npz"):
         with pytest.raises(InputError, match="source"):
             load_table(str(tmp_path / name))
+
+
+def header(shape: tuple[int, ...], kind: str = "<f8") -> bytes:
+    """Return the beginning of an array file, which says how many numbers follow."""
+    file = io.BytesIO()
+    announced = {"descr": kind, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, announced)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize(
+    "member",
+    [
+        header((1 << 40, 1 << 10)),
+        header((1 << 22, 1 << 9)),
+        header((1 << 62, 1 << 62)),
+        header((1 << 40, 0)) + bytes(8),
+        header((-1, 8)) + bytes(64),
+        header((1,), "<U1000000000"),
+        header((3, 2)) + bytes(40),
+        header((3, 2)) + bytes(56),
+        header((3, 2))[:20],
+        b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b"(" * 5000,
+        b"\x93NUMPY\x01\x00\x88\x13" + b"[" * 5000,
+        b"",
+    ],
+)
+def test_an_array_that_announces_more_than_the_file_holds_is_refused(
+    tmp_path: Path, member: bytes, compression: int
+) -> None:
+    """It is refused before memory is taken for it, whatever numbers and brackets it announces."""
+    path = tmp_path / "hostile.npz"
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("X.npy", member)
+    with pytest.raises(InputError, match="with arrays of numbers and texts"):
+        read_vectors(path, "source")
+
+
+def test_an_archive_that_lies_about_a_member_is_refused(tmp_path: Path) -> None:
+    """The directory of the archive claims the announced size; the file is too small to hold it."""
+    path = tmp_path / "hostile.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("X.npy", header((1 << 22, 1 << 5)))
+        claimed = archive.infolist()[0]
+        claimed.file_size += 1 << 30
+    with pytest.raises(InputError, match="with arrays of numbers and texts"):
+        read_vectors(path, "source")
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_other_compressions_are_refused(tmp_path: Path, compression: int) -> None:
+    """NumPy writes none of them, and they shrink zeros without a bound that is known."""
+    path = tmp_path / "other.npz"
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("X.npy", header((3, 2)) + bytes(48))
+    with pytest.raises(InputError, match="with arrays of numbers and texts"):
+        read_vectors(path, "source")
+
+
+def test_large_arrays_of_zeros_are_read(tmp_path: Path) -> None:
+    """They shrink as far as anything does."""
+    path = tmp_path / "zeros.npz"
+    np.savez_compressed(path, X=np.zeros((1 << 10, 1 << 10)))
+    assert read_vectors(path, "source").features.shape == (1 << 10, 1 << 10)

@@ -12,6 +12,8 @@ array            what is in it
 Other arrays are passed over, and nothing is ever unpickled.
 """
 
+import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -32,13 +34,23 @@ NPZ: Final = ".npz"
 # A label has two bytes on the wire; where there are more, they number rows and not classes.
 _CLASSES_MAX: Final = 1 << 16
 _ARRAYS: Final = ("X", "y", "class_names", "ids")
-# What NumPy and the modules below it raise for files that are empty, cut, damaged or none of these.
+# DEFLATE shrinks nothing to less than 1/1032 (zlib's technical details), so that the size of the
+# file bounds the memory. NumPy writes no other compression.
+_SHRINKS_MAX: Final = 1032
+_COMPRESSIONS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+# What NumPy and the modules below it raise for files that are empty, cut, damaged, encrypted or no
+# archives.
 _UNREADABLE: Final = (
     OSError,
     EOFError,
     ValueError,
     AttributeError,
     TypeError,
+    LookupError,
+    SyntaxError,
+    tokenize.TokenError,
+    RuntimeError,
+    MemoryError,
     zipfile.BadZipFile,
     zlib.error,
 )
@@ -142,12 +154,39 @@ def _read(path: Path, field: str) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise InputError(field, path, "the path of an .npz file that exists")
     try:
-        # NumPy does not close a file that it opened and could not read.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-            return {name: held[name] for name in _ARRAYS if name in held}
+        with zipfile.ZipFile(path) as archive:
+            held = {info.filename: info for info in archive.infolist()}
+            size = path.stat().st_size
+            for name in _ARRAYS:
+                if f"{name}.npy" in held:
+                    _require_size(archive, held[f"{name}.npy"], size)
+            # NumPy does not close a file that it opened and could not read.
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                return {name: arrays[name] for name in _ARRAYS if f"{name}.npy" in held}
     except _UNREADABLE:
         allowed = "a file with arrays of numbers and texts, as NumPy's savez writes it"
         raise InputError(field, path, allowed) from None
+
+
+def _require_size(archive: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -> None:
+    """Refuse an array that announces more than the archive can hold, before it is allocated.
+
+    Raises:
+        ValueError: If it does.
+    """
+    if member.compress_type not in _COMPRESSIONS or member.compress_size > size:
+        raise ValueError(member.filename)
+    if member.file_size > _SHRINKS_MAX * member.compress_size:
+        raise ValueError(member.filename)
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        if version == (1, 0):
+            shape, _, kind = np.lib.format.read_array_header_1_0(file)
+        else:
+            shape, _, kind = np.lib.format.read_array_header_2_0(file)
+        announced = file.tell() + math.prod(shape) * kind.itemsize
+    if min(shape, default=0) < 0 or announced != member.file_size:
+        raise ValueError(member.filename)
 
 
 def _require_labels(field: str, path: Path, labels: NDArray[Any], rows: int) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 from veilring.errors import ScenarioError
 from veilring.scenarios.mistakes import scenario_error
 from veilring.scenarios.schema import Section
+from veilring.toml import load_toml
 
 __all__ = ("Agreed", "has_table", "read_toml")
 
@@ -57,8 +57,8 @@ def has_table(path: Path, name: str) -> bool:
 
 def _tables(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return load_toml(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError("file", path, f"a file in UTF-8 that can be read ({error})") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ScenarioError("file", path, f"a file in TOML ({error})") from error

@@ -1,6 +1,5 @@
 """The roles of a deployment: how each is configured, and what it does. A new one is one entry."""
 
-import tomllib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from veilring.deployment.seeker import Near, SeekerConfig, seek
 from veilring.deployment.votes_member import VotesMemberConfig, serve_votes
 from veilring.errors import ScenarioError
 from veilring.protocols.ldp.store.opening import URL_PREFIXES
+from veilring.toml import load_toml
 
 __all__ = (
     "ROLES",
@@ -161,7 +161,7 @@ def _able(config: Config, duty: Callable[[Part[Any]], D | None], command: str) -
 
 def _role_of(path: Path) -> str:
     try:
-        role = tomllib.loads(path.read_text(encoding="utf-8")).get("role")
+        role = load_toml(path).get("role")
     except (OSError, ValueError) as error:
         raise ScenarioError("file", path, f"a file in TOML that can be read ({error})") from error
     if role not in ROLES:

@@ -1,6 +1,5 @@
 """Scenarios from the package's library and from files, with keys set on the command line."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -12,6 +11,7 @@ from veilring.data.sources import did_you_mean
 from veilring.errors import ScenarioError
 from veilring.scenarios.mistakes import require_key, scenario_error
 from veilring.scenarios.schema import Scenario
+from veilring.toml import load_toml, parse_toml
 
 __all__ = ("load_scenario", "make_scenario", "scenario_names", "scenario_text")
 
@@ -53,14 +53,14 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
     """
     if name_or_path.endswith(_SUFFIX):
         path = Path(name_or_path)
-        raw = _parse(_read(path), name_or_path)
+        raw = _read(path)
         _resolve_paths(raw, path.parent)
     else:
         names = scenario_names()
         hint = did_you_mean(name_or_path, names)
         allowed = f"{', '.join(names)}, or a path to a {_SUFFIX}{hint}"
         require_key(name_or_path in names, "scenario", name_or_path, allowed)
-        path, raw = Path(name_or_path), _parse(scenario_text(name_or_path), name_or_path)
+        path, raw = Path(name_or_path), parse_toml(scenario_text(name_or_path))
     for override in overrides:
         _set(raw, override)
     return make_scenario({"name": path.stem, **raw})
@@ -96,19 +96,14 @@ def _check_parties(scenario: Scenario) -> None:
         require_key(not sizes, "partition.sizes", list(sizes), allowed)
 
 
-def _read(path: Path) -> str:
+def _read(path: Path) -> dict[str, Any]:
     try:
-        return path.read_text(encoding="utf-8")
+        return load_toml(path)
     except (OSError, UnicodeDecodeError) as error:
         allowed = f"the path of a file in UTF-8 that can be read ({error})"
         raise ScenarioError("scenario", path, allowed) from error
-
-
-def _parse(text: str, name: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError("scenario", name, f"a file in TOML ({error})") from error
+    except ValueError as error:
+        raise ScenarioError("scenario", path, f"a file in TOML ({error})") from error
 
 
 def _resolve_paths(raw: dict[str, Any], folder: Path) -> None:
@@ -135,7 +130,7 @@ def _set(raw: dict[str, Any], override: str) -> None:
 
 def _value(text: str) -> object:
     try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+        parsed = parse_toml(f"value = {text}")
+    except ValueError:
         return text
     return parsed["value"] if len(parsed) == 1 else text

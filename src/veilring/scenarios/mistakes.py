@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -11,11 +11,16 @@ from veilring.data.sources import did_you_mean
 from veilring.errors import InputError, ScenarioError
 from veilring.scenarios.schema import Scenario
 
-__all__ = ("as_scenario_errors", "require_key", "scenario_error", "unknown_key")
+__all__ = ("MISTAKES_MAX", "as_scenario_errors", "require_key", "scenario_error", "unknown_key")
+
+# As many as a person reads at once. A file of another kind has thousands.
+MISTAKES_MAX: Final = 20
 
 
 def scenario_error(error: ValidationError, root: type[BaseModel] = Scenario) -> ScenarioError:
-    """Return all that pydantic found in a file's tables as one error, each mistake once.
+    """Return what pydantic found in a file's tables as one error, each mistake once.
+
+    It has the first `MISTAKES_MAX` mistakes.
 
     Args:
         error: What it found.
@@ -23,6 +28,8 @@ def scenario_error(error: ValidationError, root: type[BaseModel] = Scenario) -> 
     """
     mistakes: dict[str, ScenarioError] = {}
     for found in error.errors(include_url=False):
+        if len(mistakes) == MISTAKES_MAX:
+            break
         mistake = _mistake(root, found["type"], found["loc"], found["input"])
         mistakes.setdefault(mistake.field, mistake)  # a union reports each of its members
     return _together(mistakes.values())

@@ -1,6 +1,5 @@
 """What a comparison is asked: whose data, how many parties, which privacy, over which network."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -13,6 +12,7 @@ from veilring.protocols.radius.rules import EPSILON_MAX
 from veilring.scenarios.load import load_scenario
 from veilring.scenarios.mistakes import require_key, scenario_error, unknown_key
 from veilring.scenarios.schema import PARTIES_DEFAULT, NetworkSection, Section
+from veilring.toml import load_toml
 
 __all__ = (
     "QUERIES_DEFAULT",
@@ -157,10 +157,10 @@ def read_network(path: Path) -> dict[str, Any]:
             clock.
     """
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = load_toml(path)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("--network", path, f"a file in UTF-8 that can be read ({error})") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise InputError("--network", path, f"a file in TOML ({error})") from None
     if set(raw) == {_TABLE} and isinstance(raw[_TABLE], dict):
         raw = raw[_TABLE]

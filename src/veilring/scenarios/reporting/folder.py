@@ -14,7 +14,6 @@ file                      what is in it
 
 import json
 import platform
-import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import metadata
@@ -30,6 +29,7 @@ from veilring.nodes.run import say_failure
 from veilring.scenarios.load import make_scenario
 from veilring.scenarios.report import Report
 from veilring.scenarios.schema import Scenario
+from veilring.toml import parse_toml
 
 if TYPE_CHECKING:
     import polars as pl
@@ -174,7 +174,7 @@ def read_folder(folder: Path) -> RunFolder:
     failed = outcomes[0].name == _ERROR
     return RunFolder(
         name=folder.resolve().name,
-        scenario=_read(folder / _SCENARIO, make_scenario, tomllib.loads),
+        scenario=_read(folder / _SCENARIO, make_scenario, parse_toml),
         versions=_read(folder / _VERSIONS, _checked(dict[str, str])),
         report=None if failed else _read(outcomes[0], Report.from_json),
         failure=_read(outcomes[0], _checked(Failure)) if failed else None,

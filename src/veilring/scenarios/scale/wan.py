@@ -1,6 +1,5 @@
 """One batch of PP-kNN on a simulated wide-area network: what it costs, takes, and should take."""
 
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +29,7 @@ from veilring.randomness import Streams
 from veilring.scenarios.mistakes import require_key, scenario_error
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.schema import NetworkSection, Section
+from veilring.toml import load_toml
 
 __all__ = ("WAN", "Batch", "load_network", "make_network", "simulate")
 
@@ -84,7 +84,7 @@ def load_network(path: Path) -> NetworkSection:
         ScenarioError: If it cannot be read, or there is anything else in it.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = load_toml(path)
         return _NetworkFile.model_validate(content).network
     except ValidationError as error:
         raise scenario_error(error, _NetworkFile) from None

@@ -2,12 +2,12 @@
 
 import math
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Final
 
 from veilring.scenarios.mistakes import require_key
+from veilring.toml import parse_toml
 
 __all__ = ("CELLS_MAX", "Grid", "Point", "Value", "canonical", "parse_grid", "points")
 
@@ -106,8 +106,8 @@ def _range(key: str, item: str, first: str, last: str, step: str) -> range:
 
 def _scalar(key: str, item: str, *, is_quoted: bool) -> Value:
     try:
-        value = tomllib.loads(f"value = {item}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = parse_toml(f"value = {item}")["value"]
+    except ValueError:
         require_key(not is_quoted, key, item, "a string as TOML writes it")
         return item
     if isinstance(value, bool | str):
