@@ -89,7 +89,10 @@ def _show(found: "Estimates") -> None:
     for name in ("estimate", f"{found.confidence:.0%} interval", "reports"):
         table.add_column(name, justify="right", no_wrap=True)
     for line in found.lines:
-        interval = f"{line.low:.4f} to {line.high:.4f}"
+        interval = f"{line.low:.4f} to {line.high:.4f}{' ~' if line.rough else ''}"
         numbers = (f"{line.estimate:.4f}", interval, f"{line.clients:,}")
         table.add_row(line.of, line.value, line.within, *numbers)
     make_console().print(table, markup=False)
+    rough = sum(line.rough for line in found.lines)
+    if rough:
+        typer.echo(f"~ {rough:,} intervals rest on too few reports to hold their confidence")

@@ -30,10 +30,11 @@ def oracles(
 ) -> None:
     """Show what each frequency oracle gives and costs, from its exact law; nothing is measured.
 
-    The variance is that of an estimated share near 0, times the number of clients: with 10,000
-    clients and a variance of 4 a share is off by 0.02 (one standard deviation). The exact epsilon
-    is what a report really spends. A star marks what `oracle = "auto"` takes: the shortest report
-    among those whose variance is at most 1 % above the least.
+    The variance is that of an estimated share, on average over the values, times the number of
+    clients: with 10,000 clients and a variance of 4 a share is off by 0.02 (one standard
+    deviation). One lie is the number of clients by which a single false report can move a count,
+    1 / (p - q). The exact epsilon is what a report really spends. A star marks what `oracle =
+    "auto"` takes: the shortest report among those whose variance is at most 1 % above the least.
 
     For example:
 
@@ -57,6 +58,7 @@ def oracles(
             "domain": values,
             "oracle": each.name,
             "variance": each.variance,
+            "influence": each.influence,
             "report_bytes": each.report_bytes,
             "exact_epsilon": each.exact_epsilon,
             "recommended": each.name == best,
@@ -80,7 +82,7 @@ def _show(rows: list[dict[str, object]], epsilon: float) -> None:
     from veilring.cli.console import make_console
 
     table = Table(title=f"Frequency oracles at epsilon {epsilon:g}", title_justify="left")
-    for name in ("values", "oracle", "variance", "bytes", "exact epsilon"):
+    for name in ("values", "oracle", "variance", "one lie", "bytes", "exact epsilon"):
         table.add_column(name, justify="left" if name == "oracle" else "right", no_wrap=True)
     for _, group in groupby(rows, key=lambda row: row["domain"]):
         for row in group:
@@ -89,6 +91,7 @@ def _show(rows: list[dict[str, object]], epsilon: float) -> None:
                 str(row["domain"]),
                 f"{row['oracle']}{star}",
                 f"{row['variance']:.4g}",
+                f"{row['influence']:,.1f}",
                 f"{row['report_bytes']:,}",
                 f"{row['exact_epsilon']:.6f}",
             )

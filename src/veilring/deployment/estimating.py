@@ -11,6 +11,9 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from veilring.deployment.collector import open_configured_store
 from veilring.deployment.columns import FeatureTerms
 from veilring.deployment.config import CollectorConfig
@@ -40,6 +43,7 @@ class Line:
         low: The lower end of its interval; infinite if nobody was asked.
         high: The upper end.
         clients: How many reports there are to the question that it belongs to.
+        rough: Whether these are too few for the interval to hold its confidence.
     """
 
     of: str
@@ -49,6 +53,7 @@ class Line:
     low: float
     high: float
     clients: int
+    rough: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,10 @@ def estimate_from(terms: SurveyTerms, tally: Tally, *, confidence: float = CONFI
     """
     terms.task.require_enough(tally)
     found = evidence(terms.task.survey, tally, confidence=confidence)
-    return Estimates(terms, tally, confidence, tuple(_lines(terms, found)))
+    survey = terms.task.survey
+    triples = zip(survey.questions, tally.sums, tally.counts, strict=True)
+    rough = [question.rough(sums, count) for question, sums, count in triples]
+    return Estimates(terms, tally, confidence, tuple(_lines(terms, found, rough)))
 
 
 def save_model(found: Estimates, path: Path, *, consistency: str) -> None:
@@ -124,38 +132,43 @@ def save_model(found: Estimates, path: Path, *, consistency: str) -> None:
     save(learn(found.terms.task.survey, found.tally, consistency=how), path)
 
 
-def _lines(terms: SurveyTerms, found: Sequence[Estimate]) -> Iterator[Line]:
+def _lines(
+    terms: SurveyTerms, found: Sequence[Estimate], rough: Sequence[NDArray[np.bool_]]
+) -> Iterator[Line]:
+    asked = list(zip(found, rough, strict=True))
     match terms.survey.kind:
         case "frequency":
             (feature,) = terms.features
-            yield from _named(found[0], ((feature.name, v, "") for v in _values(terms, feature)))
+            yield from _named(*asked[0], ((feature.name, v, "") for v in _values(terms, feature)))
         case "means":
-            yield from _means(terms, found[0])
+            yield from _means(terms, *asked[0])
         case "discrete-bayes":
-            yield from _named(found[0], (("class", name, "") for name in terms.classes))
-            for feature, each in zip(terms.features, found[1:], strict=True):
+            yield from _named(*asked[0], (("class", name, "") for name in terms.classes))
+            for feature, each in zip(terms.features, asked[1:], strict=True):
                 values = product((feature.name,), _values(terms, feature), terms.classes)
-                yield from _named(each, values)
+                yield from _named(*each, values)
         case "gaussian-bayes":
-            yield from _named(found[0], (("class", name, "") for name in terms.classes))
+            yield from _named(*asked[0], (("class", name, "") for name in terms.classes))
             moments = ("mean * share", "mean square * share")
-            for what, each in zip(moments, found[1:], strict=True):
-                yield from _named(each, product(_columns(terms), (what,), terms.classes))
+            for what, each in zip(moments, asked[1:], strict=True):
+                yield from _named(*each, product(_columns(terms), (what,), terms.classes))
 
 
-def _named(estimate: Estimate, names: Iterable[tuple[str, str, str]]) -> Iterator[Line]:
+def _named(
+    estimate: Estimate, rough: NDArray[np.bool_], names: Iterable[tuple[str, str, str]]
+) -> Iterator[Line]:
     """Yield the first entries of an estimate under their names; an oracle's last may be unused."""
     for entry, (of, value, within) in enumerate(names):
         share, low, high = (
             float(each[entry]) for each in (estimate.values, estimate.low, estimate.high)
         )
-        yield Line(of, value, within, share, low, high, estimate.clients)
+        yield Line(of, value, within, share, low, high, estimate.clients, bool(rough[entry]))
 
 
-def _means(terms: SurveyTerms, estimate: Estimate) -> Iterator[Line]:
+def _means(terms: SurveyTerms, estimate: Estimate, rough: NDArray[np.bool_]) -> Iterator[Line]:
     """Yield means in the units of the columns, which were scaled to [-1, 1]."""
     ranges = ranges_of(terms.features)
-    lines = _named(estimate, product(_columns(terms), ("mean",), ("",)))
+    lines = _named(estimate, rough, product(_columns(terms), ("mean",), ("",)))
     for line, low, high in zip(lines, ranges.lows, ranges.highs, strict=True):
         scaled = {
             name: low + (getattr(line, name) + 1) / 2 * (high - low)

@@ -23,6 +23,7 @@ from veilring.protocols.ldp.algorithm.oracles import (
 from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
 from veilring.protocols.ldp.algorithm.oracles.hadamard import walsh_hadamard
 from veilring.protocols.ldp.algorithm.oracles.numerals import counted, decoded, encoded, width_of
+from veilring.protocols.ldp.algorithm.oracles.unary import UnaryOracle
 from veilring.protocols.ldp.algorithm.plain import PlainOracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports
 
@@ -209,6 +210,65 @@ def test_a_summed_report_stays_on_its_grid() -> None:
         assert oracle.accept(good.view(np.uint8)).all()
         assert not oracle.accept((good + np.sign(good)).view(np.uint8)).any()
     assert not oracle.accept(np.array([[0, 0, -32768]], dtype="<i2").view(np.uint8)).any()
+
+
+@pytest.mark.parametrize("name", ["oue", "sue", "the"])
+@pytest.mark.parametrize("lie", [0, 255])
+def test_a_report_with_all_bits_or_none_is_refused(name: str, lie: int) -> None:
+    """Numbers of set bits that no honest client ever has are refused, and the next ones taken."""
+    oracle = ORACLES[name](1000, 1.0)
+    assert isinstance(oracle, UnaryOracle)
+    assert not oracle.accept(np.full((3, oracle.report_bytes), lie, dtype=np.uint8)).any()
+    low, high = oracle.sizes
+    bits = np.arange(1000) < np.array([low - 1, low, high, high + 1])[:, None]
+    accepted = oracle.accept(np.packbits(bits, axis=1))
+    assert accepted.tolist() == [False, True, True, False]
+
+
+def test_liars_that_agree_move_all_shares_by_little() -> None:
+    """With 1 % liars, each with as many bits as are taken, the shares add up to 5 more at most."""
+    oracle, rng = ORACLES["oue"](1000, 1.0), seeded("liars")
+    assert isinstance(oracle, UnaryOracle)
+    honest = oracle.perturb(rng.integers(1000, size=20_000), rng)
+    most = np.packbits(np.arange(1000) < oracle.sizes[1])
+    lies = np.tile(most, (200, 1))
+    assert oracle.accept(lies).all()
+    before = oracle.estimate(oracle.aggregate(honest), 20_000).values.sum()
+    after = oracle.estimate(oracle.aggregate(np.vstack((honest, lies))), 20_200).values.sum()
+    # A lie has 138 bits more than an honest report, each of 1 / (p - q) = 4.3 clients.
+    assert after - before < 0.01 * 138 * 4.4
+
+
+def test_a_summed_report_whose_numbers_are_all_extreme_is_refused() -> None:
+    """Each number may be the greatest there is, and not all of them together."""
+    oracle = SummedHistogram(100, 1.0)
+    extreme = np.full((1, 100), oracle.bound, dtype="<i2")
+    assert not oracle.accept(extreme.view(np.uint8)).any()
+    assert oracle.accept(np.where(np.arange(100) < 4, extreme, 0).view(np.uint8)).all()
+
+
+def test_one_lie_weighs_what_is_stated() -> None:
+    """A report that supports a value instead of none moves its count by `influence` clients."""
+    for name in ("de", "oue", "olh", "ss", "hr"):
+        oracle = ORACLES[name](100, 1.0)
+        with_lie, without = np.zeros(100, dtype=np.int64), np.zeros(100, dtype=np.int64)
+        with_lie[3] = 1
+        both = [oracle.estimate(sums, 1000).values[3] * 1000 for sums in (with_lie, without)]
+        assert both[0] - both[1] == pytest.approx(oracle.influence)
+    assert round(ORACLES["de"](1000, 1.0).influence) == 583
+    summed = SummedHistogram(4, 1.0)
+    sums = np.array([summed.bound, -summed.bound, 0, 0])
+    high, low, *_ = (summed.estimate(sums, 1).values).tolist()
+    assert high - low == pytest.approx(summed.influence)
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_intervals_of_few_reports_are_called_rough(name: str) -> None:
+    """Where few reports say the rarest thing, all intervals are rough; with many, none is."""
+    oracle = ORACLES[name](1000, 1.0)
+    sums = np.zeros(1000, dtype=np.int64)
+    assert oracle.rough(sums, 10).all()
+    assert not oracle.rough(sums, 1_000_000).any()
 
 
 @given(rows=st.integers(0, 5000), columns=st.integers(1, 150), seed=st.integers(0, 2**32 - 1))

@@ -17,7 +17,8 @@ def test_the_table_has_every_oracle_with_its_own_numbers() -> None:
     for option in table:
         oracle = ORACLES[option.name](32, 1.0)
         assert option.oracle == oracle
-        assert option.variance == oracle.variance()
+        assert option.variance == oracle.variance(1 / 32)
+        assert option.influence == oracle.influence
         assert option.report_bytes == oracle.report_bytes
         assert option.exact_epsilon == oracle.exact_epsilon <= 1.0
 

@@ -258,3 +258,24 @@ def test_values_that_do_not_fit_are_refused(values: NDArray[np.float64], means: 
     """Rows of another shape, or with a class that there is not, are refused."""
     with pytest.raises(InputError, match="values"):
         means.perturb(values, np.random.default_rng(0))
+
+
+def test_a_report_whose_numbers_are_all_extreme_is_refused() -> None:
+    """One number of a client may be the greatest there is, and not all of them together."""
+    means = make_means("all-features", 1.0, 20)
+    greatest = means.law.codes - 1
+    middle = greatest // 2
+    codes = np.full((2, 20), greatest)
+    codes[1, 1:] = middle
+    assert means.accept(means._packed(codes)).tolist() == [False, True]  # noqa: SLF001  (as sent)
+    honest = means.perturb(seeded("extreme").uniform(-1, 1, (2000, 20)), seeded("extreme", "noise"))
+    assert means.accept(honest).all()
+
+
+def test_means_of_few_reports_are_called_rough() -> None:
+    """Each feature is judged by the clients that told it; without noise only one of none is."""
+    means = make_means("one-bit", 4.0, 2)
+    assert means.rough(np.array([200, 0, 900, 0]), 1100).tolist() == [True, False]
+    assert make_means("one-feature", 1.0, 1, 2).rough(np.array([10, 0, 0]), 10).all()
+    assert not make_means("all-features", 1.0, 2).rough(np.zeros(2, dtype=np.int64), 40).any()
+    assert not make_means("one-bit", math.inf, 2).rough(np.zeros(2, dtype=np.int64), 3).any()

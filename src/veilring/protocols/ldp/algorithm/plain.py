@@ -82,6 +82,10 @@ class PlainOracle(LocalRandomiser):
         return counted(reports, self.domain)
 
     @override
+    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+        return np.zeros(self.domain, dtype=np.bool_)
+
+    @override
     def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
         require_sums(sums, self.cells, clients, low=0, high=clients)
         return normal_estimate(sums / clients, np.zeros(self.domain), clients, confidence)

@@ -18,13 +18,16 @@ class Option:
 
     Attributes:
         oracle: The oracle itself.
-        variance: Of a frequency near 0, times the number of clients.
+        variance: Of a frequency, on average over the values of the domain, times the number of
+            clients. It is the variance of the frequency `1 / domain`, whatever the frequencies are.
+        influence: How many clients the count of a value moves by if one report lies.
         report_bytes: What each client sends.
         exact_epsilon: What each report spends.
     """
 
     oracle: FrequencyOracle
     variance: float
+    influence: float
     report_bytes: int
     exact_epsilon: float
 
@@ -46,7 +49,14 @@ def options(domain: int, epsilon: float) -> tuple[Option, ...]:
     """
     oracles = (kind(domain, epsilon) for kind in ORACLES.values())
     found = (
-        Option(oracle, oracle.variance(), oracle.report_bytes, oracle.exact_epsilon)
+        Option(
+            oracle,
+            # A variance is affine in the frequency, and the frequencies add up to 1.
+            oracle.variance(1 / domain),
+            oracle.influence,
+            oracle.report_bytes,
+            oracle.exact_epsilon,
+        )
         for oracle in oracles
     )
     return tuple(sorted(found, key=lambda option: (option.variance, option.report_bytes)))

@@ -76,6 +76,10 @@ class EachFeature(Means):
         return sums.ravel()
 
     @override
+    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+        return self._rough(np.full(self.features, clients))
+
+    @override
     def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
         require_sums(sums, self.cells, clients)
         shaped = sums.reshape(self.features, self.classes, self.law.parts)

@@ -60,6 +60,17 @@ class Law(ABC):
         """What a code really spends, rounded up; never more than `epsilon`."""
 
     @property
+    def bias(self) -> float:
+        """How far the mean of the reported value may be from the number, at most."""
+        return 0.0
+
+    @property
+    def influence(self) -> float:
+        """The greatest number that a code stands for, where no honest number is above 1."""
+        ends = self.summed(np.array([0, self.codes - 1]))
+        return float(np.abs(self.total(ends)).max())
+
+    @property
     @abstractmethod
     def codes(self) -> int:
         """How many codes there are."""
@@ -86,6 +97,15 @@ class Law(ABC):
     @abstractmethod
     def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
         """Return the probability of each of some codes at a grid point, to float64's precision."""
+
+    def plausible(self, codes: Codes, numbers: int) -> NDArray[np.bool_]:  # noqa: ARG002  (a subclass's)
+        """Return which reports an honest client would ever make, shape (...).
+
+        Args:
+            codes: All codes of each report, shape (..., codes a report).
+            numbers: How many of the codes stand for a number; the others stand for a 0.
+        """
+        return np.ones(codes.shape[:-1], dtype=np.bool_)
 
     @abstractmethod
     def summed(self, codes: Codes) -> NDArray[np.int64]:

@@ -91,6 +91,10 @@ class SampledFeature(Means):
         return sums.ravel()
 
     @override
+    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+        return self._rough(sums.reshape(self.features, -1)[:, 0])
+
+    @override
     def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
         require_sums(sums, self.cells, clients)
         table = sums.reshape(self.features, -1)

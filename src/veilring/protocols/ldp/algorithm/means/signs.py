@@ -28,6 +28,7 @@ from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
 from veilring.protocols.ldp.algorithm.oracles.oracle import EPSILON_MAX
 from veilring.protocols.ldp.algorithm.randomiser import (
     CONFIDENCE,
+    RAREST_MIN,
     Estimate,
     LocalRandomiser,
     Reports,
@@ -155,6 +156,10 @@ class SignVector(LocalRandomiser):
     def aggregate(self, reports: Reports) -> Sums:
         """Return how many reports say plus of each feature."""
         return column_sums(reports, self.features)
+
+    @override
+    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+        return np.full(self.entries, clients * float(1 - self.slope) / 2 < RAREST_MIN)
 
     @override
     def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:

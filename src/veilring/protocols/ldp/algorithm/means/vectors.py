@@ -24,6 +24,7 @@ from veilring.protocols.ldp.algorithm.chunks import chunks
 from veilring.protocols.ldp.algorithm.means.law import Codes, Law, rounded
 from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded
 from veilring.protocols.ldp.algorithm.randomiser import (
+    RAREST_MIN,
     Estimate,
     LocalRandomiser,
     Reports,
@@ -119,7 +120,8 @@ class Means(LocalRandomiser):
     def _codes_fit(self, packed: Reports) -> NDArray[np.bool_]:
         codes = self._unpacked(packed)
         same = self._packed(codes) == packed  # padding bits are 0
-        return np.asarray((codes < self.law.codes).all(axis=1) & same.all(axis=1))
+        exist = (codes < self.law.codes).all(axis=1) & same.all(axis=1)
+        return np.asarray(exist & self.law.plausible(codes, self._told // self.classes))
 
     @property
     @override
@@ -128,6 +130,13 @@ class Means(LocalRandomiser):
 
     def _chunks(self, clients: int) -> Iterator[slice]:
         return chunks(clients, self._told * _WORK_BYTES)
+
+    def _rough(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which means rest on too few reports; `counts` says how many told each feature."""
+        # Of two reports that say the most, one for and one against, the chance of the rarer one.
+        rarest = (1 - 1 / self.law.influence) / 2
+        few = counts * rarest < RAREST_MIN if np.isfinite(self.exact_epsilon) else counts < 1
+        return np.repeat(few, self.classes)
 
     def _estimate(
         self,

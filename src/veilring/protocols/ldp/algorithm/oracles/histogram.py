@@ -23,6 +23,7 @@ from veilring.privacy.clamped import clamped_laplace
 from veilring.privacy.dyadic import Dyadic
 from veilring.privacy.loss import exp_ceil
 from veilring.privacy.tables import TableLaws
+from veilring.privacy.tails import laplace_sum_max
 from veilring.protocols.ldp.algorithm.chunks import chunks
 from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, FrequencyOracle
 from veilring.protocols.ldp.algorithm.oracles.unary import UnaryOracle
@@ -44,7 +45,11 @@ _CLAMPED_AT: Final = 16
 _MOST_STEPS: Final = (1 << 15) - 1  # a number has two bytes
 # With half of it, tables of 64-bit weights are too coarse for what the noise claims.
 _LEAST_EPSILON: Final = 2.0**-23
+# Tables have noise that is wider than was asked for by less than this.
+_WIDER: Final = Fraction(1001, 1000)
 _NUMBER: Final = np.dtype("<i2")
+# Sums of so many numbers with light tails are near the normal law.
+_NORMAL_CLIENTS: Final = 30
 _WORK_BYTES: Final = 32  # a coordinate's index, its draw, and what looks it up
 
 
@@ -77,6 +82,11 @@ class SummedHistogram(FrequencyOracle):
         reach = math.ceil(_CLAMPED_AT * self._scale) + self.half
         return min(reach, _MOST_STEPS)
 
+    @cached_property
+    def _most_together(self) -> int:
+        """What the absolute values of an honest report's numbers ever add up to."""
+        return self.domain * self.half + laplace_sum_max(self._scale * _WIDER, self.domain)
+
     @property
     def _scale(self) -> Fraction:
         return 4 * self.half / Fraction(self.epsilon)
@@ -106,6 +116,11 @@ class SummedHistogram(FrequencyOracle):
         idle, own = (float(self.laws.variance(which)) for which in (0, 1))
         return float(zero), float(one - zero), idle, own
 
+    @property
+    @override
+    def influence(self) -> float:
+        return float(2 * self.bound / self._moments[1])
+
     @override
     def variance(self, frequency: float = 0.0) -> float:
         """Return the exact variance, `8 / epsilon^2` up to the grid's and the clamping's share."""
@@ -131,7 +146,8 @@ class SummedHistogram(FrequencyOracle):
     def _fits(self, reports: Reports) -> NDArray[np.bool_]:
         numbers = np.ascontiguousarray(reports).view(_NUMBER)
         inside = (numbers >= -self.bound) & (numbers <= self.bound)
-        return np.asarray(inside.all(axis=1))
+        together = np.abs(numbers.astype(np.int64)).sum(axis=1)
+        return np.asarray(inside.all(axis=1) & (together <= self._most_together))
 
     @override
     def aggregate(self, reports: Reports) -> Sums:
@@ -142,11 +158,15 @@ class SummedHistogram(FrequencyOracle):
         return sums
 
     @override
+    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+        return np.full(self.entries, clients < _NORMAL_CLIENTS)
+
+    @override
     def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
         """Return `(sum/m - mean_0) / (mean_1 - mean_0)` for each value, with its normal interval.
 
-        The noise has sixteen bits and light tails, so that the normal law is near from a few
-        dozen clients on.
+        The noise has sixteen bits and light tails, so that the normal law is near from
+        `_NORMAL_CLIENTS` clients on.
 
         Args:
             sums: The summed steps of each value, shape (domain,).

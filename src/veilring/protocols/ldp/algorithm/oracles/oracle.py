@@ -21,6 +21,7 @@ from typing_extensions import override
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.randomiser import (
     CONFIDENCE,
+    RAREST_MIN,
     Estimate,
     LocalRandomiser,
     Sums,
@@ -103,6 +104,11 @@ class FrequencyOracle(LocalRandomiser):
     def law(self) -> Mapping[str, int | str]:
         """The integers that its probabilities are made of, or a digest if they are many."""
 
+    @property
+    @abstractmethod
+    def influence(self) -> float:
+        """How many clients the count of a value moves by if one report says the opposite."""
+
     @abstractmethod
     def variance(self, frequency: float = 0.0) -> float:
         """Return the variance of an estimate times the number of clients, over the draws alone.
@@ -158,6 +164,12 @@ class PureOracle(FrequencyOracle):
     def _gap(self) -> float:
         return float(self.p - self.q)
 
+    @property
+    @override
+    def influence(self) -> float:
+        """`1/(p-q)`: a report supports a value, or it does not."""
+        return 1 / self._gap
+
     @override
     def variance(self, frequency: float = 0.0) -> float:
         """Return `q(1-q)/(p-q)^2 + f(1-p-q)/(p-q)`, exactly that of the counts' binomial laws."""
@@ -165,15 +177,20 @@ class PureOracle(FrequencyOracle):
         return idle + frequency * float(1 - self.p - self.q) / self._gap
 
     @override
+    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+        rarest = min(float(self.q), float(1 - self.p))
+        return np.full(self.entries, clients * rarest < RAREST_MIN)
+
+    @override
     def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
         """Return `(c/m - q) / (p - q)` for each value, with its score interval.
 
         The interval holds all frequencies `f` for which the count is within `z` standard
-        deviations of its mean, both taken at `f` (Wilson 1927). It holds its confidence at the
-        ends of the domain too, where the usual normal interval is too narrow. Neither the
-        estimates nor the intervals are cut to [0, 1]; `consistency` does that to the estimates.
-        All is about the clients that reported: if they are a sample of more, its error comes on
-        top.
+        deviations of its mean, both taken at `f` (Wilson 1927). At the ends of the domain it is
+        wider than the usual normal interval. Where `rough` says so, the counts are too small for
+        either: 95 % were seen to cover 82 %. Neither the estimates nor the intervals are cut to
+        [0, 1]; `consistency` does that to the estimates. All is about the clients that reported:
+        if they are a sample of more, its error comes on top.
 
         Args:
             sums: How many reports support each value, shape (domain,).

@@ -19,6 +19,7 @@ from typing_extensions import override
 from veilring.privacy.coins import bernoulli, packed_bernoulli
 from veilring.privacy.dyadic import Dyadic
 from veilring.privacy.loss import exp_floor, unary_epsilon
+from veilring.privacy.tails import binomial_range
 from veilring.protocols.ldp.algorithm.chunks import chunks
 from veilring.protocols.ldp.algorithm.oracles.bitmaps import bit_of, bitmap_bytes, is_padded
 from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
@@ -82,9 +83,17 @@ class UnaryOracle(PureOracle):
             rows[clients, place] = rows[clients, place] & ~mask | mask * coin
         return reports
 
+    @cached_property
+    def sizes(self) -> tuple[int, int]:
+        """The least and the greatest number of bits that an honest report ever has set."""
+        low, high = binomial_range(self.domain - 1, float(self.q))
+        return low, high + 1  # the client's own bit
+
     @override
     def _fits(self, reports: Reports) -> NDArray[np.bool_]:
-        return is_padded(reports, self.domain)
+        low, high = self.sizes
+        sizes = np.bitwise_count(reports).sum(axis=1, dtype=np.int64)
+        return np.asarray(is_padded(reports, self.domain) & (sizes >= low) & (sizes <= high))
 
     @override
     def aggregate(self, reports: Reports) -> Sums:

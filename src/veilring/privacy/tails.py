@@ -1,0 +1,76 @@
+"""What an honest report hardly ever says: ranges outside of which a lie is certain, for practice.
+
+A collector that takes any bytes takes also reports that no client would draw in the lifetime of the
+universe, and each such lie outweighs many clients. The ranges follow from public numbers alone, by
+Chernoff's bound: an honest report is outside of them with probability `NEVER` a side, at most.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Final
+
+__all__ = ("NEVER_BITS", "binomial_range", "laplace_sum_max")
+
+# A million clients that report each second for a thousand years send 2^55 reports.
+NEVER_BITS: Final = 64
+
+_SURE: Final = NEVER_BITS * math.log(2)
+_STEPS: Final = 1024  # into which the mean of a sum is cut: what is rounded up is a thousandth
+
+
+def binomial_range(trials: int, chance: float) -> tuple[int, int]:
+    """Return the least and the greatest count that a binomial law ever gives.
+
+    `P[count >= k]` is at most `e**(-n D(k/n, q))` for `k` above the mean `n q`, with the relative
+    entropy `D` of two coins (Hoeffding 1963, Theorem 1), and `P[count <= k]` below it.
+
+    Args:
+        trials: The number of coins, `n`, at least 0.
+        chance: The probability of each, `q`, from 0 to 1.
+    """
+    mean = trials * chance
+
+    def surprise(count: int) -> float:
+        own = _part(count, trials * chance)
+        return own + _part(trials - count, trials * (1 - chance))
+
+    low = _last(lambda down: surprise(math.floor(mean) - down) < _SURE, math.floor(mean))
+    high = _last(lambda up: surprise(math.ceil(mean) + up) < _SURE, trials - math.ceil(mean))
+    return math.floor(mean) - low, math.ceil(mean) + high
+
+
+def laplace_sum_max(scale: float | Fraction, count: int) -> int:
+    """Return the greatest sum that absolute values of discrete Laplace noise ever have.
+
+    An absolute value is at most an exponential number of the same scale plus 1, in law, since
+    `2 q**k / (1 + q)` is at most `q**(k - 1)` for `q = e**(-1 / scale)`. The sum of `n` exponential
+    numbers of scale 1 is above `n x` with probability `e**(-n (x - 1 - ln(x)))` at most.
+
+    Args:
+        scale: The scale of the noise, above 0.
+        count: The number of values, `n`, at least 1.
+    """
+
+    def is_seen(above: int) -> bool:
+        x = above / _STEPS  # above 1
+        return x - math.log1p(x) < _SURE / count
+
+    above = 1 + _last(is_seen, math.ceil(2 * _SURE) * _STEPS)
+    return count + math.ceil(Fraction(scale) * count * (1 + Fraction(above, _STEPS)))
+
+
+def _part(count: int, expected: float) -> float:
+    """Return a coin's side of `n D`; a side that has no chance surprises without end."""
+    if count == 0:
+        return 0.0
+    return count * math.log(count / expected) if expected > 0 else math.inf
+
+
+def _last(holds: Callable[[int], bool], most: int) -> int:
+    """Return the greatest number from 0 to `most` for which something holds that ends once."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low
