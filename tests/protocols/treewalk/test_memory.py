@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +14,20 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.treewalk.algorithm.places import Places
+from veilring.protocols.treewalk.algorithm.rivals import Blur
+from veilring.protocols.treewalk.algorithm.spending import spending
 from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance, Utility
 from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
 from veilring.protocols.treewalk.leakage import log_likelihood
-from veilring.protocols.treewalk.memory import Answer, Memory, remembered, snap
+from veilring.protocols.treewalk.memory import Answer, Memory, remembered, snap, unit_within
 from veilring.protocols.treewalk.messages import Bits, Ground, Nodes, Request
-from veilring.protocols.treewalk.one_message import BucketPlan
+from veilring.protocols.treewalk.one_message import BlurPlan, BucketPlan
 from veilring.protocols.treewalk.plan import Plan, UtilityName
 from veilring.protocols.treewalk.roles import (
     Keeper,
     Nearest,
+    blur_client,
+    blur_server,
     bucket_client,
     bucket_server,
     walk_client,
@@ -90,8 +95,14 @@ class Asking:
         return asyncio.run(remembered(self.memory, queries, self))
 
 
-def _memory(budget: float | None = None, path: Path | None = None, terms: bytes = b"") -> Memory:
-    return Memory(open_ledger(path, Budgets(analyst=budget)), SERVER, terms)
+def _memory(
+    budget: float | None = None,
+    path: Path | None = None,
+    terms: bytes = b"",
+    radius: float = inf,
+) -> Memory:
+    budgets = Budgets(unit_within(radius), analyst=budget)
+    return Memory(open_ledger(path, budgets), SERVER, terms, radius)
 
 
 def _spent(memory: Memory) -> float:
@@ -216,13 +227,13 @@ def test_an_exhausted_budget_says_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("utility", "variant", "name"),
-    [(Distance(1.0, 0.1), BASIC, "epsilon"), (Comparison(1.0), Variant("early", 6), None)],
+    [(Distance(1.0, 0.1), BASIC, "radius"), (Comparison(1.0), Variant("early", 6), None)],
     ids=["metric", "free"],
 )
 def test_what_has_no_price_is_refused_and_what_is_free_is_not(
     utility: Utility, variant: Variant, name: str | None
 ) -> None:
-    """Metric privacy has no epsilon to charge; a walk of no steps costs nothing."""
+    """Metric privacy needs a memory with a radius; a walk of no steps costs nothing."""
     asking = Asking(_memory(), utility=utility, variant=variant)
     if name is None:
         asking.ask()
@@ -234,17 +245,70 @@ def test_what_has_no_price_is_refused_and_what_is_free_is_not(
     assert failed.value.root.field == name
 
 
-def test_a_response_is_remembered_and_said_again() -> None:
-    """The bucket that was named is named again after the answer was lost, and then recalled."""
-    memory, named = _memory(), list[int]()
+def test_a_walk_by_distance_pays_its_loss_within_the_radius(tmp_path: Path) -> None:
+    """A memory with a radius charges that loss, keeps its budget, and asks nothing twice."""
+    steps = Distance(0.5, 0.1)
+    loss = spending(steps, BASIC, STEPS, 0.0).loss(0.2)
+    assert loss == pytest.approx(STEPS * 0.5 * 2, rel=1e-3)
+    asking = Asking(_memory(4.5 * loss, tmp_path / "ledger", radius=0.2), utility=steps)
+    first = asking.ask()
+    for again in (asking.ask(), asking.ask()):
+        np.testing.assert_array_equal(
+            [each.found for each in again], [each.found for each in first]
+        )
+    assert len(asking.seen) == 1
+    assert _spent(asking.memory) == pytest.approx(3 * loss)
+    asking.ask(QUERIES[:1] + 0.01)
+    with pytest.raises(RunFailed) as failed:
+        asking.ask(QUERIES[:1] + 0.02)
+    assert isinstance(failed.value.root, BudgetExhausted)
+    assert len(asking.seen) == 2
+    asking.memory.ledger.close()
+    with pytest.raises(InputError, match="budgets"):
+        _memory(4.5 * loss, tmp_path / "ledger", radius=0.1)
+
+
+def test_what_hides_any_two_queries_costs_the_same_within_any_radius() -> None:
+    """Comparisons are charged their epsilon, in the same ledger as distances within a radius."""
+    asking = Asking(_memory(radius=0.2))
+    asking.ask()
+    assert _spent(asking.memory) == pytest.approx(3 * STEPS * 0.5)
+
+
+def test_a_ledger_in_another_unit_is_no_memory() -> None:
+    """What was counted within one radius is not what is spent within another."""
+    ledger = open_ledger(None, Budgets(unit_within(100.0)))
+    Memory(ledger, SERVER, b"", 100.0)
+    for radius in (inf, 10.0):
+        with pytest.raises(
+            InputError, match=r"ledger is in epsilon within 100\.0; allowed: one in"
+        ):
+            Memory(ledger, SERVER, b"", radius)
+    with pytest.raises(InputError, match="radius"):
+        unit_within(0.0)
+
+
+BY = Blur(20.0, (0.0, 0.0), (1.0, 1.0), 1e-3)
+
+
+@pytest.mark.parametrize("way", ["response", "blur"])
+def test_one_message_is_remembered_and_said_again(way: str) -> None:
+    """What was said is said again after the answer was lost, and then the answer is recalled."""
+    memory, seen = _memory(radius=0.05), list[float]()
+    loss = 0.5 if way == "response" else BY.loss(0.05)
 
     async def role(party: Party, own: object, *, keeper: Keeper, lost: bool) -> object:
         if isinstance(own, Places):
-            named.extend((await bucket_server(party, own)).tolist())
+            serve = bucket_server if way == "response" else blur_server
+            seen.extend((await serve(party, own)).ravel().tolist())
             return None
         assert isinstance(own, np.ndarray)
-        plan = BucketPlan(2, queries=len(own))
-        answer, _ = await bucket_client(party, own, plan=plan, epsilon=0.5, keeper=keeper)
+        if way == "response":
+            plan = BucketPlan(2, queries=len(own))
+            answer, _ = await bucket_client(party, own, plan=plan, epsilon=0.5, keeper=keeper)
+        else:
+            asked = BlurPlan(3, len(own))
+            answer = await blur_client(party, own, plan=asked, by=BY, keeper=keeper)
         if lost:
             raise InputError("answer", "lost", "nothing")
         return answer
@@ -263,9 +327,31 @@ def test_a_response_is_remembered_and_said_again() -> None:
         ask(lost=True, seed=1)
     ask(lost=False, seed=2)
     ask(lost=False, seed=3)
-    assert named[:3] == named[3:]
-    assert len(named) == 6
-    assert _spent(memory) == pytest.approx(3 * 0.5, rel=1e-6)
+    assert len(seen) == (6 if way == "response" else 12)
+    assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
+    assert _spent(memory) == pytest.approx(3 * loss, rel=1e-6)
+
+
+def test_blur_without_a_radius_is_not_paid_for_nor_asked() -> None:
+    """A memory for any two queries refuses it, and the server hears nothing."""
+
+    async def ask(queries: Floats, keeper: Keeper) -> Nearest:
+        async with Cluster(2, own=[queries, PLACES]) as cluster:
+            await cluster.run(blurred, keeper=keeper)
+        raise AssertionError
+
+    async def blurred(party: Party, own: object, *, keeper: Keeper) -> object:
+        if isinstance(own, Places):
+            return await blur_server(party, own)
+        assert isinstance(own, np.ndarray)
+        return await blur_client(party, own, plan=BlurPlan(3, len(own)), by=BY, keeper=keeper)
+
+    memory = _memory()
+    with pytest.raises(RunFailed) as failed:
+        asyncio.run(remembered(memory, QUERIES, ask))
+    assert isinstance(failed.value.root, InputError)
+    assert failed.value.root.field == "radius"
+    assert memory.ledger.totals().answers == 0
 
 
 def test_answers_survive_their_bytes() -> None:

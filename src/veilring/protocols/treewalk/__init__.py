@@ -10,7 +10,7 @@ from veilring.protocols.treewalk.algorithm.spending import Spending, spending
 from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance
 from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant, walk
-from veilring.protocols.treewalk.memory import Answer, Memory, remembered, snap
+from veilring.protocols.treewalk.memory import Answer, Memory, remembered, snap, unit_within
 from veilring.protocols.treewalk.one_message import (
     BlurPlan,
     BucketPlan,
@@ -59,6 +59,7 @@ __all__ = (
     "remembered",
     "snap",
     "spending",
+    "unit_within",
     "walk",
     "walk_client",
     "walk_cost",

@@ -6,6 +6,11 @@ leaves, and each bit is written down before it leaves. A client that was interru
 says the very same bits to the same questions, and pays nothing more; if the server now shows other
 nodes than before, nothing is said, since equal coins over two questions would cancel out.
 
+Blur, and walks by distance with a radius, do not hide which of two far places a query is near. A
+memory for them has a radius. What a question costs is then its loss between two queries that are at
+most so far apart, and the budget bounds by how much two histories of questions are told apart that
+differ nowhere by more than the radius. Within several radii it is as many times the budget.
+
 The ledger's file holds what was found near the queries, and whoever has it can test guesses of
 them. It is as secret as they are.
 """
@@ -25,7 +30,7 @@ from veilring.privacy.ledger.charges import ANSWER_BYTES_MAX
 from veilring.protocols.treewalk.algorithm.places import nearest_found
 from veilring.protocols.treewalk.roles import Keeper, Nearest
 
-__all__ = ("Answer", "Memory", "remembered", "snap")
+__all__ = ("Answer", "Memory", "remembered", "snap", "unit_within")
 
 _NUMBER_BYTES: Final = 8
 _PAID: Final = b"paid"
@@ -68,15 +73,26 @@ class Memory:
     """What a client remembers of one server and one way of asking it.
 
     Attributes:
-        ledger: The client's own; its analysts are servers, and its unit is epsilon.
+        ledger: The client's own; its analysts are servers, and its unit is that of the radius.
         server: Whom the client asks.
         terms: All that is public about how it asks: the server's edition of its places, the plan
             and the noise. Other terms are another question, and are paid for.
+        radius: How far apart two queries are at most that the budget is to hide from each other, in
+            the unit of the coordinates; infinite, as it is by default, for any two.
+
+    Raises:
+        InputError: If the ledger counts in another unit, see `unit_within`.
     """
 
     ledger: Ledger
     server: str
     terms: bytes
+    radius: float = inf
+
+    def __post_init__(self) -> None:
+        counted, unit = self.ledger.totals().unit, unit_within(self.radius)
+        if counted != unit:
+            raise InputError("ledger", f"in {counted}", f"one in {unit}")
 
     def names(self, queries: NDArray[np.float64]) -> list[str]:
         """Return the ledger's name for each query: equal queries have equal names."""
@@ -104,10 +120,14 @@ class _Keeper:
     dimensions: int
     most: float
 
+    @property
+    def radius(self) -> float:
+        return self.memory.radius
+
     def pay(self, epsilon: float, found: int) -> None:
         if epsilon == inf:
-            allowed = "a finite one: metric privacy has no epsilon to charge"
-            raise InputError("epsilon", epsilon, allowed)
+            allowed = "a memory with a radius, since these questions hide near places only"
+            raise InputError("radius", self.radius, allowed)
         if epsilon > self.most * (1 + _ROUNDING):
             claims = f"claims a tree of which a walk costs {epsilon:.6g} and not {self.most:.6g}"
             raise ProtocolViolation(self.memory.server, claims)
@@ -180,11 +200,27 @@ async def remembered(
     return [answers[name] for name in names]
 
 
+def unit_within(radius: float) -> str:
+    """Return the unit of the ledger of a memory: epsilon, and within which radius.
+
+    Args:
+        radius: Above 0; infinite for any two queries.
+
+    Raises:
+        InputError: If it is not above 0.
+    """
+    if not radius > 0:
+        raise InputError("radius", radius, "a number above 0")
+    return "epsilon" if radius == inf else f"epsilon within {radius!r}"
+
+
 def snap(queries: NDArray[np.float64], step: float) -> NDArray[np.float64]:
     """Move queries to a grid, so that a place has one name however it was measured: no privacy.
 
     Args:
         queries: Of any shape.
-        step: Of the grid, above 0: what a satellite's or a map's place errs by anyway.
+        step: Of the grid, above 0: what a satellite's or a map's place errs by anyway. Two queries
+            may be brought further apart, by the diagonal of a cell: add it to the radius that a
+            memory is to hide.
     """
     return np.asarray(np.rint(queries / step) * step)

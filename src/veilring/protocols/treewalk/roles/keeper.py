@@ -15,11 +15,19 @@ class Keeper(Protocol):
     Calls return when what they did is durable.
     """
 
+    @property
+    def radius(self) -> float:
+        """How far apart two queries are at most of which one may not be told from the other.
+
+        A client pays the loss between two such queries. Infinite for any two.
+        """
+        ...
+
     def pay(self, epsilon: float, found: int) -> None:
         """Pay for each query, unless that was done before.
 
         Args:
-            epsilon: What one query spends at delta 0.
+            epsilon: What one query spends at delta 0, within the radius.
             found: How many places will be found for it.
 
         Raises:

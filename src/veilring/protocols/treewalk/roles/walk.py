@@ -58,7 +58,8 @@ async def walk_client(
     await party.send(server, plan.request)
     depth = await _depth_of(party, server, plan, queries)
     if keeper is not None:
-        keeper.pay(spending(utility, plan.variant, depth, 0.0).epsilon, plan.found(depth))
+        spent = spending(utility, plan.variant, depth, 0.0)
+        keeper.pay(spent.loss(keeper.radius), plan.found(depth))
     for turn, level in enumerate(plan.variant.levels(depth)):
         threads = plan.variant.threads_at(level)
         exposed = (await party.receive(Nodes, sender=server)).values
