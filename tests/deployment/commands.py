@@ -97,7 +97,17 @@ class Server:
 
     def serve(self) -> None:
         """Start it and wait until it is ready."""
-        self._command = start_serving(self.folder, self._name, output=self.log)
+        self.start()
+        self.wait_until_ready()
+
+    def start(self) -> None:
+        """Start it."""
+        self._command = Command(self.folder, "serve", f"{self._name}.toml", output=self.log)
+
+    def wait_until_ready(self) -> None:
+        """Wait until it answers; a member of several is ready when all of them have started."""
+        assert self._command is not None
+        _wait_until_ready(self._command)
 
     def kill(self) -> None:
         """End it as a loss of power would."""
@@ -117,12 +127,16 @@ class Server:
 def start_serving(folder: Path, name: str, *, output: Path) -> Command:
     """Start `veilring serve` and wait until it is ready."""
     command = Command(folder, "serve", f"{name}.toml", output=output)
+    _wait_until_ready(command)
+    return command
+
+
+def _wait_until_ready(command: Command) -> None:
     deadline = time.monotonic() + SECONDS
     while "is ready" not in command.output:
         assert time.monotonic() < deadline, command.output
         assert command.poll() is None, command.output
         time.sleep(0.01)
-    return command
 
 
 def free_port() -> int:

@@ -1,0 +1,212 @@
+"""Every file in which a role keeps what it must not forget: damaged, cut or removed.
+
+Each role is deployed and used over TLS, and its process is ended in order or killed. Then its files
+are damaged, one place at a time, and the role starts again: it has all that it had, or refuses with
+a sentence that names the file, and leaves the files as they are.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+from tests.deployment.commands import SECONDS, Command, Server, free_port, free_ports
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.errors import VeilringError
+from veilring.privacy.ledger.store import open_store
+
+# Places of each file that are damaged; VEILRING_DAMAGES=200 takes some minutes.
+PLACES: Final = int(os.environ.get("VEILRING_DAMAGES", "6"))
+LEDGER: Final = ("settings", "analysts", "answers", "records", "blocks", "journal")
+
+Files = dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Role:
+    """What is damaged, and how it is seen to be whole.
+
+    Attributes:
+        start: The words of the command that opens the files.
+        files: The main files, less those that are beside each.
+        content: Opens the files as the command does, and returns all that they hold.
+        use: Makes a deployment, uses it, and returns the servers that are still running.
+    """
+
+    start: tuple[str, ...]
+    files: tuple[str, ...]
+    content: Callable[[Path], object]
+    use: Callable[[Path], list[Server]]
+
+    def read(self, folder: Path) -> Files:
+        """Return all files that the role has written and that say something."""
+        paths = (path for name in self.files for path in folder.glob(f"{name}*"))
+        return {
+            str(path.relative_to(folder)): content
+            for path in sorted(paths)
+            if not path.name.endswith("-shm") and (content := path.read_bytes())
+        }
+
+    def write(self, folder: Path, files: Files) -> None:
+        """Put files in the place of those that are there."""
+        for name in self.files:
+            for path in folder.glob(f"{name}*"):
+                path.unlink()
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+
+
+def run(*words: object) -> None:
+    """Run a command that has to succeed."""
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+
+
+def serving(folder: Path, *names: str) -> list[Server]:
+    """Serve some parties, and wait until they are ready."""
+    servers = [Server(folder, name) for name in names]
+    for server in servers:
+        server.start()
+    for server in servers:
+        server.wait_until_ready()
+    return servers
+
+
+def ask(folder: Path, client: str) -> None:
+    """Have a client's queries answered."""
+    run("ask", folder / f"{client}.toml", folder / f"{client}.csv")
+
+
+def in_ledger(path: Path) -> object:
+    """Return all that a ledger holds."""
+    with closing(open_store(path)) as file:
+        return [
+            file.connection.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608  (ours)
+            for table in LEDGER
+        ]
+
+
+def use_owner(folder: Path) -> list[Server]:
+    """Ask an owner whose rows pay, as two analysts."""
+    options = ("--r", 0.3, "--epsilon", 0.1, "--record", 0.5, "--port", free_port())
+    run("deploy", "owner", "iris", *options, "--out", folder)
+    servers = serving(folder, "owner")
+    for client in ("analyst-0", "analyst-1"):
+        ask(folder, client)
+    return servers
+
+
+def use_votes(folder: Path) -> list[Server]:
+    """Ask three members together."""
+    run("deploy", "votes", "iris", "--r", 0.3, "--port", free_ports(3), "--out", folder)
+    servers = serving(folder, *(f"party-{number}" for number in range(3)))
+    ask(folder, "client")
+    return servers
+
+
+def use_seeker(folder: Path) -> list[Server]:
+    """Ask a server for what is near two places."""
+    rows = folder.with_suffix(".csv")
+    rows.write_text(
+        "lat,lon\n" + "".join(f"{37.7 + n / 1000},{-122.4 + n / 700}\n" for n in range(99))
+    )
+    run("deploy", "places", rows, "--budget", 9, "--port", free_port(), "--out", folder)
+    servers = serving(folder, "server")
+    for latitude in (37.72, 37.74):
+        run("ask", folder / "seeker.toml", "--near", f"{latitude},-122.35", "--epsilon", 3)
+    return servers
+
+
+ROLES: Final = {
+    "data owner": Role(
+        ("serve", "owner.toml"),
+        ("queries.ledger",),
+        lambda folder: in_ledger(folder / "queries.ledger"),
+        use_owner,
+    ),
+    "votes member": Role(
+        ("serve", "party-0.toml"),
+        ("party-0.db",),
+        lambda folder: in_ledger(folder / "party-0.db"),
+        use_votes,
+    ),
+    "seeker": Role(
+        ("ask", "seeker.toml", "--near", "37.73,-122.34", "--epsilon", "3"),
+        ("questions.ledger",),
+        lambda folder: in_ledger(folder / "questions.ledger"),
+        use_seeker,
+    ),
+}
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    """Return a file with another bit."""
+    byte, bit = divmod(place, 8)
+    return content[:byte] + bytes([content[byte] ^ 1 << bit]) + content[byte + 1 :]
+
+
+def cut(content: bytes, place: int) -> bytes:
+    """Return the beginning of a file."""
+    return content[: place // 8]
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+@pytest.mark.parametrize("role", ROLES.values(), ids=ROLES)
+def test_what_is_damaged_is_refused_or_lost_nothing(
+    tmp_path: Path, role: Role, *, killed: bool
+) -> None:
+    """A flipped bit, a missing end or a missing file costs no charge, answer, row or report."""
+    folder, random = tmp_path / "deployed", Random(1)  # noqa: S311  (where to damage)
+    servers = role.use(folder)
+    for server in servers:
+        if not killed:
+            server.end_in_order()
+        server.kill()
+    sound = role.read(folder)
+    whole = role.content(folder)
+    role.write(folder, sound)
+    assert role.content(folder) == whole
+    removed = [{other: sound[other] for other in sound if other != name} for name in sound]
+    damaged = [
+        sound | {name: damage(content, random.randrange(8 * len(content)))}
+        for name, content in sound.items()
+        for damage in (flipped, cut)
+        for _ in range(PLACES)
+    ]
+    refused = [_refusal(role, folder, files, whole) for files in damaged + removed]
+    assert len(refused) - refused.count("") > len(sound)
+    for files in removed:
+        role.write(folder, files)
+        if _refusal(role, folder, files, whole):
+            _require_refused_by_process(role, folder)
+
+
+def _refusal(role: Role, folder: Path, files: Files, whole: object) -> str:
+    """Return why a role does not start on some files, or nothing if it has all that it had."""
+    role.write(folder, files)
+    before = role.read(folder)
+    try:
+        found = role.content(folder)
+    except VeilringError as error:
+        said = str(error)
+    else:
+        assert found == whole, "something was lost in silence"
+        return ""
+    assert any(Path(name).name in said for name in role.files), said
+    assert role.read(folder) == before, "a refused file is left as it is"
+    return said
+
+
+def _require_refused_by_process(role: Role, folder: Path) -> None:
+    log = folder / "refused.log"
+    command = Command(folder, *role.start, output=log)
+    assert command.wait(SECONDS) in {1, 2}
+    said = log.read_text()
+    assert "Traceback" not in said
+    assert any(Path(name).name in said for name in role.files), said
