@@ -1,6 +1,5 @@
 """`veilring serve` for a data owner: it labels for as long as it is wanted."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -85,6 +84,7 @@ async def own(config: OwnerConfig, *, on_ready: Callable[[Owner], None] | None =
 
     Raises:
         ScenarioError: If a file does not fit.
+        StoreFailed: If the disk fails. What was answered until then is on it.
     """
     identity, roster = load_credentials(config)
     terms = load_owner_terms(Path(config.terms))
@@ -99,7 +99,7 @@ async def own(config: OwnerConfig, *, on_ready: Callable[[Owner], None] | None =
             async with answering(identity, roster, config.listen, offers, _log):
                 if on_ready is not None:
                     on_ready(owner)
-                await asyncio.Event().wait()
+                await owner.failure()
 
 
 def _budgets(config: OwnerConfig, terms: OwnerTerms) -> Budgets:

@@ -1,13 +1,24 @@
-"""What becomes of a request that a ledger charges: it is answered and paid for, or refused."""
+"""What becomes of a request that a ledger charges: it is answered and paid for, or refused.
 
-from collections.abc import Callable
+There is no third outcome that a server survives. Whether drawing or charging an answer fails may
+depend on private rows, and a failure that costs nothing could be asked for again and again. So
+whatever fails is the same `StoreFailed` to the asker, and ends the server.
+"""
+
+import asyncio
+import sqlite3
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from pathlib import Path
 from typing import NamedTuple
 
 from veilring.errors import BudgetExhausted, InputError, StoreFailed
+from veilring.nodes.node import ABORT_SECONDS
 from veilring.privacy.ledger import Ledger
 
-__all__ = ("Refusal", "Verdict", "require_answered", "settle")
+__all__ = ("Failure", "Refusal", "Verdict", "charging", "require_answered", "settle")
 
 
 class Verdict(IntEnum):
@@ -48,24 +59,70 @@ def settle(
             request that is new and can be paid.
 
     Raises:
-        StoreFailed: If the ledger contradicts itself.
+        StoreFailed: If an answer could not be drawn or charged; see `charging`.
     """
     try:
-        kept = ledger.find(asker, key.hex(), content)
-        if kept is not None:
-            return kept
-        ledger.check(asker, amount)
-        return pay()
+        with charging():
+            kept = ledger.find(asker, key.hex(), content)
+            if kept is not None:
+                return kept
+            ledger.check(asker, amount)
+            return pay()
     except BudgetExhausted as error:
-        if error.left is None:
-            # Records that cannot pay were left out; that one could not after all is secret.
-            raise StoreFailed("the ledger has charged what nobody here has seen") from None
         own = error.budget == "analyst"
-        return Refusal(Verdict.ASKER_EXHAUSTED if own else Verdict.TOTAL_EXHAUSTED, error.left)
-    except InputError as error:
-        if error.field != "key":
-            raise
+        left = 0.0 if error.left is None else error.left
+        return Refusal(Verdict.ASKER_EXHAUSTED if own else Verdict.TOTAL_EXHAUSTED, left)
+    except InputError:
         return Refusal(Verdict.KEY_USED, 0.0)
+
+
+@contextmanager
+def charging() -> Iterator[None]:
+    """Let a ledger's refusals pass, and make `StoreFailed` of whatever else is raised.
+
+    Raises:
+        BudgetExhausted: If an asker's or the total budget does not suffice.
+        InputError: If the asker used the key for another request.
+        StoreFailed: For everything else. Its message is for the server's log: to the asker a failed
+            disk and a failed draw are the same.
+    """
+    try:
+        yield
+    except StoreFailed:
+        raise
+    except Exception as error:
+        public = isinstance(error, BudgetExhausted) and error.left is not None
+        if public or (isinstance(error, InputError) and error.field == "key"):
+            raise
+        raise StoreFailed(_failure(error)) from error
+
+
+class Failure:
+    """The failure that ends a server: after it nothing more is answered, and its process ends."""
+
+    def __init__(self) -> None:
+        self._error: StoreFailed | None = None
+        self._reported = asyncio.Event()
+
+    def report(self, error: StoreFailed) -> None:
+        """Keep the first failure, and wake whoever waits for one. Call it in the event loop."""
+        self._error = self._error or error
+        self._reported.set()
+
+    def check(self) -> None:
+        """Raise the failure if there was one."""
+        if self._error is not None:
+            raise self._error
+
+    async def wait(self) -> None:
+        """Wait for a failure, and until the sessions that it ended have told their peers.
+
+        Raises:
+            StoreFailed: Then.
+        """
+        await self._reported.wait()
+        await asyncio.sleep(ABORT_SECONDS)
+        self.check()
 
 
 def require_answered(verdict: int, left: float, *, asked: float, unit: str) -> None:
@@ -86,3 +143,18 @@ def require_answered(verdict: int, left: float, *, asked: float, unit: str) -> N
     if verdict != Verdict.ANSWERED:
         budget = "analyst" if verdict == Verdict.ASKER_EXHAUSTED else "total"
         raise BudgetExhausted(budget, asked, left, unit)
+
+
+def _failure(error: Exception) -> str:
+    """Say what failed in words that hold nothing of the data."""
+    match error:
+        case BudgetExhausted():
+            # Records that cannot pay were left out; that one could not after all is secret.
+            what = "the ledger has charged what nobody here has seen"
+        case sqlite3.Error() | OSError() | InputError(field="ledger"):
+            what = f"the ledger failed: {error}"
+        case _:  # its text may quote a row, so that only its kind and its place are told
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(place.filename).name}:{place.lineno}"
+            what = f"an answer could not be drawn: {type(error).__name__} in {where}"
+    return f"{what}. Nothing was sent. Check the disk and the memory, and start the server again"

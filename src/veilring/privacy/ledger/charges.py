@@ -27,7 +27,7 @@ ANSWER_BYTES_MAX: Final = 1 << 20
 # Characters of a key or an analyst's name: both come from outside and stay in the file for good.
 KEY_SIZE: Final = 256
 
-# Sums of units are 64-bit numbers.
+# What one slot pays for one answer is a 64-bit number.
 _UNITS_END: Final = 1 << 63
 
 Outcome = bytes | BudgetExhausted | InputError
@@ -38,11 +38,14 @@ Outcome = bytes | BudgetExhausted | InputError
 class RecordCharge:
     """What records pay for one answer, in whole units. Who pays, and how much, is secret.
 
-    Make it with `of` from amounts.
+    Make it with `of` from amounts. Whether it is refused depends on the largest payment and on how
+    often a slot occurs, never on the number of payers: a server that names each slot once can
+    charge any number of records, and a refusal tells nobody how many there are.
 
     Attributes:
         slots: Whole numbers that `Records.add` gave, of shape (m,); a slot may occur more often.
-        units: What each pays, of shape (m,), at least 0.
+        units: What each pays, of shape (m,), at least 0; the largest, times the occurrences of the
+            most frequent slot, is below 2**63.
 
     Raises:
         InputError: If the shapes differ, a slot is no whole number, or an amount is out of range.
@@ -59,9 +62,9 @@ class RecordCharge:
         fits = units.shape == slots.shape
         require(fits, "amounts", f"of shape {units.shape}", "one for each slot, or one for all")
         least, most = int(units.min(initial=0)), int(units.max(initial=0))
-        summable = least >= 0 and most * max(1, slots.size) < _UNITS_END
+        summable = least >= 0 and most * _occurrences_max(slots) < _UNITS_END
         require(
-            summable, "amounts", "out of range", "at least 0, and fewer than 2**63 units in all"
+            summable, "amounts", "out of range", "at least 0, and fewer than 2**63 units a slot"
         )
 
     @classmethod
@@ -122,6 +125,14 @@ def require_names(analyst: str, key: str) -> None:
 def digest_of(request: bytes) -> bytes:
     """Return what is kept of a request."""
     return hashlib.sha256(request).digest()
+
+
+def _occurrences_max(slots: NDArray[np.int64]) -> int:
+    """Return how often the most frequent slot occurs."""
+    if not slots.size:
+        return 0
+    _, counts = np.unique(slots, return_counts=True)
+    return int(counts.max())
 
 
 def merged(

@@ -1,7 +1,7 @@
 """A filter for each record: it takes part in answers until its own budget is spent.
 
 The file never holds a record's id, only a keyed hash of it. What a record spent is kept in blocks
-of many records, and what a transaction adds to it in one entry of a journal. Once the journal is as
+of many records, and what a transaction adds to it in entries of a journal. Once the journal is as
 large as the blocks it is folded into them: so a charge writes little, and little is read at start.
 
 A forgotten record leaves its hash and what it spent behind, so that it comes back with no fresh
@@ -28,6 +28,9 @@ __all__ = ("JOURNAL_BYTES_MAX", "Records")
 JOURNAL_BYTES_MAX: Final = 1 << 20
 # Records of a block: with 8 bytes each, it fits into one page of the file.
 _BLOCK: Final = 500
+# Slots of an entry of the journal, 8 bytes each: SQLite holds 10**9 bytes in a field, and whether a
+# charge fits may not depend on how many records pay.
+_ENTRY: Final = 1 << 16
 _DIGEST_BYTES: Final = 16  # no two of 2**40 records share one, but for one chance in 2**48
 _ON_DISK: Final = np.dtype("<i8")
 
@@ -136,11 +139,13 @@ class Records:
             return
         slots, units = merged(*map(np.concatenate, zip(*self._pending, strict=True)))
         self._pending.clear()
-        entry = slots.astype(_ON_DISK).tobytes(), units.astype(_ON_DISK).tobytes()
+        pieces = (slice(first, first + _ENTRY) for first in range(0, len(slots), _ENTRY))
+        on_disk = slots.astype(_ON_DISK), units.astype(_ON_DISK)
+        entries = ([numbers[piece].tobytes() for numbers in on_disk] for piece in pieces)
         insert = "INSERT INTO journal (slots, units) VALUES (?, ?)"
-        self._store.connection.execute(insert, entry)
+        self._store.connection.executemany(insert, entries)
         self._dirty.update(np.unique(slots // _BLOCK).tolist())
-        self._journal_bytes += 2 * len(entry[0])
+        self._journal_bytes += sum(numbers.nbytes for numbers in on_disk)
         if self._journal_bytes > max(JOURNAL_BYTES_MAX, self._spent.nbytes):
             self._fold()
 

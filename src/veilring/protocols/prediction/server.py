@@ -1,6 +1,5 @@
 """The prediction server: it answers queriers, and does at once what its curators say."""
 
-import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final, TypeVar
@@ -12,6 +11,7 @@ from veilring.nodes.service import Offer
 from veilring.protocols.prediction.messages import NO_PLACE, Add, Forget, Receipt, Request
 from veilring.protocols.prediction.records import Records
 from veilring.protocols.prediction.state import Refused, State
+from veilring.protocols.verdicts import Failure
 
 __all__ = ("ADD", "FORGET", "PREDICT", "PredictionServer")
 
@@ -36,8 +36,7 @@ class PredictionServer:
 
     def __init__(self, state: State, aside: Aside, curators: Collection[str] = ()) -> None:
         self._state, self._aside, self._curators = state, aside, frozenset(curators)
-        self._failure: StoreFailed | None = None
-        self._failed = asyncio.Event()
+        self._failure = Failure()
 
     def offers(self, terms: bytes) -> dict[str, Offer]:
         """Return the three services.
@@ -57,9 +56,7 @@ class PredictionServer:
         Raises:
             StoreFailed: Then. Nothing more is answered; start again to see what the files hold.
         """
-        await self._failed.wait()
-        if self._failure is not None:
-            raise self._failure
+        await self._failure.wait()
 
     async def answer(self, party: Party, querier: str) -> None:
         """Answer the requests of a session: one message in, one of a size that it determines out.
@@ -134,6 +131,5 @@ class PredictionServer:
         try:
             return await self._aside(step)
         except StoreFailed as error:
-            self._failure = error
-            self._failed.set()
+            self._failure.report(error)
             raise

@@ -20,7 +20,7 @@ from veilring.protocols.radius.algorithm import answer_next, label_batch, label_
 from veilring.protocols.radius.messages import Answer, Request
 from veilring.protocols.radius.rules import Rules
 from veilring.protocols.rows import Rows
-from veilring.protocols.verdicts import Refusal, Verdict, settle
+from veilring.protocols.verdicts import Failure, Refusal, Verdict, settle
 from veilring.transport.frames import pack, unpack
 
 __all__ = ("LABEL", "Owner")
@@ -33,7 +33,8 @@ class Owner:
     """Labels requests under the budgets of a ledger.
 
     What is refused, and whether a budget suffices, follows from the requests and from what was
-    charged before: from no row.
+    charged before: from no row. A request that can be neither answered nor refused, because the
+    disk or the memory fails, ends the owner: see `failure`.
 
     Args:
         rows: Secret.
@@ -59,6 +60,7 @@ class Owner:
         _require_fitting(rows, rules, ids)
         self._rows, self._rules, self._ledger, self._aside = rows, rules, ledger, aside
         self._slots = ledger.records.add(ids or ())
+        self._failure = Failure()
         # One analyst's requests take turns, so that it never has more than a thread of ours.
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # What rows have left may not change between reading and charging it.
@@ -72,6 +74,14 @@ class Owner:
         """
         return {LABEL: Offer(self.answer, terms, lambda _peer: True)}
 
+    async def failure(self) -> None:
+        """Wait until an answer could not be drawn or charged.
+
+        Raises:
+            StoreFailed: Then. Nothing more is answered; start again to see what the ledger holds.
+        """
+        await self._failure.wait()
+
     async def answer(self, party: Party, analyst: str) -> None:
         """Answer one request: one message in, one of a size that the request determines out.
 
@@ -81,7 +91,7 @@ class Owner:
 
         Raises:
             ProtocolViolation: If the request is against the rules.
-            InputError: If the rules were broken by the owner: its rows do not fit.
+            StoreFailed: If the answer could not be drawn or charged, now or before.
         """
         request = await party.receive(Request, sender=analyst)
         try:
@@ -102,7 +112,7 @@ class Owner:
             rng: Secret, and fresh for each call.
 
         Raises:
-            StoreFailed: If the ledger contradicts itself.
+            StoreFailed: If the answer could not be drawn or charged.
         """
         price, key, content = self._rules.price(request), request.key, request.content
 
@@ -122,9 +132,18 @@ class Owner:
         """Act aside, in an analyst's turn. It lasts as long, even if nobody waits any more."""
         turn = self._turns[analyst]
         await turn.acquire()
-        settling = asyncio.create_task(self._aside(act))
-        settling.add_done_callback(lambda _settled: turn.release())
+        settling = asyncio.create_task(self._settled(act, turn))
         return await asyncio.shield(settling)
+
+    async def _settled(self, act: Callable[[], Answer], turn: asyncio.Lock) -> Answer:
+        try:
+            self._failure.check()
+            return await self._aside(act)
+        except StoreFailed as error:
+            self._failure.report(error)
+            raise
+        finally:
+            turn.release()
 
     def _label(self, request: Request, rng: Generator) -> tuple[bytes, RecordCharge | None]:
         """Draw labels; return them as the ledger keeps them, and what rows have to pay."""

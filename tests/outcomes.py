@@ -1,0 +1,167 @@
+"""Requests as everybody but the server sees them, on tables that differ by one row.
+
+A property test of a server that holds rows plays the real server twice, on neighbouring tables:
+
+    @given(tables=neighbours(2, 3), requests=...)
+    def test_no_outcome_depends_on_a_row(tables, requests):
+        one, other = (asyncio.run(play(rows, requests)) for rows in tables)
+        assert one == other
+
+where `play` serves the rows in a `world`, asks each request by `World.ask`, and returns the
+outcomes. What a mechanism draws (labels, noise) is no part of an outcome; all else is.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from typing_extensions import override
+
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties
+from veilring.nodes.service import Offer, Service
+from veilring.protocols.rows import Rows
+from veilring.randomness import Streams
+from veilring.transport.memory import MemoryEndpoint, MemoryNetwork
+from veilring.transport.messages import open_frame
+
+__all__ = ("Outcome", "World", "neighbours", "world")
+
+# Few places, so that rows often share one and lie on the edge of a ball.
+_PLACES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One request, as all parties but the server can tell it from another.
+
+    Attributes:
+        ending: `answered`, or the class of the error that the asker was left with.
+        text: What that error says, notes and all; empty if it was answered.
+        wire: The sender, receiver, kind and size in bytes of each frame, in order for each channel.
+        charged: What was charged afterwards, as far as anybody but the server may know it.
+    """
+
+    ending: str
+    text: str
+    wire: tuple[tuple[str, str, str, int], ...]
+    charged: object
+
+
+@dataclass
+class World:
+    """Servers and clients in memory. Get it from `world`.
+
+    Attributes:
+        nodes: By the party's name.
+        passed: All frames so far: sender, receiver, kind and size.
+    """
+
+    nodes: dict[str, Node]
+    passed: list[tuple[str, str, str, int]] = field(default_factory=list)
+
+    async def ask(
+        self,
+        role: Callable[..., Awaitable[object]],
+        client: str,
+        server: str,
+        *given: object,
+        charged: Callable[[], object],
+        **public: Any,  # noqa: ANN401  (a role's own parameters)
+    ) -> Outcome:
+        """Play a client's role in a session that it opens with one server.
+
+        Args:
+            role: What the client plays, as `convening` makes it.
+            client: Who asks.
+            server: Who is asked.
+            *given: What the role is given after the party.
+            charged: Returns what was charged so far, of which nothing is secret.
+            **public: What the role is given by name.
+        """
+        before, ending, text = len(self.passed), "answered", ""
+        session, pair = Streams().token("session"), Parties((client, server))
+        try:
+            await self.nodes[client].run(role, session, pair, *given, **public)
+        except Exception as error:  # noqa: BLE001  (whatever ends a session is compared)
+            ending = type(error).__name__
+            text = "\n".join([str(error), *getattr(error, "__notes__", ())])
+        # Which channel is served first is nobody's to see; what passes one of them is in order.
+        wire = sorted(self.passed[before:], key=lambda frame: frame[:2])
+        return Outcome(ending, text, tuple(wire), charged())
+
+
+@asynccontextmanager
+async def world(
+    servers: Mapping[str, Callable[[Node], Mapping[str, Offer]]], *clients: str, seed: int = 0
+) -> AsyncIterator[World]:
+    """Serve in memory until the context is left.
+
+    Args:
+        servers: What each server offers, given its node.
+        clients: The names of those who ask.
+        seed: Of all that is drawn.
+    """
+    network = _Watched([*servers, *clients])
+    nodes = {name: Node(network.endpoint(name), Streams(seed)) for name in network.names}
+    async with AsyncExitStack() as stack:
+        for node in nodes.values():
+            await stack.enter_async_context(node)
+        for name, offers in servers.items():
+            await stack.enter_async_context(Service(nodes[name], offers(nodes[name])))
+        yield World(nodes, network.passed)
+
+
+@st.composite
+def neighbours(
+    draw: st.DrawFn, features: int, classes: int, *, crowd: int = 0
+) -> tuple[Rows, Rows]:
+    """Draw a table, and the same with one row more somewhere in it; in either order.
+
+    Args:
+        draw: Hypothesis's.
+        features: Of a row, in [0, 1].
+        classes: Labels are below it.
+        crowd: How many more rows both have at the place of the row that one of them lacks.
+    """
+    cells = st.lists(
+        st.sampled_from(_PLACES) | st.floats(0, 1), min_size=features, max_size=features
+    )
+    kinds = st.tuples(cells, st.integers(0, classes - 1))
+    table, more = draw(st.lists(kinds, max_size=6)), draw(kinds)
+    table += [more] * crowd
+    place = draw(st.integers(0, len(table)))
+    pair = [_rows(table, features), _rows([*table[:place], more, *table[place:]], features)]
+    if draw(st.booleans()):
+        pair.reverse()
+    return pair[0], pair[1]
+
+
+def _rows(kinds: list[tuple[list[float], int]], features: int) -> Rows:
+    places = np.array([place for place, _ in kinds], np.float64).reshape(-1, features)
+    return Rows(places, np.array([label for _, label in kinds], np.int64))
+
+
+class _Watched(MemoryNetwork):
+    """A network that notes each frame that is sent."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(names)
+        self.passed: list[tuple[str, str, str, int]] = []
+        self._endpoints = {name: _Noting(name, self) for name in names}
+
+
+class _Noting(MemoryEndpoint):
+    """An endpoint of a watched network."""
+
+    def __init__(self, name: str, network: _Watched) -> None:
+        super().__init__(name, network)
+        self._passed = network.passed
+
+    @override
+    async def send(self, to: str, frame: bytes) -> None:
+        self._passed.append((self.name, to, open_frame(frame).kind, len(frame)))
+        await super().send(to, frame)

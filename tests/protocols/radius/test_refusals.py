@@ -1,0 +1,153 @@
+"""What an analyst can tell of a request without its labels: never whether a row is there."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.outcomes import Outcome, neighbours, world
+
+from veilring.nodes.aside import at_once
+from veilring.privacy.ledger import UNITS, Budgets, open_ledger
+from veilring.protocols.radius.algorithm import (
+    AllocationRule,
+    ByCandidates,
+    ByGrid,
+    Conversion,
+    Mechanism,
+)
+from veilring.protocols.radius.analyst import ask_nearest, ask_owner, ask_within
+from veilring.protocols.radius.messages import Request
+from veilring.protocols.radius.owner import Owner
+from veilring.protocols.radius.rules import EPSILON_MAX, EPSILON_MIN, Rules
+from veilring.protocols.rows import Rows
+
+TERMS = bytes(32)
+FEATURES, CLASSES = 2, 3
+ANALYSTS = ("ann", "bob")
+# Of as much as 64 bits can count, the largest budget that there is.
+BUDGET_MAX = 1e6
+
+
+@dataclass(frozen=True)
+class Case:
+    """An owner's public side, and what it is asked."""
+
+    rules: Rules
+    budgets: Budgets
+    asked: tuple[tuple[str, Request], ...]
+
+
+async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
+    """Ask a real owner of these rows, request after request."""
+    ids = None
+    if case.rules.accounting == "record":
+        ids = [f"row {place}" for place in range(len(rows))]
+    with open_ledger(None, case.budgets) as ledger:
+        owner = Owner(rows, case.rules, ledger, at_once, ids=ids)
+        servers = {"owner": lambda _node: owner.offers(TERMS)}
+        async with world(servers, *ANALYSTS) as served:
+            return [
+                await served.ask(
+                    ask_owner(TERMS), who, "owner", asked, charged=ledger.totals, rules=case.rules
+                )
+                for who, asked in case.asked
+            ]
+
+
+def require_equal(tables: tuple[Rows, Rows], case: Case) -> list[Outcome]:
+    """Require that nothing but labels and radii tells two tables apart."""
+    one, other = (asyncio.run(outcomes_of(rows, case)) for rows in tables)
+    assert one == other
+    return one
+
+
+CONVERSIONS: Sequence[Conversion | None] = (
+    None,
+    ByGrid(),
+    ByCandidates(),
+    ByCandidates.paper(),
+)
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> Rules:
+    """Draw the rules of an owner, in every mode."""
+    by_row = draw(st.booleans())
+    shares = st.floats(0.01, 0.99)
+    return Rules(
+        FEATURES,
+        CLASSES,
+        accounting="record" if by_row else "batch",
+        allocation=draw(st.sampled_from(get_args(AllocationRule))),
+        mechanism=draw(st.sampled_from(get_args(Mechanism))),
+        conversion=None if by_row else draw(st.sampled_from(CONVERSIONS)),
+        rows=draw(st.none() | st.integers(0, 20)),
+        count_share=draw(shares),
+        conversion_share=draw(shares),
+        epsilon_max=EPSILON_MAX,
+        work=draw(st.sampled_from([0, 10_000])),
+    )
+
+
+@st.composite
+def requests(draw: st.DrawFn, chosen: Rules) -> Request:
+    """Draw a request that the rules allow; some share a key, and few names make some repeat."""
+    cells = st.lists(st.floats(0, 1), min_size=FEATURES, max_size=FEATURES)
+    queries = np.array(draw(st.lists(cells, min_size=1, max_size=4)))
+    epsilon = draw(st.sampled_from([EPSILON_MIN, 0.5, EPSILON_MAX]) | st.floats(0.01, 10))
+    name = draw(st.sampled_from(["a", "b"]))
+    if chosen.conversion is not None and draw(st.booleans()):
+        asked = ask_nearest(queries, draw(st.integers(1, 30)), epsilon, name=name)
+    else:
+        radius = draw(st.sampled_from([0.0, 0.25, 0.5, chosen.radius_max]))
+        asked = ask_within(queries, np.full(len(queries), radius), epsilon, name=name)
+    return asked.model_copy(update={"key": bytes(16)}) if draw(st.booleans()) else asked
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Draw rules, budgets from none to the largest, and some requests of which some repeat."""
+    chosen = draw(rules())
+    amounts = st.sampled_from([0.0, 0.5, 20.0, BUDGET_MAX]) | st.floats(0, 100)
+    by_row = chosen.accounting == "record"
+    budgets = Budgets(
+        total=draw(st.none() | amounts),
+        analyst=draw(st.none() | amounts),
+        record=draw(amounts) if by_row else None,
+    )
+    asked = draw(st.lists(requests(chosen), min_size=1, max_size=3))
+    asked += draw(st.lists(st.sampled_from(asked), max_size=2))
+    return Case(chosen, budgets, tuple((draw(st.sampled_from(ANALYSTS)), each) for each in asked))
+
+
+@settings(max_examples=150)
+@given(tables=neighbours(FEATURES, CLASSES), case=cases())
+def test_no_outcome_depends_on_a_row(tables: tuple[Rows, Rows], case: Case) -> None:
+    """Whatever legal requests are made, ending, words, sizes and charges are equal for both."""
+    require_equal(tables, case)
+
+
+@st.composite
+def near_the_end_of_64_bits(draw: st.DrawFn) -> tuple[tuple[Rows, Rows], Case]:
+    """Draw a crowd of rows that pay 2**63 units together, give or take a row, for one batch."""
+    count = draw(st.integers(1000, 4096))
+    crowd = int(2**63 / UNITS / EPSILON_MAX / count) - draw(st.integers(0, 8))
+    tables = draw(neighbours(1, CLASSES, crowd=crowd))
+    chosen = Rules(1, CLASSES, "record", epsilon_max=EPSILON_MAX, batch_max=count)
+    place = np.median(tables[0].features, axis=0)  # where the crowd is
+    asked = ask_within(np.tile(place, (count, 1)), np.zeros(count), EPSILON_MAX)
+    return tables, Case(chosen, Budgets(record=BUDGET_MAX), (("ann", asked),))
+
+
+@settings(max_examples=10)
+@given(near_the_end_of_64_bits())
+def test_a_crowd_that_pays_more_than_64_bits_count_is_answered(
+    given_: tuple[tuple[Rows, Rows], Case],
+) -> None:
+    """A request is answered however many rows pay for it, and whatever they pay together."""
+    (outcome,) = require_equal(*given_)
+    assert outcome.ending == "answered"
