@@ -7,7 +7,7 @@ from tests.privacy.ledger.charged import charge
 
 from veilring.errors import InputError
 from veilring.privacy.ledger import Budgets, Charge, RecordCharge
-from veilring.privacy.ledger.charges import ANSWER_BYTES_MAX, KEY_SIZE
+from veilring.privacy.ledger.charges import ANSWER_BYTES_MAX, KEY_SIZE, merged
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,16 @@ def test_units_are_whole_numbers_of_64_bits(
     with pytest.raises(InputError) as caught:
         RecordCharge(slots, units)
     assert caught.value.field == field
+
+
+def test_who_pays_how_much_is_judged_slot_by_slot() -> None:
+    """Payments that 64 bits hold for each slot are allowed for any number of slots."""
+    most = (1 << 63) - 1
+    assert RecordCharge(np.arange(3), np.full(3, most)).units.tolist() == [most] * 3
+    twice = RecordCharge(np.array([4, 4]), np.full(2, most // 2))
+    assert merged(twice.slots, twice.units)[1].tolist() == [most - 1]
+    with pytest.raises(InputError, match="units a slot"):
+        RecordCharge(np.array([4, 4]), np.full(2, most // 2 + 1))
 
 
 def test_nobody_may_pay() -> None:

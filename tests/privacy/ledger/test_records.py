@@ -1,6 +1,7 @@
 """The filters of records: what they allow, what is kept of them, and that nobody sees them."""
 
 import pickle
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +141,21 @@ def test_the_odometer_shows_no_record(tmp_path: Path) -> None:
             seen.append(ledger.totals())
         seen.append(read_totals(tmp_path / name))
     assert len(set(seen)) == 1
+
+
+def test_any_number_of_records_pays_any_amount(tmp_path: Path) -> None:
+    """Neither the sum of all that they pay nor the size of a field limits how many there are."""
+    count, path = 200_000, tmp_path / "a"
+    with open_ledger(path, Budgets(record=1e6)) as ledger:
+        connection = ledger._store.connection  # noqa: SLF001  (its limits are those of the file)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 21)  # as 10**9 is to more records
+        slots = ledger.records.add(str(number) for number in range(count))
+        amount, before = np.full(count, 10**5 * UNITS), ledger.records.remaining()
+        ledger.charge(charge_of(1, RecordCharge(slots, amount)))
+        ledger.charge(charge_of(2, RecordCharge(slots[::2], amount[::2])))
+    with open_ledger(path, Budgets(record=1e6)) as ledger:
+        spent = np.tile([2, 1], count // 2) * 10**5 * UNITS
+        np.testing.assert_array_equal(ledger.records.remaining(), before - spent)
 
 
 @pytest.mark.parametrize("slot", [-1, 2])

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.outcomes import Outcome, world
 
-from veilring.errors import InputError
+from veilring.errors import InputError, StoreFailed
 from veilring.nodes.aside import at_once
 from veilring.privacy.ledger import Budgets, Ledger, open_ledger
+from veilring.protocols.radius import owner
 from veilring.protocols.radius.algorithm import ByCandidates, ByGrid, answer_next
-from veilring.protocols.radius.analyst import ask_nearest, ask_within
+from veilring.protocols.radius.analyst import ask_nearest, ask_owner, ask_within
 from veilring.protocols.radius.messages import Request
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import EPSILON_MIN, Rules
@@ -143,6 +145,44 @@ def test_rows_pay_until_they_cannot_and_nobody_is_told(tmp_path: Path) -> None:
         )
         np.testing.assert_array_equal(answer.labels, expected.labels)
         left = expected.left
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError("row 7"), ValueError("row 7"), InputError("rows", "row 7", "none")]
+)
+async def test_an_answer_that_cannot_be_drawn_ends_the_owner(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Whatever fails on the rows is one failure to the analyst, and the last of this owner.
+
+    The log has the kind of error and its place in the code, and no text that might quote a row.
+    """
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with open_ledger(None, Budgets(total=5.0)) as ledger:
+        room = Owner(ROWS, RULES, ledger, at_once)
+        async with world({"owner": lambda _node: room.offers(bytes(32))}, "ann") as served:
+
+            async def ask(name: str) -> Outcome:
+                role = ask_owner(bytes(32))
+                return await served.ask(
+                    role, "ann", "owner", _asked(name), charged=ledger.totals, rules=RULES
+                )
+
+            monkeypatch.setattr(owner, "label_batch", fail)
+            first = await ask("one")
+            assert first.ending == "SessionAborted"
+            assert "StoreFailed" in first.text
+            monkeypatch.undo()
+            second = await ask("two")
+            assert (second.text, second.wire) == (first.text, first.wire)
+            assert ledger.totals().spent == 0.0
+            with pytest.raises(StoreFailed) as failed:
+                await room.failure()
+    assert f"{type(error).__name__} in test_owner.py" in str(failed.value)
+    assert "row 7" not in str(failed.value)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 60))
