@@ -1,4 +1,4 @@
-"""`veilring records`: add records to a prediction server, and have it forget them."""
+"""`veilring records`: change the records of a prediction server, or repair its files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ("app",)
 
 app = typer.Typer(
-    help="Change the records of a prediction server while it serves.",
+    help="Change the records of a prediction server while it serves, or repair its files.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -85,6 +85,46 @@ def forget(
         raise InputError("ID", "missing", "at least one, or --from FILE")
     gone = asyncio.run(forget_records(_loaded(config), named))
     typer.echo(f"{gone:,} records were forgotten")
+
+
+@app.command()
+def repair(
+    config: Annotated[
+        Path,
+        typer.Argument(help="The server's configuration.", metavar="CONFIG", show_default=False),
+    ],
+    *,
+    lose_records: Annotated[
+        bool, typer.Option("--lose-records", help="Go on without the records that are lost.")
+    ] = False,
+    lose_budgets: Annotated[
+        bool, typer.Option("--lose-budgets", help="Let records spend again what is forgotten.")
+    ] = False,
+) -> None:
+    """Say what the files of a server that does not start have lost, and go on without it.
+
+    Put back the newest copies of the files first, if you have any. Without an option this command
+    overwrites no record: it says what is lost, and which option accepts that.
+
+    Lost records can be added again, and then have what they had left. Where the ledger is lost or
+    an old copy, records spend again what they had spent since, and what is promised to them does
+    not hold any longer: the answers before and the answers to come are two streams.
+    """
+    from veilring.deployment import PredictionServerConfig, load_config_of
+    from veilring.deployment.prediction import repair as repair_files
+
+    loaded = load_config_of(config, PredictionServerConfig, "veilring records repair")
+    damage = repair_files(loaded, lose_records=lose_records, lose_budgets=lose_budgets)
+    typer.echo(f"{damage.records:,} records can be read")
+    if damage.lost:
+        typer.echo(f"{damage.lost:,} records or changes are lost: --lose-records accepts that")
+    if damage.refunded:
+        refunded = f"what {damage.refunded:,} records have spent is forgotten"
+        typer.echo(f"{refunded}: --lose-budgets accepts that")
+    if not damage.is_accepted(lose_records=lose_records, lose_budgets=lose_budgets):
+        typer.echo("nothing was changed")
+        raise typer.Exit(1)
+    typer.echo("the files fit each other")
 
 
 def _loaded(config: Path) -> "CuratorConfig":

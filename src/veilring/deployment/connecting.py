@@ -58,7 +58,13 @@ def require_party(roster: Roster, key: str, name: str) -> None:
 
 @asynccontextmanager
 async def answering(
-    identity: Identity, roster: Roster, listen: str, offers: Mapping[str, Offer], log: Logger
+    identity: Identity,
+    roster: Roster,
+    listen: str,
+    offers: Mapping[str, Offer],
+    log: Logger,
+    *,
+    kept: str = "",
 ) -> AsyncIterator[None]:
     """Listen, and answer whoever asks for an offer, until the context is left.
 
@@ -68,6 +74,7 @@ async def answering(
         listen: The address to listen at.
         offers: What is offered, by name.
         log: Where it says that it is ready.
+        kept: What its files hold, to be said with that.
 
     Raises:
         AddressTaken: If another process has the address.
@@ -75,7 +82,7 @@ async def answering(
     endpoint = await TlsEndpoint.start(identity, roster, listen_host=listen, connect_to=())
     async with Node(endpoint, Streams()) as node, Service(node, offers):
         with _saying_when_it_leaves(node.name, log):
-            log.info("%s is ready", node.name)
+            log.info("%s is ready%s", node.name, kept and f": {kept}")
             yield
 
 

@@ -1,7 +1,8 @@
-"""`veilring serve` for a prediction server: it answers, adds and forgets for as long as wanted."""
+"""`veilring serve` for a prediction server, and `veilring records repair` for its files."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -13,11 +14,13 @@ from veilring.deployment.connecting import answering, require_party
 from veilring.deployment.prediction_terms import PredictionTerms, load_prediction_terms
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.aside import Threads
+from veilring.protocols.prediction.repair import Damage
+from veilring.protocols.prediction.repair import repair as repair_files
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import State, open_state
 from veilring.transport.tls import LOOPBACK
 
-__all__ = ("PredictionServerConfig", "predict")
+__all__ = ("PredictionServerConfig", "predict", "repair")
 
 _log = logging.getLogger("veilring.prediction")
 
@@ -66,14 +69,44 @@ async def predict(
         async with Threads(1, "predictions") as aside:
             server = PredictionServer(state, aside, config.curators)
             offers = server.offers(terms.digest)
-            async with answering(identity, roster, config.listen, offers, _log):
+            kept = f"{len(state):,} records, {state.answered:,} queries answered"
+            async with answering(identity, roster, config.listen, offers, _log, kept=kept):
                 if on_ready is not None:
                     on_ready(server)
                 await server.failure()
 
 
+def repair(config: PredictionServerConfig, *, lose_records: bool, lose_budgets: bool) -> Damage:
+    """Say what a server's files have lost, and make them fit again if all of that is accepted.
+
+    Args:
+        config: Of a server that does not run.
+        lose_records: See `veilring.protocols.prediction.repair.repair`.
+        lose_budgets: The same.
+
+    Raises:
+        ScenarioError: If a file does not fit, or the server runs.
+        StoreFailed: If a file cannot be read, or the ledger is damaged.
+    """
+    terms = load_prediction_terms(Path(config.terms))
+    with _state_errors():
+        return repair_files(
+            terms.rules,
+            Path(config.state),
+            terms.schema_digest,
+            lose_records=lose_records,
+            lose_budgets=lose_budgets,
+        )
+
+
 def _opened(config: PredictionServerConfig, terms: PredictionTerms) -> State:
-    try:
+    with _state_errors():
         return open_state(terms.rules, Path(config.state), terms.schema_digest)
+
+
+@contextmanager
+def _state_errors() -> Iterator[None]:
+    try:
+        yield
     except InputError as error:
         raise ScenarioError(f"state ({error.field})", error.value, error.allowed) from error

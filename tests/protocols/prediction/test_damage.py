@@ -1,18 +1,23 @@
 """A server's folder that is damaged, or is none: an error that names the file and what to do."""
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.protocols.prediction.serving import make_rules, opened, requests, table
 from tests.protocols.prediction.test_server import labels, left
 
-from veilring.errors import StoreFailed
-from veilring.protocols.prediction.rowfile import RowFile
+from veilring.errors import InputError, StoreFailed
+from veilring.privacy.ledger import open_ledger
+from veilring.protocols.prediction.accounts import Accounts
+from veilring.protocols.prediction.repair import BUDGETS, ROWS, Damage, repair
+from veilring.protocols.prediction.rowfile import SCHEMA_BYTES, RowFile, open_rows
 from veilring.protocols.prediction.state import open_state
 
-RULES = make_rules()
+RULES, SCHEMA = make_rules(), bytes(SCHEMA_BYTES)
 
 
 def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
@@ -39,22 +44,171 @@ def test_rows_that_cannot_be_read_are_named(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(RowFile, "_read", broken)
-    with pytest.raises(StoreFailed, match=r"rows\.bin: .*Input/output error.*what they had left"):
+    with pytest.raises(
+        StoreFailed, match=r"rows\.bin: .*Input/output error.*put back the newest copy"
+    ):
         open_state(RULES, tmp_path)
 
 
-def test_records_that_are_added_to_a_new_file_of_rows_have_what_they_had_left(
-    tmp_path: Path,
-) -> None:
-    """What the error says: the ledger knows records again whose rows are gone."""
+def answered(folder: Path) -> Path:
+    """Serve a folder for some requests and changes of records."""
+    with opened(RULES, folder, table(50)) as state:
+        labels(state, requests(3, 5))
+        state.forget(table(50).ids[40:])
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return what lies in a folder, less the locks, which hold nothing."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".lock"}
+
+
+def lose(folder: Path, name: str) -> None:
+    """Remove a file and all that lies beside it."""
+    for path in folder.glob(f"{name}*"):
+        path.unlink()
+
+
+def put_back(copy: Path, folder: Path, name: str) -> None:
+    """Replace a file, and all that lies beside it, by an old copy."""
+    lose(folder, name)
+    for path in copy.glob(f"{name}*"):
+        shutil.copy(path, folder)
+
+
+def test_a_lost_file_is_refused_and_nothing_is_begun_in_its_place(tmp_path: Path) -> None:
+    """Without its rows answers would be noise, and without its ledger all budgets whole again."""
+    for name in (ROWS, BUDGETS):
+        folder = answered(tmp_path / name)
+        lose(folder, name)
+        before = contents(folder)
+        with pytest.raises(StoreFailed, match=f"{name} is missing.*ut it back.*records repair"):
+            open_state(RULES, folder)
+        assert name not in contents(folder)
+        assert {each: contents(folder)[each] for each in before} == before
+
+
+def test_an_old_copy_of_one_file_is_refused(tmp_path: Path) -> None:
+    """Old rows lack records and have forgotten ones; an old ledger lacks what was spent."""
+    folder, old = answered(tmp_path / "state"), tmp_path / "old"
+    shutil.copytree(folder, old)
+    with opened(RULES, folder) as state:
+        for seed in (7, 8):
+            state.add(table(5, seed=seed))
+            labels(state, requests(1, 5, seed=seed))
+    new = tmp_path / "new"
+    shutil.copytree(folder, new)
+    put_back(old, folder, ROWS)
+    with pytest.raises(StoreFailed, match=r"rows\.bin is an older copy.*: 2 changes"):
+        open_state(RULES, folder)
+    put_back(new, folder, ROWS)
+    put_back(old, folder, BUDGETS)
+    with pytest.raises(StoreFailed, match=r"ledger beside .*rows\.bin is an older copy"):
+        open_state(RULES, folder)
+
+
+def test_files_of_two_servers_are_refused(tmp_path: Path) -> None:
+    """Each file knows which one it belongs to, also where both have seen the same records."""
+    one, other = answered(tmp_path / "one"), answered(tmp_path / "other")
+    put_back(other, one, BUDGETS)
+    with pytest.raises(StoreFailed, match=r"rows\.bin belongs to another ledger"):
+        open_state(RULES, one)
+
+
+def test_rows_that_the_ledger_does_not_know_are_refused(tmp_path: Path) -> None:
+    """No crash leaves a row without a budget, so it gets no fresh one."""
+    folder = answered(tmp_path)
+    with closing(open_ledger(folder / BUDGETS, RULES.budgets)) as ledger:
+        rows = open_rows(folder / ROWS, RULES.features, tie=ledger.id)
+        for _ in rows.load():
+            pass
+        rows.add(table(3, seed=9))
+        rows.close()
+    with pytest.raises(StoreFailed, match="does not know all of its records"):
+        open_state(RULES, folder)
+
+
+def test_a_crash_between_the_two_files_is_no_damage(tmp_path: Path) -> None:
+    """A record may be in the ledger and not among the rows, or be there unnoted."""
+    folder = answered(tmp_path)
+    more = table(4, seed=9)
+    with closing(open_ledger(folder / BUDGETS, RULES.budgets)) as ledger:
+        Accounts(ledger, RULES.queriers).add(more.ids, np.arange(4))
+    with opened(RULES, folder) as state:
+        assert len(state) == 40
+    with closing(open_ledger(folder / BUDGETS, RULES.budgets)) as ledger:
+        rows = open_rows(folder / ROWS, RULES.features, tie=ledger.id)
+        for _ in rows.load():
+            pass
+        rows.add(more)
+        rows.close()
+    for _ in range(2):
+        with opened(RULES, folder) as state:
+            assert len(state) == 44
+
+
+def test_lost_records_that_are_added_again_have_what_they_had_left(tmp_path: Path) -> None:
+    """The ledger knows records again whose rows were lost, once an operator has accepted that."""
     with opened(RULES, tmp_path, table(50)) as state:
         labels(state, requests(3, 5))
     before = left(tmp_path, RULES, 50)
-    (tmp_path / "rows.bin").unlink()
+    lose(tmp_path, ROWS)
+    assert repair(RULES, tmp_path, SCHEMA) == Damage(0, 1, 0)
+    with pytest.raises(StoreFailed, match="is missing"):
+        open_state(RULES, tmp_path)
+    assert repair(RULES, tmp_path, SCHEMA, lose_records=True) == Damage(0, 1, 0)
     with opened(RULES, tmp_path, table(50)):
         pass
     assert left(tmp_path, RULES, 50) == before
     assert min(before) < max(before)
+
+
+def test_a_server_goes_on_without_a_damaged_record_if_that_is_accepted(tmp_path: Path) -> None:
+    """The others have what they had left, and a ledger that is whole is never given up."""
+    folder = answered(tmp_path)
+    before = left(folder, RULES, 30)
+    path = folder / ROWS
+    content = bytearray(path.read_bytes())
+    content[-94 * 15] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(StoreFailed, match=r"rows\.bin: 1 of 50 places are damaged.*records repair"):
+        open_state(RULES, folder)
+    assert repair(RULES, folder, SCHEMA, lose_budgets=True) == Damage(39, 1, 0)
+    assert path.read_bytes() == content
+    assert repair(RULES, folder, SCHEMA, lose_records=True) == Damage(39, 1, 0)
+    with opened(RULES, folder) as state:
+        assert len(state) == 39
+    assert left(folder, RULES, 30) == before
+
+
+def test_what_was_spent_is_forgotten_only_if_that_is_accepted(tmp_path: Path) -> None:
+    """Also where another server's ledger lies there, or an old one."""
+    another = answered(tmp_path / "another's")
+    for name in ("lost", "replaced", "old"):
+        folder, old = answered(tmp_path / name), tmp_path / f"old of {name}"
+        shutil.copytree(folder, old)
+        with opened(RULES, folder) as state:
+            for seed in (7, 8):
+                state.add(table(5, seed=seed))
+        if name == "lost":
+            lose(folder, BUDGETS)
+        else:
+            put_back(old if name == "old" else another, folder, BUDGETS)
+        for lose_records in (False, True):
+            assert repair(RULES, folder, SCHEMA, lose_records=lose_records) == Damage(50, 0, 50)
+            with pytest.raises(StoreFailed):
+                open_state(RULES, folder)
+        assert repair(RULES, folder, SCHEMA, lose_budgets=True) == Damage(50, 0, 50)
+        with opened(RULES, folder) as state:
+            assert len(state) == 50
+            assert labels(state, requests(1, 5, seed=11))
+
+
+def test_a_folder_without_files_is_no_servers(tmp_path: Path) -> None:
+    """Nothing is repaired where there is nothing."""
+    with pytest.raises(InputError, match="state is"):
+        repair(RULES, tmp_path, SCHEMA, lose_budgets=True, lose_records=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:

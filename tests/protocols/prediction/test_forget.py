@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.protocols.prediction.serving import (
+    FEATURES,
     everything,
     make_rules,
     opened,
@@ -14,13 +15,13 @@ from tests.protocols.prediction.serving import (
 )
 from tests.protocols.prediction.test_server import labels
 
-from veilring.errors import InputError, StoreFailed
+from veilring.errors import InputError
 from veilring.protocols.prediction.records import ID_BYTES_MAX, Records
-from veilring.protocols.prediction.rowfile import open_rows
 from veilring.protocols.prediction.state import Refused
 
 RULES = make_rules()
 GONE = tuple(range(0, 100, 2))
+PLACE_BYTES = ID_BYTES_MAX + 2 + 2 * FEATURES + 4  # an id, a label, features and a checksum
 
 
 def gone(records: Records) -> list[str]:
@@ -117,10 +118,10 @@ def test_the_labels_of_what_was_forgotten_are_gone_with_their_rows(tmp_path: Pat
         before = (tmp_path / "rows.bin").read_bytes()
         state.forget(gone(records))
         after = (tmp_path / "rows.bin").read_bytes()
-    size = (len(before) - 52) // 100
+    start = len(before) - 100 * PLACE_BYTES
     for place in range(100):
-        where = slice(52 + place * size, 52 + (place + 1) * size)
-        expected = bytes(size) if place in GONE else before[where]
+        where = slice(start + place * PLACE_BYTES, start + (place + 1) * PLACE_BYTES)
+        expected = bytes(PLACE_BYTES) if place in GONE else before[where]
         assert after[where] == expected
 
 
@@ -219,53 +220,6 @@ def test_no_more_records_than_one_charge_can_count() -> None:
     assert 1_000 < rules.records_max < 30_000
     with opened(rules, None) as state, pytest.raises(InputError, match="records is too many"):
         state.add(table(rules.records_max + 1))
-
-
-@pytest.mark.parametrize("cut", [1, 40, 63, 65, 90, 93])
-def test_a_place_that_was_half_written_is_zeroed(tmp_path: Path, cut: int) -> None:
-    """However much of the last row reached the disk, the file opens without it, and it is gone."""
-    path, records = tmp_path / "rows.bin", table(4)
-    rows = open_rows(path, 12)
-    assert list(rows.load()) == []
-    rows.add(records)
-    rows.close()
-    whole = path.read_bytes()
-    size = (len(whole) - 52) // 4
-    start, last = whole[: len(whole) - size], whole[len(whole) - size :]
-    cut_off, half_written = start + last[:cut], start + last[:cut] + bytes(size - cut)
-    half_zeroed = start + bytes(cut) + last[cut:]
-    for torn in (cut_off, half_written, half_zeroed):
-        path.write_bytes(torn)
-        rows = open_rows(path, 12)
-        (found,) = rows.load()
-        rows.close()
-        assert found.ids == records.ids[:3]
-        assert path.read_bytes() == start + bytes(size)
-
-
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    """Other features, another schema, another program's file, and a folder are refused."""
-    path = tmp_path / "rows.bin"
-    open_rows(path, 12).close()
-    for features, schema in ((13, bytes(32)), (12, b"x" * 32)):
-        with pytest.raises(InputError, match="rows"):
-            open_rows(path, features, schema)
-    path.write_bytes(b"something else that is long enough to be taken for a head, or not")
-    with pytest.raises(InputError, match="rows"):
-        open_rows(path, 12)
-    with pytest.raises(StoreFailed):
-        open_rows(tmp_path, 12)
-
-
-def test_a_head_that_was_half_written_is_written_again(tmp_path: Path) -> None:
-    """Power may fail while the file is made."""
-    path = tmp_path / "rows.bin"
-    open_rows(path, 12).close()
-    head = path.read_bytes()
-    for size in (0, 1, 20, len(head) - 1):
-        path.write_bytes(head[:size])
-        open_rows(path, 12).close()
-        assert path.read_bytes() == head
 
 
 def test_places_are_used_again(tmp_path: Path) -> None:

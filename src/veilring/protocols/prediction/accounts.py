@@ -48,9 +48,13 @@ class Accounts:
         for holder in self._slots:
             self._add(holder, ids, numbers)
 
+    def known(self, ids: Iterable[str]) -> NDArray[np.bool_]:
+        """Return whether each was ever here, of shape (ids,)."""
+        return self._ledger.records.known(_account(_ALL, name) for name in ids)
+
     def unknown(self, ids: Iterable[str]) -> int | None:
         """Return the place of the first that was never here; none if all were."""
-        known = self._ledger.records.known(_account(_ALL, name) for name in ids)
+        known = self.known(ids)
         return None if known.all() else int(known.argmin())
 
     def forget(self, known: Iterable[str], here: Iterable[str]) -> None:

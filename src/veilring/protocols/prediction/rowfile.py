@@ -4,17 +4,20 @@ It is no database, because a database moves what it holds: SQLite was seen to le
 deleted rows in its pages, with `secure_delete` on. Here a row has one place, and nothing but that
 place ever holds it: neither a log, nor an index, nor a copy.
 
-A place that was half written when power failed is known by its checksum. It belongs to an addition
-that nobody was told of, or to a row that was being forgotten. Opening the file zeroes it.
+Each place has a checksum. Before places change, a mark says which ones; afterwards another mark
+says how many rows there are. So a crash leaves only damage that the last mark explains, and opening
+the file zeroes it. Any other damage is refused, and nothing is overwritten.
 """
 
 import io
 import os
+import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,61 +26,183 @@ from veilring.errors import InputError, StoreFailed
 from veilring.privacy.statefile import sync_folder
 from veilring.protocols.prediction.records import ID_BYTES_MAX, Records
 
-__all__ = ("READ_BYTES_MAX", "SCHEMA_BYTES", "RowFile", "open_rows", "unreadable_rows")
+__all__ = (
+    "READ_BYTES_MAX",
+    "REPAIR",
+    "SCHEMA_BYTES",
+    "STEP_RECORDS_MAX",
+    "TIE_BYTES",
+    "RowFile",
+    "Salvage",
+    "open_rows",
+    "salvage",
+    "unreadable_rows",
+)
 
 SCHEMA_BYTES: Final = 32
+TIE_BYTES: Final = 16
 # Read at once when the file is opened, so that memory holds the rows about once.
 READ_BYTES_MAX: Final = 1 << 24
+# Of one step: the numbers of their places fit the block of a mark.
+STEP_RECORDS_MAX: Final = 1000
+REPAIR: Final = "veilring records repair"
 
-_MAGIC: Final = b"veilring rows 1\n"
+_MAGIC: Final = b"veilring rows 2\n"
 _CHECK_BYTES: Final = 4
+# What a disk writes at once, so that a mark which is half written leaves the others whole.
+_BLOCK_BYTES: Final = 4096
+# The head, a mark of finished steps, and a mark of a step that has begun.
+_BLOCKS: Final = 3
+_PLACES_FROM: Final = _BLOCKS * _BLOCK_BYTES
+_HEAD: Final = struct.Struct(f"<{len(_MAGIC)}sI{SCHEMA_BYTES}s{TIE_BYTES}s")
+_MARK: Final = struct.Struct("<QQQBI")
+_IDLE, _ADDING, _FORGETTING = range(3)
 
 
-def open_rows(path: Path | None, features: int, schema: bytes = bytes(SCHEMA_BYTES)) -> "RowFile":
-    """Open a file of rows, or begin it. Whoever opens it holds the lock of the ledger beside it.
+class _Mark(NamedTuple):
+    """What the file held when a step had ended, and what the step that has begun since does.
+
+    Attributes:
+        number: Even after a step, odd within one; each mark has the next number.
+        end: The number of places.
+        rows: The number of rows.
+        step: What has begun.
+        places: Where.
+    """
+
+    number: int = 0
+    end: int = 0
+    rows: int = 0
+    step: int = _IDLE
+    places: tuple[int, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        places = np.array(self.places, "<u4").tobytes()
+        packed = _MARK.pack(self.number, self.end, self.rows, self.step, len(self.places)) + places
+        return (packed + _crc(packed)).ljust(_BLOCK_BYTES, b"\0")
+
+    @classmethod
+    def parse(cls, block: bytes) -> "_Mark | None":
+        """Return the mark of a block, or none if it is damaged or was half written."""
+        number, end, rows, step, count = _MARK.unpack_from(block)
+        last = _MARK.size + 4 * count
+        if block[last : last + _CHECK_BYTES] != _crc(block[:last]):
+            return None
+        places = np.frombuffer(block[_MARK.size : last], "<u4")
+        return cls(number, end, rows, step, tuple(places.tolist()))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Salvage:
+    """What can be read of a file of rows, however damaged.
+
+    Attributes:
+        ids: Of the rows that are sound.
+        damaged: The number of places that are not, or of rows that are missing.
+        steps: See `RowFile`.
+        tied: Whether it belongs to the ledger beside it, as far as its head can be read.
+    """
+
+    ids: tuple[str, ...] = ()
+    damaged: int = 0
+    steps: int = 0
+    tied: bool = True
+
+
+def open_rows(
+    path: Path | None,
+    features: int,
+    schema: bytes = bytes(SCHEMA_BYTES),
+    tie: bytes = bytes(TIE_BYTES),
+    *,
+    begin: bool = True,
+) -> "RowFile":
+    """Open a file of rows, or begin it, while holding the lock of the ledger beside it.
 
     Args:
         path: Where it is; none for rows in memory.
-        features: Of a row.
-        schema: A hash of whatever makes a row a direction: a file begun with another is refused.
+        features: The number of features of a row.
+        schema: A hash of the terms that make a row a direction.
+        tie: The id of the ledger beside it.
+        begin: Whether a file that is missing may be begun.
 
     Raises:
-        InputError: If it is no such file, or was begun with other features or another schema.
-        StoreFailed: If it cannot be opened.
+        InputError: If it was begun with other features or another schema.
+        StoreFailed: If it cannot be opened, is damaged, missing, or belongs to another ledger.
     """
+    head = _HEAD.pack(_MAGIC, features, schema, tie)
     if path is None:
-        return RowFile(io.BytesIO(), features, schema)
+        return RowFile(io.BytesIO(_begun(head)), features, None)  # nothing is there to be judged
     with ExitStack() as unless_failed:
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
-            file = unless_failed.enter_context(os.fdopen(handle, "r+b", buffering=0))
-            rows = RowFile(file, features, schema)
-            sync_folder(path.resolve().parent)
+            if not path.exists():
+                if not begin:
+                    raise _missing(path)
+                _write_new(path, _begun(head))
+            file = unless_failed.enter_context(path.open("r+b", buffering=0))
+            _require_head(path, _read_all(file, _BLOCK_BYTES), head)
+            rows = RowFile(file, features, path)
+            rows.check()
         except OSError as error:
             raise unreadable_rows(path, error) from error
         unless_failed.pop_all()
     return rows
 
 
+def salvage(
+    path: Path, features: int, schema: bytes, tie: bytes, *, overwrite: bool = False
+) -> Salvage:
+    """Find out what a damaged file still holds; on demand overwrite what is damaged.
+
+    Args:
+        path: The file; one that is missing holds nothing.
+        features: As `open_rows` takes it.
+        schema: As `open_rows` takes it.
+        tie: As `open_rows` takes it.
+        overwrite: Whether to leave a file that is sound, with the rows that are.
+
+    Raises:
+        InputError: As `open_rows`.
+        StoreFailed: If it cannot be read or written.
+    """
+    head = _HEAD.pack(_MAGIC, features, schema, tie)
+    try:
+        if not path.exists():
+            if overwrite:
+                _write_new(path, _begun(head))
+            return Salvage()
+        with path.open("r+b" if overwrite else "rb", buffering=0) as file:
+            kept = _head_of(_read_all(file, _BLOCK_BYTES))
+            if kept is not None:
+                _require_terms(kept, head)
+            found = RowFile(file, features, path).salvage(head if overwrite else None)
+            return replace(found, tied=kept in {None, head})
+    except OSError as error:
+        raise unreadable_rows(path, error) from error
+
+
 def unreadable_rows(path: Path, error: OSError) -> StoreFailed:
     """Return what to say of a file of rows that cannot be opened or read."""
     return StoreFailed(
         f"{path}: {error.strerror}. Check the disk, and who may write there. If the file is "
-        "damaged, move it away and add its records again: they have what they had left"
+        f"damaged, put back the newest copy of it, or see `{REPAIR}`"
     )
 
 
 class RowFile:
-    """Rows in places. Get it from `open_rows`.
+    """Rows in places. Get it from `open_rows`, and read them with `load` before anything else.
 
     Args:
-        file: Unbuffered.
-        features: Of a row.
-        schema: See `open_rows`.
+        file: Unbuffered, with a head.
+        features: The number of features of a row.
+        path: Where it is; none for rows in memory.
+
+    Attributes:
+        path: The same.
     """
 
-    def __init__(self, file: BinaryIO, features: int, schema: bytes) -> None:
-        self._file, self._head = file, _MAGIC + features.to_bytes(4, "little") + schema
+    def __init__(self, file: BinaryIO, features: int, path: Path | None) -> None:
+        self._file, self.path = file, path
         self._place = np.dtype(
             [
                 ("id", f"S{ID_BYTES_MAX}"),
@@ -86,15 +211,19 @@ class RowFile:
                 ("check", "<u4"),
             ]
         )
+        self._mark = _Mark()
         self._places: dict[str, int] = {}
         self._free: list[int] = []
-        self._end = 0
-        self._begin()
 
     @property
     def ids(self) -> Iterable[str]:
-        """Whose rows there are, once they were read."""
+        """The ids of all rows, once they were read."""
         return self._places.keys()
+
+    @property
+    def steps(self) -> int:
+        """How many steps were finished since the file was begun; each changes some rows."""
+        return self._mark.number // 2
 
     def __len__(self) -> int:
         return len(self._places)
@@ -102,23 +231,44 @@ class RowFile:
     def __contains__(self, name: object) -> bool:
         return name in self._places
 
+    def check(self) -> None:
+        """Judge the whole file, and then finish a step that a crash has interrupted.
+
+        Raises:
+            StoreFailed: If anything is damaged that no interrupted step explains. Nothing was
+                overwritten.
+        """
+        self._mark = self._last_mark()
+        self._require_size()
+        sound, damaged = self._survey()
+        mark, changing = self._mark, set(self._mark.places)
+        unexplained = [place for place in damaged if place not in changing]
+        if unexplained:
+            raise self._damaged(f"{len(unexplained)} of {mark.end} places are damaged")
+        kept = [place for place in sound.tolist() if place not in changing]
+        expected = mark.rows - (len(changing) if mark.step == _FORGETTING else 0)
+        if len(kept) != expected:
+            raise self._damaged(f"it has {len(kept)} rows, and had {expected}")
+        if mark.step == _ADDING:
+            kept += [place for place in sound.tolist() if place in changing]
+        if mark.step != _IDLE:
+            self._zero(sorted(changing.difference(kept)))
+            self._end_step(self._whole_places(), len(kept))
+
     def load(self) -> Iterator[Records]:
-        """Read the file once, from its beginning, and zero what was half written."""
-        at_once = max(1, READ_BYTES_MAX // self._place.itemsize)
-        torn: list[int] = []
-        self._end = self._whole_places()
-        for first in range(0, self._end, at_once):
-            some = self._read(first, min(at_once, self._end - first))
-            good = np.array([_is_sound(place) for place in some], np.bool_)
-            zero = ~some.view(np.uint8).reshape(len(some), -1).any(axis=1)
-            self._free += (first + np.flatnonzero(~good)).tolist()
-            torn += (first + np.flatnonzero(~good & ~zero)).tolist()
-            found = _records(some[good])
-            self._places.update(
-                zip(found.ids, (first + np.flatnonzero(good)).tolist(), strict=True)
-            )
+        """Read the rows of the file, once, from its beginning.
+
+        Raises:
+            StoreFailed: If an id has two rows.
+        """
+        for first, some in self._blocks():
+            free = _are_free(some)
+            found, where = _records(some[~free]), first + np.flatnonzero(~free)
+            self._free += (first + np.flatnonzero(free)).tolist()
+            self._places.update(zip(found.ids, where.tolist(), strict=True))
             yield found
-        self._zero(torn)
+        if len(self._places) != self._mark.rows:
+            raise self._damaged("an id has two rows")
 
     def differing(self, records: Records) -> int | None:
         """Return which record is here with another row, or none."""
@@ -131,53 +281,128 @@ class RowFile:
         return None
 
     def add(self, records: Records) -> None:
-        """Write records that are not here; they are on the disk when this returns."""
-        written = self._written(records)
-        for name, place in zip(records.ids, written, strict=True):
-            where = self._free.pop() if self._free else self._end
-            self._end = max(self._end, where + 1)
-            self._write(where, place.tobytes())
-            self._places[name] = where
+        """Write at most `STEP_RECORDS_MAX` records that are not here; they are on the disk then."""
+        if not len(records):
+            return
+        places = self._room_for(len(records))
+        self._begin_step(_ADDING, places)
+        for name, place, written in zip(records.ids, places, self._written(records), strict=True):
+            self._write(place, written.tobytes())
+            self._places[name] = place
         self._sync()
+        self._end_step(max(self._mark.end, max(places) + 1), len(self))
 
     def forget(self, ids: Sequence[str]) -> None:
-        """Overwrite rows with zeros, on the disk when this returns."""
-        places = [self._places.pop(name) for name in ids]
+        """Overwrite at most `STEP_RECORDS_MAX` rows with zeros, on the disk when this returns."""
+        if not ids:
+            return
+        places = [self._places[name] for name in ids]
+        self._begin_step(_FORGETTING, places)
         self._zero(places)
+        for name in ids:
+            del self._places[name]
         self._free += places
+        self._end_step(self._mark.end, len(self))
+
+    def salvage(self, head: bytes | None) -> Salvage:
+        """Find the rows that are sound; given a head, write it and zero what is damaged.
+
+        Args:
+            head: Of the file as it is to be.
+        """
+        last = max((mark for mark in self._marks() if mark is not None), default=_Mark())
+        self._mark = last._replace(end=self._whole_places(), places=())
+        sound, damaged = self._survey()
+        ids = tuple(name for place in sound.tolist() for name in _records(self._read(place, 1)).ids)
+        if head is not None:
+            self._zero(damaged)
+            self._file.truncate(self._offset(self._mark.end))  # which is longer if it was cut off
+            self._file.seek(0)
+            _write_all(self._file, _block_of(head))
+            self._mark = self._mark._replace(number=last.number | 1)  # within a step, which ends
+            self._end_step(self._mark.end, len(ids))
+        return Salvage(ids, max(len(damaged), last.rows - len(ids)), self.steps)
 
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
 
-    def _begin(self) -> None:
-        self._file.seek(0)
-        head = self._file.read(len(self._head))
-        if head == self._head:
-            return
-        # A file shorter than its head was begun, and power failed.
-        if len(head) == len(self._head) or not self._head.startswith(head):
-            allowed = "a file of rows for the same features and columns"
-            raise InputError("rows", "another file", allowed)
-        self._file.seek(0)
-        _write_all(self._file, self._head)
-        self._sync()
+    def _last_mark(self) -> _Mark:
+        """Return the newest mark; the other one may have been half written."""
+        marks = [mark for mark in self._marks() if mark is not None]
+        if not marks:
+            raise self._damaged("both marks of its steps are damaged")
+        return max(marks)
+
+    def _marks(self) -> tuple[_Mark | None, _Mark | None]:
+        self._file.seek(_BLOCK_BYTES)
+        blocks = _read_all(self._file, 2 * _BLOCK_BYTES).ljust(2 * _BLOCK_BYTES, b"\0")
+        return _Mark.parse(blocks[:_BLOCK_BYTES]), _Mark.parse(blocks[_BLOCK_BYTES:])
+
+    def _survey(self) -> tuple[NDArray[np.int64], list[int]]:
+        """Return which places hold a sound row, and which are damaged; the others are free."""
+        sound: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+        damaged: list[int] = []
+        for first, some in self._blocks():
+            good = np.array([_is_sound(place) for place in some], np.bool_)
+            sound.append(first + np.flatnonzero(good))
+            damaged += (first + np.flatnonzero(~good & ~_are_free(some))).tolist()
+        return np.concatenate(sound), damaged
+
+    def _require_size(self) -> None:
+        """Refuse a file that was cut off or has grown, unless an interrupted addition did so."""
+        end = max(self._mark.end, *(1 + place for place in self._mark.places), 0)
+        size = self._size()
+        if size < self._offset(self._mark.end):
+            raise self._damaged("its end is missing")
+        if size > self._offset(end):
+            raise self._damaged("it is longer than it was")
+
+    def _blocks(self) -> Iterator[tuple[int, NDArray[np.void]]]:
+        """Yield all places, many at once, with the number of the first; one cut off is zeroed."""
+        at_once = max(1, READ_BYTES_MAX // self._place.itemsize)
+        end = self._whole_places()
+        for first in range(0, end, at_once):
+            yield first, self._read(first, min(at_once, end - first))
 
     def _whole_places(self) -> int:
-        """Return how many places there are; one that was cut off is zeroed and made whole."""
-        size = self._file.seek(0, os.SEEK_END) - len(self._head)
-        places, rest = divmod(size, self._place.itemsize)
-        if rest:
-            self._write(places, bytes(self._place.itemsize))
-            self._sync()
-        return places + bool(rest)
+        """Return how many places there are, with one that was cut off."""
+        return max(0, -(-(self._size() - _PLACES_FROM) // self._place.itemsize))
+
+    def _room_for(self, count: int) -> list[int]:
+        """Take free places, and then new ones at the end."""
+        old = [self._free.pop() for _ in range(min(count, len(self._free)))]
+        return old + list(range(self._mark.end, self._mark.end + count - len(old)))
+
+    def _begin_step(self, step: int, places: Sequence[int]) -> None:
+        if len(places) > STEP_RECORDS_MAX:
+            raise InputError("records", len(places), f"at most {STEP_RECORDS_MAX} at once")
+        number = self._mark.number + 1
+        self._put(self._mark._replace(number=number, step=step, places=tuple(places)))
+
+    def _end_step(self, end: int, rows: int) -> None:
+        self._put(_Mark(self._mark.number + 1, end, rows))
+
+    def _put(self, mark: _Mark) -> None:
+        """Write a mark over the one before the last; it is on the disk when this returns."""
+        self._file.seek(_BLOCK_BYTES * (1 + mark.number % 2))
+        _write_all(self._file, mark.to_bytes())
+        self._sync()
+        self._mark = mark
+
+    def _size(self) -> int:
+        return self._file.seek(0, os.SEEK_END)
+
+    def _offset(self, place: int) -> int:
+        return _PLACES_FROM + place * self._place.itemsize
 
     def _read(self, first: int, count: int) -> NDArray[np.void]:
-        self._file.seek(len(self._head) + first * self._place.itemsize)
-        return np.frombuffer(_read_all(self._file, count * self._place.itemsize), self._place)
+        self._file.seek(self._offset(first))
+        size = count * self._place.itemsize
+        return np.frombuffer(_read_all(self._file, size).ljust(size, b"\0"), self._place)
 
     def _write(self, where: int, place: bytes) -> None:
-        self._file.seek(len(self._head) + where * self._place.itemsize)
+        self._file.seek(self._offset(where))
         _write_all(self._file, place)
 
     def _zero(self, places: Sequence[int]) -> None:
@@ -197,6 +422,9 @@ class RowFile:
         written["check"] = [_checksum(place) for place in written]
         return written
 
+    def _damaged(self, what: str) -> StoreFailed:
+        return _damaged_rows(self.path, what)
+
 
 def _checksum(place: np.void) -> int:
     return zlib.crc32(place.tobytes()[:-_CHECK_BYTES])
@@ -206,9 +434,79 @@ def _is_sound(place: Any) -> bool:  # noqa: ANN401  (NumPy types no fields)
     return bool(_checksum(place) == place["check"])
 
 
+def _are_free(places: NDArray[np.void]) -> NDArray[np.bool_]:
+    held = places.view(np.uint8).reshape(len(places), -1)
+    return np.asarray(~held.any(axis=1), np.bool_)
+
+
 def _records(places: NDArray[Any]) -> Records:
     ids = tuple(name.decode() for name in places["id"].tolist())
     return Records(ids, places["features"], places["label"])
+
+
+def _begun(head: bytes) -> bytes:
+    """Return a file without rows. The second mark is the older one: there is none before."""
+    return _block_of(head) + _Mark().to_bytes() + bytes(_BLOCK_BYTES)
+
+
+def _block_of(head: bytes) -> bytes:
+    return (head + _crc(head)).ljust(_BLOCK_BYTES, b"\0")
+
+
+def _head_of(block: bytes) -> bytes | None:
+    """Return the head in the first block, or none if it is damaged."""
+    given, check = block[: _HEAD.size], block[_HEAD.size : _HEAD.size + _CHECK_BYTES]
+    return given if check == _crc(given) and given.startswith(_MAGIC) else None
+
+
+def _require_head(path: Path, block: bytes, head: bytes) -> None:
+    kept = _head_of(block)
+    if kept is None:
+        raise _damaged_rows(path, "its head is damaged, or it is another program's file")
+    _require_terms(kept, head)
+    if kept != head:
+        raise StoreFailed(
+            f"{path} belongs to another ledger than the one beside it. Put back the two files that "
+            f"belong together. Without the ledger, what its records have spent is forgotten: see "
+            f"`{REPAIR}`"
+        )
+
+
+def _require_terms(kept: bytes, head: bytes) -> None:
+    """Refuse a head that was made for other features or another schema."""
+    if kept[:-TIE_BYTES] != head[:-TIE_BYTES]:
+        raise InputError("rows", "another file", "a file of rows for the same features and columns")
+
+
+def _missing(path: Path) -> StoreFailed:
+    return StoreFailed(
+        f"{path} is missing, though the ledger beside it knows of records. Put it back. Without "
+        f"it, see `{REPAIR}`: records that are added again have what they had left"
+    )
+
+
+def _damaged_rows(path: Path | None, what: str) -> StoreFailed:
+    return StoreFailed(
+        f"{path or 'the file of rows'}: {what}. Nothing was overwritten. Put back the newest copy "
+        f"of it that you have. Without one, see `{REPAIR}`: records that are then missing have "
+        "what they had left once they are added again"
+    )
+
+
+def _crc(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(_CHECK_BYTES, "little")
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    """Write a file that is there as a whole, or not at all, and that only its owner reads."""
+    draft = path.with_name(f"{path.name}.new")
+    draft.unlink(missing_ok=True)
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(draft, flags, 0o600), "wb", buffering=0) as file:
+        _write_all(file, content)
+        os.fsync(file.fileno())
+    draft.replace(path)
+    sync_folder(path.resolve().parent)
 
 
 def _read_all(file: BinaryIO, size: int) -> bytes:

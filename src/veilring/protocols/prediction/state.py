@@ -1,18 +1,23 @@
 """What a prediction server knows: rows, what they spent, and what was answered.
 
 The ledger and the file of rows are the truth, and a predictor holds a copy of both. Each step
-leaves the two such that whoever finds them after a crash goes on from there:
+leaves the two such that a server that finds them after a crash goes on from there:
 
 - a record is in the ledger before its row is on the disk, so that no row is without a budget;
 - a record is forgotten in the ledger before its row is zeroed, so that no row is gone whose traces
-  are left; if power fails in between, it is there as before, and nobody was told otherwise.
+  are left; if power fails in between, it is there as before, and nobody was told otherwise;
+- the ledger notes each finished step of the file of rows, so that the file is at most one ahead.
+
+What these three rule out is damage, a lost file or an old copy. It is refused, and overwrites
+nothing: with fewer rows answers would be noise at the full price, and without a ledger each record
+would have its budget again.
 """
 
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.random import Generator
@@ -24,8 +29,11 @@ from veilring.privacy.ledger.store import unreadable
 from veilring.protocols.prediction.accounts import Accounts
 from veilring.protocols.prediction.messages import Answer, Request
 from veilring.protocols.prediction.records import Records, require_ids
+from veilring.protocols.prediction.repair import BUDGETS, ROWS, note_steps, noted_steps
 from veilring.protocols.prediction.rowfile import (
+    REPAIR,
     SCHEMA_BYTES,
+    STEP_RECORDS_MAX,
     RowFile,
     open_rows,
     unreadable_rows,
@@ -36,6 +44,8 @@ from veilring.protocols.verdicts import Refusal, Verdict, settle
 __all__ = ("Refused", "State", "open_state")
 
 _ON_DISK = np.dtype("<u2")
+
+T = TypeVar("T")
 
 
 class Refused(InputError):
@@ -57,17 +67,23 @@ def open_state(rules: Rules, folder: Path | None, schema: bytes = bytes(SCHEMA_B
     Args:
         rules: Public.
         folder: Where they are; none for a server in memory.
-        schema: A hash of whatever makes a row a direction.
+        schema: A hash of the terms that make a row a direction.
 
     Raises:
         InputError: If another process has them open, or they were begun under other rules.
-        StoreFailed: If they cannot be opened or read: it names the file, and says what to do.
+        StoreFailed: If they cannot be opened or read, are damaged, or do not belong together: it
+            names the file, and says what to do.
     """
     if folder is None:
         return _opened(rules, None, None, schema)
-    budgets, rows = folder / "budgets.sqlite", folder / "rows.bin"
+    budgets, rows = folder / BUDGETS, folder / ROWS
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if rows.exists() and not budgets.exists():
+            raise StoreFailed(
+                f"{budgets} is missing, though {rows.name} was begun beside it: it holds all that "
+                f"records have spent. Put it back. Without it, see `{REPAIR}`"
+            )
         return _opened(rules, budgets, rows, schema)
     except sqlite3.Error as error:
         raise unreadable(budgets, error) from error
@@ -78,7 +94,8 @@ def open_state(rules: Rules, folder: Path | None, schema: bytes = bytes(SCHEMA_B
 def _opened(rules: Rules, budgets: Path | None, rows: Path | None, schema: bytes) -> "State":
     with ExitStack() as unless_failed:
         ledger = unless_failed.enter_context(closing(open_ledger(budgets, rules.budgets)))
-        file = unless_failed.enter_context(closing(open_rows(rows, rules.features, schema)))
+        opened = open_rows(rows, rules.features, schema, ledger.id, begin=not len(ledger.records))
+        file = unless_failed.enter_context(closing(opened))
         state = State(rules, ledger, file)
         unless_failed.pop_all()
     return state
@@ -94,6 +111,7 @@ class State:
 
     Raises:
         InputError: If a row does not fit the rules.
+        StoreFailed: If the two files do not belong together.
     """
 
     def __init__(self, rules: Rules, ledger: Ledger, rows: RowFile) -> None:
@@ -103,12 +121,19 @@ class State:
         self._predictor = rules.predictor()
         self._numbers: dict[str, int] = {}
         self._next = 0
+        self._require_same_age()
         for records in rows.load():
             self._require_labels(records)
+            self._require_budgets(records)
             self._join(records)
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    @property
+    def answered(self) -> int:
+        """How many queries were answered in all: public."""
+        return round(self._ledger.totals().spent)
 
     def answer(self, querier: str, request: Request, rng: Generator) -> Answer:
         """Return the answer that may leave: it is paid for, and on the disk.
@@ -156,10 +181,12 @@ class State:
             differing = self._rows.differing(records)
             if differing is None:
                 new = [at for at, name in enumerate(records.ids) if name not in self._numbers]
-                added = records.take(new)
-                self._join(added)
-                self._rows.add(added)
-                return len(added)
+                for step in _steps(new):
+                    added = records.take(step)
+                    self._join(added)
+                    self._rows.add(added)
+                    note_steps(self._ledger, self._rows.steps)
+                return len(new)
         raise Refused(differing, "here with another row", "new ones; forget it first")
 
     def forget(self, ids: Sequence[str]) -> int:
@@ -180,7 +207,9 @@ class State:
                 raise Refused(unknown, "never here", "ids that were added")
             here = [name for name in ids if name in self._numbers]
             self._accounts.forget(ids, here)
-            self._rows.forget(here)
+            for step in _steps(here):
+                self._rows.forget(step)
+                note_steps(self._ledger, self._rows.steps)
             gone = [self._numbers.pop(name) for name in here]
             self._predictor.forget(np.array(gone, np.int64))
         return len(here)
@@ -223,6 +252,32 @@ class State:
         # What each has left is read from the ledger before each request.
         self._predictor.add(numbers, records.directions, labels, nothing)
 
+    def _require_same_age(self) -> None:
+        """Refuse an old copy of one file: that of rows is ahead by one step at most."""
+        noted, steps = noted_steps(self._ledger), self._rows.steps
+        if steps < noted:
+            raise StoreFailed(
+                f"{self._rows.path} is an older copy than the ledger beside it: {noted - steps} "
+                "changes of records are missing, and what was forgotten since is there again. Put "
+                f"back the newest copy. Without one, see `{REPAIR}`"
+            )
+        if steps > noted + 1:
+            raise StoreFailed(
+                f"The ledger beside {self._rows.path} is an older copy: what was spent since is "
+                f"missing. Put back the newest copy. Without one, see `{REPAIR}`"
+            )
+        if steps != noted:
+            note_steps(self._ledger, steps)
+
+    def _require_budgets(self, records: Records) -> None:
+        """Refuse rows that the ledger does not know: no crash leaves a row without a budget."""
+        if self._accounts.unknown(records.ids) is not None:
+            raise StoreFailed(
+                f"The ledger beside {self._rows.path} does not know all of its records: it is "
+                "another ledger or an older copy. Put back the newest copy. Without one, see "
+                f"`{REPAIR}`"
+            )
+
     def _require_labels(self, records: Records) -> None:
         most = int(records.labels.max(initial=0))
         fits = most < self.rules.classes
@@ -243,3 +298,9 @@ class State:
         except BaseException:
             self.close()
             raise
+
+
+def _steps(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Cut a change into steps of the file of rows."""
+    size = STEP_RECORDS_MAX
+    return (items[first : first + size] for first in range(0, len(items), size))
