@@ -110,11 +110,14 @@ class Trial:
             stop.set()
 
     def _check(self, curator: Curator) -> None:
-        self._check_charges()
-        self._check_records(curator)
+        self._check_records(curator, self._check_charges())
 
-    def _check_charges(self) -> None:
-        """No answer left before it was paid for, by its querier and by each record."""
+    def _check_charges(self) -> bytes:
+        """Check that no answer left before it was paid for, by its querier and by each record.
+
+        Returns:
+            The id of the ledger.
+        """
         rules = self.terms.rules
         totals = read_totals(self.served.state / "budgets.sqlite")
         told = sum(len(labels) for each in self.queriers for _, labels in each.told)
@@ -128,16 +131,18 @@ class Trial:
             accounts = Accounts(ledger, rules.queriers)
             numbers = np.arange(STABLE)
             accounts.add(self.records.ids[:STABLE], numbers)
-            left = accounts.remaining("", numbers)
+            left, tie = accounts.remaining("", numbers), ledger.id
         assert np.all(left <= self.left), "a record's budget was refunded"
         paid = int(rules.budget * UNITS) - left
         assert np.all(paid >= totals.spent * entry), "a record did not pay for an answer"
         assert np.all(paid <= totals.spent * dearest), "a record paid twice"
         self.left = left
+        return tie
 
-    def _check_records(self, curator: Curator) -> None:
+    def _check_records(self, curator: Curator, tie: bytes) -> None:
         """What was added is there, and of what was forgotten is not a byte."""
-        rows = open_rows(self.served.state / "rows.bin", self.terms.width, self.terms.schema_digest)
+        path, schema = self.served.state / "rows.bin", self.terms.schema_digest
+        rows = open_rows(path, self.terms.width, schema, tie)
         found = {name for records in rows.load() for name in records.ids}
         rows.close()
         sure = (set(self.records.ids[:STABLE]) | curator.here) - curator.changing

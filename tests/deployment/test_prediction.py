@@ -3,6 +3,9 @@
 import asyncio
 import csv
 import json
+import os
+import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
+from tests.deployment.commands import SECONDS, Command
 from tests.deployment.prediction_crashes import Served, crash_rounds
 from typer.testing import CliRunner, Result
 
@@ -104,6 +108,74 @@ def test_a_deployed_server_answers_remembers_forgets_and_leaves_in_order(deploy:
     assert json.loads(shown.stdout)["spent"] == 22.0  # read while it is served
 
     served.end_in_order()
+
+
+def flip(path: Path, place: int) -> None:
+    """Flip a bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def content(path: Path) -> bytes | None:
+    """Return the bytes of a file, or none if there is no file."""
+    return path.read_bytes() if path.exists() else None
+
+
+def lose(state: Path, name: str) -> None:
+    """Remove a file of a server, and all that lies beside it."""
+    for path in state.glob(f"{name}*"):
+        path.unlink()
+
+
+DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "a row": ("rows.bin", lambda state: flip(state / "rows.bin", -9)),
+    "no rows": ("rows.bin", lambda state: (state / "rows.bin").write_bytes(b"")),
+    "cut rows": ("rows.bin", lambda state: os.truncate(state / "rows.bin", 20_000)),
+    "lost rows": ("rows.bin", lambda state: lose(state, "rows.bin")),
+    "lost ledger": ("budgets.sqlite", lambda state: lose(state, "budgets.sqlite")),
+    "empty ledger": ("budgets.sqlite", lambda state: os.truncate(state / "budgets.sqlite", 0)),
+}
+
+
+def test_damaged_files_are_refused_until_they_are_put_back_or_repaired(deploy: Deploy) -> None:
+    """Damage after a kill ends the start with a sentence, and no file is overwritten."""
+    served = deploy(RICH)
+    folder, whole = served.folder, served.folder / "whole"
+    curator = folder / "curator.toml"
+    asked = ("ask", folder / "querier-0.toml", folder / "querier-0.csv")
+    assert "server is ready: 0 records, 0 queries answered" in served.log.read_text()
+    assert run("records", "add", curator, folder / "records.csv").exit_code == 0
+    first = run(*asked)
+    assert first.exit_code == 0
+    served.kill()
+    shutil.copytree(served.state, whole)
+    for name, damage in DAMAGE.values():
+        damage(served.state)
+        before = content(served.state / name)
+        refused = Command(folder, "serve", "server.toml", output=folder / "refused.log")
+        assert refused.wait(SECONDS) == 1
+        assert re.search(rf"{name}.*ut (it )?back", refused.output.replace("\n", " "))
+        assert "Traceback" not in refused.output
+        assert content(served.state / name) == before
+        shutil.rmtree(served.state)
+        shutil.copytree(whole, served.state)
+    served.serve()
+    assert "server is ready: 134 records, 22 queries answered" in served.log.read_text()
+    assert run(*asked).stdout == first.stdout
+    served.kill()
+
+    flip(served.state / "rows.bin", -9)
+    repair = ("records", "repair", folder / "server.toml")
+    looked = run(*repair)
+    assert looked.exit_code == 1
+    assert "1 records or changes are lost: --lose-records accepts that" in looked.stdout
+    assert "nothing was changed" in looked.stdout
+    assert run(*repair, "--lose-records").exit_code == 0
+    served.serve()
+    assert "server is ready: 133 records, 22 queries answered" in served.log.read_text()
+    assert "1 records were added" in run("records", "add", curator, folder / "records.csv").stdout
+    assert run(*asked).stdout == first.stdout
 
 
 def test_only_curators_change_records_and_only_one_server_has_them(deploy: Deploy) -> None:
