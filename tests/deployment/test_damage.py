@@ -6,6 +6,8 @@ a sentence that names the file, and leaves the files as they are.
 """
 
 import os
+import re
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.errors import VeilringError
+from veilring.privacy.ledger import read_totals
 from veilring.privacy.ledger.store import open_store
 
 # Places of each file that are damaged; VEILRING_DAMAGES=200 takes some minutes.
@@ -210,3 +213,55 @@ def _require_refused_by_process(role: Role, folder: Path) -> None:
     said = log.read_text()
     assert "Traceback" not in said
     assert any(Path(name).name in said for name in role.files), said
+
+
+def test_a_ledger_without_its_log_stops_the_owner(tmp_path: Path) -> None:
+    """After a kill, the main file alone, in place or moved, starts no owner with whole budgets."""
+    folder = tmp_path / "deployed"
+    (server,) = use_owner(folder)
+    server.kill()
+    ledger = folder / "queries.ledger"
+    for each in ("queries.ledger-wal", "queries.ledger-shm", "queries.ledger.lock"):
+        (folder / each).unlink()
+        _require_refused_by_process(ROLES["data owner"], folder)
+    ledger.rename(folder / "moved.ledger")
+    config = folder / "owner.toml"
+    config.write_text('ledger = "moved.ledger"\n' + config.read_text())
+    command = Command(folder, "serve", "owner.toml", output=folder / "moved.log")
+    assert command.wait(SECONDS) == 1
+    assert "moved.ledger was in use when it was copied" in command.output
+
+
+def test_two_owners_on_one_ledger_never_both_charge(tmp_path: Path) -> None:
+    """Though the lock file was removed, the one that comes second to a charge makes none."""
+    folder, other = tmp_path / "deployed", tmp_path / "other"
+    (first,) = use_owner(folder)
+    ledger = folder / "queries.ledger"
+    ledger.with_name("queries.ledger.lock").unlink()
+    shutil.copytree(folder, other, ignore=shutil.ignore_patterns("queries.ledger*"))
+    roster, config = other / "roster.toml", other / "owner.toml"
+    port = re.compile(r"^port = [0-9]+$", re.MULTILINE)
+    roster.write_text(port.sub(f"port = {free_port()}", roster.read_text()))
+    config.write_text(f'ledger = "{ledger}"\n' + config.read_text())
+    (second,) = serving(other, "owner")
+    try:
+        before, queries_asked = read_totals(ledger), 0
+        for name in ("analyst-0", "analyst-1"):
+            queries = folder / f"{name}.csv"
+            lines = queries.read_text().splitlines()[:-1]  # another request than before
+            queries_asked += len(lines) - 1
+            for each in (folder, other):
+                (each / f"{name}.csv").write_text("\n".join(lines))
+        ask(other, "analyst-0")
+        refused = CliRunner().invoke(
+            app, ["ask", str(folder / "analyst-1.toml"), str(folder / "analyst-1.csv")]
+        )
+        assert refused.exit_code == 1
+        assert "another process has written it" in first.log.read_text()
+        ask(other, "analyst-1")
+        after = read_totals(ledger)
+        assert after.answers == before.answers + 2
+        assert after.spent == pytest.approx(before.spent + 0.1 * queries_asked)
+    finally:
+        second.kill()
+        first.kill()
