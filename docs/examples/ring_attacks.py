@@ -37,7 +37,7 @@ def single_sessions() -> None:
     """Print what the simple and the optimal attack decide right, and what they gain."""
     print(" n  victim  k   P0    d  r  coalition         new   accuracy          gain")
     print(f"{'':46}a run  simple  optimal   simple  optimal")
-    rows = attack_table(settings(), trials=500, simulated=2000, rng=np.random.default_rng(1))
+    rows = attack_table(settings(), trials=150, simulated=800, rng=np.random.default_rng(1))
     for row in rows:
         setting, public = row.setting, row.setting.parameters
         print(
@@ -58,7 +58,7 @@ def over_repetitions() -> None:
             UniformPrior(ROWS),
             coalition=coalition,
             sessions=16,
-            batches=50,
+            batches=25,
             rng=np.random.default_rng(1),
         )
         shares = "".join(f"{found[number - 1]:7.3f}" for number in (1, 2, 4, 8, 16))
@@ -75,7 +75,7 @@ def retries() -> None:
             UniformPrior(ROWS),
             coalition=2,
             sessions=2,
-            batches=150,
+            batches=100,
             rng=np.random.default_rng(1),
             failed_after=8 * done,
         )

@@ -8,14 +8,15 @@ import subprocess
 import sys
 import textwrap
 import time
+from typing import Any
 
 import psutil
 import pytest
 from tests.roles import chat, pass_on, say
 
-from veilring.errors import PeerLost, RunFailed, SessionAborted
+from veilring.errors import ClusterError, InputError, PeerLost, RunFailed, SessionAborted
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.runtimes import Processes
+from veilring.nodes.runtimes import Processes, processes
 
 KILLS = 20
 SURVIVORS_SECONDS = 2.0
@@ -110,6 +111,35 @@ _LAUNCHER = """
     if __name__ == "__main__":
         asyncio.run(main())
 """
+
+
+async def test_more_processes_than_the_machine_can_run_are_refused_at_once() -> None:
+    """The refusal says how many are allowed here, and where so many parties can live."""
+    with pytest.raises(InputError, match="parties is 1000; allowed: at most") as caught:
+        async with Cluster(1000, runtime="processes"):
+            pass
+    assert "simulated or memory" in str(caught.value)
+
+
+async def test_processes_that_do_not_come_up_or_end_are_named_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start that takes too long says how many are missing, and a kill says whom it struck."""
+
+    async def be_killed(worker: Any) -> None:  # noqa: ANN401 (a worker is private)
+        worker.was_killed = True
+
+    worker = "veilring.nodes.runtimes.processes._Worker"
+    monkeypatch.setattr(f"{worker}.start", lambda *_: asyncio.Event().wait())
+    monkeypatch.setattr(f"{worker}.stop", be_killed)
+    monkeypatch.setattr(processes, "START_SECONDS", 0.0)
+    with pytest.raises(ClusterError, match="12 of 12 processes were not up after 0 s") as caught:
+        async with Cluster(12, runtime="processes"):
+            pass
+    assert "party-7 and 4 more; use fewer, or the runtime simulated" in str(caught.value)
+    (line,) = [record.message for record in caplog.records if "killed" in record.message]
+    assert line.startswith("did not stop when asked and were killed: party-0, party-1, ")
+    assert line.endswith("party-7 and 4 more")
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])

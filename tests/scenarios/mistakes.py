@@ -34,7 +34,12 @@ MISTAKES: tuple[tuple[Sequence[str], str, str, str], ...] = (
     (["parties=3"], "parties", "3", "a table with the keys count, names"),
     (["parties.count=2"], "parties.count", "2", "at least 3"),
     (["parties.names=[]", "parties.count=x"], "parties.count", "x", "at least 3"),
-    (['parties.names=["a", "b", "c"]'], "parties.count", "8", "where there are names"),
+    (
+        ["parties.count=3", 'parties.names=["a", "b", "c"]'],
+        "parties.count",
+        "3",
+        "set one of the two, not both",
+    ),
     (['parties={names=["a", "b", "a"]}'], "parties.names", "'a', 'b', 'a'", "different"),
     (['parties={names=["a", "b"]}'], "parties.names", "'a', 'b'", "at least 3"),
     (['parties={names=["a", "b", "c d"]}'], "parties.names", "c d", "A-Z"),

@@ -11,6 +11,7 @@ from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.scenarios.faults import make_faults
 from veilring.scenarios.prepare import prepare, reference_among
+from veilring.scenarios.reporting.summary import troubles
 from veilring.simulation.faults import FAULT_CLASSES, Fault, draw_faults
 
 SETTINGS = (
@@ -93,6 +94,15 @@ class TestKinds:
         assert [fault.struck for fault in report.faults] == [False]
         assert report.recovery is None
         assert report == _as_if_without_faults(report)
+
+    def test_a_fault_after_the_run_is_said_to_be_too_late(self) -> None:
+        """Without latency a run is over at once: the report says that it was, before the fault."""
+        settings = ("network.latency.seconds=0", "network.bandwidth_bytes_per_second=1e15")
+        (line,) = troubles(_run(*settings, _crash("party-1", 0.5)))
+        assert line.value == "0 of 1 struck"
+        assert line.meaning.startswith("none had an effect; the run was over after ")
+        assert line.meaning.endswith(", before crash of party-1 at 500.000 ms")
+        assert "over" not in troubles(_run(_crash("party-1", 0.5), "run.retries=1"))[0].meaning
 
     def test_a_coalition_that_is_left_alone_has_nobody_to_attack(self) -> None:
         """Where all others were lost the run is labelled by its members, and nothing is found."""

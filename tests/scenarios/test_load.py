@@ -76,6 +76,12 @@ class TestLoading:
         scenario = load_scenario("wine", ['parties={names=["ann", "bo", "cy"]}'])
         assert scenario.parties.all == ("ann", "bo", "cy")
 
+    def test_names_that_are_set_take_the_place_of_the_files_number(self) -> None:
+        """The scenario says how many parties there are; names say so themselves."""
+        names = 'parties.names=["ada", "bob", "cyd"]'
+        for table in (names, f"parties={{{names.removeprefix('parties.')}}}"):
+            assert load_scenario("wine", [table]).parties.all == ("ada", "bob", "cyd")
+
     def test_a_scenario_cannot_be_changed(self) -> None:
         """What was checked stays as it was checked."""
         scenario = load_scenario("wine")

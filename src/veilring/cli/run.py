@@ -35,7 +35,8 @@ def run(
     ] = None,
     overrides: Settings = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the report as JSON and nothing else.")
+        bool,
+        typer.Option("--json", help="Print the report as JSON; of a run that fails, its error."),
     ] = False,
     out: Annotated[
         Path | None,
@@ -83,8 +84,15 @@ def run(
         _log_to_stderr()
     from veilring.cli import output
 
-    with output.show_progress(quiet=as_json) as progress:
-        report = _run_into(out, loaded, progress)
+    try:
+        with output.show_progress(quiet=as_json) as progress:
+            report = _run_into(out, loaded, progress)
+    except VeilringError as error:
+        if as_json and not isinstance(error, InputError):
+            from veilring.scenarios.reporting import Failure
+
+            typer.echo(json.dumps(Failure.of(error)._asdict(), indent=2))
+        raise
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:

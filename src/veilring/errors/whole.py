@@ -31,14 +31,17 @@ class Deadlock(VeilringError):
 
     Attributes:
         waits: One sentence an actor: who waits for what from whom.
+        culprit: The party at fault; empty if nobody can be blamed.
+        verdict: What it did, or why nobody can be blamed, in a sentence; empty if nobody judged.
     """
 
-    def __init__(self, waits: tuple[str, ...]) -> None:
-        self.waits = waits
-        super().__init__(waits)
+    def __init__(self, waits: tuple[str, ...], culprit: str = "", verdict: str = "") -> None:
+        self.waits, self.culprit, self.verdict = waits, culprit, verdict
+        super().__init__(waits, culprit, verdict)
 
     def __str__(self) -> str:
-        return "every actor waits and nothing is under way: " + "; ".join(self.waits)
+        waits = "every actor waits and nothing is under way: " + "; ".join(self.waits)
+        return f"{self.verdict}; {waits}" if self.verdict else waits
 
 
 class RunFailed(VeilringError):
@@ -46,23 +49,33 @@ class RunFailed(VeilringError):
 
     Attributes:
         errors: What each party that failed met, by its name.
+        culprit: The party at fault if time was up; empty if nobody can be blamed.
+        verdict: What it did, or why nobody can be blamed, in a sentence; empty if the errors
+            themselves say what happened.
     """
 
-    def __init__(self, errors: Mapping[str, BaseException]) -> None:
-        self.errors = dict(errors)
-        super().__init__(self.errors)
+    def __init__(
+        self, errors: Mapping[str, BaseException], culprit: str = "", verdict: str = ""
+    ) -> None:
+        self.errors, self.culprit, self.verdict = dict(errors), culprit, verdict
+        super().__init__(self.errors, culprit, verdict)
 
     @property
     def root(self) -> BaseException:
         """The error nearest to the cause: one that is not merely the echo of another party's."""
-        echo = (SessionAborted, SessionTimeout)
-        return min(self.errors.values(), key=lambda error: isinstance(error, echo))
+        return min(self.errors.values(), key=_echoes)
 
     def __str__(self) -> str:
         party = next(name for name, error in self.errors.items() if error is self.root)
         others = len(self.errors) - 1
         also = f" ({others} more parties failed with it)" if others else ""
-        return f"{party}: {self.root}{also}"
+        said = f"{self.verdict}; {self.root}" if self.verdict else f"{party}: {self.root}"
+        return f"{said}{also}"
+
+
+def _echoes(error: BaseException) -> int:
+    """Say how far an error is from its cause: time was up, or another party has ended it all."""
+    return 2 if isinstance(error, SessionAborted) else int(isinstance(error, SessionTimeout))
 
 
 class SweepFailed(VeilringError):

@@ -116,8 +116,8 @@ class Corrupted(Party):
             await self._honest.send(receiver, line)
 
     @override
-    async def receive(self, message_type: type[M], *, sender: str) -> M:
-        heard = await self._honest.receive(message_type, sender=sender)
+    async def receive(self, message_type: type[M], *, sender: str, due: int | None = None) -> M:
+        heard = await self._honest.receive(message_type, sender=sender, due=due)
         instead = await self._adversary.received(sender, heard)
         if not isinstance(instead, message_type):
             raise InputError("received", instead.kind, f"{message_type.kind}, which is due")

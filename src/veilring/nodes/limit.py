@@ -30,5 +30,5 @@ async def within(seconds: float | None, session: Session) -> AsyncIterator[None]
 
 
 def _expire(session: Session, seconds: float) -> None:
-    waits = "; ".join(session.waits()) or f"{session.me} is at its own work"
+    waits = "; ".join(session.standing().sentences()) or f"{session.me} is at its own work"
     session.fail(SessionTimeout(seconds, waits))

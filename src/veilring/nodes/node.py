@@ -18,6 +18,7 @@ from veilring.errors import (
     VeilringError,
 )
 from veilring.measure.events import Tap
+from veilring.nodes.blame import Standing
 from veilring.nodes.early import EarlyFrames
 from veilring.nodes.limit import within
 from veilring.nodes.news import news
@@ -31,6 +32,7 @@ __all__ = (
     "ABORT_SECONDS",
     "ENDED_SESSIONS_MAX",
     "SESSION_SECONDS",
+    "STANDINGS_KEPT",
     "Node",
     "Opener",
 )
@@ -44,6 +46,8 @@ SESSION_SECONDS: Final = 120.0
 ABORT_SECONDS: Final = 1.0
 # Stragglers of a session that has ended here arrive within seconds; this many ids are 64 KiB.
 ENDED_SESSIONS_MAX: Final = 4096
+# Peers that ask where this party stood do so while their own ends of the session are still open.
+STANDINGS_KEPT: Final = 64
 
 Opener = Callable[[str, bytes, Open], None]
 """What to do when a peer opens a session here: `(peer, session, what it asks for)`."""
@@ -67,6 +71,7 @@ class Node:
         self._opener: Opener | None = None
         self._sessions: dict[bytes, Session] = {}
         self._ended: OrderedDict[bytes, None] = OrderedDict()
+        self._stood: OrderedDict[bytes, Standing] = OrderedDict()
         self._early = EarlyFrames()
         self._lost: dict[str, PeerLost] = {}
         self._stopped = False
@@ -181,7 +186,9 @@ class Node:
         return self._lost
 
     def _end(self, name: bytes) -> None:
-        del self._sessions[name]
+        self._stood[name] = self._sessions.pop(name).standing()
+        if len(self._stood) > (1 if self._opener is None else STANDINGS_KEPT):
+            self._stood.popitem(last=False)
         self.shut(name)
 
     def shut(self, name: bytes) -> None:
@@ -249,9 +256,9 @@ class Node:
             if violation.culprit in session.parties:
                 session.fail(violation)
 
-    def waits(self) -> list[str]:
-        """Say in sentences what this party's sessions are waiting for."""
-        return [line for session in self._sessions.values() for line in session.waits()]
+    def standings(self) -> dict[bytes, Standing]:
+        """Return where this party stands in each open session, and stood in those just ended."""
+        return self._stood | {name: open_.standing() for name, open_ in self._sessions.items()}
 
 
 def _named(error: BaseException, session: Session) -> VeilringError:

@@ -84,8 +84,15 @@ class Party(Protocol):
     async def send(self, to: str, message: Message) -> None:
         """Send a message to one peer."""
 
-    async def receive(self, message_type: type[M], *, sender: str) -> M:
+    async def receive(self, message_type: type[M], *, sender: str, due: int | None = None) -> M:
         """Wait for the next message of a peer, which must be of the given type.
+
+        Args:
+            message_type: Its type.
+            sender: The peer.
+            due: The round in which the peer sends it. Set-up counts backwards: its last step is
+                round 0, the step before is round -1. Given by all roles of a protocol, it names
+                the party at fault if a run stands still; see `veilring.nodes.blame`.
 
         Raises:
             ProtocolViolation: If it is of another type.

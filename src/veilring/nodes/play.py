@@ -7,6 +7,7 @@ from typing import Any
 
 from veilring.measure import Meter, Tap, Trace, Transcript, View
 from veilring.nodes.adversary import Adversary, corrupt
+from veilring.nodes.blame import Standing
 from veilring.nodes.node import SESSION_SECONDS, Node
 from veilring.nodes.party import Parties
 
@@ -53,6 +54,7 @@ class Outcome:
         view: All that the party saw, if it was watched.
         trace: Which messages passed when, if that was recorded.
         ended: When, in seconds on the clock of the event loop.
+        standing: Where the party stood when its session ended.
     """
 
     party: str
@@ -63,6 +65,7 @@ class Outcome:
     view: View | None = None
     trace: Trace | None = None
     ended: float | None = None
+    standing: Standing | None = None
 
 
 async def play(node: Node, job: Job) -> Outcome:
@@ -89,4 +92,14 @@ async def play(node: Node, job: Job) -> Outcome:
     except Exception as error:  # noqa: BLE001 (whatever a role raises is the outcome, and is raised again by the cluster)
         failure = error
     digests = transcript.digests() if job.adversary is None else {}
-    return Outcome(node.name, result, failure, meter, digests, view, job.trace, clock())
+    return Outcome(
+        node.name,
+        result,
+        failure,
+        meter,
+        digests,
+        view,
+        job.trace,
+        ended=clock(),
+        standing=node.standings().get(job.session),
+    )

@@ -129,14 +129,15 @@ async def draw_ring(party: Party) -> Ring:
     commitments = {party.me: _commit(party.session, party.me, nonce)}
     for member in committee:
         if member != party.me:
-            commitments[member] = (await party.receive(RingCommit, sender=member)).commitment
+            commit = await party.receive(RingCommit, sender=member, due=-1)
+            commitments[member] = commit.commitment
     heard = _hash(*(commitments[member] for member in committee))
     if party.me in committee:
         await broadcast(party, RingReveal(nonce=nonce, heard=heard))
     nonces = {party.me: nonce}
     for member in committee:
         if member != party.me:
-            reveal = await party.receive(RingReveal, sender=member)
+            reveal = await party.receive(RingReveal, sender=member, due=0)
             _check_reveal(party, member, reveal, commitments[member], heard)
             nonces[member] = reveal.nonce
     return ring_of(party.parties, party.session, nonces)

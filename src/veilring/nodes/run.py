@@ -1,11 +1,18 @@
 """What came of a run, joined from what came of it at each party."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from veilring.errors import EndpointClosed, PeerLost, RunFailed, VeilringError
+from veilring.errors import (
+    EndpointClosed,
+    PeerLost,
+    RunFailed,
+    SessionAborted,
+    SessionTimeout,
+    VeilringError,
+)
 from veilring.measure import (
     Cost,
     Mark,
@@ -17,9 +24,10 @@ from veilring.measure import (
     total_cost,
     transcript_hash,
 )
+from veilring.nodes.blame import Verdict, find_fault
 from veilring.nodes.play import Outcome
 
-__all__ = ("Run", "join_outcomes", "mark_failure", "say_failure")
+__all__ = ("Run", "blamed", "join_outcomes", "mark_failure", "say_failure")
 
 R = TypeVar("R")
 
@@ -69,7 +77,7 @@ def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:
     """
     errors = {outcome.party: outcome.error for outcome in outcomes if outcome.error is not None}
     if errors:
-        failed = RunFailed(errors)
+        failed = RunFailed(errors, *_verdict(errors.values(), outcomes))
         raise failed from failed.root
     return Run(
         results={outcome.party: outcome.result for outcome in outcomes},
@@ -79,6 +87,13 @@ def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:
         seconds=seconds,
         traces=tuple(outcome.trace for outcome in outcomes if outcome.trace is not None),
     )
+
+
+def _verdict(errors: Iterable[BaseException], outcomes: Sequence[Outcome]) -> Verdict | tuple[()]:
+    """Judge a run whose time was up; other errors say themselves what happened."""
+    if not all(isinstance(error, SessionTimeout | SessionAborted) for error in errors):
+        return ()
+    return find_fault(each.standing for each in outcomes if each.standing is not None)
 
 
 def mark_failure(outcome: Outcome, since: float) -> Mark:
@@ -101,12 +116,22 @@ def mark_failure(outcome: Outcome, since: float) -> Mark:
     return Mark(now - since, outcome.party, what)
 
 
+def blamed(error: BaseException) -> str:
+    """Return the party that an error blames, or an empty string if it blames nobody by itself."""
+    if isinstance(error, RunFailed) and not error.verdict:
+        return blamed(error.root)
+    culprit = getattr(error, "culprit", "") or getattr(error, "peer", "")
+    return culprit if isinstance(culprit, str) else ""
+
+
 def say_failure(error: BaseException) -> str:
     """Say what went wrong; of an error that is not veilring's own, only its name.
 
     Its text is for whoever holds the party's data, not for what is written down: it may hold some.
     """
     if isinstance(error, RunFailed):
+        if error.verdict:
+            return f"{error.verdict}; {say_failure(error.root)}"
         party = next(name for name, met in error.errors.items() if met is error.root)
         return f"{party}: {say_failure(error.root)}"
     return str(error) if isinstance(error, VeilringError) else type(error).__name__

@@ -1,7 +1,7 @@
 """A session: one protocol run at one party, and the door through which all its messages pass."""
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from veilring.errors import FrameError, InputError, ProtocolViolation, SessionAborted, VeilringError
 from veilring.measure.events import SETUP_ROUND, Event, Tap
+from veilring.nodes.blame import Standing, Wait
 from veilring.nodes.party import Parties, Party
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, Message, encode
@@ -82,6 +83,10 @@ class Session(Party):
         self._taps = tuple(taps)
         self._round = SETUP_ROUND
         self._inboxes: dict[str, _Inbox] = {}
+        self._sent: Counter[str] = Counter()
+        self._blocked: Counter[str] = Counter()
+        self._stood: Standing | None = None
+        self._over = False
         self.error: VeilringError | None = None
         self.was_aborted = False
 
@@ -123,14 +128,19 @@ class Session(Party):
         self._check()
         frame = encode(self._session, message)
         self._tap(Event(True, self._me, to, self._round, message, frame))
-        await self._endpoint.send(to, frame)
+        self._blocked[to] += 1
+        try:
+            await self._endpoint.send(to, frame)
+            self._sent[to] += 1
+        finally:
+            self._blocked[to] -= 1
 
     @override
-    async def receive(self, message_type: type[M], *, sender: str) -> M:
+    async def receive(self, message_type: type[M], *, sender: str, due: int | None = None) -> M:
         inbox = self._inboxes.get(sender) or self._inbox(sender)
         while not inbox.unread:
             self._check()
-            arrival = inbox.wait(message_type)
+            arrival = inbox.wait(message_type, due)
             try:
                 await arrival
             finally:
@@ -183,6 +193,7 @@ class Session(Party):
     def fail(self, error: VeilringError) -> VeilringError:
         """End the session with an error unless it has one, and return the error that it has."""
         if self.error is None:
+            self._stood = self.standing()
             self.error = error
             for inbox in self._inboxes.values():
                 inbox.wake()
@@ -196,37 +207,52 @@ class Session(Party):
             VeilringError: If the session has failed meanwhile.
         """
         self._check()
+        self._over = True
         for sender, inbox in self._inboxes.items():
             if inbox.unread:
                 extra = f"sent {inbox.unread[0][0].kind}, which was not due"
                 raise self.fail(ProtocolViolation(sender, extra))
 
-    def waits(self) -> list[str]:
-        """Say in sentences what this party is waiting for."""
-        return [
-            f"{self._me} waits for {inbox.due.kind} from {sender}"
-            for sender, inbox in self._inboxes.items()
-            if inbox.arrival is not None
-        ]
+    def standing(self) -> Standing:
+        """Return where this party stands, or stood when the session failed."""
+        if self._stood is not None:
+            return self._stood
+        waiting = [inbox for inbox in self._inboxes.values() if inbox.is_awaited]
+        return Standing(
+            self._me,
+            waits=tuple(Wait(inbox.sender, inbox.type.kind, inbox.due) for inbox in waiting),
+            blocked=tuple(peer for peer, sends in self._blocked.items() if sends),
+            over=self._over,
+            sent=dict(self._sent),
+            received={sender: inbox.received for sender, inbox in self._inboxes.items()},
+        )
 
 
 class _Inbox:
     """What one peer has said and the role has not read, or who waits for it to speak."""
 
-    __slots__ = ("arrival", "due", "sender", "unread", "unread_bytes")
+    __slots__ = ("arrival", "due", "received", "sender", "type", "unread", "unread_bytes")
 
     def __init__(self, sender: str) -> None:
         self.sender = sender
         self.unread: deque[tuple[Message, bytes]] = deque()
         self.unread_bytes = 0
-        self.due: type[Message] = Message
+        self.received = 0
+        self.type: type[Message] = Message
+        self.due: int | None = None
         self.arrival: asyncio.Future[None] | None = None
 
     @property
     def is_too_full(self) -> bool:
         return len(self.unread) > UNREAD_MESSAGES_MAX or self.unread_bytes > UNREAD_BYTES_MAX
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the role waits for a message that has not come."""
+        return self.arrival is not None and not self.unread
+
     def put(self, message: Message, frame: bytes) -> None:
+        self.received += 1
         self.unread.append((message, frame))
         self.unread_bytes += len(frame)
 
@@ -235,11 +261,11 @@ class _Inbox:
         self.unread_bytes -= len(frame)
         return message, frame
 
-    def wait(self, due: type[Message]) -> asyncio.Future[None]:
+    def wait(self, message_type: type[Message], due: int | None) -> asyncio.Future[None]:
         """Return what is done when the peer has spoken or the session has failed."""
         if self.arrival is not None:
             raise InputError("sender", self.sender, "a peer that no other task is waiting for")
-        self.due = due
+        self.type, self.due = message_type, due
         self.arrival = asyncio.get_running_loop().create_future()
         return self.arrival
 

@@ -67,8 +67,8 @@ class Within(Party):
         await self._party.send(to, message)
 
     @override
-    async def receive(self, message_type: type[M], *, sender: str) -> M:
-        return await self._party.receive(message_type, sender=sender)
+    async def receive(self, message_type: type[M], *, sender: str, due: int | None = None) -> M:
+        return await self._party.receive(message_type, sender=sender, due=due)
 
     @override
     def accuse(self, error: VeilringError) -> None:

@@ -61,6 +61,8 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
         allowed = f"{', '.join(names)}, or a path to a {_SUFFIX}{hint}"
         require_key(name_or_path in names, "scenario", name_or_path, allowed)
         path, raw = Path(name_or_path), parse_toml(scenario_text(name_or_path))
+    if any(override.partition("=")[0].strip() == "parties.names" for override in overrides):
+        _forget_count(raw)
     for override in overrides:
         _set(raw, override)
     return make_scenario({"name": path.stem, **raw})
@@ -82,7 +84,7 @@ def make_scenario(tables: Mapping[str, Any]) -> Scenario:
 
 def _check_parties(scenario: Scenario) -> None:
     names, count = scenario.parties.names, scenario.parties.count
-    absent = "nothing, where there are names"
+    absent = "left out where parties.names is given: set one of the two, not both"
     require_key(not names or count is None, "parties.count", count, absent)
     field = type(scenario.parties).model_fields["names"]
     distinct = len(set(names)) == len(names) and len(names) not in {1, 2}
@@ -112,6 +114,13 @@ def _resolve_paths(raw: dict[str, Any], folder: Path) -> None:
         given = section.get(key) if isinstance(section, dict) else None
         if isinstance(given, str) and given.endswith(suffix):
             raw[table] = {**raw[table], key: str(folder / given)}
+
+
+def _forget_count(raw: dict[str, Any]) -> None:
+    """Forget the file's number of parties: names that are set say how many there are."""
+    section = raw.get("parties")
+    if isinstance(section, dict):
+        raw["parties"] = {key: value for key, value in section.items() if key != "count"}
 
 
 def _set(raw: dict[str, Any], override: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from veilring import simulation
-from veilring.errors import VeilringError
+from veilring.errors import InputError, VeilringError
 from veilring.measure import Journal, Mark
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
@@ -30,6 +30,7 @@ __all__ = ("DRAWN_MAX", "Progress", "run_scenario")
 # parties that would take longer than all that the simulation is about.
 DRAWN_MAX: Final = 300
 _SEED_BITS: Final = 32
+_DRAWN: Final = "split, partition and drawn faults"
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and of how much."""
@@ -87,9 +88,12 @@ def run_scenario(
     prepared = prepare(scenario, streams)
     try:
         labelled = _label(scenario, prepared, streams, _Watch(tell, clock, journal))
+    except InputError:
+        raise  # nothing was run
     except VeilringError as error:
         if own_seed is None:  # no report will name it
-            error.add_note(f"The same split, partition and drawn faults: --seed {known_seed}.")
+            drawn = "split and partition" if scenario.run.fault_seconds is None else _DRAWN
+            error.add_note(f"The same {drawn}: --seed {known_seed}.")
         raise
     leakage = _leakage(scenario, prepared, streams, tell)
     if prepared.coalition:

@@ -51,6 +51,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._task_numbers = itertools.count(1)
         self._future_numbers = itertools.count(1)
         self._waits: list[Callable[[], Iterable[str]]] = []
+        self._judge: Callable[[], tuple[str, str]] | None = None
         self._thread = threading.get_ident()
         selector = SteppingSelector(self.environment, self._step, self._deadlock)
         super().__init__(selector)
@@ -142,20 +143,27 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         label = f"Task-{number}" if name is None else str(name)
         return NumberedTask(coro, number=number, loop=self, name=label, context=context, **options)
 
-    def describe_waits(self, describe: Callable[[], Iterable[str]]) -> None:
+    def describe_waits(
+        self,
+        describe: Callable[[], Iterable[str]],
+        judge: Callable[[], tuple[str, str]] | None = None,
+    ) -> None:
         """Ask `describe` when there is a deadlock.
 
         Args:
             describe: Returns one sentence for each actor it knows that waits: who waits for what
                 from whom. None if nobody does.
+            judge: Returns the actor at fault, or an empty string, and a sentence that says why.
         """
         self._waits.append(describe)
+        self._judge = judge or self._judge
 
     def _deadlock(self) -> Deadlock:
         waits = tuple(sentence for describe in self._waits for sentence in describe())
         if not waits:
             waits = tuple(f"{task.get_name()} ({_work(task)}) waits" for task in self._pending())
-        return Deadlock(waits or ("the loop runs without any task",))
+        culprit, verdict = self._judge() if self._judge is not None and waits else ("", "")
+        return Deadlock(waits or ("the loop runs without any task",), culprit, verdict)
 
     def _pending(self) -> list[asyncio.Task[Any]]:
         return sorted(asyncio.all_tasks(self), key=hash)

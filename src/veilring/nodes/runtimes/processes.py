@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import multiprocessing
+import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
@@ -14,7 +15,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from veilring.errors import ClusterError, PeerLost
+from veilring.errors import ClusterError, InputError, PeerLost
 from veilring.nodes.party import Parties
 from veilring.nodes.play import Job, Outcome
 from veilring.nodes.runtimes.base import Runtime
@@ -24,11 +25,24 @@ from veilring.nodes.runtimes.worker import Setup, Stop, work
 from veilring.randomness import Streams
 from veilring.transport.identity import write_identity
 
-__all__ = ("PRELOADED", "START_SECONDS", "STOP_SECONDS", "Processes", "warm_up")
+__all__ = (
+    "PRELOADED",
+    "PROCESSES_MIN",
+    "PROCESSES_PER_CORE",
+    "START_SECONDS",
+    "STOP_SECONDS",
+    "Processes",
+    "warm_up",
+)
 
 # A process takes some 20 ms to fork and some 5 ms a peer to shake hands with; on a machine that is
 # swapping, much longer. Beyond this it will not come.
 START_SECONDS: Final = 60.0
+# Beside each other, parties wait for most of the time. With more than this many a core they start
+# so slowly, and take so much memory (60 MB each), that the run does not come to its end.
+PROCESSES_PER_CORE: Final = 8
+# On one core, rings of this many still start within seconds.
+PROCESSES_MIN: Final = 16
 # A party that was told to stop says goodbye and ends at once; one that does not is killed.
 STOP_SECONDS: Final = 5.0
 # Importing NumPy and SciPy costs each process 0.3 s of CPU; a server that has done so once and is
@@ -38,6 +52,8 @@ PRELOADED: Final = (
     "veilring.protocols.ring",
     "scipy.spatial.distance",
 )
+
+_NAMES_SHOWN: Final = 8  # in one line of a log
 
 _log = logging.getLogger("veilring.cluster")
 
@@ -73,6 +89,8 @@ class _Worker:
         self._process: BaseProcess | None = None
         self._control: Control | None = None
         self.is_gone = False
+        self.is_up = False
+        self.was_killed = False
 
     @property
     def pid(self) -> int | None:
@@ -94,6 +112,7 @@ class _Worker:
             await self._control.receive()
         except (EOFError, ConnectionError) as error:
             raise ClusterError(f"{self.name} did not start; see its log") from error
+        self.is_up = True
         self._tasks.append(asyncio.create_task(self._collect(self._control)))
 
     async def play(self, number: int, job: Job) -> Outcome:
@@ -154,7 +173,7 @@ class _Worker:
     def _end(self, process: BaseProcess) -> None:
         process.join(STOP_SECONDS)
         if process.exitcode is None:
-            _log.warning("%s did not stop when asked and is killed", self.name)
+            self.was_killed = True
             process.kill()
             process.join()
         if process.exitcode not in {0, -signal.SIGTERM}:
@@ -178,6 +197,7 @@ class Processes(Runtime):
     async def start(
         self, parties: Parties, resident: Mapping[str, object], streams: Streams
     ) -> None:
+        _require_room(len(parties))
         warm_up()  # imports take longest: keys and sockets are made meanwhile
         local = local_roster(parties)
         self._workers = {name: _Worker(name) for name in parties}
@@ -191,7 +211,8 @@ class Processes(Runtime):
         except* ClusterError as group:
             raise group.exceptions[0] from None
         except* TimeoutError:
-            raise ClusterError(f"not all processes were up after {START_SECONDS:g} s") from None
+            missing = [name for name, worker in self._workers.items() if not worker.is_up]
+            raise ClusterError(_late(missing, len(parties))) from None
         finally:
             for listener in local.listeners.values():
                 listener.close()
@@ -206,3 +227,26 @@ class Processes(Runtime):
     @override
     async def stop(self) -> None:
         await asyncio.gather(*(worker.stop() for worker in self._workers.values()))
+        killed = [name for name, worker in self._workers.items() if worker.was_killed]
+        if killed:
+            _log.warning("did not stop when asked and were killed: %s", _some(killed))
+
+
+def _require_room(parties: int) -> None:
+    """Refuse more processes than this machine runs beside each other."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    most = max(PROCESSES_MIN, PROCESSES_PER_CORE * (cores or 1))
+    if parties > most:
+        allowed = f"at most {most} where each is a process of this machine ({cores} cores)"
+        instead = "for more, use the runtime simulated or memory (--runtime simulated)"
+        raise InputError("parties", parties, f"{allowed}; {instead}")
+
+
+def _late(missing: Sequence[str], parties: int) -> str:
+    up = f"{len(missing)} of {parties} processes were not up after {START_SECONDS:g} s"
+    return f"{up}: {_some(missing)}; use fewer, or the runtime simulated or memory"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

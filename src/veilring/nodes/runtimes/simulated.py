@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from veilring.errors import ClusterError, EndpointClosed, PeerLost
 from veilring.measure import Mark
+from veilring.nodes.blame import Standing, Verdict, find_fault
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.play import Job, Outcome
@@ -65,7 +66,7 @@ class Simulated(TasksRuntime):
         if not isinstance(loop, SimulatedLoop):
             advice = "veilring.simulation.run"
             raise ClusterError(f"runtime=simulated needs the simulated clock: {advice}")
-        loop.describe_waits(self._waits)
+        loop.describe_waits(self._waits, self._judge)
         self._streams, self._started = streams, loop.time()
         self._conditions = conditions_of(self._faults, parties, streams.generator("jitter"))
         self._network = network = SimulatedNetwork(
@@ -77,7 +78,17 @@ class Simulated(TasksRuntime):
         return [network.endpoint(name) for name in parties]
 
     def _waits(self) -> list[str]:
-        return [line for node in self._nodes.values() for line in node.waits()]
+        standings = (node.standings().values() for node in self._nodes.values())
+        return [line for each in standings for one in each for line in one.sentences()]
+
+    def _judge(self) -> Verdict:
+        """Judge the session that nobody can end; of several, the first whose fault is found."""
+        sessions: dict[bytes, list[Standing]] = {}
+        for node in self._nodes.values():
+            for session, standing in node.standings().items():
+                sessions.setdefault(session, []).append(standing)
+        verdicts = [find_fault(standings) for standings in sessions.values()]
+        return next((found for found in verdicts if found.culprit), verdicts[0])
 
     def _strikes(self, fault: Fault) -> list[tuple[float, Callable[[], bool]]]:
         """Return when a fault does what to a party or a connection; each says if it could."""

@@ -135,7 +135,7 @@ async def _hand_out(
         batch = Batch(queries=queries.astype(np.float64), radii=given.astype(np.float64))
         await broadcast(party, batch)
         return batch
-    batch = await party.receive(Batch, sender=asker)
+    batch = await party.receive(Batch, sender=asker, due=-2)
     try:
         check_batch(batch.queries, batch.radii if batch.radii.size else None, parameters)
     except InputError as error:
@@ -177,7 +177,7 @@ async def _agree(party: Party, digest: bytes, number: int) -> None:
     party.round(number)
     await broadcast(party, Agreed(digest=digest))
     for peer in party.peers:
-        if (await party.receive(Agreed, sender=peer)).digest != digest:
+        if (await party.receive(Agreed, sender=peer, due=number)).digest != digest:
             party.accuse(
                 Tampered(party.peers, "made parties hold different rings, queries, totals or plans")
             )

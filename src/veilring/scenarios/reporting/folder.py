@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 
 from veilring.errors import InputError, RunFailed, VeilringError
 from veilring.measure import Journal, Mark, TracedMessage
-from veilring.nodes.run import say_failure
+from veilring.nodes.run import blamed, say_failure
 from veilring.scenarios.load import make_scenario
 from veilring.scenarios.report import Report
 from veilring.scenarios.schema import Scenario
@@ -66,6 +66,16 @@ class Failure(NamedTuple):
     """What each party that failed met, by its name."""
     notes: tuple[str, ...] = ()
     """What helps to repeat it."""
+    culprit: str = ""
+    """The party at fault; empty if nobody is named."""
+
+    @classmethod
+    def of(cls, error: VeilringError) -> "Failure":
+        """Return what is to be kept of an error."""
+        errors = error.errors if isinstance(error, RunFailed) else {}
+        parties = {party: say_failure(met) for party, met in errors.items()}
+        notes = tuple(getattr(error, "__notes__", ()))
+        return cls(type(error).__name__, say_failure(error), parties, notes, blamed(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +127,7 @@ def write_report(report: Report, journal: Journal, folder: Path) -> None:
 def write_failure(error: VeilringError, scenario: Scenario, journal: Journal, folder: Path) -> None:
     """Write what is known of a run that failed, as far as it came."""
     _write_circumstances(scenario, journal, folder)
-    errors = error.errors if isinstance(error, RunFailed) else {}
-    parties = {party: say_failure(met) for party, met in errors.items()}
-    notes = tuple(getattr(error, "__notes__", ()))
-    failure = Failure(type(error).__name__, say_failure(error), parties, notes)
-    _write_json(folder / _ERROR, failure._asdict())
+    _write_json(folder / _ERROR, Failure.of(error)._asdict())
 
 
 def _write_circumstances(scenario: Scenario, journal: Journal, folder: Path) -> None:

@@ -112,7 +112,8 @@ def troubles(report: Report) -> tuple[Line, ...]:
     lines = []
     if report.faults:
         struck = [fault for fault in report.faults if fault.struck]
-        meaning = "; ".join(say(fault) for fault in struck) or "none had an effect"
+        parts = [say(fault) for fault in struck] or ["none had an effect"]
+        meaning = "; ".join([*parts, *_too_late(report)])
         lines.append(Line("faults", f"{_of(len(struck), len(report.faults))} struck", meaning))
     if (recovery := report.recovery) is not None:
         rows = f"with {recovery.rows_lost:,} rows; {_times(recovery.attempts, 'attempt')} failed"
@@ -121,6 +122,17 @@ def troubles(report: Report) -> tuple[Line, ...]:
         sent = f"of {in_bytes(recovery.bytes)} were sent in attempts that failed"
         lines.append(Line("wasted", wasted, sent))
     return tuple(lines)
+
+
+def _too_late(report: Report) -> Iterable[str]:
+    """Say of faults that the run was over before they could strike."""
+    ended = report.simulated_seconds
+    late = [] if ended is None else [f for f in report.faults if f.start_seconds >= ended]
+    late = [fault for fault in late if not fault.struck]
+    if ended is not None and late:
+        first = min(late, key=lambda fault: fault.start_seconds)
+        others = f" and {len(late) - 1:,} more" if len(late) > 1 else ""
+        yield f"the run was over after {in_seconds(ended)}, before {say(first)}{others}"
 
 
 def say(fault: StruckFault) -> str:

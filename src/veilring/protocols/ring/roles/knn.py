@@ -212,7 +212,7 @@ async def hand_out(
         parameters.check_queries(queries)
         await broadcast(party, Queries(features=queries))
         return queries
-    handed = (await party.receive(Queries, sender=asker)).features
+    handed = (await party.receive(Queries, sender=asker, due=-2)).features
     try:
         parameters.check_queries(handed)
     except InputError as error:

@@ -146,13 +146,15 @@ class Levels:
             await broadcast(self._party, TopKResult(values=result), inside.peers)
             return result
         starter = self._group.starter
-        told = (await self._party.receive(TopKResult, sender=starter)).values
+        due = self._told_round
+        told = (await self._party.receive(TopKResult, sender=starter, due=due)).values
         check_values(told, starter, parameters, 0, len(own))
         return told
 
     async def sum(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return the sum of all parties' words modulo 2^64, the same shape."""
         first = self._result_round + self._largest  # when the largest group is through
+        told = first + len(self._rings.starters) + (self._number > 0)
         if self._place == 0:
             part = await self._collect(words)
             starters = self._rings.starters
@@ -163,12 +165,13 @@ class Levels:
                 method=self._parameters.sum,
                 first_round=first,
             )
-            self._party.round(first + len(starters) + (self._number > 0))
+            self._party.round(told)
             await broadcast(self._party, SumTotal(values=total), self._group.order[1:])
             return total
         await self._pass_on(words)
-        total = (await self._party.receive(SumTotal, sender=self._group.starter)).values
-        check_shape(total, self._group.starter, words.shape)
+        starter = self._group.starter
+        total = (await self._party.receive(SumTotal, sender=starter, due=told)).values
+        check_shape(total, starter, words.shape)
         return total
 
     async def _pass_on(self, words: NDArray[np.uint64]) -> None:
@@ -180,14 +183,18 @@ class Levels:
             following = self._rings.starters.successor(group.starter)
             await party.send(following, SumShare(values=kept))
         else:
-            part = words + await receive_part(party, group, 1, words.shape)
+            due = self._told_round + self._place - 1
+            part = words + await receive_part(party, group, 1, words.shape, due=due)
             party.round(self._told_round + self._place)
         await party.send(group.successor(party.me), SumPart(cycle=1, values=part))
 
     async def _collect(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return what a starter brings: its group's sum but for one share, and a share more."""
-        keeper = self._rings.groups[self._number - 1].order[KEEPER]
-        own = words + await receive_part(self._party, self._group, 1, words.shape)
-        share = (await self._party.receive(SumShare, sender=keeper)).values
+        giver = (self._number - 1) % len(self._rings.groups)
+        keeper = self._rings.groups[giver].order[KEEPER]
+        due = self._told_round + len(self._group) - 1
+        own = words + await receive_part(self._party, self._group, 1, words.shape, due=due)
+        due = self._result_round + (giver > 0) + KEEPER
+        share = (await self._party.receive(SumShare, sender=keeper, due=due)).values
         check_shape(share, keeper, words.shape)
         return own + share

@@ -106,7 +106,7 @@ async def _sum_along(
             part = masks[number - 1] + shares[number - 1]
             await party.send(cycle.successor(starter), SumPart(cycle=number, values=part))
         parts = [
-            await receive_part(party, cycle, number, words.shape)
+            await receive_part(party, cycle, number, words.shape, due=first_round + n - 1)
             for number, cycle in enumerate(cycles, start=1)
         ]
         total = _add_up(np.stack(parts) - masks)
@@ -116,25 +116,33 @@ async def _sum_along(
     # Serving the cycles in the order of this party's places keeps each message in its round.
     for place, number in sorted((c.position(party.me), i) for i, c in enumerate(cycles, start=1)):
         cycle = cycles[number - 1]
-        part = await receive_part(party, cycle, number, words.shape)
+        due = first_round + place - 1
+        part = await receive_part(party, cycle, number, words.shape, due=due)
         party.round(first_round + place)
         passed = SumPart(cycle=number, values=part + shares[number - 1])
         await party.send(cycle.successor(party.me), passed)
-    total = (await party.receive(SumTotal, sender=starter)).values
+    total = (await party.receive(SumTotal, sender=starter, due=first_round + n)).values
     check_shape(total, starter, words.shape)
     return total
 
 
 async def receive_part(
-    party: Party, cycle: Ring, number: int, shape: tuple[int, ...]
+    party: Party, cycle: Ring, number: int, shape: tuple[int, ...], *, due: int
 ) -> NDArray[np.uint64]:
     """Receive the running sum of one cycle from the predecessor there.
+
+    Args:
+        party: This participant.
+        cycle: The order that the sum goes round.
+        number: Which of all cycles that is, from 1.
+        shape: That of the sum.
+        due: The round in which the predecessor sends it.
 
     Raises:
         ProtocolViolation: If it is of another cycle or shape.
     """
     sender = cycle.predecessor(party.me)
-    part = await party.receive(SumPart, sender=sender)
+    part = await party.receive(SumPart, sender=sender, due=due)
     if part.cycle != number:
         raise ProtocolViolation(sender, f"sent cycle {part.cycle} where {number} was due")
     check_shape(part.values, sender, shape)
@@ -150,13 +158,15 @@ async def _sum_by_shares(
         await party.send(peer, SumShare(values=share))
     given = [shares[0]]
     for peer in party.peers:
-        given.append((await party.receive(SumShare, sender=peer)).values)
+        share = await party.receive(SumShare, sender=peer, due=first_round)
+        given.append(share.values)
         check_shape(given[-1], peer, words.shape)
     partials = [_add_up(np.stack(given))]
     party.round(first_round + 1)
     await broadcast(party, SumPartial(values=partials[0]))
     for peer in party.peers:
-        partials.append((await party.receive(SumPartial, sender=peer)).values)
+        partial = await party.receive(SumPartial, sender=peer, due=first_round + 1)
+        partials.append(partial.values)
         check_shape(partials[-1], peer, words.shape)
     return _add_up(np.stack(partials))
 

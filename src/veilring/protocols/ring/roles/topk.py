@@ -54,7 +54,9 @@ async def pp_topk(
         party.round(first_round + last)
         await broadcast(party, TopKResult(values=G))
     else:
-        before, G = G, (await party.receive(TopKResult, sender=ring.starter)).values
+        due = first_round + last
+        told = await party.receive(TopKResult, sender=ring.starter, due=due)
+        before, G = G, told.values
         check_values(G, ring.starter, parameters, last, len(own))
         check_result(party, ring, parameters, before, G)
     return final_result(G, parameters)
@@ -85,24 +87,25 @@ async def topk_turns(
     for number in range(1, parameters.rounds + 1):
         hop = (number - 1) * n + position
         if hop > 0:
-            before, G = G, await _receive_vector(party, ring, parameters, hop, len(V))
+            before, G = G, await _receive_vector(party, ring, parameters, hop, first_round, len(V))
             if number > 1:
                 check_history(party, ring, parameters, before, G)
         G, inserted = topk_step(G, V, inserted, number, parameters, party.rng)
         party.round(first_round + hop)
         await party.send(ring.successor(party.me), TopKVector(round=number, values=G))
     if position == 0:
-        before, G = G, await _receive_vector(party, ring, parameters, n * parameters.rounds, len(V))
+        last = n * parameters.rounds
+        before, G = G, await _receive_vector(party, ring, parameters, last, first_round, len(V))
         check_history(party, ring, parameters, before, G)
     return G
 
 
-async def _receive_vector(
-    party: Party, ring: Ring, parameters: TopKParameters, hop: int, runs: int
+async def _receive_vector(  # noqa: PLR0917  (which vector, and what it has to be)
+    party: Party, ring: Ring, parameters: TopKParameters, hop: int, first_round: int, runs: int
 ) -> NDArray[np.float64]:
     """Receive the vector that has made `hop` hops, and hold it against all that is public."""
     sender = ring.predecessor(party.me)
-    message = await party.receive(TopKVector, sender=sender)
+    message = await party.receive(TopKVector, sender=sender, due=first_round + hop - 1)
     due = (hop - 1) // len(ring) + 1
     if message.round != due:
         raise ProtocolViolation(sender, f"sent round {message.round} where {due} was due")

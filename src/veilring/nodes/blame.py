@@ -1,0 +1,106 @@
+"""Who is at fault where a run stands still: the sender of the earliest message that is missing.
+
+A message of round r depends only on messages of rounds before r. So an honest party that waits for
+a message of round r has sent all that it owes of round r and before. Let the earliest message that
+anybody waits for be of round r. If its sender waits at all, then for a message of round r or later,
+and needs nothing more to send it: it has sent it, or it is at fault. If the counts at both ends
+show that it was sent, the network or either end may have lost it, and nobody can be blamed.
+
+The rule convicts nobody honest as long as all parties say truly where they stand. A launcher sees
+that for itself. Of what another party says of itself, the conviction is worth as much as its word.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+__all__ = ("Standing", "Verdict", "Wait", "find_fault")
+
+
+class Wait(NamedTuple):
+    """A message that a party waits for."""
+
+    sender: str
+    kind: str
+    due: int | None
+    """The round in which its sender sends it, if the role says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where one party stands in a session: names, kinds, rounds and counts, and never data.
+
+    Attributes:
+        party: Its name.
+        waits: Which messages it waits for.
+        blocked: The peers that do not read what it has to send.
+        over: Whether it has played its role to the end.
+        sent: How many messages it has sent to each peer.
+        received: How many it was sent by each peer.
+    """
+
+    party: str
+    waits: tuple[Wait, ...] = ()
+    blocked: tuple[str, ...] = ()
+    over: bool = False
+    sent: Mapping[str, int] = field(default_factory=dict)
+    received: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it neither waits for anybody nor has come to the end."""
+        return not (self.waits or self.blocked or self.over)
+
+    def sentences(self) -> list[str]:
+        """Say what it waits for."""
+        waits = [f"{self.party} waits for {wait.kind} from {wait.sender}" for wait in self.waits]
+        return waits + [f"{self.party} waits for {peer} to read" for peer in self.blocked]
+
+
+class Verdict(NamedTuple):
+    """Who is at fault."""
+
+    culprit: str
+    """Its name; empty if nobody can be blamed."""
+    sentence: str
+    """What it did, or why nobody can be blamed."""
+
+
+def find_fault(standings: Iterable[Standing]) -> Verdict:
+    """Name the party that keeps a session from going on, if that follows from where all stand.
+
+    Args:
+        standings: Of the parties of one session.
+    """
+    by_name = {standing.party: standing for standing in standings}
+    waits = [(wait, standing) for standing in by_name.values() for wait in standing.waits]
+    ordered = sorted(
+        (wait.due, standing.party, wait.sender, wait.kind)
+        for wait, standing in waits
+        if wait.due is not None
+    )
+    if not ordered or len(ordered) < len(waits):
+        return _nobody(_at_work(by_name.values()) or "no order of the missing messages is known")
+    _, waiting, sender, kind = ordered[0]
+    return _judge(by_name.get(sender), by_name[waiting], sender, kind)
+
+
+def _judge(sender: Standing | None, waiting: Standing, name: str, kind: str) -> Verdict:
+    if sender is None:
+        return _nobody(f"{waiting.party} waits for {kind} from {name}, of which nothing is known")
+    if sender.blocked:
+        return _nobody(f"{name} waits for {', '.join(sender.blocked)} to read")
+    if sender.sent.get(waiting.party, 0) > waiting.received.get(name, 0):
+        return _nobody(f"a message from {name} to {waiting.party} has not arrived")
+    if sender.is_working:
+        return _nobody(f"{waiting.party} waits for {kind} from {name}, which is at its own work")
+    return Verdict(name, f"{name} did not send {kind} to {waiting.party} when it was due")
+
+
+def _at_work(standings: Iterable[Standing]) -> str:
+    names = [standing.party for standing in standings if standing.is_working]
+    return f"at their own work: {', '.join(names)}" if names else ""
+
+
+def _nobody(why: str) -> Verdict:
+    return Verdict("", f"nobody can be blamed: {why}")

@@ -1,0 +1,237 @@
+"""Who is named when a run stands still: the party at fault or nobody, wherever it sits."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from veilring import simulation
+from veilring.errors import Deadlock, RunFailed, VeilringError
+from veilring.nodes.adversaries import Delay, Drop, Forger, Reorder, Repeat, Silent
+from veilring.nodes.adversary import Adversary
+from veilring.nodes.blame import Standing, Verdict, Wait, find_fault
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.ring import RingCommit, RingReveal
+from veilring.nodes.run import blamed
+from veilring.nodes.runtimes import Simulated
+from veilring.protocols.noisyvotes import NoisyVotesParameters, Within, private_votes
+from veilring.protocols.noisyvotes.messages import Agreed
+from veilring.protocols.ring import KNNParameters, SumMethod, nested_knn, private_knn
+from veilring.protocols.ring.adversaries import ADVERSARIES, Equivocate
+from veilring.protocols.ring.messages import (
+    Queries,
+    SumPart,
+    SumPartial,
+    SumShare,
+    SumTotal,
+    TopKResult,
+    TopKVector,
+)
+from veilring.protocols.rows import Rows
+from veilring.simulation import Constant, LinkModel, Topology
+from veilring.simulation.faults import Fault
+
+NAMES: Final = tuple(f"party-{n}" for n in range(5))
+NINE: Final = tuple(f"party-{n}" for n in range(9))
+KNN: Final = KNNParameters(2, 2, k=3, rounds=3)
+VOTES: Final = NoisyVotesParameters(2, 2, 2000.0, Within(0.5))
+LIMIT_SECONDS: Final = 60.0  # simulated
+
+
+def own_rows(parties: int) -> list[Rows]:
+    """Return a few rows for each party."""
+    rng = np.random.default_rng(1)
+    return [Rows(rng.random((4, 2)), rng.integers(0, 2, 4)) for _ in range(parties)]
+
+
+@dataclass(frozen=True)
+class Play:
+    """A protocol that is played: its role, its parties, and what it is given."""
+
+    role: Callable[..., Awaitable[object]]
+    parties: Sequence[str]
+    public: Mapping[str, Any]
+
+
+KNNS: Final = {
+    "ring": Play(private_knn, NAMES, {"parameters": KNN}),
+    "cycles": Play(
+        private_knn,
+        NAMES,
+        {"parameters": KNNParameters(2, 2, k=3, rounds=3, sum=SumMethod("cycles", 2))},
+    ),
+    "shares": Play(
+        private_knn,
+        NAMES,
+        {"parameters": KNNParameters(2, 2, k=3, rounds=3, sum=SumMethod("shares"))},
+    ),
+    "nested": Play(nested_knn, NINE, {"parameters": KNN, "rings": 3}),
+}
+PLAYS: Final = KNNS | {
+    "votes": Play(private_votes, NAMES, {"parameters": VOTES}),
+    "votes on a ring": Play(
+        private_votes,
+        NAMES,
+        {"parameters": NoisyVotesParameters(2, 2, 2000.0, Within(0.5), sum=SumMethod())},
+    ),
+}
+
+SILENCES: Final = [Silent(first_round=first) for first in (0, 1, 2, 7, 12, 16, 19)]
+DROPS: Final = [
+    Drop((kind,))
+    for kind in (
+        Queries,
+        RingCommit,
+        RingReveal,
+        TopKVector,
+        TopKResult,
+        SumPart,
+        SumTotal,
+        SumShare,
+        SumPartial,
+        Agreed,
+    )
+]
+
+
+def failure(
+    play: Play,
+    adversaries: Mapping[str, Adversary],
+    faults: Sequence[Fault] = (),
+    *,
+    seconds: float | None = None,
+    latency: float = 0.0,
+) -> VeilringError | None:
+    """Return what ends a run on the simulated clock, if it fails."""
+
+    async def main() -> None:
+        links = Topology(LinkModel(latency=Constant(latency))) if latency else None
+        runtime = Simulated(links, faults)
+        own = own_rows(len(play.parties))
+        async with Cluster(play.parties, runtime=runtime, own=own, seed=3) as cluster:
+            await cluster.run(
+                play.role,
+                only={"party-1": {"queries": np.random.default_rng(2).random((4, 2))}},
+                asker="party-1",
+                adversaries=adversaries,
+                seconds=seconds,
+                **play.public,
+            )
+
+    try:
+        simulation.run(main())
+    except (RunFailed, Deadlock) as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_a_silent_party_is_named_wherever_it_sits(name: str) -> None:
+    """From whatever round on it says nothing, it is named if anybody misses its messages."""
+    play, missed = PLAYS[name], 0
+    for silence in SILENCES:
+        for faulty in play.parties:
+            error = failure(play, {faulty: silence})
+            assert error is None or (blamed(error), faulty in str(error)) == (faulty, True), silence
+            missed += error is not None
+    assert missed >= 2 * len(play.parties)  # from round 0 and 1 on, each of them
+
+
+@pytest.mark.parametrize("seconds", [None, LIMIT_SECONDS])
+@pytest.mark.parametrize("name", PLAYS)
+def test_a_party_that_withholds_one_kind_of_message_is_named_or_nobody_is(
+    name: str, seconds: float | None
+) -> None:
+    """With a time limit and without, no honest party is blamed for a message that was withheld."""
+    play, named = PLAYS[name], 0
+    for drop in DROPS:
+        for faulty in play.parties:
+            error = failure(play, {faulty: drop}, seconds=seconds)
+            assert error is None or blamed(error) in {faulty, ""}, (drop, str(error))
+            named += error is not None and blamed(error) == faulty
+    assert named >= 2 * len(play.parties)
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_a_party_that_says_something_else_is_named_or_nobody_is(name: str) -> None:
+    """What it repeats, swaps, forges or makes up never convicts another party by name."""
+    play = PLAYS[name]
+    liars = [make() for make in ADVERSARIES.values() if make not in {Silent, Equivocate}]
+    others = (Equivocate("party-2"), Repeat(), Reorder(), Forger("party-2"), Drop(first=1))
+    for lie in (*liars, *others):
+        for faulty in play.parties:
+            error = failure(play, {faulty: lie}, seconds=LIMIT_SECONDS)
+            assert error is None or blamed(error) in {faulty, ""}, (lie, str(error))
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_a_slow_party_or_link_is_not_blamed(name: str) -> None:
+    """Time runs out while an honest party or a link is slow: nobody is named."""
+    play = PLAYS[name]
+    for victim, other in zip(play.parties, play.parties[1:], strict=False):
+        slow = Fault("slow", 0.0, 1e6, (victim,), strength=400.0)
+        stall = Fault("stall", 0.0, 1e6, (victim, other))
+        pause = Fault("pause", 0.35, 1e6, (victim,))
+        for fault in (slow, stall, pause):
+            error = failure(play, {}, [fault], seconds=LIMIT_SECONDS, latency=0.1)
+            assert error is None or not blamed(error), (fault, str(error))
+            assert error is None or "nobody can be blamed" in str(error)
+        late = failure(play, {victim: Delay(1.5 * LIMIT_SECONDS)}, seconds=LIMIT_SECONDS)
+        assert late is not None
+        assert blamed(late) in {victim, ""}
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_a_party_that_crashed_is_named(name: str) -> None:
+    """Whoever it is, each party that it leaves behind says so."""
+    play = PLAYS[name]
+    for victim in play.parties:
+        crash = Fault("crash", 0.35, np.inf, (victim,))
+        error = failure(play, {}, [crash], latency=0.1)
+        assert error is not None
+        assert blamed(error) == victim
+
+
+def test_the_earliest_missing_message_decides() -> None:
+    """In a circle of parties that wait, the sender of the earliest message is at fault."""
+    circle = [
+        Standing("ada", (Wait("bob", "x", 5),), sent={"cyd": 2}),
+        Standing("bob", (Wait("cyd", "x", 4),), sent={"ada": 1}, received={"cyd": 1}),
+        Standing("cyd", (Wait("ada", "x", 6),), sent={"bob": 1}, received={"ada": 2}),
+    ]
+    said = "cyd did not send x to bob when it was due"
+    assert find_fault(circle) == Verdict("cyd", said)
+    assert find_fault(reversed(circle)).culprit == "cyd"
+
+
+@pytest.mark.parametrize(
+    ("standings", "why"),
+    [
+        (
+            [Standing("ada", (Wait("bob", "x", 5),)), Standing("bob", sent={"ada": 1}, over=True)],
+            "a message from bob to ada has not arrived",
+        ),
+        (
+            [Standing("ada", (Wait("bob", "x", 5),)), Standing("bob")],
+            "ada waits for x from bob, which is at its own work",
+        ),
+        (
+            [Standing("ada", (Wait("bob", "x", 5),)), Standing("bob", blocked=("cyd",))],
+            "bob waits for cyd to read",
+        ),
+        ([Standing("ada", (Wait("bob", "x", 5),))], "of which nothing is known"),
+        (
+            [Standing("ada", (Wait("bob", "x", None),)), Standing("bob", (Wait("ada", "x", 1),))],
+            "no order of the missing messages is known",
+        ),
+        ([Standing("ada"), Standing("bob")], "at their own work: ada, bob"),
+    ],
+)
+def test_without_proof_nobody_is_blamed(standings: list[Standing], why: str) -> None:
+    """What is under way, worked on or not known convicts nobody, and the sentence says which."""
+    verdict = find_fault(standings)
+    assert verdict.culprit == ""
+    assert verdict.sentence.startswith("nobody can be blamed: ")
+    assert why in verdict.sentence
