@@ -25,6 +25,16 @@ def test_other_budgets_need_to_be_meant(tmp_path: Path) -> None:
         assert read_totals(path).budget == total
 
 
+def test_amounts_are_never_counted_in_another_unit(tmp_path: Path) -> None:
+    """What was spent in one unit is no amount in another one, even if other budgets are meant."""
+    path = tmp_path / "a"
+    with open_ledger(path, Budgets("epsilon within 10.0", total=1.0)) as ledger:
+        ledger.charge(charge("ann", "1", 0.8))
+    with pytest.raises(InputError, match=r"budgets\.unit is epsilon; allowed: epsilon within 10"):
+        open_ledger(path, Budgets("epsilon", total=1.0), amend=True)
+    assert read_totals(path).unit == "epsilon within 10.0"
+
+
 def test_another_key_changes_no_budget(tmp_path: Path) -> None:
     """Who has not the key of a ledger cannot amend its budgets, either."""
     path = tmp_path / "a"

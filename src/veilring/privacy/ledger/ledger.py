@@ -36,7 +36,8 @@ def open_ledger(
         key: 16 to 64 secret bytes for the hashes of records' ids, the same each time; for owners
             who keep secrets elsewhere. Without it the file holds one of its own, and whoever has
             the file can test whether a guessed id was ever in it.
-        amend: Whether other budgets than before are meant. What was spent stays spent.
+        amend: Whether other budgets than before are meant. What was spent stays spent, and the
+            unit stays the same.
 
     Raises:
         InputError: If another process writes it, it is no ledger, or it was begun with other
@@ -235,6 +236,9 @@ def _settle_budgets(store: StateFile, limits: Limits, *, amend: bool) -> None:
     if kept is not None and not amend:
         allowed = "the budgets that it was begun with, or `amend`"
         raise InputError("budgets", "not those of the ledger", allowed)
+    if kept is not None and (counted := Limits.from_json(kept.decode()).unit) != limits.unit:
+        allowed = f"{counted}, in which the ledger has counted what was spent"
+        raise InputError("budgets.unit", limits.unit, allowed)
     _set(store, "budgets", limits.to_json().encode())
 
 
