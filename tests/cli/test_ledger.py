@@ -23,11 +23,11 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_show_prints_totals(path: Path) -> None:
-    """By analyst and by all: answers, what was spent and what is left."""
+    """By analyst and by all: answers, what was spent and what is left, at most what all have."""
     code, out, _ = invoke("ledger", "show", str(path))
     rows = [line.replace("│", " ").split() for line in out.splitlines()]
     assert code == 0
-    assert ["ann", "2", "0.75", "no", "limit"] in rows
+    assert ["ann", "2", "0.75", "1.125"] in rows
     assert ["bob", "1", "0.125", "0.375"] in rows
     assert ["all", "3", "0.875", "1.125"] in rows
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from math import exp
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,11 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.deployment import (
+    Area,
     Near,
     PlacesConfig,
     SeekerConfig,
+    chance_of,
     load_config,
     seek,
     serve_places,
@@ -150,6 +153,75 @@ def test_what_is_no_place_is_refused_and_not_repeated(text: str) -> None:
     assert refused.value.value == "something else"
 
 
+def test_what_is_not_on_earth_is_refused_with_the_ranges() -> None:
+    """The error names the option and both ranges, and is the same for all such places."""
+    refused = set[str]()
+    for text in ("300.7,-74.0", "-90.1,0", "0,180.5", "nan,0", "0,inf"):
+        with pytest.raises(InputError) as error:
+            Near.parse(text, 1.0)
+        refused.add(str(error.value))
+    allowed = "a latitude up to ±90 and a longitude up to ±180"
+    assert refused == {f"--near is not on Earth; allowed: {allowed}"}
+
+
+def test_a_place_outside_of_the_map_costs_nothing(folder: Path) -> None:
+    """A question beyond the area is refused, the same for all, before anything is sent or spent."""
+    seeker, refused = load_config(folder / "seeker.toml"), set[str]()
+    assert isinstance(seeker, SeekerConfig)
+    for place in ((40.7, -74.0), (37.6, -122.45), (37.75, -122.3)):
+        with pytest.raises(InputError) as error:
+            asyncio.run(seek(seeker, Near(*place, 4.0)))  # there is no server
+        refused.add(str(error.value))
+    (said,) = refused
+    assert said.startswith("--near is outside of the map; allowed: latitudes from 37.69 to 37.8")
+    assert not (folder / "questions.ledger").exists()
+
+
+def test_a_map_has_a_margin_around_its_places() -> None:
+    """The box has all places, a tenth more on each side, and ends where the Earth does."""
+    around = Area.around(DEGREES)
+    assert around.contains(DEGREES)
+    least, most = DEGREES.min(axis=0), DEGREES.max(axis=0)
+    np.testing.assert_allclose((around.south, around.west), least - (most - least) / 10, atol=1e-4)
+    np.testing.assert_allclose((around.north, around.east), most + (most - least) / 10, atol=1e-4)
+    assert Area.around(np.array([[89.995, 0.0]])).north == 90.0
+    assert Area().contains(np.array([[-90.0, 180.0]]))
+
+
+@pytest.mark.parametrize(
+    ("area", "message"),
+    [
+        ("south = 37.75", "a box around all places"),
+        ("south = 38.0\nnorth = 37.0", "south below north"),
+        ("north = 91.0", "a number from -90 to 90"),
+    ],
+)
+def test_a_map_without_its_places_is_not_served(area: str, message: str, folder: Path) -> None:
+    """Terms with a box that does not fit are met before anything is served."""
+    terms, _, _ = (folder / "terms.toml").read_text(encoding="utf-8").partition("[area]")
+    (folder / "terms.toml").write_text(f"{terms}[area]\n{area}\n", encoding="utf-8")
+    config = load_config(folder / "server.toml")
+    assert isinstance(config, PlacesConfig)
+    with pytest.raises(ScenarioError, match=message):
+        asyncio.run(serve_places(config))
+
+
+@pytest.mark.parametrize("by", ["response", "walk"])
+def test_the_chance_of_the_own_bucket_is_that_of_the_law(by: str, folder: Path) -> None:
+    """For 200 places in buckets of 4 it is the law's, and rises with epsilon."""
+    seeker = load_config(folder / "seeker.toml")
+    assert isinstance(seeker, SeekerConfig)
+    config = seeker.model_copy(update={"by": by, "splits": 2})
+    chances = [chance_of(config, epsilon) for epsilon in (1.0, 6.0)]
+    assert {chance.buckets for chance in chances} == {64}
+    own = (
+        [exp(epsilon) / (exp(epsilon) + 63) for epsilon in (1.0, 6.0)]
+        if by == "response"
+        else [(1 + exp(-epsilon / 6)) ** -6 for epsilon in (1.0, 6.0)]
+    )
+    assert [chance.probability for chance in chances] == pytest.approx(own, rel=1e-9)
+
+
 @pytest.fixture
 def served(folder: Path) -> Iterator[Path]:
     """Serve the places in a process of their own."""
@@ -177,7 +249,8 @@ def test_two_processes_over_tls(served: Path) -> None:
         input=f"{HERE[0]},{HERE[1]}\n",
     )
     assert asked.exit_code == 0, asked.output
-    rows = list(csv.DictReader(io.StringIO(asked.output)))
+    rows = list(csv.DictReader(io.StringIO(asked.stdout)))
+    assert "the right bucket, one of 8, with probability 1 (epsilon 12)" in asked.stderr
     assert list(rows[0]) == ["place", "latitude", "longitude", "metres"]
     assert len(rows) == 5
     expected = _distances()

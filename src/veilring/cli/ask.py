@@ -8,7 +8,7 @@ import typer
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
-    from veilring.deployment import Near
+    from veilring.deployment import Near, SeekerConfig
     from veilring.deployment.roles import Columns
 
 __all__ = ("ask",)
@@ -102,11 +102,13 @@ def ask(
 
         ledger   = "questions.ledger"    # what was asked, answered and spent; never delete it
 
-    The same place again gets the same answer, and nothing is sent or spent.
+    The same place again gets the same answer, and nothing is sent or spent. In the answer, `place`
+    is the number of a place: its row in the server's file, from 1. Standard error has how often
+    such a question is answered with the places of its own bucket, since an answer does not show it.
     """
     import asyncio
 
-    from veilring.deployment import asking, load_config, seeking
+    from veilring.deployment import SeekerConfig, asking, load_config, seeking
 
     if out is not None and out.exists():
         raise InputError("--out", out, "a file that does not exist yet")
@@ -118,6 +120,8 @@ def ask(
     else:
         answer = asking(loaded, queries)
     text = _csv(asyncio.run(answer))
+    if isinstance(loaded, SeekerConfig) and epsilon is not None:
+        typer.echo(_chance(loaded, epsilon), err=True)
     if out is None:
         typer.echo(text, nl=False)
     else:
@@ -132,6 +136,17 @@ def _near(near: str | None, epsilon: float | None) -> "Near":
     if near is None or epsilon is None:
         raise InputError("QUERIES", "missing", "a CSV or .npz file, or both --near and --epsilon")
     return Near.parse(sys.stdin.readline() if near == "-" else near, epsilon)
+
+
+def _chance(config: "SeekerConfig", epsilon: float) -> str:
+    from veilring.deployment import chance_of
+
+    chance = chance_of(config, epsilon)
+    return (
+        f"The places are those of the right bucket, one of {chance.buckets:,}, with probability "
+        f"{chance.probability:.2g} (epsilon {epsilon:g}). "
+        "The answer does not show whether they are."
+    )
 
 
 def _csv(columns: "Columns") -> str:

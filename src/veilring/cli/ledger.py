@@ -1,6 +1,7 @@
 """`veilring ledger`: look at a ledger of privacy budgets, and copy it safely."""
 
 import json
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +28,9 @@ def show(
     ] = False,
 ) -> None:
     """Print what was spent, by each analyst and by all, and what is left.
+
+    An analyst has no more left than all have. An entry is an answer; a question of a seeker has
+    one for its price, one for each message and one for its answer.
 
     The server that writes the ledger goes on meanwhile. What single records spent is secret, and
     is never shown.
@@ -79,13 +83,15 @@ def _show(totals: "Totals") -> None:
     table.add_column("who", style="bold")
     for column in ("entries", f"{totals.unit} spent", "left"):
         table.add_column(column, justify="right", no_wrap=True)
+    rest = inf if totals.budget is None else totals.budget - totals.spent
     for each in totals.analysts:
-        table.add_row(Text(each.name), *_amounts(each.answers, each.spent, each.budget))
+        own = inf if each.budget is None else each.budget - each.spent
+        table.add_row(Text(each.name), *_amounts(each.answers, each.spent, min(own, rest)))
     table.add_section()
-    table.add_row("all", *_amounts(totals.answers, totals.spent, totals.budget))
+    table.add_row("all", *_amounts(totals.answers, totals.spent, rest))
     make_console().print(table)
 
 
-def _amounts(answers: int, spent: float, budget: float | None) -> tuple[str, str, str]:
-    left = "no limit" if budget is None else f"{max(0.0, budget - spent):.6g}"
-    return f"{answers:,}", f"{spent:.6g}", left
+def _amounts(answers: int, spent: float, left: float) -> tuple[str, str, str]:
+    rest = "no limit" if left == inf else f"{max(0.0, left):.6g}"
+    return f"{answers:,}", f"{spent:.6g}", rest

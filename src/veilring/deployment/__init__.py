@@ -31,6 +31,7 @@ from veilring.deployment.member import serve
 from veilring.deployment.owner import OwnerConfig, own
 from veilring.deployment.owner_terms import OwnerTerms, load_owner_terms
 from veilring.deployment.places import (
+    Area,
     PlacesConfig,
     PlacesTerms,
     load_places_terms,
@@ -48,7 +49,7 @@ from veilring.deployment.roles import (
     seeking,
     serving,
 )
-from veilring.deployment.seeker import Near, SeekerConfig, seek
+from veilring.deployment.seeker import Chance, Near, SeekerConfig, chance_of, seek
 from veilring.deployment.submitter import Submitted, submit
 from veilring.deployment.survey_terms import SurveyTerms, load_survey_terms
 from veilring.deployment.terms import Terms, load_terms
@@ -58,6 +59,8 @@ from veilring.deployment.votes_terms import VotesTerms, load_votes_terms
 __all__ = (
     "ROLES",
     "AnalystConfig",
+    "Area",
+    "Chance",
     "ClientConfig",
     "CollectorConfig",
     "CuratorConfig",
@@ -82,6 +85,7 @@ __all__ = (
     "VotesTerms",
     "ask",
     "asking",
+    "chance_of",
     "collect",
     "estimate",
     "label",

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +15,71 @@ from veilring.data.csv import read_cells
 from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
 from veilring.deployment.connecting import answering, require_party
 from veilring.deployment.files import Agreed, read_toml
-from veilring.deployment.projection import Projection, load_projection
+from veilring.deployment.projection import (
+    LATITUDE_MAX,
+    LONGITUDE_MAX,
+    Projection,
+    load_projection,
+)
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.treewalk.algorithm.places import Places
 from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX
 from veilring.protocols.treewalk.service import offers
+from veilring.scenarios.schema import Section
 from veilring.transport.tls import LOOPBACK
 
-__all__ = ("PlacesConfig", "PlacesTerms", "load_places_terms", "serve_places")
+__all__ = ("Area", "PlacesConfig", "PlacesTerms", "load_places_terms", "serve_places")
 
 _log = logging.getLogger("veilring.places")
+_LATITUDE: Final = f"a number from {-LATITUDE_MAX:g} to {LATITUDE_MAX:g}"
+_LONGITUDE: Final = f"a number from {-LONGITUDE_MAX:g} to {LONGITUDE_MAX:g}"
+# Who stands at the edge of a town may ask what is near, and the nearest place is in the town.
+_MARGIN: Final = 0.1
+_MARGIN_DEGREES: Final = 0.01  # about a kilometre
+_DECIMALS: Final = 4  # some ten metres
+
+
+class Area(Section):
+    """A box in degrees of WGS 84. It is public, so a place outside is refused for nothing.
+
+    Attributes:
+        south: The least latitude.
+        north: The greatest.
+        west: The least longitude.
+        east: The greatest.
+    """
+
+    south: float = Field(-LATITUDE_MAX, ge=-LATITUDE_MAX, le=LATITUDE_MAX, description=_LATITUDE)
+    north: float = Field(LATITUDE_MAX, ge=-LATITUDE_MAX, le=LATITUDE_MAX, description=_LATITUDE)
+    west: float = Field(-LONGITUDE_MAX, ge=-LONGITUDE_MAX, le=LONGITUDE_MAX, description=_LONGITUDE)
+    east: float = Field(LONGITUDE_MAX, ge=-LONGITUDE_MAX, le=LONGITUDE_MAX, description=_LONGITUDE)
+
+    def __str__(self) -> str:
+        south, west, north, east = self.south, self.west, self.north, self.east
+        return f"latitudes from {south:g} to {north:g} and longitudes from {west:g} to {east:g}"
+
+    @classmethod
+    def around(cls, degrees: NDArray[np.float64]) -> Self:
+        """Return a box around some places, with a margin on each side.
+
+        Args:
+            degrees: Latitude and longitude of each, shape (places, 2).
+        """
+        least, most = degrees.min(axis=0), degrees.max(axis=0)
+        margin = np.maximum((most - least) * _MARGIN, _MARGIN_DEGREES)
+        ends = np.array([LATITUDE_MAX, LONGITUDE_MAX])
+        south, west = np.maximum(least - margin, -ends).round(_DECIMALS).tolist()
+        north, east = np.minimum(most + margin, ends).round(_DECIMALS).tolist()
+        return cls(south=south, north=north, west=west, east=east)
+
+    def contains(self, degrees: NDArray[np.float64]) -> bool:
+        """Return whether all places are inside.
+
+        Args:
+            degrees: Latitude and longitude of each, shape (places, 2).
+        """
+        least, most = (self.south, self.west), (self.north, self.east)
+        return bool(((degrees >= least) & (degrees <= most)).all())
 
 
 class PlacesTerms(Agreed):
@@ -37,6 +92,7 @@ class PlacesTerms(Agreed):
             again.
         latitude: The column of the places' latitudes in degrees.
         longitude: The column of their longitudes.
+        area: Where the places are, and where a client may ask; anywhere if left out.
     """
 
     crs: str = Field(description="a plane in metres, such as EPSG:32610")
@@ -44,6 +100,7 @@ class PlacesTerms(Agreed):
     edition: str = Field("1", description="a text")
     latitude: str = Field("lat", description="the header of a column")
     longitude: str = Field("lon", description="the header of a column")
+    area: Area = Area()
 
     @cached_property
     def projection(self) -> Projection:
@@ -93,6 +150,9 @@ def load_places_terms(path: Path) -> PlacesTerms:
     """
     terms = read_toml(path, PlacesTerms)
     load_projection(terms.crs)
+    area = terms.area
+    if not (area.south < area.north and area.west < area.east):
+        raise ScenarioError("area", area, "south below north, and west below east")
     return terms
 
 
@@ -116,6 +176,8 @@ async def serve_places(
     degrees = terms.read_degrees(Path(config.rows))
     if len(degrees) != terms.places:
         raise ScenarioError("places", terms.places, f"{len(degrees)}, as in {config.rows}")
+    if not terms.area.contains(degrees):
+        raise ScenarioError("area", terms.area, f"a box around all places of {config.rows}")
     places = Places.of(terms.projection.to_metres(degrees))
     offered = offers(places, terms.digest)
     async with answering(identity, roster, config.listen, offered, _log):

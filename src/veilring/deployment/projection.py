@@ -12,12 +12,14 @@ from veilring.errors import InputError, ScenarioError
 if TYPE_CHECKING:
     from pyproj import Transformer
 
-__all__ = ("Projection", "load_projection", "utm_around")
+__all__ = ("LATITUDE_MAX", "LONGITUDE_MAX", "Projection", "load_projection", "utm_around")
 
 _DEGREES: Final = "EPSG:4326"
 _AXES: Final = 2
-_LATITUDE_MAX: Final = 90.0
-_LONGITUDE_MAX: Final = 180.0
+LATITUDE_MAX: Final = 90.0
+"""In degrees, north and south."""
+LONGITUDE_MAX: Final = 180.0
+"""In degrees, east and west."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Projection:
             InputError: If one is no place on earth, or so far away that it has none in the plane.
         """
         latitudes, longitudes = degrees.T
-        on_earth = (np.abs(latitudes) <= _LATITUDE_MAX) & (np.abs(longitudes) <= _LONGITUDE_MAX)
+        on_earth = (np.abs(latitudes) <= LATITUDE_MAX) & (np.abs(longitudes) <= LONGITUDE_MAX)
         plane = np.stack(self._to_plane.transform(longitudes, latitudes), axis=1)
         if not (on_earth.all() and np.isfinite(plane).all()):
             raise InputError("places", "outside", "latitudes and longitudes where the map is good")

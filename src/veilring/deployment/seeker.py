@@ -1,6 +1,7 @@
 """`veilring ask --near`: what is near a place that the server does not learn."""
 
 from dataclasses import dataclass
+from math import exp
 from pathlib import Path
 from typing import Final, Literal, Self
 
@@ -11,23 +12,26 @@ from pydantic import Field
 from veilring.deployment.config import FilePath, TermsConfig, load_credentials
 from veilring.deployment.connecting import connected, require_party
 from veilring.deployment.places import PlacesTerms, load_places_terms
+from veilring.deployment.projection import LATITUDE_MAX, LONGITUDE_MAX
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import convening
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.privacy.response import EPSILON_MAX
+from veilring.protocols.treewalk.algorithm.rivals import bucket_law
 from veilring.protocols.treewalk.algorithm.steps import Comparison
 from veilring.protocols.treewalk.algorithm.tree import depth_of
 from veilring.protocols.treewalk.algorithm.walks import SPLITS_MAX, Variant
 from veilring.protocols.treewalk.memory import Answer, Memory, remembered, snap
 from veilring.protocols.treewalk.one_message import BucketPlan
 from veilring.protocols.treewalk.plan import Plan
+from veilring.protocols.treewalk.planner import own_probability
 from veilring.protocols.treewalk.roles import Keeper, Nearest, bucket_client, walk_client
 from veilring.protocols.treewalk.service import RESPONSE, WALK
 from veilring.randomness import Streams
 
-__all__ = ("Near", "SeekerConfig", "seek")
+__all__ = ("Chance", "Near", "SeekerConfig", "chance_of", "seek")
 
 _DEGREES: Final = 6  # decimals: a tenth of a metre
 _METRES: Final = 1
@@ -43,7 +47,8 @@ class Near:
         epsilon: Of the question, at delta 0; above 0 and at most 40.
 
     Raises:
-        InputError: If epsilon is out of range.
+        InputError: If epsilon is out of range, or there is no such place on Earth; the error does
+            not repeat the place.
     """
 
     latitude: float
@@ -51,6 +56,9 @@ class Near:
     epsilon: float
 
     def __post_init__(self) -> None:
+        if not (abs(self.latitude) <= LATITUDE_MAX and abs(self.longitude) <= LONGITUDE_MAX):
+            allowed = f"a latitude up to ±{LATITUDE_MAX:g} and a longitude up to ±{LONGITUDE_MAX:g}"
+            raise InputError("--near", "not on Earth", allowed)
         if not 0 < self.epsilon <= EPSILON_MAX:
             raise InputError("--epsilon", self.epsilon, f"above 0 and up to {EPSILON_MAX:g}")
 
@@ -114,7 +122,7 @@ async def seek(config: SeekerConfig, near: Near) -> dict[str, list[object]]:
 
     Raises:
         ScenarioError: If a file does not fit.
-        InputError: If the place is outside of the map.
+        InputError: If the place is outside of the terms' area; nothing was said or spent.
         BudgetExhausted: If the budget does not suffice. Nothing was said.
         HandshakeError: If the server cannot be reached; nothing was spent.
         VeilringError: If it did not answer; asking again does not spend again.
@@ -122,7 +130,10 @@ async def seek(config: SeekerConfig, near: Near) -> dict[str, list[object]]:
     identity, roster = load_credentials(config)
     terms = load_places_terms(Path(config.terms))
     require_party(roster, "ask", config.ask)
-    here = terms.projection.to_metres(np.array([[near.latitude, near.longitude]]))
+    degrees = np.array([[near.latitude, near.longitude]])
+    if not terms.area.contains(degrees):
+        raise InputError("--near", "outside of the map", str(terms.area))
+    here = terms.projection.to_metres(degrees)
     asked, asking = snap(here, config.grid), _Asking(config, terms, near.epsilon)
 
     async def ask(queries: NDArray[np.float64], keeper: Keeper) -> Nearest:
@@ -134,6 +145,36 @@ async def seek(config: SeekerConfig, near: Near) -> dict[str, list[object]]:
         memory = Memory(ledger, config.ask, asking.terms)
         (answer,) = await remembered(memory, asked, ask, most=near.epsilon)
     return _columns(answer, here[0], terms, config.show)
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """How often an answer is about the place that was asked for: public, and the same everywhere.
+
+    Attributes:
+        probability: That the bucket that came back is the one that the place is in.
+        buckets: Of how many.
+    """
+
+    probability: float
+    buckets: int
+
+
+def chance_of(config: SeekerConfig, epsilon: float) -> Chance:
+    """Return how often a question of this epsilon gets the places of its own bucket.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+        InputError: If there are fewer than two buckets, or epsilon is out of range.
+    """
+    asking = _Asking(config, load_places_terms(Path(config.terms)), epsilon)
+    depth = depth_of(asking.places.places)
+    law = bucket_law(depth, config.splits, epsilon)
+    if config.by == "response":
+        return Chance(float(law.p), law.domain)
+    variant = Variant("early", config.splits)
+    slip = 1 / (1 + exp(asking.utility(variant).epsilon / 2))
+    return Chance(own_probability(variant, depth, slip), law.domain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +214,11 @@ class _Asking:
             pair,
             queries,
             plan=Plan("comparison", variant),
-            utility=self._utility(variant),
+            utility=self.utility(variant),
             keeper=keeper,
         )
 
-    def _utility(self, variant: Variant) -> Comparison:
+    def utility(self, variant: Variant) -> Comparison:
         """Return the steps of a walk that spends epsilon in the tree of the terms."""
         depth = depth_of(self.places.places)
         if self.config.splits >= depth:

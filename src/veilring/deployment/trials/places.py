@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from veilring.deployment.places import PlacesTerms
+from veilring.deployment.places import Area, PlacesTerms
 from veilring.deployment.projection import utm_around
 from veilring.deployment.trials.kit import TERMS, make_folder, write_config, write_keys, write_terms
 
@@ -37,7 +37,8 @@ def write_places(
     latitude, longitude = columns
     named = _ANY.model_copy(update={"latitude": latitude, "longitude": longitude})
     degrees = named.read_degrees(places)
-    terms = named.model_copy(update={"crs": utm_around(degrees), "places": len(degrees)})
+    found = {"crs": utm_around(degrees), "places": len(degrees), "area": Area.around(degrees)}
+    terms = named.model_copy(update=found)
     terms.projection.to_metres(degrees)
     make_folder(folder)
     write_keys(folder, {SERVER: port}, (SEEKER,))
