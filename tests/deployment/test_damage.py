@@ -20,12 +20,16 @@ from tests.deployment.commands import SECONDS, Command, Server, free_port, free_
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
+from veilring.deployment import load_prediction_terms
+from veilring.deployment.prediction_files import read_records
 from veilring.errors import VeilringError
 from veilring.privacy.ledger import read_totals
 from veilring.privacy.ledger.store import open_store
+from veilring.protocols.prediction.state import open_state
 
 # Places of each file that are damaged; VEILRING_DAMAGES=200 takes some minutes.
 PLACES: Final = int(os.environ.get("VEILRING_DAMAGES", "6"))
+FORGOTTEN: Final = "record-7"
 LEDGER: Final = ("settings", "analysts", "answers", "records", "blocks", "journal")
 
 Files = dict[str, bytes]
@@ -126,6 +130,26 @@ def use_seeker(folder: Path) -> list[Server]:
     return servers
 
 
+def use_prediction(folder: Path) -> list[Server]:
+    """Add records, forget one, and ask."""
+    run("deploy", "prediction", "wine", "--port", free_port(), "--out", folder)
+    servers = serving(folder, "server")
+    run("records", "add", folder / "curator.toml", folder / "records.csv")
+    run("records", "forget", folder / "curator.toml", FORGOTTEN)
+    ask(folder, "querier-0")
+    return servers
+
+
+def in_state(folder: Path) -> object:
+    """Return all that a prediction server knows."""
+    terms = load_prediction_terms(folder / "terms.toml")
+    records = read_records(folder / "records.csv", terms, "id")
+    kept = records.take([at for at, name in enumerate(records.ids) if name != FORGOTTEN])
+    with open_state(terms.rules, folder / "state", terms.schema_digest) as state:
+        known, missing = len(state), state.add(kept)  # refuses a record that has another row
+    return known, missing, in_ledger(folder / "state" / "budgets.sqlite")
+
+
 ROLES: Final = {
     "data owner": Role(
         ("serve", "owner.toml"),
@@ -144,6 +168,12 @@ ROLES: Final = {
         ("questions.ledger",),
         lambda folder: in_ledger(folder / "questions.ledger"),
         use_seeker,
+    ),
+    "prediction server": Role(
+        ("serve", "server.toml"),
+        ("state/budgets.sqlite", "state/rows.bin"),
+        in_state,
+        use_prediction,
     ),
 }
 
@@ -201,8 +231,11 @@ def _refusal(role: Role, folder: Path, files: Files, whole: object) -> str:
     else:
         assert found == whole, "something was lost in silence"
         return ""
-    assert any(Path(name).name in said for name in role.files), said
-    assert role.read(folder) == before, "a refused file is left as it is"
+    named = [name for name in role.files if Path(name).name in said]
+    assert named, said
+    for name, content in role.read(folder).items():
+        if name.startswith(tuple(named)):
+            assert content == before[name], "a refused file is left as it is"
     return said
 
 
