@@ -35,12 +35,12 @@ class Collection:
         """Start the collector and wait until it is ready."""
         self.collector = start_serving(self.folder, "collector", output=self.log)
 
-    def submit(self, number: int, *options: str) -> Command:
-        """Start a submitter."""
+    def submit(self, number: int, *options: str, rows: str = "") -> Command:
+        """Start a submitter, of its own rows unless another file is named."""
         name = f"submitter-{number}"
         process = Command(
             self.folder,
-            *("submit", f"{name}.toml", f"{name}.csv", *options),
+            *("submit", f"{name}.toml", rows or f"{name}.csv", *options),
             output=self.folder / f"{name}.log",
         )
         self.submitters.append(process)

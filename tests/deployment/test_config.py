@@ -44,6 +44,7 @@ identity = "clinic.key"
 roster = "roster.toml"
 collector = "census"
 budget = 2.0
+key = "patient"
 """
 
 
@@ -88,7 +89,7 @@ def test_a_store_is_a_file_or_a_url(tmp_path: Path) -> None:
         (SUBMITTER.replace("2.0", "0"), "budget is 0; allowed: a number above 0"),
         (SUBMITTER.replace("budget = 2.0", ""), "budget is missing; allowed: a number above 0"),
         (SUBMITTER + 'task = "12"', "task is 12; allowed: 64 hexadecimal digits, or nothing"),
-        (SUBMITTER + "key = 1", "key is 1; allowed: the header of a column, or nothing"),
+        (SUBMITTER.replace('"patient"', "1"), "key is 1; allowed: the header of a column, or 'row"),
         (MEMBER.replace('"ring-member"', '"oracle"'), "role is oracle; allowed: ring-member, cl"),
         (MEMBER.replace('role = "ring-member"', ""), "role is None; allowed"),
         (MEMBER.replace('rows = "ada.csv"', ""), "rows is missing"),

@@ -35,7 +35,7 @@ def submit(
 
         budget    = 1.0              # what one client's reports may ever spend together
 
-        key       = "patient"        # the column that says whose row it is
+        key       = "patient"        # the column that says whose row it is, or "row number"
 
         outbox    = "outbox.sqlite"  # what was made, and what each client has spent
 

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
 from veilring.errors import InputError, ScenarioError
+from veilring.protocols.ldp.outbox import ROW_NUMBER
 from veilring.scenarios.schema import Section
 from veilring.transport.identity import Identity, load_identity
 from veilring.transport.roster import Roster
@@ -114,8 +115,9 @@ class SubmitterConfig(Config):
         role: `submitter`.
         collector: To whom; it publishes the task.
         budget: The epsilon that all reports of one client may spend together, for ever.
-        key: The column that says whose row it is; by default its place in the file does, so that
-            rows may be added at the end and never moved.
+        key: The column that says whose row it is, for ever; or `row number`, if rows are only ever
+            added at the end and never changed.
+        amend: Whether cells of known clients may differ from those that they reported.
         outbox: The file that keeps what was made and sent, and what each client has spent.
         task: The hash of the only task that is answered; any task of the collector if left out.
         outside_max: The share of a column's values that may lie outside of its public range. With
@@ -125,7 +127,8 @@ class SubmitterConfig(Config):
     role: Literal["submitter"] = Field(description="submitter")
     collector: str = Field(description="the name of a party of the roster")
     budget: float = Field(gt=0, description="a number above 0")
-    key: str = Field("", description="the header of a column, or nothing")
+    key: str = Field(min_length=1, description=f"the header of a column, or {ROW_NUMBER!r}")
+    amend: bool = Field(default=False, description="true or false")
     outbox: FilePath = "outbox.sqlite"
     outside_max: OutsideMax = OUTSIDE_MAX
     task: str = Field(

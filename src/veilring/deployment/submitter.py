@@ -4,18 +4,19 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from unicodedata import normalize
 
 import numpy as np
-from numpy.typing import NDArray
 
 from veilring.data.csv import read_cells
+from veilring.deployment.columns import Cells
 from veilring.deployment.config import SubmitterConfig, load_credentials
 from veilring.deployment.connecting import require_party
 from veilring.deployment.ranges import check_ranges
 from veilring.deployment.sending import Progress, Sender
 from veilring.deployment.survey_terms import SurveyTerms
 from veilring.errors import InputError, ScenarioError
-from veilring.protocols.ldp.outbox import Outbox
+from veilring.protocols.ldp.outbox import ROW_NUMBER, Outbox
 from veilring.protocols.ldp.pool import ClientPool
 from veilring.protocols.ldp.verdicts import Verdict
 from veilring.randomness import Streams
@@ -86,6 +87,7 @@ async def submit(
         async with Sender(identity, roster, config.collector) as sender:
             terms = await sender.read_task()
             _require_task(config, terms)
+            outbox.wait_again(terms.task)
             refused = _make_reports(config, rows, terms, outbox, report)
             await sender.send(terms.task, outbox, at_once=at_once, progress=report)
         verdicts = outbox.count(terms.task)
@@ -114,28 +116,51 @@ def _make_reports(
     check_ranges(path, terms.features, cells, config.outside_max, _log)
     pool = terms.clients_of(path, cells)
     names = _names(config, path, cells, len(pool))
+    try:
+        compared = _compared(config, terms, cells)
+        rows = outbox.recognise(config.key, names, compared, amend=config.amend)
+    except InputError as error:
+        field = path.name if error.field == "rows" else error.field
+        raise ScenarioError(field, error.value, error.allowed) from error
     new = np.flatnonzero(~outbox.reported(terms.task, names))
     epsilon = terms.task.survey.exact_epsilon
     can = outbox.can_afford([names[place] for place in new.tolist()], epsilon, config.budget)
-    chosen, rng = new[can], Streams().generator("clients")
+    rng = Streams().generator("clients")
+    # Which reports are made together must not show where in the file their rows are.
+    chosen = rng.permutation(new[can])
     for first in range(0, len(chosen), CLIENTS_MAX):
         places = chosen[first : first + CLIENTS_MAX]
         some = ClientPool(pool.rows[places], pool.labels[places])
         mine = [names[place] for place in places.tolist()]
+        outbox.know(rows, places.tolist())
         outbox.add(terms.task, mine, some.answer(terms.task, rng))
         progress("reports made", first + len(places), len(chosen))
     return int(len(new) - len(chosen))
 
 
-def _names(
-    config: SubmitterConfig, path: Path, cells: dict[str, NDArray[np.str_]], count: int
-) -> list[str]:
-    """Return what the outbox calls each client."""
-    if not config.key:
+def _names(config: SubmitterConfig, path: Path, cells: Cells, count: int) -> list[str]:
+    """Return what the outbox calls each client: a key is one whatever blanks are around it."""
+    if config.key == ROW_NUMBER:
+        if ROW_NUMBER in cells:
+            raise ScenarioError("key", ROW_NUMBER, f"a column of {path.name} with another name")
         return [str(row) for row in range(1, count + 1)]
     if config.key not in cells:
-        raise ScenarioError("key", config.key, f"a column of {path.name}: {', '.join(cells)}")
-    names: list[str] = cells[config.key].tolist()
+        allowed = f"a column of {path.name} ({', '.join(cells)}), or {ROW_NUMBER!r}"
+        raise ScenarioError("key", config.key, allowed)
+    names = [normalize("NFC", cell).strip() for cell in cells[config.key].tolist()]
     if len(set(names)) != len(names):
         raise ScenarioError("key", config.key, "a column whose cells are all different")
     return names
+
+
+def _compared(config: SubmitterConfig, terms: SurveyTerms, cells: Cells) -> Cells:
+    """Return the cells that a known client has to have still.
+
+    Under a key these are the cells that the task asks for; under a number, which any row may have
+    in another file, all cells of the row.
+    """
+    if config.key == ROW_NUMBER:
+        return cells
+    asked = {feature.name for feature in terms.features}
+    label = {list(cells)[-1]} if terms.classes else set[str]()
+    return {header: column for header, column in cells.items() if header in asked | label}

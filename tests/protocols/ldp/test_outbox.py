@@ -10,7 +10,7 @@ import pytest
 from tests.protocols.ldp.collecting import batches, make_task, people
 
 from veilring.errors import InputError, StoreFailed
-from veilring.protocols.ldp.outbox import Outbox
+from veilring.protocols.ldp.outbox import ROW_NUMBER, Outbox
 from veilring.protocols.ldp.pool import Batch
 from veilring.protocols.ldp.store import open_store
 from veilring.protocols.ldp.task import Task
@@ -66,6 +66,7 @@ def test_a_client_reports_to_a_task_once(tmp_path: Path) -> None:
         assert not outbox.reported(make_task(epsilon=2.0), NAMES).any()
         with pytest.raises(StoreFailed, match="UNIQUE"):
             outbox.add(TASK, NAMES[199:], batches(TASK, 101, 7))
+    with Outbox(tmp_path / "outbox") as outbox:
         assert sum(map(len, outbox.waiting(TASK))) == 200
 
 
@@ -95,7 +96,7 @@ def test_the_budget_covers_what_one_report_spends(tmp_path: Path) -> None:
 
 def test_one_process_at_a_time_uses_an_outbox(tmp_path: Path) -> None:
     """A second submitter is refused while the first one has the outbox open."""
-    with Outbox(tmp_path / "outbox"), pytest.raises(StoreFailed, match="locked"):
+    with Outbox(tmp_path / "outbox"), pytest.raises(InputError, match="locked"):
         Outbox(tmp_path / "outbox")
     Outbox(tmp_path / "outbox").__exit__()
 
@@ -109,19 +110,19 @@ def test_nobody_else_may_read_an_outbox(tmp_path: Path) -> None:
             modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     finally:
         os.umask(generous)
-    assert modes == dict.fromkeys(("outbox", "outbox-wal"), 0o600)
+    assert modes == dict.fromkeys(("outbox", "outbox-wal", "outbox-shm", "outbox.lock"), 0o600)
 
 
 def test_an_outbox_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    """A folder that is not there is the disk's failure, and the error says where."""
-    with pytest.raises(StoreFailed, match=r"outbox .*nowhere/outbox: .*No such file"):
+    """A folder that is not there is named, and what is the matter with it."""
+    with pytest.raises(InputError, match=r"outbox is .*nowhere/outbox.*; allowed: .*No such file"):
         Outbox(tmp_path / "nowhere" / "outbox")
 
 
 def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
     """A file that is no outbox is refused."""
     open_store(str(tmp_path / "store"), TASK).close()
-    with pytest.raises(InputError, match="a file that `veilring submit` has made"):
+    with pytest.raises(InputError, match="allowed: a submitter's outbox"):
         Outbox(tmp_path / "store")
 
 
@@ -153,3 +154,50 @@ def test_no_report_is_left_out_by_a_batch_of_none(tmp_path: Path, at_once: int) 
 def _answers(task: Task) -> Iterable[Batch]:
     rng = np.random.default_rng(5)
     return people(len(NAMES), rng).answer(task, rng)
+
+
+def test_rows_are_known_again_by_their_cells(tmp_path: Path) -> None:
+    """Known rows that differ are refused by number and by key; what is new, or amended, is not."""
+    cells = {"age": np.array(["1", "2"]), "sex": np.array(["f", "m"])}
+    swapped = {header: column[::-1] for header, column in cells.items()}
+    with Outbox(tmp_path / "keyed") as outbox:
+        outbox.know(outbox.recognise("name", ["a", "b"], cells), [0])
+        outbox.recognise("name", ["a", "c"], cells)
+        outbox.recognise("name", ["b", "a"], swapped)  # the rows in another order
+        outbox.recognise("name", ["b"], {"age": np.array(["9"])})  # unknown as yet
+        with pytest.raises(InputError, match="with 1 rows that differ, from row 1 on") as caught:
+            outbox.recognise("name", ["a", "b"], swapped)
+        assert "amend" in caught.value.allowed
+        outbox.recognise("name", ["a", "b"], swapped, amend=True)
+        outbox.recognise("name", ["a", "b"], swapped)
+    with Outbox(tmp_path / "numbered") as outbox:
+        outbox.know(outbox.recognise(ROW_NUMBER, ["1", "2"], cells), [0, 1])
+        with pytest.raises(InputError, match="with 2 rows that differ"):
+            outbox.recognise(ROW_NUMBER, ["1", "2"], swapped)
+        with pytest.raises(InputError, match="with 2 rows that differ"):  # other columns
+            outbox.recognise(ROW_NUMBER, ["1", "2"], {"age": cells["age"]})
+        with pytest.raises(InputError, match="amend"):
+            outbox.recognise(ROW_NUMBER, ["1", "2"], cells, amend=True)
+        with pytest.raises(InputError, match="key"):
+            outbox.recognise("name", ["1", "2"], cells)
+
+
+def test_an_outbox_shows_no_cell(tmp_path: Path) -> None:
+    """What it remembers of a row depends on a key that no other outbox has."""
+    cells = {"age": np.array(["33"])}
+    with Outbox(tmp_path / "one") as one, Outbox(tmp_path / "other") as other:
+        marks = [each.recognise("name", ["a"], cells).marks for each in (one, other)]
+    assert marks[0] != marks[1]
+    assert b"33" not in marks[0][0]
+
+
+def test_what_there_was_no_room_for_waits_again(tmp_path: Path) -> None:
+    """A report over a collector's quota is sent again by the next command; a bad one is not."""
+    with Outbox(tmp_path / "outbox") as outbox:
+        outbox.add(TASK, NAMES, batches(TASK, len(NAMES)))
+        first, second, *others = outbox.waiting(TASK)
+        for batch, verdict in ((first, Verdict.OVER_QUOTA), (second, Verdict.CLOSED)):
+            outbox.settle([(batch, np.full(len(batch), verdict, dtype=np.uint8))])
+        assert sum(map(len, outbox.waiting(TASK))) == sum(map(len, others))
+        outbox.wait_again(TASK)
+        assert sum(map(len, outbox.waiting(TASK))) == sum(map(len, others)) + len(first)

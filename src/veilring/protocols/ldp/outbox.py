@@ -3,34 +3,44 @@
 A report that was sent and not acknowledged may have arrived. Made afresh, it would spend epsilon
 again, and count twice; so the same bytes are sent again, after a crash too. For the same reason the
 outbox is where a client's lifetime budget is kept. It is as private as the rows: it says who said
-what, if only with noise.
+what, if only with noise, and a guess of a row can be compared with what it remembers of the row.
 """
 
 import math
-import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
-from typing import Final, Self
+from sqlite3 import Connection
+from typing import Final, NamedTuple, Self
 
+import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.privacy.statefile import Format, open_state_file
 from veilring.protocols.ldp.algorithm.chunks import how_many
 from veilring.protocols.ldp.intake import Verdicts
 from veilring.protocols.ldp.messages import ID_BYTES
 from veilring.protocols.ldp.pool import Batch, batch_reports
-from veilring.protocols.ldp.sqlite import as_store_failed, transaction
+from veilring.protocols.ldp.sqlite import as_store_failed
 from veilring.protocols.ldp.task import Task
 from veilring.protocols.ldp.verdicts import Verdict
 
-__all__ = ("Outbox",)
+__all__ = ("ROW_NUMBER", "Outbox", "Rows")
+
+ROW_NUMBER: Final = "row number"
+"""What names clients where no column does."""
 
 _WHAT: Final = "outbox"
-_APPLICATION: Final = 0x7665696D  # next to that of a collector's store
 _SCHEMA: Final = """
+CREATE TABLE naming (by TEXT NOT NULL, secret BLOB NOT NULL) STRICT;
+CREATE TABLE rows (
+    client TEXT NOT NULL, columns BLOB NOT NULL, mark BLOB NOT NULL, PRIMARY KEY (client, columns)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE reports (
     number INTEGER PRIMARY KEY,
     client TEXT NOT NULL,
@@ -44,6 +54,30 @@ CREATE TABLE reports (
 ) STRICT;
 CREATE INDEX waiting ON reports (task, question, number) WHERE verdict IS NULL;
 """
+_FORMAT: Final = Format(
+    name="submitter's outbox",
+    application=0x7665696D,  # next to that of a collector's store
+    version=1,
+    schema=_SCHEMA,
+    sealed=("naming", "rows", "reports"),
+    loss="clients report again with new noise, and spend more than their budgets",
+)
+_SECRET_BYTES: Final = 32
+_MARK_BYTES: Final = 16  # two rows have one mark by accident never
+
+
+class Rows(NamedTuple):
+    """The rows of a file, as an outbox recognises them.
+
+    Attributes:
+        clients: The name of each row's client.
+        columns: A keyed hash of the headers that the marks are over.
+        marks: A keyed hash of the cells of each row.
+    """
+
+    clients: Sequence[str]
+    columns: bytes
+    marks: Sequence[bytes]
 
 
 class Outbox:
@@ -53,44 +87,112 @@ class Outbox:
         path: The file; it is made if there is none.
 
     Raises:
-        StoreFailed: If it cannot be opened, or another process has it open.
-        InputError: If it is another program's file.
+        StoreFailed: If it is damaged, not complete, or missing though it was begun.
+        InputError: If it cannot be made, another process has it open, or it is another program's.
     """
 
     def __init__(self, path: Path) -> None:
-        with as_store_failed(_WHAT, path, (sqlite3.Error, OSError)):
-            path.touch(mode=0o600)  # it says who said what
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=0.0)
-            try:
-                self._prepare(path)
-            except BaseException:
-                self._db.close()
-                raise
-
-    def _prepare(self, path: Path) -> None:
-        self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
-        with self._transaction():
-            (application,) = self._db.execute("PRAGMA application_id").fetchone()
-            (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if tables and application != _APPLICATION:
-                raise InputError("outbox", path, "a file that `veilring submit` has made")
-            if not tables:
-                for statement in _SCHEMA.split(";"):
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA application_id = {_APPLICATION}")
+        with as_store_failed(_WHAT, path):
+            self._file = open_state_file(path, _FORMAT)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._db.close()
+        with as_store_failed(_WHAT):
+            self._file.close()
+
+    @property
+    def _db(self) -> Connection:
+        return self._file.connection
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with as_store_failed(_WHAT), transaction(self._db):
-            yield
+    def _transaction(self) -> Iterator[Connection]:
+        with as_store_failed(_WHAT), self._file.transaction() as database:
+            yield database
+
+    def recognise(
+        self,
+        by: str,
+        clients: Sequence[str],
+        cells: Mapping[str, NDArray[np.str_]],
+        *,
+        amend: bool = False,
+    ) -> Rows:
+        """Return rows as this outbox knows them, after those of known clients were compared.
+
+        A client that moved to another row, or a name that is another person's now, would get a
+        second report with new noise, or none. So the outbox remembers a keyed hash of the cells
+        beside each name; the key stays in it.
+
+        Args:
+            by: The column that names clients, or `ROW_NUMBER`: the same for ever.
+            clients: The name of each row's client.
+            cells: The cells that are compared, by header; shape (rows,) each.
+            amend: Whether other cells than before are meant. The client's reports stay as they are.
+
+        Raises:
+            InputError: If clients were named by something else before, or a known client's cells
+                differ. Neither a cell nor a name is shown.
+        """
+        secret = self._secret(by)
+        headers = sorted(cells)
+        columns = _mark(secret, headers)
+        table = zip(*(cells[header].tolist() for header in headers), strict=True)
+        rows = Rows(clients, columns, [_mark(secret, row) for row in table])
+        if amend and by == ROW_NUMBER:
+            raise InputError("amend", True, f"false, where clients are named by {ROW_NUMBER}")
+        if amend:
+            self._know_again(rows)
+        else:
+            self._require_same(by, rows)
+        return rows
+
+    def _secret(self, by: str) -> bytes:
+        with as_store_failed(_WHAT):
+            found = self._db.execute("SELECT by, secret FROM naming").fetchone()
+        if found is None:
+            found = by, secrets.token_bytes(_SECRET_BYTES)
+            with self._transaction() as database:
+                database.execute("INSERT INTO naming VALUES (?, ?)", found)
+        if found[0] != by:
+            allowed = f"{found[0]!r}, which has named the clients of this outbox from the start"
+            raise InputError("key", repr(by), allowed)
+        return bytes(found[1])
+
+    def _require_same(self, by: str, rows: Rows) -> None:
+        with as_store_failed(_WHAT):
+            known = self._db.execute("SELECT client, columns, mark FROM rows").fetchall()
+        marks = {client: mark for client, columns, mark in known if columns == rows.columns}
+        # Where rows are known by their numbers, another file's may be anybody's.
+        others = {client for client, *_ in known} if by == ROW_NUMBER else set[str]()
+        differs = [
+            place
+            for place, (client, mark) in enumerate(zip(rows.clients, rows.marks, strict=True))
+            if marks.get(client, b"" if client in others else mark) != mark
+        ]
+        if differs:
+            value = f"with {len(differs):,} rows that differ, from row {differs[0] + 1} on, from"
+            if by == ROW_NUMBER:
+                value = f"{value} those that were reported under their numbers"
+                allowed = "the same rows in the same places and columns, with new ones at the end"
+            else:
+                value = f"{value} those that were reported under the same {by!r}"
+                allowed = "the same cells, or `amend = true` if known clients' cells have changed"
+            raise InputError("rows", value, allowed)
+
+    def _know_again(self, rows: Rows) -> None:
+        with as_store_failed(_WHAT):
+            known = {client for (client,) in self._db.execute("SELECT client FROM rows")}
+        self.know(rows, [place for place, client in enumerate(rows.clients) if client in known])
+
+    def know(self, rows: Rows, places: Sequence[int]) -> None:
+        """Remember some rows, by their places; call it before their reports are added."""
+        with self._transaction() as database:
+            database.executemany(
+                "INSERT OR REPLACE INTO rows VALUES (?, ?, ?)",
+                ((rows.clients[place], rows.columns, rows.marks[place]) for place in places),
+            )
 
     def reported(self, task: Task, clients: Sequence[str]) -> NDArray[np.bool_]:
         """Return which clients have made their report to a task, shape (clients,)."""
@@ -127,9 +229,9 @@ class Outbox:
             StoreFailed: If a client has reported to this task before; nothing is kept then.
         """
         epsilon = task.survey.exact_epsilon
-        with self._transaction():
+        with self._transaction() as database:
             for batch in batches:
-                self._db.executemany(
+                database.executemany(
                     "INSERT INTO reports (client, task, epsilon, question, id, report) "
                     "VALUES (?, ?, ?, ?, ?, ?)",
                     (
@@ -178,12 +280,20 @@ class Outbox:
 
     def settle(self, settled: Iterable[tuple[Batch, Verdicts]]) -> None:
         """Keep what became of reports: they are not sent again."""
-        with self._transaction():
+        with self._transaction() as database:
             for batch, verdicts in settled:
-                self._db.executemany(
+                database.executemany(
                     "UPDATE reports SET verdict = ? WHERE number = ?",
                     zip(verdicts.tolist(), batch.clients.tolist(), strict=True),
                 )
+
+    def wait_again(self, task: Task) -> None:
+        """Let reports wait that a collector had no room for: it may have made room since."""
+        with self._transaction() as database:
+            database.execute(
+                "UPDATE reports SET verdict = NULL WHERE task = ? AND verdict = ?",
+                (task.digest, int(Verdict.OVER_QUOTA)),
+            )
 
     def count(self, task: Task) -> dict[Verdict | None, int]:
         """Return how many reports to a task have which verdict, or none yet."""
@@ -202,3 +312,8 @@ def _rows(table: NDArray[np.uint8]) -> Iterator[bytes]:
 
 def _joined(rows: Sequence[bytes], width: int) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(rows), np.uint8).reshape(-1, width)
+
+
+def _mark(secret: bytes, values: Sequence[str]) -> bytes:
+    packed: bytes = msgpack.packb(list(values))
+    return blake2b(packed, key=secret, digest_size=_MARK_BYTES).digest()

@@ -79,7 +79,7 @@ class ClientPool:
         return f"ClientPool({len(self)} clients)"
 
     def answer(self, task: Task, rng: Generator, *, at_once: int | None = None) -> Iterator[Batch]:
-        """Yield each client's one report, in batches by question.
+        """Yield each client's one report, in batches by question, in a random order.
 
         Every call makes new reports and spends the task's epsilon again.
 
@@ -94,7 +94,10 @@ class ClientPool:
         answers = answer(task.survey, self.rows, self.labels, rng)
         ids = np.frombuffer(rng.bytes(ID_BYTES * len(self)), np.uint8).reshape(-1, ID_BYTES)
         for question, reports in answers:
-            clients = answers.clients[question]
+            # The order of the rows would show ranks, where a file is sorted, and who is who in
+            # another task.
+            order = rng.permutation(len(reports))
+            clients, reports = answers.clients[question][order], reports[order]  # noqa: PLW2901  (as they leave)
             size = how_many(at_once, batch_reports(reports.shape[1]))
             for first in range(0, len(reports), size):
                 part = slice(first, first + size)

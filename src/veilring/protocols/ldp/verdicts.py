@@ -18,6 +18,7 @@ class Verdict(IntEnum):
     REUSED_ID = 5
     OTHER_TASK = 6
     CLOSED = 7
+    OVER_QUOTA = 8
 
     @property
     def is_kept(self) -> bool:
@@ -35,6 +36,7 @@ REASONS: Final = MappingProxyType(
         Verdict.REUSED_ID: "another report has its id",
         Verdict.OTHER_TASK: "it was made for another task",
         Verdict.CLOSED: "the collection is closed",
+        Verdict.OVER_QUOTA: "the collector takes no more from this submitter (its reports_max)",
     }
 )
 """What each verdict means, for a person."""

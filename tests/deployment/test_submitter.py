@@ -1,0 +1,128 @@
+"""Whose row is whose: no client gets a second report because a file or its keys have changed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.deployment.collection import Collection
+from tests.deployment.commands import SECONDS, Command
+
+CLIENTS = 120
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Iterator[Collection]:
+    """Serve a collector with one submitter, whose clients are known by a key."""
+    deployed = Collection(tmp_path / "survey", clients=CLIENTS, submitters=1)
+    deployed.serve()
+    yield deployed
+    deployed.kill_all()
+
+
+def lines_of(collection: Collection) -> list[list[str]]:
+    """Return the cells of the submitter's file, its header first."""
+    text = (collection.folder / "submitter-0.csv").read_text()
+    return [line.split(",") for line in text.splitlines()]
+
+
+def write(collection: Collection, name: str, lines: list[list[str]]) -> str:
+    """Write a file of rows, and return its name."""
+    (collection.folder / name).write_text("".join(f"{','.join(line)}\n" for line in lines))
+    return name
+
+
+def configure(collection: Collection, key: str, *more: str) -> None:
+    """Say what names the submitter's clients; nothing does if the key is empty."""
+    path = collection.folder / "submitter-0.toml"
+    kept = [line for line in path.read_text().splitlines() if not line.startswith("key")]
+    path.write_text("\n".join([*kept, *([f'key = "{key}"'] if key else []), *more, ""]))
+
+
+def handed_in(collection: Collection, rows: str, code: int = 0) -> Command:
+    """Submit a file to the end, and require how it ended."""
+    command = collection.submit(0, rows=rows)
+    assert command.wait(SECONDS) == code, command.output
+    assert "Traceback" not in command.output
+    return command
+
+
+def without_key(lines: list[list[str]]) -> list[list[str]]:
+    """Return rows without their first column."""
+    return [line[1:] for line in lines]
+
+
+def test_a_file_whose_rows_have_moved_is_refused(collection: Collection) -> None:
+    """With rows known by number, a line at the top gives nobody a second report; one below does."""
+    lines = without_key(lines_of(collection))
+    configure(collection, "row number")
+    handed_in(collection, write(collection, "rows.csv", lines))
+    made = collection.outboxes()
+    assert len(made) == CLIENTS
+    new = ["5.0", "3.0", "4.0", "1.0", "virginica"]
+    moved = write(collection, "moved.csv", [lines[0], new, *lines[1:]])
+    refused = handed_in(collection, moved, 2)
+    assert "moved.csv is with " in refused.output
+    assert "rows that differ" in refused.output
+    assert collection.outboxes() == made
+    other = [[cell if place else "other" for place, cell in enumerate(lines[0])], *lines[1:]]
+    assert handed_in(collection, write(collection, "other.csv", other), 2).output.count("other.csv")
+    longer = handed_in(collection, write(collection, "longer.csv", [*lines, new]))
+    assert collection.kept(longer.output) == CLIENTS + 1
+    assert {client for client, *_ in collection.outboxes()} == {
+        str(number) for number in range(1, CLIENTS + 2)
+    }
+
+
+def test_rows_are_known_by_number_only_if_somebody_says_so(collection: Collection) -> None:
+    """Without a key nothing is made, and an outbox keeps to what named its clients first."""
+    lines = lines_of(collection)
+    configure(collection, "")
+    missing = handed_in(collection, "submitter-0.csv", 2)
+    assert "key" in missing.output
+    assert "'row number'" in missing.output
+    assert not collection.outboxes()
+    configure(collection, "client")
+    handed_in(collection, "submitter-0.csv")
+    configure(collection, "row number")
+    rows = write(collection, "rows.csv", without_key(lines))
+    assert "key is 'row number'; allowed: 'client'" in handed_in(collection, rows, 2).output
+    assert len(collection.outboxes()) == CLIENTS
+
+
+def test_a_key_is_one_whatever_blanks_are_around_it(collection: Collection) -> None:
+    """The same key with blanks is the same client, and two rows of a client are refused."""
+    lines = lines_of(collection)
+    handed_in(collection, "submitter-0.csv")
+    padded = [lines[0], *([f" {key}  ", *cells] for key, *cells in lines[1:])]
+    again = handed_in(collection, write(collection, "padded.csv", padded))
+    assert collection.kept(again.output) == CLIENTS == len(collection.outboxes())
+    twice = write(collection, "twice.csv", [*lines, padded[1]])
+    assert "all different" in handed_in(collection, twice, 2).output
+
+
+def test_keys_of_other_people_are_refused(collection: Collection) -> None:
+    """A key whose cells are others is refused until they are said to be amended, and no report."""
+    lines = lines_of(collection)
+    handed_in(collection, "submitter-0.csv")
+    made = collection.outboxes()
+    shifted = [[key, *cells] for (key, *_), (_, *cells) in zip(lines[2:], lines[1:], strict=False)]
+    others = write(collection, "others.csv", [lines[0], *shifted])
+    refused = handed_in(collection, others, 2)
+    assert "reported under the same 'client'" in refused.output
+    assert "5.1" not in refused.output
+    configure(collection, "client", "amend = true")
+    handed_in(collection, others)
+    configure(collection, "client")
+    handed_in(collection, others)
+    assert collection.outboxes() == made
+
+
+def test_reports_leave_in_an_order_that_is_not_the_files(collection: Collection) -> None:
+    """Within a question, the clients of reports in the order of sending are not ascending."""
+    handed_in(collection, "submitter-0.csv")
+    order = [int(client.removeprefix("client-")) for client, *_ in collection.outboxes()]
+    assert sorted(order) == list(range(CLIENTS))
+    # Five questions: an order by question and then by row descends four times at the most. A random
+    # one of 120 descends 20 times or fewer with probability below 1e-9 (Eulerian law).
+    assert (np.diff(order) < 0).sum() > 20
