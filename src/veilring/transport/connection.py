@@ -8,16 +8,16 @@ reading until the other's goodbye says that all of it arrived.
 """
 
 import asyncio
-import logging
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Final, Protocol, cast
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, Protocol, cast
 
 from cryptography import x509
 from typing_extensions import override
 
-from veilring.errors import FrameError
+from veilring.errors import FrameError, VeilringError
 from veilring.transport.frames import GOODBYE, FrameReader, on_stream, prefix
 from veilring.transport.handshake import (
     REASON_CHARACTERS_MAX,
@@ -29,6 +29,7 @@ from veilring.transport.handshake import (
     read_greeting,
 )
 from veilring.transport.identity import fingerprint_of
+from veilring.transport.pacing import Step
 from veilring.transport.roster import Roster
 from veilring.transport.sockets import watch
 
@@ -42,14 +43,16 @@ WRITE_BUFFER_BYTES: Final = 1 << 18
 # system, which take longer than the copying: larger frames are written in slices of this size.
 SLICE_BYTES: Final = 1 << 18
 
-_log = logging.getLogger("veilring.transport")
-
 
 class Hub(Protocol):
     """What a connection needs of the endpoint that it belongs to."""
 
     me: str
     roster: Roster
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the node has enough to read."""
 
     def objection(self, peer: str) -> Refusal | None:
         """Say why a connection with a peer cannot start now, if so."""
@@ -63,8 +66,14 @@ class Hub(Protocol):
     def arrived(self, peer: str, frame: bytes) -> None:
         """Take a frame."""
 
-    def settle(self, connection: "Connection") -> None:
-        """Stop the connection from reading if the node has enough to read."""
+    def turn(self, connection: "Connection") -> None:
+        """Let a connection take the frames that it has, when it is its turn."""
+
+    def cut(self, peer: str, why: VeilringError) -> None:
+        """End the connection with a peer that broke the rules, and refuse it for a while."""
+
+    def haste(self, peer: str) -> Refusal | None:
+        """Say whether a peer that connects does so too often."""
 
     def lost(self, connection: "Connection", *, orderly: bool, cause: Exception | None) -> None:
         """Take note that an open connection is not open any more."""
@@ -91,6 +100,11 @@ class Connection(asyncio.Protocol, ABC):
         self.is_open = False
         self._hub = hub
         self._reader = FrameReader()
+        self._frames: Iterator[bytes] = iter(())
+        self._unread: deque[bytes] = deque()
+        self._held: bytes | None = None
+        self._is_behind = self._is_resting = self._is_in_use = False
+        self._end: _End | None = None
         self._take: Callable[[bytes], None] = self._greet
         self._writable = asyncio.Event()
         self._writable.set()
@@ -122,16 +136,53 @@ class Connection(asyncio.Protocol, ABC):
 
     @override
     def data_received(self, data: bytes) -> None:
+        self._unread.append(data)
+        self._is_behind = True
+        self._hub.turn(self)
+        if self._is_behind and self._transport is not None:
+            self._is_resting = True
+            self._transport.pause_reading()  # TCP will make the peer wait
+
+    def step(self) -> Step:
+        """Take one frame of what has arrived, unless the node has enough to read."""
         try:
-            for frame in self._reader.feed(data):
-                self._take(frame)
+            frame = self._next_frame()
+            if frame is None:
+                self._caught_up()
+                return Step.NONE_LEFT
+            if self._is_in_use and self._hub.is_full:
+                self._held = frame
+                return Step.BLOCKED
+            self._take(frame)
         except FrameError as error:
+            self._drop()
             self._fail(error)
-            return
+            return Step.NONE_LEFT
+        return Step.TAKEN
+
+    def _next_frame(self) -> bytes | None:
+        frame, self._held = self._held, None
+        frame = next(self._frames, None) if frame is None else frame
+        while frame is None and self._unread:
+            self._frames = self._reader.feed(self._unread.popleft())
+            frame = next(self._frames, None)
+        return frame
+
+    def _caught_up(self) -> None:
+        self._is_behind = False
         if self._reader.finished:
             self._heard_goodbye()
-        elif self.is_open:
-            self._hub.settle(self)
+        if self._end is not None:
+            self._leave(self._end)
+        elif self._is_resting and self._transport is not None:
+            self._is_resting = False
+            self._transport.resume_reading()
+
+    def _drop(self) -> None:
+        """Forget what has arrived and was not taken."""
+        self._unread.clear()
+        self._frames, self._held = iter(()), None
+        self._is_behind = False
 
     @override
     def pause_writing(self) -> None:
@@ -146,7 +197,12 @@ class Connection(asyncio.Protocol, ABC):
         if self._deadline is not None:
             self._deadline.cancel()
         self._conclude(Refusal.by(exc))
-        self._leave(orderly=False, cause=exc)
+        self._writable.set()
+        self._transport = None
+        self.is_open = False
+        self._end = _End(orderly=False, cause=exc)
+        if not self._is_behind:  # what arrived before the end is taken before it
+            self._leave(self._end)
         self._hub.ended(self)
 
     @property
@@ -178,19 +234,9 @@ class Connection(asyncio.Protocol, ABC):
         for start in range(SLICE_BYTES, len(view), SLICE_BYTES):
             self.write(view[start : start + SLICE_BYTES])
 
-    def pause(self) -> None:
-        """Stop reading: TCP will make the peer wait."""
-        if self._transport is not None:
-            self._transport.pause_reading()
-
-    def resume(self) -> None:
-        """Read again."""
-        if self._transport is not None:
-            self._transport.resume_reading()
-
     def open(self) -> None:
         """Begin to carry frames."""
-        self.is_open = True
+        self.is_open = self._is_in_use = True
         self._take = self._deliver
         self._hub.opened(self)
         self._conclude(None)
@@ -211,14 +257,21 @@ class Connection(asyncio.Protocol, ABC):
 
     def say_goodbye(self) -> None:
         """Leave in an orderly way: the connection ends when the peer has answered."""
-        self.is_open = False
+        self.is_open = self._is_in_use = False
         self._writable.set()
         self._take = _ignore
         self._write_goodbye()
 
+    def cut(self, error: VeilringError) -> None:
+        """End a connection whose peer broke the rules; what it has sent is dropped."""
+        self._drop()
+        self._leave(_End(orderly=False, cause=error))
+        self.abort()
+
     def abort(self) -> None:
         """End at once; what is not sent yet never will be."""
-        self.is_open = False
+        self.is_open = self._is_in_use = False
+        self._drop()
         self._writable.set()
         if self._transport is not None:
             self._transport.abort()
@@ -240,22 +293,21 @@ class Connection(asyncio.Protocol, ABC):
 
     def _fail(self, error: FrameError) -> None:
         if self.greeted.done():
-            _log.warning("%s broke the framing, its connection is cut: %s", self.peer, error)
-            self._leave(orderly=False, cause=error)
-            self.abort()
+            self._hub.cut(self.peer, error)
         else:
             self.refuse(Refusal(f"no greeting was understood: {error}"))
 
-    def _leave(self, *, orderly: bool, cause: Exception | None) -> None:
+    def _leave(self, end: "_End") -> None:
         self._writable.set()
-        if self.is_open:
-            self.is_open = False
+        self.is_open = False
+        if self._is_in_use:
+            self._is_in_use = False
             self._take = _ignore
-            self._hub.lost(self, orderly=orderly, cause=cause)
+            self._hub.lost(self, orderly=end.orderly, cause=end.cause)
 
     def _heard_goodbye(self) -> None:
         self._conclude(Refusal("it said goodbye instead of a greeting", again=True))
-        self._leave(orderly=True, cause=None)
+        self._leave(_End(orderly=True, cause=None))
         if self._transport is None:
             return
         if self._said_goodbye:
@@ -270,6 +322,13 @@ class Connection(asyncio.Protocol, ABC):
         if not self._said_goodbye:
             self._said_goodbye = True
             self.write(GOODBYE)
+
+
+class _End(NamedTuple):
+    """How a connection ended."""
+
+    orderly: bool
+    cause: Exception | None
 
 
 def _ignore(_frame: bytes) -> None:

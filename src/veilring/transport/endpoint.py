@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
-from veilring.errors import PeerLost
+from veilring.errors import PeerLost, VeilringError
 
 __all__ = ("QUEUED_FRAMES_MAX", "Endpoint", "Sink")
 
@@ -82,6 +82,13 @@ class Endpoint(ABC):
 
         What has arrived already is handed over first. A sink is called from the event loop, in the
         order of arrival, and costs no task of its own.
+        """
+
+    def cut(self, peer: str, why: VeilringError) -> None:  # noqa: B027  (not every one can)
+        """End the connection with a peer that broke the rules, and refuse it for a while.
+
+        Peers inside one process belong to one owner and have nothing to connect again: there this
+        does nothing, and neither does it where the peer is gone.
         """
 
     @abstractmethod

@@ -61,6 +61,12 @@ class Inbox:
         self._sink = sink
         self._on_room()
 
+    def forget(self, peer: str) -> None:
+        """Drop the frames of a peer."""
+        kept = [item for item in self._arrived if isinstance(item, PeerLost) or item[0] != peer]
+        self._arrived = deque(kept)
+        self._on_room()
+
     def take_all(self) -> list[Item]:
         """Take what is here, without waiting."""
         taken = list(self._arrived)

@@ -2,14 +2,25 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
+from typing import Final
 
-from veilring.errors import EndpointClosed, InputError, PeerLost
+from veilring.errors import EndpointClosed, InputError, PeerLost, VeilringError
 from veilring.transport.connection import Connection
 from veilring.transport.handshake import Refusal
 from veilring.transport.inbox import Inbox
+from veilring.transport.pacing import Budgets, SparingLog, Turns, loop_time
 from veilring.transport.roster import Roster
 
-__all__ = ("Links",)
+__all__ = ("CONNECTS_MAX", "CONNECTS_PER_SECOND", "CUT_SECONDS", "Links")
+
+# A peer that broke the rules is not listened to for this long. It may have been a mistake, so that
+# it can come back; what it can do to us in an hour is 360 times what it can do once.
+CUT_SECONDS: Final = 10.0
+# Connections of one peer: a shell loop of short commands makes one or two in a second, and each
+# costs us a handshake of a millisecond or two.
+CONNECTS_MAX: Final = 32
+CONNECTS_PER_SECOND: Final = 2.0
 
 _log = logging.getLogger("veilring.transport")
 
@@ -23,15 +34,21 @@ class Links:
     Args:
         me: The name of the endpoint's party.
         roster: All members.
+        clock: The time in seconds.
     """
 
-    def __init__(self, me: str, roster: Roster) -> None:
+    def __init__(self, me: str, roster: Roster, clock: Callable[[], float] = loop_time) -> None:
         self.me, self.roster = me, roster
-        self.inbox = Inbox(me, self._resume)
+        self._turns = Turns()
+        self.inbox = Inbox(me, self._turns.unblock)
+        self._clock = clock
+        self._connects = Budgets(CONNECTS_MAX, CONNECTS_PER_SECOND, clock)
+        self._refused_until: dict[str, float] = {}
+        self._lines = SparingLog(_log, clock)
+        self._is_handed_out = False
         self._open: dict[str, Connection] = {}
         self._gone: dict[str, bool] = {}
         self._untold: set[str] = set()
-        self._paused: set[Connection] = set()
         self._alive: set[Connection] = set()
         self._pulse = asyncio.Event()
 
@@ -42,7 +59,7 @@ class Links:
 
     @property
     def seen(self) -> frozenset[str]:
-        """The names of the peers that are or were connected."""
+        """The names of the peers that are or were connected since the node has this endpoint."""
         return frozenset((*self._open, *self._gone))
 
     def to(self, peer: str) -> Connection:
@@ -76,7 +93,17 @@ class Links:
             return Refusal(f"{peer} is connected already", again=True)
         if peer in self._untold:
             return Refusal(f"{self.me} has yet to notice that {peer} was lost", again=True)
+        if self._refused_until.get(peer, 0.0) > self._clock():
+            broke = f"{peer} broke the rules and is refused for {CUT_SECONDS:g} s"
+            return Refusal(broke, again=True)
         return None
+
+    def haste(self, peer: str) -> Refusal | None:
+        """Say whether a peer that connects does so too often."""
+        if self._connects.spend(peer):
+            return None
+        often = f"{peer} connects too often: more than {CONNECTS_PER_SECOND:g} times a second"
+        return Refusal(often, again=True)
 
     def alive(self, connection: Connection) -> None:
         """Take note that a connection has a socket."""
@@ -88,33 +115,51 @@ class Links:
         self._open[peer] = connection
         was_gone = self._gone.pop(peer, None) is not None
         if was_gone and peer in self.roster.parties:  # clients come and go
-            _log.info("%s reaches %s again", self.me, peer)
+            self._lines.say(logging.INFO, f"{peer} again", "%s reaches %s again", self.me, peer)
         self.pulse()
 
     def arrived(self, peer: str, frame: bytes) -> None:
         """Take a frame."""
         self.inbox.put((peer, frame))
 
-    def settle(self, connection: Connection) -> None:
-        """Stop the connection from reading if the node has enough to read."""
-        if self.inbox.is_full:
-            self._paused.add(connection)
-            connection.pause()
+    @property
+    def is_full(self) -> bool:
+        """Whether the node has enough to read."""
+        return self.inbox.is_full
 
-    def _resume(self) -> None:
-        while self._paused:
-            self._paused.pop().resume()
+    def turn(self, connection: Connection) -> None:
+        """Let a connection take the frames that it has, when it is its turn."""
+        self._turns.join(connection)
+
+    def cut(self, peer: str, why: VeilringError) -> None:
+        """End the connection with a peer that broke the rules, and refuse it for `CUT_SECONDS`."""
+        connection = self._open.get(peer)
+        if connection is None:
+            return
+        line = "%s has cut off %s and refuses it for %g s: %s"
+        self._lines.say(logging.WARNING, f"{peer} cut", line, self.me, peer, CUT_SECONDS, why)
+        self._refused_until[peer] = self._clock() + CUT_SECONDS
+        asyncio.get_running_loop().call_later(CUT_SECONDS, self.pulse)
+        connection.cut(why)
 
     def lost(self, connection: Connection, *, orderly: bool, cause: Exception | None) -> None:
         """Take note that an open connection is not open any more, and tell the node."""
         peer = connection.peer
         del self._open[peer]
+        if not self._is_handed_out:
+            self.inbox.forget(peer)  # the node has never heard of it, and is to meet the next one
+            self.pulse()
+            return
         self._gone[peer] = orderly
         self._untold.add(peer)
         loss = PeerLost(peer, orderly=orderly)
         loss.__cause__ = cause
         self.inbox.put(loss)
         self.pulse()
+
+    def hand_out(self) -> None:
+        """Take note that the node has the endpoint: what arrived and what was lost is its own."""
+        self._is_handed_out = True
 
     def told(self, peer: str) -> None:
         """Take note that the node knows that a peer was lost: it may come back."""
@@ -124,7 +169,6 @@ class Links:
     def ended(self, connection: Connection) -> None:
         """Take note that a connection's socket is gone."""
         self._alive.discard(connection)
-        self._paused.discard(connection)
         self.pulse()
 
     def pulse(self) -> None:

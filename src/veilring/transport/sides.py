@@ -71,7 +71,7 @@ class Incoming(Connection):
             return
         hub = self._hub
         refusal = judge(message, hub.roster, me=hub.me, peer=self.peer)
-        refusal = refusal or hub.objection(self.peer)
+        refusal = refusal or hub.objection(self.peer) or hub.haste(self.peer)
         if refusal is not None:
             self.refuse(refusal)
         else:

@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from typing_extensions import override
 
-from veilring.errors import HandshakeError, InputError, PeerLost
+from veilring.errors import HandshakeError, InputError, PeerLost, VeilringError
 from veilring.transport.connection import GOODBYE_SECONDS
 from veilring.transport.endpoint import Endpoint, Sink
 from veilring.transport.frames import check_frame
@@ -111,6 +111,7 @@ class TlsEndpoint(Endpoint):
         try:
             endpoint._listen(listener, listen_host)
             await endpoint._assemble(expected, timeout)
+            endpoint._links.hand_out()
         except BaseException:
             await endpoint.close()
             raise
@@ -154,6 +155,10 @@ class TlsEndpoint(Endpoint):
             hand_over(item, sink)
 
         self._links.inbox.attach(take)
+
+    @override
+    def cut(self, peer: str, why: VeilringError) -> None:
+        self._links.cut(peer, why)
 
     @override
     async def close(self) -> None:

@@ -1,0 +1,172 @@
+"""How often: budgets that refill, log lines that repeat, and frames in one turn of the loop.
+
+A member of the roster is known, not trusted. What it may make us do is counted in frames, turns and
+the loop's own clock, so that a simulated run is paced by simulated time and replays exactly.
+"""
+
+import asyncio
+import enum
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+__all__ = (
+    "FRAMES_PER_TURN_MAX",
+    "LINES_KEPT",
+    "REPEAT_SECONDS",
+    "Budgets",
+    "SparingLog",
+    "Step",
+    "Turns",
+    "loop_time",
+)
+
+# Frames of all peers together that are taken in one turn of the event loop. Eight of the dearest
+# small ones, requests for a session, take under half a millisecond; what an honest peer says in the
+# meantime waits no longer than that for its turn.
+FRAMES_PER_TURN_MAX: Final = 8
+# A line that says what was said less than this ago is counted instead of written.
+REPEAT_SECONDS: Final = 60.0
+# Subjects that are told apart in that time; the others share one line. A minute of the worst flood
+# takes fewer lines than a screen has.
+LINES_KEPT: Final = 32
+
+_OTHERS: Final = "others"
+
+
+def loop_time() -> float:
+    """Return the running loop's time in seconds: real, or simulated."""
+    return asyncio.get_running_loop().time()
+
+
+class Budgets:
+    """One budget for each key, which refills steadily: a token bucket.
+
+    Args:
+        burst: How much there is at most, and at first.
+        per_second: How much comes back.
+        clock: The time in seconds.
+    """
+
+    def __init__(
+        self, burst: int, per_second: float, clock: Callable[[], float] = loop_time
+    ) -> None:
+        self._burst, self._per_second, self._clock = burst, per_second, clock
+        self._spent: dict[str, tuple[float, float]] = {}
+
+    def left(self, key: str) -> float:
+        """Return how much of a key's budget is left."""
+        spent, at = self._spent.get(key, (0.0, 0.0))
+        return self._burst - max(0.0, spent - (self._clock() - at) * self._per_second)
+
+    def spend(self, key: str) -> bool:
+        """Take 1 from a key's budget; if there is less, take nothing and return `False`."""
+        left = self.left(key)
+        if left < 1:
+            return False
+        self._put(key, left - 1)
+        return True
+
+    def refund(self, key: str) -> None:
+        """Give 1 back."""
+        self._put(key, min(self._burst, self.left(key) + 1))
+
+    def _put(self, key: str, left: float) -> None:
+        self._spent.pop(key, None)
+        if left < self._burst:
+            self._spent[key] = (self._burst - left, self._clock())
+        # The key that was used longest ago stands first; keys whose budget is whole are forgotten.
+        oldest = next(iter(self._spent), None)
+        if oldest is not None and self.left(oldest) >= self._burst:
+            del self._spent[oldest]
+
+
+class SparingLog:
+    """Writes a line about each subject once in `REPEAT_SECONDS`, and counts the rest.
+
+    Args:
+        log: Where it writes.
+        clock: The time in seconds.
+    """
+
+    def __init__(self, log: logging.Logger, clock: Callable[[], float] = loop_time) -> None:
+        self._log, self._clock = log, clock
+        self._said: dict[str, tuple[float, int]] = {}
+
+    def say(self, level: int, subject: str, line: str, *values: object) -> None:
+        """Write a line, with the number of those that were kept back, or keep it back."""
+        now = self._clock()
+        if subject not in self._said and len(self._said) >= LINES_KEPT:
+            self._forget(now)
+            subject = subject if len(self._said) < LINES_KEPT else _OTHERS
+        since, kept = self._said.get(subject, (now, 0))
+        if subject in self._said and now - since < REPEAT_SECONDS:
+            self._said[subject] = (since, kept + 1)
+            return
+        self._said[subject] = (now, 0)
+        more = f" ({kept:,} lines like this one in {now - since:.0f} s)" if kept else ""
+        self._log.log(level, f"{line}%s", *values, more)
+
+    def _forget(self, now: float) -> None:
+        """Forget the subjects whose time is over."""
+        self._said = {
+            subject: (since, kept)
+            for subject, (since, kept) in self._said.items()
+            if now - since < REPEAT_SECONDS
+        }
+
+
+class Step(enum.Enum):
+    """What became of a turn."""
+
+    TAKEN = enum.auto()
+    NONE_LEFT = enum.auto()
+    BLOCKED = enum.auto()
+
+
+class Paced(Protocol):
+    """What takes turns."""
+
+    def step(self) -> Step:
+        """Take one frame if there is one and nothing is in the way."""
+
+
+class Turns:
+    """Lets connections take frames in turn, `FRAMES_PER_TURN_MAX` of all in one turn of the loop."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Paced] = deque()
+        self._blocked: list[Paced] = []
+        self._left = FRAMES_PER_TURN_MAX
+        self._renewal: asyncio.Handle | None = None
+
+    def join(self, paced: Paced) -> None:
+        """Let somebody take its frames; once it has none left, it has to join again."""
+        if paced not in self._waiting and paced not in self._blocked:
+            self._waiting.append(paced)
+            self._run()
+
+    def unblock(self) -> None:
+        """Let those that were blocked try again."""
+        self._waiting.extend(self._blocked)
+        self._blocked.clear()
+        self._run()
+
+    def _run(self) -> None:
+        while self._waiting and self._left:
+            paced = self._waiting.popleft()
+            match paced.step():
+                case Step.TAKEN:
+                    self._left -= 1
+                    self._waiting.append(paced)
+                case Step.BLOCKED:
+                    self._blocked.append(paced)
+                case Step.NONE_LEFT:
+                    pass
+        if self._renewal is None and self._left < FRAMES_PER_TURN_MAX:
+            self._renewal = asyncio.get_running_loop().call_soon(self._renew)
+
+    def _renew(self) -> None:
+        self._renewal, self._left = None, FRAMES_PER_TURN_MAX
+        self._run()
