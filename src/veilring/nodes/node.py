@@ -27,10 +27,12 @@ from veilring.nodes.session import Open, Session
 from veilring.randomness import Streams
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, encode, open_frame
+from veilring.transport.pacing import SparingLog
 
 __all__ = (
     "ABORT_SECONDS",
     "ENDED_SESSIONS_MAX",
+    "OPEN_BYTES_MAX",
     "SESSION_SECONDS",
     "STANDINGS_KEPT",
     "Node",
@@ -48,6 +50,8 @@ ABORT_SECONDS: Final = 1.0
 ENDED_SESSIONS_MAX: Final = 4096
 # Peers that ask where this party stood do so while their own ends of the session are still open.
 STANDINGS_KEPT: Final = 64
+# A request for a session names its parties: a thousand of the longest names fit.
+OPEN_BYTES_MAX: Final = 1 << 16
 
 Opener = Callable[[str, bytes, Open], None]
 """What to do when a peer opens a session here: `(peer, session, what it asks for)`."""
@@ -73,6 +77,7 @@ class Node:
         self._ended: OrderedDict[bytes, None] = OrderedDict()
         self._stood: OrderedDict[bytes, Standing] = OrderedDict()
         self._early = EarlyFrames()
+        self._lines = SparingLog(_log)
         self._lost: dict[str, PeerLost] = {}
         self._stopped = False
 
@@ -174,8 +179,8 @@ class Node:
         for peer, lost in self._still_lost().items():
             if peer in parties:
                 session.fail(lost)
-        for sender, envelope, frame in self._early.take(name):
-            session.deliver(sender, envelope, frame)
+        for sender, frame in self._early.take(name):
+            session.deliver(sender, open_frame(frame), frame)
         return session
 
     def _still_lost(self) -> dict[str, PeerLost]:
@@ -193,6 +198,7 @@ class Node:
 
     def shut(self, name: bytes) -> None:
         """Pass over all that still comes for a session: it has ended, or is not joined here."""
+        self._early.drop(name)
         self._ended[name] = None
         if len(self._ended) > ENDED_SESSIONS_MAX:
             self._ended.popitem(last=False)
@@ -238,23 +244,30 @@ class Node:
             elif envelope.session not in self._ended:
                 self._meet(sender, envelope, frame)
         except FrameError as error:
-            self._accuse(ProtocolViolation(sender, str(error)))
+            self.accuse(ProtocolViolation(sender, str(error)))
         except ProtocolViolation as violation:
-            self._accuse(violation)
+            self.accuse(violation)
 
     def _meet(self, sender: str, envelope: Envelope, frame: bytes) -> None:
         """Take what belongs to a session that is not open here."""
         if envelope.kind != Open.kind or self._opener is None:
-            self._early.keep(sender, envelope, frame)
+            self._early.keep(sender, envelope.session, frame)
+        elif len(frame) > OPEN_BYTES_MAX:
+            raise ProtocolViolation(sender, f"asked for a session in {len(frame)} bytes")
         elif isinstance(request := envelope.message(), Open):
             self._opener(sender, envelope.session, request)
 
-    def _accuse(self, violation: ProtocolViolation) -> None:
-        """End every session that needs a peer which broke the rules outside any of them."""
-        _log.warning("%s: %s", self.name, violation)
+    def accuse(self, violation: ProtocolViolation) -> None:
+        """Act against a peer that broke the rules outside of any session.
+
+        Every session that needs it fails, and it is cut off for a while where that can be done.
+        """
+        culprit = violation.culprit
+        self._lines.say(logging.WARNING, culprit, str(violation), "%s: %s", self.name, violation)
         for session in self._sessions.values():
-            if violation.culprit in session.parties:
+            if culprit in session.parties:
                 session.fail(violation)
+        self.endpoint.cut(culprit, violation)
 
     def standings(self) -> dict[bytes, Standing]:
         """Return where this party stands in each open session, and stood in those just ended."""

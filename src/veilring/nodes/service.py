@@ -3,21 +3,36 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
-from veilring.errors import TransportError, VeilringError
+from veilring.errors import ProtocolViolation, TransportError, VeilringError
 from veilring.nodes.node import SESSION_SECONDS, Node
 from veilring.nodes.party import Parties, Party, broadcast
 from veilring.nodes.session import Abort, Open
 from veilring.transport.messages import encode
+from veilring.transport.pacing import Budgets, SparingLog
 
-__all__ = ("SESSIONS_PER_PEER_MAX", "Offer", "Service", "convening")
+__all__ = (
+    "REFUSALS_MAX",
+    "REFUSALS_PER_SECOND",
+    "REFUSALS_WAITING_MAX",
+    "SESSIONS_PER_PEER_MAX",
+    "Offer",
+    "Service",
+    "convening",
+)
 
 # A peer that opens more sessions than this at once is broken or means harm; each costs us a task
 # and its arrays. A client that labels a large file keeps one or two open.
 SESSIONS_PER_PEER_MAX: Final = 16
+# Requests of one peer that are refused. A client with other terms, or with more sessions than it
+# may have, stops or asks again within seconds; one that goes on costs more than it is told.
+REFUSALS_MAX: Final = 256
+REFUSALS_PER_SECOND: Final = 16.0
+# Refusals that wait for a peer that does not read. Each is a task and a frame.
+REFUSALS_WAITING_MAX: Final = 16
 
 R = TypeVar("R")
 
@@ -53,6 +68,9 @@ class Service:
         self._node = node
         self._offers = dict(offers)
         self._open: Counter[str] = Counter()
+        self._refusals = Budgets(REFUSALS_MAX, REFUSALS_PER_SECOND)
+        self._refusing: Counter[str] = Counter()
+        self._lines = SparingLog(_log)
         self._tasks: set[asyncio.Task[None]] = set()
         node.answer(self._opened)
 
@@ -65,9 +83,12 @@ class Service:
     def _opened(self, peer: str, session: bytes, request: Open) -> None:
         reason = self._objection(peer, request)
         if reason:
-            self._node.shut(session)
-        task = self._refuse(peer, session, reason) if reason else self._join(peer, session, request)
-        running = asyncio.create_task(task, name=f"{request.service} for {peer}")
+            self._turn_down(peer, session, reason)
+        else:
+            self._begin(self._join(peer, session, request), f"{request.service} for {peer}")
+
+    def _begin(self, work: Coroutine[None, None, None], name: str) -> None:
+        running = asyncio.create_task(work, name=name)
         self._tasks.add(running)
         running.add_done_callback(self._tasks.discard)
 
@@ -90,18 +111,35 @@ class Service:
             parties = Parties(request.parties)
             await self._node.run(offer.play, session, parties, peer, seconds=offer.seconds)
         except VeilringError as error:
-            _log.warning("%s for %s failed: %s", request.service, peer, error)
-        except Exception:  # noqa: BLE001 (a bug in one session may not end the service)
-            _log.exception("%s for %s failed", request.service, peer)
+            line = "%s for %s failed: %s"
+            what = f"{request.service}: {error}"
+            self._lines.say(logging.WARNING, peer, what, line, request.service, peer, error)
+        except Exception as error:  # noqa: BLE001 (a bug in one session may not end the service)
+            what = f"{request.service}: {type(error).__name__}"
+            line = "%s for %s failed"
+            self._lines.say(logging.ERROR, peer, what, line, request.service, peer, trace=True)
         finally:
             self._open[peer] -= 1
 
+    def _turn_down(self, peer: str, session: bytes, reason: str) -> None:
+        self._node.shut(session)
+        line = "refused a session to %s: %s"
+        self._lines.say(logging.WARNING, peer, reason, line, peer, reason)
+        does_not_read = self._refusing[peer] >= REFUSALS_WAITING_MAX
+        if does_not_read or not self._refusals.spend(peer):
+            how = "does not read why" if does_not_read else "asked again too often"
+            self._node.accuse(ProtocolViolation(peer, f"was refused sessions, and {how}"))
+        else:
+            self._begin(self._refuse(peer, session, reason), f"refusal for {peer}")
+
     async def _refuse(self, peer: str, session: bytes, reason: str) -> None:
-        _log.warning("refused a session to %s: %s", peer, reason)
+        self._refusing[peer] += 1
         try:
             await self._node.endpoint.send(peer, encode(session, Abort(reason=reason, culprit="")))
         except TransportError:
             _log.debug("%s is gone and needs no refusal", peer)
+        finally:
+            self._refusing[peer] -= 1
 
     async def close(self) -> None:
         """End the sessions that are open."""

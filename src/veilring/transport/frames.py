@@ -2,8 +2,8 @@
 
 On a stream a frame is a 4-byte big-endian length and a MessagePack body. Arrays travel as a
 MessagePack extension of dtype, shape and raw little-endian bytes; nothing is ever unpickled. Any
-bytes either parse or raise `FrameError`, never another error, and a length is judged before the
-bytes that it announces are kept.
+bytes either parse or raise `FrameError`, never another error, a length is judged before the bytes
+that it announces are kept, and what is decoded takes at most a few times the frame's own size.
 """
 
 import struct
@@ -19,9 +19,12 @@ from veilring.errors import FrameError
 
 __all__ = (
     "ARRAY_DIMENSIONS_MAX",
+    "CONTAINERS_MAX",
     "DTYPES",
     "FRAME_BYTES_MAX",
     "GOODBYE",
+    "HEAD_BYTES_MAX",
+    "ITEMS_MAX",
     "PREFIX_BYTES",
     "FrameReader",
     "Value",
@@ -30,6 +33,7 @@ __all__ = (
     "on_stream",
     "pack",
     "prefix",
+    "read_head",
     "unpack",
 )
 
@@ -42,6 +46,14 @@ GOODBYE: Final = bytes(PREFIX_BYTES)
 send. A connection that breaks ends without it, which TLS alone would not let us tell apart."""
 # Runs, parties, rows, columns: no protocol sends more axes than these.
 ARRAY_DIMENSIONS_MAX: Final = 4
+# Entries of one list or map. A block of records names 15,900 at the most; numbers by the thousand
+# travel in arrays, which are not decoded item by item.
+ITEMS_MAX: Final = 1 << 14
+# Lists and maps of one frame: a message is a list whose fields hold one each at the most. A byte is
+# enough to say "an empty map", which takes 64 here.
+CONTAINERS_MAX: Final = 1 << 10
+# What is read of a frame to learn whose it is: a session and the kind of a message.
+HEAD_BYTES_MAX: Final = 128
 
 DTYPES: Final = ("|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f4", "<f8")
 """What an array on the wire may hold; the position in this tuple is its code."""
@@ -51,6 +63,7 @@ Value: TypeAlias = "_Scalar | tuple[Value, ...] | list[Value] | dict[str, Value]
 
 _ARRAY_CODE: Final = 1  # our one MessagePack extension type
 _PIECE_BYTES: Final = 1 << 16  # a piece of this size is worth an object of its own
+_HARMLESS_BYTES: Final = CONTAINERS_MAX  # cannot hold more containers than are allowed
 _TIMESTAMP_AS_FLOAT: Final = 1  # one of msgpack's four ways to read its own extension
 _HEADER: Final = struct.Struct("<BB")
 _PREFIX: Final = struct.Struct(">I")
@@ -74,19 +87,74 @@ def unpack(body: bytes) -> Value:
     """Decode what `pack` made; lists come back as tuples, arrays as read-only arrays.
 
     Raises:
-        FrameError: If the bytes are not exactly one such value.
+        FrameError: If the bytes are not exactly one such value, or it has more than `ITEMS_MAX`
+            entries in one list or map or more than `CONTAINERS_MAX` of these.
     """
+    counted = None
     try:
+        if len(body) > _HARMLESS_BYTES:
+            _require_whole(body)
+            counted = _Containers()
         # A timestamp (an extension that msgpack knows by itself) is read as a number of seconds, so
         # that nothing but a `Value` ever comes out.
         value: Value = msgpack.unpackb(
-            body, use_list=False, ext_hook=_unpack_array, timestamp=_TIMESTAMP_AS_FLOAT
+            body,
+            use_list=False,
+            ext_hook=_unpack_array,
+            list_hook=counted,
+            object_hook=counted,
+            max_array_len=min(ITEMS_MAX, len(body)),
+            max_map_len=min(ITEMS_MAX, len(body)),
+            timestamp=_TIMESTAMP_AS_FLOAT,
         )
     except FrameError:
         raise
-    except (ValueError, OverflowError, msgpack.UnpackException) as error:
-        raise FrameError(f"not a MessagePack body: {type(error).__name__}") from error
+    except (ValueError, OverflowError, MemoryError, msgpack.UnpackException) as error:
+        raise _no_body(error) from error
     return value
+
+
+def read_head(body: bytes) -> tuple[Value, Value]:
+    """Return the first two entries of the list that a body is, without decoding the others.
+
+    Raises:
+        FrameError: If it does not begin like a list of two entries or more, or these take more than
+            `HEAD_BYTES_MAX` bytes.
+    """
+    reader = msgpack.Unpacker(max_buffer_size=HEAD_BYTES_MAX)
+    reader.feed(body[:HEAD_BYTES_MAX])
+    try:
+        reader.read_array_header()
+        return reader.unpack(), reader.unpack()
+    except (ValueError, msgpack.UnpackException) as error:
+        raise _no_body(error) from error
+
+
+def _no_body(error: Exception) -> FrameError:
+    return FrameError(f"not a MessagePack body: {type(error).__name__}")
+
+
+def _require_whole(body: bytes) -> None:
+    """Refuse a body that announces more than it holds, before anything is made for it.
+
+    Lists within lists that are all announced as long as they may be would take 128 MiB.
+    """
+    reader = msgpack.Unpacker(max_buffer_size=len(body))
+    reader.feed(body)
+    reader.skip()
+
+
+class _Containers:
+    """Counts the lists and maps of a body while it is decoded."""
+
+    def __init__(self) -> None:
+        self._left = CONTAINERS_MAX
+
+    def __call__(self, container: Value) -> Value:
+        self._left -= 1
+        if self._left < 0:
+            raise FrameError(f"more than {CONTAINERS_MAX} lists and maps in one frame")
+        return container
 
 
 def _pack_array(value: object) -> msgpack.ExtType:

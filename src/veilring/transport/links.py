@@ -115,7 +115,7 @@ class Links:
         self._open[peer] = connection
         was_gone = self._gone.pop(peer, None) is not None
         if was_gone and peer in self.roster.parties:  # clients come and go
-            self._lines.say(logging.INFO, f"{peer} again", "%s reaches %s again", self.me, peer)
+            self._lines.say(logging.INFO, peer, "again", "%s reaches %s again", self.me, peer)
         self.pulse()
 
     def arrived(self, peer: str, frame: bytes) -> None:
@@ -137,7 +137,7 @@ class Links:
         if connection is None:
             return
         line = "%s has cut off %s and refuses it for %g s: %s"
-        self._lines.say(logging.WARNING, f"{peer} cut", line, self.me, peer, CUT_SECONDS, why)
+        self._lines.say(logging.WARNING, peer, str(why), line, self.me, peer, CUT_SECONDS, why)
         self._refused_until[peer] = self._clock() + CUT_SECONDS
         asyncio.get_running_loop().call_later(CUT_SECONDS, self.pulse)
         connection.cut(why)

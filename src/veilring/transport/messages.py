@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from typing_extensions import override
 
 from veilring.errors import FrameError, InputError
-from veilring.transport.frames import Value, pack, unpack
+from veilring.transport.frames import Value, pack, read_head, unpack
 
 __all__ = (
     "SESSION_BYTES",
@@ -122,28 +122,30 @@ def encode(session: bytes, message: Message) -> bytes:
 class Envelope(NamedTuple):
     """A frame that was read as far as its session and the kind of its message.
 
-    A frame may arrive before the module that defines its kind was imported, so that its fields are
-    judged only when somebody asks for the message.
+    A frame may arrive before the module that defines its kind was imported, and from a peer that
+    has no business here: its fields are decoded and judged only when somebody asks for the message.
     """
 
     session: bytes
     kind: str
-    fields: tuple[Value, ...]
+    body: bytes
 
     def message(self) -> Message:
         """Return the message.
 
         Raises:
-            FrameError: If the kind is unknown or a field does not fit.
+            FrameError: If the body is no value, the kind is unknown or a field does not fit.
         """
+        said = unpack(self.body)
+        fields = said[_ENVELOPE_ITEMS:] if isinstance(said, tuple) else ()
         message_type = _KINDS.get(self.kind)
         if message_type is None:
             raise FrameError(f"unknown kind of message: {self.kind[:64]!a}")
         names = message_type.names
-        if len(self.fields) != len(names):
-            raise FrameError(f"{self.kind} has {len(names)} fields, not {len(self.fields)}")
+        if len(fields) != len(names):
+            raise FrameError(f"{self.kind} has {len(names)} fields, not {len(fields)}")
         try:
-            return message_type(**dict(zip(names, self.fields, strict=True)))
+            return message_type(**dict(zip(names, fields, strict=True)))
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             place = ".".join((self.kind, *map(str, first["loc"])))
@@ -154,14 +156,19 @@ def open_frame(body: bytes) -> Envelope:
     """Read a frame's body as far as its session and kind.
 
     Raises:
-        FrameError: If it is not the list that `encode` makes.
+        FrameError: If it does not begin as the list that `encode` makes.
     """
-    value = unpack(body)
-    if isinstance(value, tuple) and len(value) >= _ENVELOPE_ITEMS:
-        session, kind = value[:_ENVELOPE_ITEMS]
-        if isinstance(session, bytes) and len(session) == SESSION_BYTES and isinstance(kind, str):
-            return Envelope(session, kind, value[_ENVELOPE_ITEMS:])
-    raise FrameError("not a message: a session, a kind and fields were expected")
+    try:
+        session, kind = read_head(body)
+    except FrameError as error:
+        raise _no_message() from error
+    if isinstance(session, bytes) and len(session) == SESSION_BYTES and isinstance(kind, str):
+        return Envelope(session, kind, body)
+    raise _no_message()
+
+
+def _no_message() -> FrameError:
+    return FrameError("not a message: a session, a kind and fields were expected")
 
 
 def decode(body: bytes) -> tuple[bytes, Message]:

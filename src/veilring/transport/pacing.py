@@ -7,7 +7,8 @@ the loop's own clock, so that a simulated run is paced by simulated time and rep
 import asyncio
 import enum
 import logging
-from collections import deque
+import math
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -28,9 +29,9 @@ __all__ = (
 FRAMES_PER_TURN_MAX: Final = 8
 # A line that says what was said less than this ago is counted instead of written.
 REPEAT_SECONDS: Final = 60.0
-# Subjects that are told apart in that time; the others share one line. A minute of the worst flood
-# takes fewer lines than a screen has.
-LINES_KEPT: Final = 32
+# Lines about one peer that are told apart in that time; its others share one. A minute of the worst
+# that a peer can do takes less than half a screen.
+LINES_KEPT: Final = 8
 
 _OTHERS: Final = "others"
 
@@ -92,29 +93,32 @@ class SparingLog:
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = loop_time) -> None:
         self._log, self._clock = log, clock
-        self._said: dict[str, tuple[float, int]] = {}
+        self._said: defaultdict[str, dict[str, tuple[float, int]]] = defaultdict(dict)
 
-    def say(self, level: int, subject: str, line: str, *values: object) -> None:
-        """Write a line, with the number of those that were kept back, or keep it back."""
-        now = self._clock()
-        if subject not in self._said and len(self._said) >= LINES_KEPT:
-            self._forget(now)
-            subject = subject if len(self._said) < LINES_KEPT else _OTHERS
-        since, kept = self._said.get(subject, (now, 0))
-        if subject in self._said and now - since < REPEAT_SECONDS:
-            self._said[subject] = (since, kept + 1)
+    def say(
+        self, level: int, who: str, what: str, line: str, *values: object, trace: bool = False
+    ) -> None:
+        """Write a line, with the number of those that were kept back, or keep it back.
+
+        Args:
+            level: As for `logging`.
+            who: Whom it is about. Nobody's lines take the place of another's.
+            what: What it says; equal lines are those that say the same about the same.
+            line: As for `logging`.
+            *values: As for `logging`.
+            trace: Whether the traceback of the error that is being handled follows.
+        """
+        said, now = self._said[who], self._clock()
+        if what not in said and len(said) >= LINES_KEPT:
+            said = self._said[who] = {k: v for k, v in said.items() if now - v[0] < REPEAT_SECONDS}
+            what = what if len(said) < LINES_KEPT else _OTHERS
+        since, kept = said.get(what, (-math.inf, 0))
+        if now - since < REPEAT_SECONDS:
+            said[what] = (since, kept + 1)
             return
-        self._said[subject] = (now, 0)
-        more = f" ({kept:,} lines like this one in {now - since:.0f} s)" if kept else ""
-        self._log.log(level, f"{line}%s", *values, more)
-
-    def _forget(self, now: float) -> None:
-        """Forget the subjects whose time is over."""
-        self._said = {
-            subject: (since, kept)
-            for subject, (since, kept) in self._said.items()
-            if now - since < REPEAT_SECONDS
-        }
+        said[what] = (now, 0)
+        more = f" (and {kept:,} more like this in {now - since:.0f} s)" if kept else ""
+        self._log.log(level, f"{line}%s", *values, more, exc_info=trace)
 
 
 class Step(enum.Enum):
@@ -133,7 +137,7 @@ class Paced(Protocol):
 
 
 class Turns:
-    """Lets connections take frames in turn, `FRAMES_PER_TURN_MAX` of all in one turn of the loop."""
+    """Lets connections take frames in turn, `FRAMES_PER_TURN_MAX` in one turn of the loop."""
 
     def __init__(self) -> None:
         self._waiting: deque[Paced] = deque()
