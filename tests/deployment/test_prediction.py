@@ -22,6 +22,7 @@ from veilring.deployment import (
     PredictionServerConfig,
     load_config,
     load_prediction_terms,
+    querier,
     serving,
 )
 from veilring.deployment.prediction_files import read_queries, read_records
@@ -108,6 +109,90 @@ def test_a_deployed_server_answers_remembers_forgets_and_leaves_in_order(deploy:
     assert json.loads(shown.stdout)["spent"] == 22.0  # read while it is served
 
     served.end_in_order()
+
+
+def repeated(source: Path, times: int, to: Path) -> Path:
+    """Write the rows of a CSV file several times over, each time moved a little."""
+    header, *rows = source.read_text().splitlines()
+    more = [
+        f"{float(first) - number / 1000},{rest}"
+        for number in range(times)
+        for first, rest in (row.split(",", 1) for row in rows)
+    ]
+    to.write_text("\n".join([header, *more]) + "\n")
+    return to
+
+
+def spent(served: Served) -> float:
+    """Return how many queries were paid for."""
+    shown = run("ledger", "show", served.state / "budgets.sqlite", "--json")
+    return float(json.loads(shown.stdout)["spent"])
+
+
+def test_a_file_that_is_longer_than_the_stream_spends_nothing(deploy: Deploy) -> None:
+    """It is refused before its first block is sent; blocks that were paid for are written."""
+    served = deploy(RICH)
+    folder = served.folder
+    config = folder / "querier-0.toml"
+    config.write_text(config.read_text() + "block = 8\n")
+    out = folder / "labels.csv"
+    run("records", "add", folder / "curator.toml", folder / "records.csv")
+    long = repeated(folder / "querier-0.csv", 5, folder / "long.csv")
+    refused = run("ask", config, long, "--out", out)
+    assert refused.exit_code == 1
+    assert "the privacy budget (total) is exhausted: 110 queries asked, 100 left" in refused.output
+    assert "Nothing was asked or spent. Ask for at most 100 rows" in refused.output
+    assert spent(served) == 0.0
+    assert not out.exists()
+
+    start = folder / "start.csv"
+    start.write_text("".join(long.read_text().splitlines(keepends=True)[:17]))
+    first = run("ask", config, start)
+    assert first.exit_code == 0, first.output
+    assert spent(served) == 16.0
+    refused = run("ask", config, long, "--out", out)
+    assert refused.exit_code == 1
+    assert "only the first 16 of 110 rows are labelled" in refused.output
+    assert "94 queries asked, 84 left" in refused.output
+    assert out.read_text() == first.stdout
+    assert spent(served) == 16.0
+
+    fits = folder / "fits.csv"
+    fits.write_text("".join(long.read_text().splitlines(keepends=True)[:101]))
+    whole = run("ask", config, fits)
+    assert whole.exit_code == 0, whole.output
+    assert whole.stdout.startswith(first.stdout)
+    assert run("ask", config, fits).stdout == whole.stdout  # for nothing, with nothing left
+    assert spent(served) == 100.0
+
+
+def test_what_was_paid_for_is_written_if_others_use_up_the_stream(
+    deploy: Deploy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels of the blocks before the refusal are there, and the exit code says that some lack."""
+    served = deploy(RICH.model_copy(update={"queries": 12}))
+    folder = served.folder
+    config = folder / "querier-0.toml"
+    config.write_text(config.read_text() + "block = 5\n")
+    run("records", "add", folder / "curator.toml", folder / "records.csv")
+    long = repeated(folder / "querier-1.csv", 4, folder / "long.csv")
+    monkeypatch.setattr(querier, "_refusal", lambda *_: None)  # as if others asked just afterwards
+    out = folder / "labels.csv"
+    cut = run("ask", config, long, "--out", out)
+    assert cut.exit_code == 1
+    assert "only the first 10 of 24 rows are labelled" in cut.output
+    assert len(out.read_text().splitlines()) == 11
+    assert spent(served) == 10.0
+
+
+def test_deploy_prediction_writes_no_more_queries_than_are_answered(tmp_path: Path) -> None:
+    """What one command writes the other can have labelled, together and apart."""
+    for number, (apart, each) in enumerate((((), [3, 2]), (("--apart",), [5, 5]))):
+        folder = tmp_path / str(number)
+        command = ("deploy", "prediction", "wine", "--queriers", 2, "--queries", 5, *apart)
+        assert run(*command, "--out", folder).exit_code == 0
+        files = [folder / f"querier-{which}.csv" for which in range(2)]
+        assert [len(file.read_text().splitlines()) - 1 for file in files] == each
 
 
 def flip(path: Path, place: int) -> None:

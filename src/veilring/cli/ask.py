@@ -108,7 +108,7 @@ def ask(
     """
     import asyncio
 
-    from veilring.deployment import SeekerConfig, asking, load_config, seeking
+    from veilring.deployment import SeekerConfig, Unfinished, asking, load_config, seeking
 
     if out is not None and out.exists():
         raise InputError("--out", out, "a file that does not exist yet")
@@ -119,9 +119,17 @@ def ask(
         raise InputError("QUERIES", queries, "left out with --near and --epsilon")
     else:
         answer = asking(loaded, queries)
-    text = _csv(asyncio.run(answer))
+    try:
+        text = _csv(asyncio.run(answer))
+    except Unfinished as error:  # what was paid for is written
+        _write(_csv({"label": error.labels}), out)
+        raise
     if isinstance(loaded, SeekerConfig) and epsilon is not None:
         typer.echo(_chance(loaded, epsilon), err=True)
+    _write(text, out)
+
+
+def _write(text: str, out: Path | None) -> None:
     if out is None:
         typer.echo(text, nl=False)
     else:

@@ -39,7 +39,7 @@ from veilring.deployment.places import (
 )
 from veilring.deployment.prediction import PredictionServerConfig, predict
 from veilring.deployment.prediction_terms import PredictionTerms, load_prediction_terms
-from veilring.deployment.querier import QuerierConfig, query
+from veilring.deployment.querier import QuerierConfig, Unfinished, query
 from veilring.deployment.roles import (
     ROLES,
     Part,
@@ -81,6 +81,7 @@ __all__ = (
     "SubmitterConfig",
     "SurveyTerms",
     "Terms",
+    "Unfinished",
     "VotesMemberConfig",
     "VotesTerms",
     "ask",

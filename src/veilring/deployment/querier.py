@@ -1,10 +1,12 @@
 """`veilring ask` for a querier: rows, labelled by a prediction server."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from veilring.deployment.config import TermsConfig, load_credentials
@@ -12,11 +14,12 @@ from veilring.deployment.connecting import connected, require_party
 from veilring.deployment.prediction_files import read_queries
 from veilring.deployment.prediction_terms import load_prediction_terms
 from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
-from veilring.errors import InputError, ScenarioError
-from veilring.protocols.prediction.querier import ask_server
+from veilring.errors import BudgetExhausted, InputError, ScenarioError, VeilringError
+from veilring.protocols.prediction.querier import ask_server, look_at_server, make_request
+from veilring.protocols.prediction.rules import Rules
 from veilring.randomness import Streams
 
-__all__ = ("QuerierConfig", "query")
+__all__ = ("QuerierConfig", "Unfinished", "query")
 
 
 _log = logging.getLogger("veilring.querier")
@@ -41,11 +44,30 @@ class QuerierConfig(TermsConfig):
     name: str = Field("", description="a text, or nothing")
 
 
+class Unfinished(VeilringError):
+    """Raised when the stream has no room for all queries, and the first of them have labels.
+
+    Attributes:
+        labels: The classes of the first rows, by name, in order.
+        asked: The number of rows.
+        cause: The refusal of the others.
+    """
+
+    def __init__(self, labels: list[str], asked: int, cause: BudgetExhausted) -> None:
+        self.labels, self.asked, self.cause = labels, asked, cause
+        super().__init__(labels, asked, cause)
+
+    def __str__(self) -> str:
+        done = f"only the first {len(self.labels):,} of {self.asked:,} rows are labelled"
+        return f"{done}: {self.cause}"
+
+
 async def query(config: QuerierConfig, queries: Path) -> dict[str, list[str]]:
     """Have the rows of a file labelled, block by block.
 
     A block's key follows from its content: the same command again, after whatever went wrong, gets
-    the same labels and spends nothing for those that were answered.
+    the same labels and spends nothing for those that were answered. What is left of the stream is
+    looked at first, so that a file that is too long spends nothing.
 
     Args:
         config: Who asks whom.
@@ -57,7 +79,8 @@ async def query(config: QuerierConfig, queries: Path) -> dict[str, list[str]]:
     Raises:
         ScenarioError: If a file does not fit.
         InputError: If a row does not fit.
-        BudgetExhausted: If the stream has fewer queries left.
+        BudgetExhausted: If the stream has fewer queries left. Nothing was asked or spent.
+        Unfinished: The same, where the first rows were paid for, now or before.
         HandshakeError: If the server cannot be reached.
         VeilringError: If the server could not answer.
     """
@@ -69,13 +92,42 @@ async def query(config: QuerierConfig, queries: Path) -> dict[str, list[str]]:
     require_party(roster, "ask", config.ask)
     if not len(rows):
         raise InputError("queries", "none", "a file with at least one row")
-    block, role = config.block or rules.fitting, ask_server(terms.digest)
-    labels = np.zeros(len(rows), np.int64)
+    block, labels = config.block or rules.fitting, list[str]()
+    parts = [rows[first : first + block] for first in range(0, len(rows), block)]
+    keys = [make_request(part, name=config.name).key for part in parts]
     async with connected(identity, roster, config.ask) as (node, pair):
-        # A session for each block, so that no stream is too long for one.
-        for first in range(0, len(rows), block):
-            part, session = slice(first, first + block), Streams().token("session")
-            labels[part] = await node.run(
-                role, session, pair, rows[part], rules=rules, block=block, name=config.name
-            )
-    return {"label": [terms.classes[label] for label in labels]}
+        look, role = look_at_server(terms.digest), ask_server(terms.digest)
+        left, answered = await node.run(look, Streams().token("session"), pair, keys)
+        refusal = _refusal(parts, answered, left, rules)
+        paid = parts if refusal is None else parts[: [*answered, False].index(False)]
+        try:
+            # A session for each block, so that no stream is too long for one.
+            for part in paid:
+                found = await node.run(
+                    role,
+                    Streams().token("session"),
+                    pair,
+                    part,
+                    rules=rules,
+                    block=block,
+                    name=config.name,
+                )
+                labels += [terms.classes[label] for label in found]
+        except BudgetExhausted as error:  # others have asked meanwhile
+            refusal = error
+    if refusal is not None:
+        raise Unfinished(labels, len(rows), refusal) if labels else refusal
+    return {"label": labels}
+
+
+def _refusal(
+    parts: Sequence[NDArray[np.float32]], answered: Sequence[bool], left: int, rules: Rules
+) -> BudgetExhausted | None:
+    """Return why the blocks that were not answered yet cannot all be, or none if they can."""
+    asked = sum(len(part) for part, was in zip(parts, answered, strict=True) if not was)
+    if asked <= left:
+        return None
+    budget = "analyst" if rules.queriers == "apart" else "total"
+    error = BudgetExhausted(budget, asked, left, "queries")
+    error.add_note(f"Nothing was asked or spent. Ask for at most {left:,} rows that are new.")
+    return error

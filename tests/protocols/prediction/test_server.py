@@ -27,7 +27,7 @@ from veilring.privacy.ledger import Ledger, read_totals
 from veilring.protocols.prediction.messages import Request
 from veilring.protocols.prediction.querier import label_queries, make_request
 from veilring.protocols.prediction.rules import Rules
-from veilring.protocols.prediction.server import ADD, FORGET, PREDICT, PredictionServer
+from veilring.protocols.prediction.server import ADD, FORGET, LOOK, PREDICT, PredictionServer
 from veilring.protocols.prediction.state import State, open_state
 from veilring.protocols.verdicts import Verdict
 
@@ -103,6 +103,21 @@ def test_the_stream_ends_after_t_queries_of_all_together(tmp_path: Path) -> None
             answer = state.answer(who, asked[12], np.random.default_rng(0))
             assert (answer.verdict, answer.left) == (Verdict.TOTAL_EXHAUSTED, 0.0)
         assert labels(state, asked[:10], seed=1, who="ann") == first  # what was paid for stays
+
+
+@pytest.mark.parametrize("queriers", ["together", "apart"])
+def test_a_look_costs_nothing_and_says_what_is_the_queriers_own(queriers: str) -> None:
+    """How many queries are left, and which of its own requests were answered, not of others."""
+    asked, rules = requests(4, 5), make_rules(queriers=queriers)
+    keys = [request.key for request in asked]
+    with opened(rules, None, table(100)) as state:
+        assert (state.look("ann", keys).left, sum(state.look("ann", keys).answered)) == (60, 0)
+        labels(state, asked[1:3], who="ann")
+        for _ in range(2):
+            ann, bob = state.look("ann", keys), state.look("bob", keys)
+            assert list(ann.answered) == [0, 1, 1, 0]
+            assert list(bob.answered) == [0, 0, 0, 0]
+            assert (ann.left, bob.left) == ((50, 50) if queriers == "together" else (50, 60))
 
 
 def test_queriers_apart_have_streams_and_budgets_of_their_own(tmp_path: Path) -> None:
@@ -229,7 +244,8 @@ def test_only_curators_may_change_records() -> None:
     with opened(RULES, None) as state:
         offers = PredictionServer(state, at_once, ["owner"]).offers(bytes(32))
     may = {name: (offer.may_open("owner"), offer.may_open("ann")) for name, offer in offers.items()}
-    assert may == {PREDICT: (True, True), ADD: (True, False), FORGET: (True, False)}
+    everybody, curators = (True, True), (True, False)
+    assert may == {PREDICT: everybody, LOOK: everybody, ADD: curators, FORGET: curators}
 
 
 def test_a_curator_hands_records_over_and_the_receipt_counts_new_ones() -> None:

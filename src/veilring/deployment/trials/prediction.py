@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Final, Literal
 
+import numpy as np
+
 from veilring.data import Table
 from veilring.data.npz import NPZ
 from veilring.deployment.prediction_terms import PredictionSection, prediction_terms_of_table
@@ -38,7 +40,7 @@ def write_prediction(
     The ranges in the terms are the table's own, as one holds it all here anyway.
 
     Args:
-        table: A part of its rows are records; the others are queries.
+        table: A part of its rows are records; the others are queries, as many as are answered.
         prediction: What is answered.
         folder: It must not exist.
         queriers: How many there are, at least 1; the queries are dealt among them.
@@ -62,5 +64,7 @@ def write_prediction(
     write_table(folder / f"records{ending}", rows, ids=ids)
     write_config(folder, SERVER, terms=TERMS, role="prediction-server", curators=[CURATOR])
     write_config(folder, CURATOR, terms=TERMS, role="curator", server=SERVER)
+    answered = prediction.queries * (queriers if prediction.queriers == "apart" else 1)
+    queries = queries.take(np.arange(min(len(queries), answered)))
     write_askers(folder, names, queries, ending, role="querier", ask=SERVER)
     return names

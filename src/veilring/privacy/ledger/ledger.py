@@ -97,6 +97,12 @@ class Ledger:
         with self._guard:
             return self._find(analyst, key, digest_of(request))
 
+    def has(self, analyst: str, key: str) -> bool:
+        """Return whether a request of this key was answered, whatever it was."""
+        with self._guard:
+            find = "SELECT 1 FROM answers WHERE analyst = ? AND key = ?"
+            return self._store.connection.execute(find, (analyst, key)).fetchone() is not None
+
     def check(self, analyst: str, amount: float) -> None:
         """Raise what `charge` would raise now because of the analyst's or the total budget.
 

@@ -12,6 +12,7 @@ from veilring.transport.frames import pack
 from veilring.transport.messages import Array, Message
 
 __all__ = (
+    "KEYS_MAX",
     "KEY_BYTES",
     "NO_PLACE",
     "Add",
@@ -19,12 +20,16 @@ __all__ = (
     "Directions",
     "Forget",
     "Labels",
+    "Look",
+    "Outlook",
     "Receipt",
     "Request",
 )
 
 NO_PLACE: Final = -1
 """Where a receipt names no record."""
+KEYS_MAX: Final = 4096
+"""Keys of one look: the server finds so many in milliseconds."""
 
 Directions = Annotated[NDArray[np.int16], Array("<i2", 2)]
 """Quantised vectors of shape (rows, features)."""
@@ -64,6 +69,30 @@ class Answer(Message, kind="prediction.answer"):
     verdict: Annotated[int, Field(ge=0, le=max(Verdict))]
     left: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     labels: Labels
+
+
+class Look(Message, kind="prediction.look"):
+    """A question that costs nothing: how many queries are left, and what was answered before.
+
+    Attributes:
+        keys: The keys of up to `KEYS_MAX` requests, one after the other.
+        more: Whether another look follows in this session.
+    """
+
+    keys: Annotated[bytes, Field(max_length=KEYS_MAX * KEY_BYTES)]
+    more: bool
+
+
+class Outlook(Message, kind="prediction.outlook"):
+    """What a server says to a look: all of it is public, or the querier's own.
+
+    Attributes:
+        left: How many queries the querier may still ask, before others ask.
+        answered: A byte for each key: 1 if the querier's request of that key was answered.
+    """
+
+    left: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    answered: Annotated[bytes, Field(max_length=KEYS_MAX)]
 
 
 class Add(Message, kind="prediction.add"):

@@ -1,6 +1,6 @@
 """The querier: it has queries labelled by a prediction server, in blocks or one at a time."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,13 +8,27 @@ from numpy.typing import NDArray
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.service import convening
-from veilring.protocols.prediction.messages import KEY_BYTES, Answer, Request
+from veilring.protocols.prediction.messages import (
+    KEY_BYTES,
+    KEYS_MAX,
+    Answer,
+    Look,
+    Outlook,
+    Request,
+)
 from veilring.protocols.prediction.rules import Rules
-from veilring.protocols.prediction.server import PREDICT
+from veilring.protocols.prediction.server import LOOK, PREDICT
 from veilring.protocols.requests import content_key
 from veilring.protocols.verdicts import require_answered
 
-__all__ = ("Stream", "ask_server", "label_queries", "make_request")
+__all__ = (
+    "Stream",
+    "ask_server",
+    "label_queries",
+    "look_ahead",
+    "look_at_server",
+    "make_request",
+)
 
 
 def make_request(queries: NDArray[np.float32], *, name: str = "", more: bool = False) -> Request:
@@ -98,6 +112,45 @@ async def label_queries(
         more = last < len(queries)
         labels.append(await stream.ask(make_request(queries[first:last], name=name, more=more)))
     return np.concatenate(labels)
+
+
+async def look_ahead(party: Party, keys: Sequence[bytes]) -> tuple[int, list[bool]]:
+    """Find out how many queries are left, and which requests were answered: it costs nothing.
+
+    Args:
+        party: The querier, in a session with the server alone.
+        keys: Of the requests, at least one; see `make_request`.
+
+    Returns:
+        How many queries may still be asked, unless others ask meanwhile; and for each request
+        whether it was answered, so that its labels come again for nothing.
+
+    Raises:
+        ProtocolViolation: If the server sent what no honest server sends.
+    """
+    (server,) = party.peers
+    left, answered = 0.0, list[bool]()
+    for first in range(0, len(keys), KEYS_MAX):
+        some = keys[first : first + KEYS_MAX]
+        party.round(2 * (first // KEYS_MAX) + 1)
+        await party.send(server, Look(keys=b"".join(some), more=first + KEYS_MAX < len(keys)))
+        outlook = await party.receive(Outlook, sender=server)
+        if len(outlook.answered) != len(some):
+            raise ProtocolViolation(
+                server, f"did not say of {len(some)} requests what it was asked"
+            )
+        left = outlook.left
+        answered += map(bool, outlook.answered)
+    return int(left), answered
+
+
+def look_at_server(terms: bytes) -> Callable[..., Awaitable[tuple[int, list[bool]]]]:
+    """Return `look_ahead` for a session that the querier opens.
+
+    Args:
+        terms: As `ask_server` takes it.
+    """
+    return convening(look_ahead, LOOK, terms)
 
 
 def ask_server(terms: bytes) -> Callable[..., Awaitable[NDArray[np.int64]]]:

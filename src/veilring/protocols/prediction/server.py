@@ -8,15 +8,25 @@ from veilring.errors import InputError, ProtocolViolation, StoreFailed
 from veilring.nodes.aside import Aside
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer
-from veilring.protocols.prediction.messages import NO_PLACE, Add, Forget, Receipt, Request
+from veilring.protocols.prediction.messages import (
+    KEY_BYTES,
+    NO_PLACE,
+    Add,
+    Forget,
+    Look,
+    Receipt,
+    Request,
+)
 from veilring.protocols.prediction.records import Records
 from veilring.protocols.prediction.state import Refused, State
 from veilring.protocols.verdicts import Failure
 
-__all__ = ("ADD", "FORGET", "PREDICT", "PredictionServer")
+__all__ = ("ADD", "FORGET", "LOOK", "PREDICT", "PredictionServer")
 
 PREDICT: Final = "prediction.predict"
 """What a querier asks: labels for its queries. Whoever is in the roster may."""
+LOOK: Final = "prediction.look"
+"""What a querier asks first: how many queries are left. It costs nothing."""
 ADD: Final = "prediction.add"
 """What a curator asks: to add records."""
 FORGET: Final = "prediction.forget"
@@ -39,13 +49,14 @@ class PredictionServer:
         self._failure = Failure()
 
     def offers(self, terms: bytes) -> dict[str, Offer]:
-        """Return the three services.
+        """Return the services.
 
         Args:
             terms: SHA-256 of all that queriers, curators and server agree on.
         """
         return {
             PREDICT: Offer(self.answer, terms, lambda _peer: True),
+            LOOK: Offer(self.look, terms, lambda _peer: True),
             ADD: Offer(self.add, terms, self._curators.__contains__),
             FORGET: Offer(self.forget, terms, self._curators.__contains__),
         }
@@ -81,6 +92,26 @@ class PredictionServer:
             party.round(number)
             await party.send(querier, reply)
             more = request.more
+
+    async def look(self, party: Party, querier: str) -> None:
+        """Say how many queries are left, and which requests were answered, message by message.
+
+        Raises:
+            ProtocolViolation: If a look is against the rules.
+            StoreFailed: If the disk failed.
+        """
+        number, more = 0, True
+        while more:
+            message = await party.receive(Look, sender=querier)
+            if len(message.keys) % KEY_BYTES:
+                party.accuse(ProtocolViolation(querier, "sent a part of a key"))
+            firsts = range(0, len(message.keys), KEY_BYTES)
+            keys = [message.keys[first : first + KEY_BYTES] for first in firsts]
+            number += 2
+            outlook = await self._do(partial(self._state.look, querier, keys))
+            party.round(number)
+            await party.send(querier, outlook)
+            more = message.more
 
     async def add(self, party: Party, curator: str) -> None:
         """Add what a curator hands over, message by message.

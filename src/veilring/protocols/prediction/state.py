@@ -27,7 +27,7 @@ from veilring.privacy.checks import require
 from veilring.privacy.ledger import Charge, Ledger, open_ledger
 from veilring.privacy.ledger.store import unreadable
 from veilring.protocols.prediction.accounts import Accounts
-from veilring.protocols.prediction.messages import Answer, Request
+from veilring.protocols.prediction.messages import Answer, Outlook, Request
 from veilring.protocols.prediction.records import Records, require_ids
 from veilring.protocols.prediction.repair import BUDGETS, ROWS, note_steps, noted_steps
 from veilring.protocols.prediction.rowfile import (
@@ -160,6 +160,20 @@ class State:
             return Answer(verdict=settled.verdict, left=settled.left, labels=nothing)
         labels = np.frombuffer(settled, _ON_DISK).astype(np.uint16)
         return Answer(verdict=Verdict.ANSWERED, left=0.0, labels=labels)
+
+    def look(self, querier: str, keys: Sequence[bytes]) -> Outlook:
+        """Return how many queries a querier may still ask, and which requests were answered.
+
+        Args:
+            querier: Who asks, as the transport authenticated it.
+            keys: Of the querier's requests.
+
+        Raises:
+            StoreFailed: If the disk failed, now or before.
+        """
+        with self._changing():
+            answered = bytes(self._ledger.has(querier, key.hex()) for key in keys)
+            return Outlook(left=self._ledger.remaining(querier), answered=answered)
 
     def add(self, records: Records) -> int:
         """Add records; they take part from the next request on.
