@@ -82,10 +82,14 @@ class TestCsv:
             ("a,class\n1,x\n1,2,x\n", "as many cells in each row"),
             ("a, a,class\n1,2,x\n", "header"),
             ("", "header"),
-            ("a,class\n", "0 rows"),
-            ("class\nx\n", "0 columns of features"),
+            ("a,class\n", "rows.csv is without rows"),
+            ("class\nx\n", "rows.csv is without features"),
             (
                 "a,class\n" + "".join(f"id{n},x\n" for n in range(1001)),
+                "a different word in each of 1001 rows",
+            ),
+            (
+                "a,class\n" + "".join(f"id{n},x\n" for n in range(1001)) * 2,
                 "1001 different categories",
             ),
             ("a,class\n" + "".join(f"1,{n}\n" for n in range(1001)), "of 1001 different numbers"),

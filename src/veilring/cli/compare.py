@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from veilring.cli.options import CellSeparator, LabelColumn
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def compare(  # noqa: PLR0913  (the options of a command)
         ),
     ],
     *,
+    label: LabelColumn = None,
+    separator: CellSeparator = ",",
     parties: Annotated[int, typer.Option(help="Among how many parties the rows are dealt.")] = 8,
     epsilon: Annotated[
         str, typer.Option(metavar="VALUES", help="At which ε to try what has one.")
@@ -92,7 +95,7 @@ def compare(  # noqa: PLR0913  (the options of a command)
 
         veilring compare digits --queries 50 --seed 7 --json
     """
-    from veilring.cli.output import show_columns, show_progress
+    from veilring.cli.output import show_columns, show_notes, show_progress
     from veilring.scenarios.comparison import compare as run_comparison
     from veilring.scenarios.comparison import make_question, read_network
     from veilring.scenarios.comparison.files import require_fresh, write_comparison, write_picture
@@ -100,6 +103,8 @@ def compare(  # noqa: PLR0913  (the options of a command)
     question = make_question(
         {
             "data": data,
+            "label": label,
+            "separator": separator,
             "parties": parties,
             "epsilon": _numbers(epsilon),
             "splits": splits,
@@ -112,6 +117,7 @@ def compare(  # noqa: PLR0913  (the options of a command)
         None if network is None else read_network(network),
     )
     require_fresh(out, plot)
+    show_notes(data, label, separator)
     with show_progress(quiet=as_json) as progress:
         comparison = run_comparison(question, progress=progress)
     if out is not None:
@@ -121,7 +127,7 @@ def compare(  # noqa: PLR0913  (the options of a command)
     if as_json:
         typer.echo(json.dumps(comparison.as_json(), indent=2))
     else:
-        show_columns(data)
+        show_columns(data, label, separator)
         _show(comparison)
 
 

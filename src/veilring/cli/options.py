@@ -1,11 +1,19 @@
 """Options and arguments that several commands have, each said once."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-__all__ = ("DaskAddress", "NewFolder", "ScenarioName", "Settings", "Workers")
+__all__ = (
+    "CellSeparator",
+    "DaskAddress",
+    "LabelColumn",
+    "NewFolder",
+    "ScenarioName",
+    "Settings",
+    "Workers",
+)
 
 ScenarioName = Annotated[
     str,
@@ -26,6 +34,19 @@ Settings = Annotated[
 ]
 NewFolder = Annotated[
     Path, typer.Option(metavar="DIR", help="A folder that does not exist yet.", show_default=False)
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--label",
+        metavar="COLUMN",
+        help="In a .csv: the column with the class of each row. By default the last one.",
+        show_default=False,
+    ),
+]
+CellSeparator = Annotated[
+    Literal[",", ";", "|", "tab"],
+    typer.Option("--separator", help="In a .csv: what stands between the cells of a line."),
 ]
 Workers = Annotated[
     int | None, typer.Option(help="How many at a time; else one a core.", show_default=False)

@@ -1,14 +1,17 @@
 """Progress and a report for people."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+import typer
 from rich.console import Console
 from rich.progress import Progress as Bar
-from rich.table import Table
+from rich.table import Table as Grid
 
 from veilring.cli.console import make_console
-from veilring.data import load_table
+from veilring.data import Table, load_table
+from veilring.data.csv import Separator
+from veilring.errors import InputError
 from veilring.scenarios.report import Estimate, Report
 from veilring.scenarios.reporting.summary import (
     accuracies,
@@ -20,7 +23,7 @@ from veilring.scenarios.reporting.summary import (
 from veilring.scenarios.reporting.words import percent
 from veilring.scenarios.runner import Progress
 
-__all__ = ("show_columns", "show_progress", "show_report")
+__all__ = ("load_noting", "show_columns", "show_notes", "show_progress", "show_report")
 
 
 @contextmanager
@@ -37,10 +40,29 @@ def show_progress(*, quiet: bool) -> Iterator[Progress | None]:
         )
 
 
-def show_columns(source: str) -> None:
+def load_noting(source: str, label: str | None = None, separator: Separator = ",") -> Table:
+    """Load a data set, and print what may be a mistake in it on standard error.
+
+    Raises:
+        InputError: As `load_table`.
+    """
+    table = load_table(source, label=label or None, separator=separator)
+    for note in table.notes:
+        typer.echo(f"{table.name}: {note}", err=True)
+    return table
+
+
+def show_notes(source: str, label: str | None, separator: Separator) -> None:
+    """Print what may be a mistake in a CSV file, if it can be read."""
+    if source.lower().endswith(".csv"):
+        with suppress(InputError):  # which is raised again where the file is used
+            load_noting(source, label, separator)
+
+
+def show_columns(source: str, label: str | None, separator: Separator) -> None:
     """Print how the columns of a CSV file are read, and nothing of other sources."""
     if source.lower().endswith(".csv"):
-        line = load_table(source).describe()
+        line = load_table(source, label=label or None, separator=separator).describe()
         make_console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -49,7 +71,7 @@ def show_report(report: Report) -> None:
     title = f"{report.scenario.name}: {report.parties} parties, {report.runtime}"
     if malicious := adversaries(report.scenario):
         title += f"\nadversaries: {malicious}"
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Grid(title=title, title_justify="left", show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim")

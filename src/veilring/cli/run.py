@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilring.cli.options import ScenarioName, Settings
+from veilring.cli.options import CellSeparator, LabelColumn, ScenarioName, Settings
 from veilring.errors import InputError, VeilringError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ("run",)
 
 
-def run(
+def run(  # noqa: PLR0913  (the options of a command)
     scenario: ScenarioName,
     *,
     runtime: Annotated[
@@ -33,6 +33,8 @@ def run(
             show_default=False,
         ),
     ] = None,
+    label: LabelColumn = None,
+    separator: CellSeparator = ",",
     overrides: Settings = None,
     as_json: Annotated[
         bool,
@@ -74,6 +76,10 @@ def run(
         settings.append(f"network.runtime={json.dumps(runtime)}")
     if seed is not None:
         settings.append(f"run.seed={seed}")
+    if label is not None:
+        settings.append(f"data.label={json.dumps(label)}")
+    if separator != ",":
+        settings.append(f"data.separator={json.dumps(separator)}")
     loaded = load_scenario(scenario, settings)
     if loaded.network.runtime == "processes":
         # What processes are forked from starts while we import and load.
@@ -84,6 +90,8 @@ def run(
         _log_to_stderr()
     from veilring.cli import output
 
+    data = loaded.data
+    output.show_notes(data.source, data.label, data.separator)
     try:
         with output.show_progress(quiet=as_json) as progress:
             report = _run_into(out, loaded, progress)
@@ -96,7 +104,7 @@ def run(
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:
-        output.show_columns(loaded.data.source)
+        output.show_columns(data.source, data.label, data.separator)
         output.show_report(report)
 
 

@@ -118,14 +118,14 @@ def _public(
     data: str, terms: "PredictionTerms | None", queries: int, streams: "Streams"
 ) -> "tuple[Public, int]":
     """Split public rows, as a server of these terms takes them, into rows and queries."""
-    from veilring.data import load_table
+    from veilring.cli.output import load_noting
     from veilring.deployment.prediction_files import read_labelled
     from veilring.errors import InputError
     from veilring.protocols.prediction.algorithm import quantise
     from veilring.protocols.prediction.tuning import Public
 
     if terms is None:
-        table = load_table(data)
+        table = load_noting(data)
         directions, labels = quantise(table.features), table.labels
         classes = len(table.class_names)
     else:

@@ -35,9 +35,10 @@ def encode(name: str, columns: Mapping[str, Column], labels: NDArray[np.str_]) -
         InputError: If there is no row or no column, a number is not finite (column and row are
             named), or a column or the labels have more than `CATEGORIES_MAX` values.
     """
-    if not columns or not len(labels):
-        given = f"with {len(labels)} rows and {len(columns)} columns of features"
-        raise InputError(name, given, "at least one row, one column of features and the label")
+    if not len(labels):
+        raise InputError(name, "without rows", "at least one row below the header")
+    if not columns:
+        raise InputError(name, "without features", "at least one column beside the label")
     blocks: list[NDArray[np.float64]] = []
     feature_names: list[str] = []
     categories: list[Categories] = []

@@ -1,6 +1,6 @@
 """Slips in CSV files that would pass for data: each is refused, and told with its place."""
 
-import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from veilring.errors import InputError
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 __all__ = (
     "CLASSES_MAX",
     "CLASSES_SURE",
+    "IDS_ROWS_MIN",
     "NUMBERS_MIN",
     "ROWS_A_CLASS",
     "cell_at",
@@ -18,7 +19,10 @@ __all__ = (
     "require_classes",
     "require_full",
     "require_header",
+    "require_names",
+    "require_no_ids",
     "require_one_kind",
+    "require_points",
 )
 
 # A column of categories rarely has so many numbers among them: it is a column of numbers in which
@@ -29,8 +33,9 @@ NUMBERS_MIN: Final = 0.9
 CLASSES_SURE: Final = 20
 CLASSES_MAX: Final = 100
 ROWS_A_CLASS: Final = 10
+# Words that differ in each of so many rows are ids. In fewer rows categories may differ by chance.
+IDS_ROWS_MIN: Final = 11
 
-_COPY = re.compile(r"_duplicated_\d+$")  # what Polars adds to a name that came before
 _SHOWN: Final = 40  # enough of a cell to find it in its file
 
 
@@ -45,7 +50,7 @@ def cell_at(file: str, column: str, row: int) -> str:
     return f"{file}, column {column!r}, line {row + 2}"
 
 
-def require_header(file: str, frame: "pl.DataFrame") -> None:
+def require_header(file: str, header: Sequence[str], frame: "pl.DataFrame") -> None:
     """Refuse a first line of data: one that has a number over each column of numbers.
 
     Numbers that count columns from 0 or 1 are names.
@@ -53,13 +58,55 @@ def require_header(file: str, frame: "pl.DataFrame") -> None:
     Raises:
         InputError: If it is one.
     """
-    names = [_COPY.sub("", column.name) for column in frame if _are_numbers(column)]
+    names = [name for name, column in zip(header, frame, strict=True) if _are_numbers(column)]
     if not names or not all(map(_is_number, names)):
         return
     counted = [[str(number + first) for number in range(len(names))] for first in (0, 1)]
     if len(names) == 1 or names not in counted:
         found = f"of numbers ({', '.join(names)[:_SHOWN]})"
         raise InputError(f"{file}, line 1", found, "names: the first line has to name the columns")
+
+
+def require_names(file: str, header: Sequence[str]) -> None:
+    """Refuse a header with the same name twice, or with a column that has no name.
+
+    Raises:
+        InputError: If there is one; it names the columns by their positions, from 1.
+    """
+    where, allowed = f"{file}, line 1", "a header with a different name for each column"
+    first: dict[str, int] = {}
+    for position, name in enumerate(header, start=1):
+        if not name:
+            unnamed = f"{allowed}; leave out a column that numbers the rows"
+            raise InputError(where, f"without a name for column {position}", unnamed)
+        if name in first:
+            found = f"a header with {name[:_SHOWN]!r} in columns {first[name]} and {position}"
+            raise InputError(where, found, allowed)
+        first[name] = position
+
+
+def require_points(file: str, column: "pl.Series") -> None:
+    """Refuse numbers with decimal commas, which would be categories.
+
+    Raises:
+        InputError: If at least `NUMBERS_MIN` of the cells are such numbers or other numbers.
+    """
+    written = column.str.replace(r"^([+-]?\d+),(\d+)$", "$1.$2")
+    if _are_numbers(written) and not _are_numbers(column):
+        allowed = "numbers with a decimal point, such as 1.5"
+        raise InputError(f"{file}, column {column.name!r}", "of numbers with commas", allowed)
+
+
+def require_no_ids(file: str, column: "pl.Series") -> None:
+    """Refuse a column of words that differ in each row: each would become a feature.
+
+    Raises:
+        InputError: If there are at least `IDS_ROWS_MIN` rows, and as many different words.
+    """
+    if len(column) >= IDS_ROWS_MIN and column.n_unique() == len(column):
+        found = f"of a different word in each of {len(column)} rows, as ids and names are"
+        allowed = "numbers or categories that rows share; leave the column out"
+        raise InputError(f"{file}, column {column.name!r}", found, allowed)
 
 
 def require_full(file: str, frame: "pl.DataFrame") -> None:
@@ -95,11 +142,16 @@ def require_one_kind(file: str, column: "pl.Series") -> None:
         raise InputError(f"{file}, column {column.name!r}", found, allowed)
 
 
-def require_classes(file: str, column: "pl.Series") -> None:
+def require_classes(file: str, column: "pl.Series", *, is_chosen: bool = False) -> None:
     """Refuse a label that measures or names something.
 
     Up to `CLASSES_SURE` classes are always as many as there may be. Numbers may be so many that a
     class has `ROWS_A_CLASS` rows on average, up to `CLASSES_MAX`; words, half as many as rows.
+
+    Args:
+        file: The name of the file.
+        column: The label.
+        is_chosen: Whether it was asked for; if not, it is the last column.
 
     Raises:
         InputError: If there are more, or all cells are numbers and some are not whole.
@@ -109,8 +161,9 @@ def require_classes(file: str, column: "pl.Series") -> None:
     most = max(CLASSES_SURE, rows // 2)
     if are_numbers:
         most = max(CLASSES_SURE, min(CLASSES_MAX, rows // ROWS_A_CLASS))
-    allowed = f"at most {most} classes, which are whole numbers or words, for {rows} rows (the last"
-    allowed += " column is taken as the label)"
+    allowed = f"at most {most} classes, which are whole numbers or words, for {rows} rows"
+    if not is_chosen:
+        allowed += " (the last column is taken as the label; choose another by --label)"
     if are_numbers and not (numbers % 1 == 0).all():
         raise InputError(where, "of numbers that are not whole", allowed)
     if (different := column.n_unique()) > most:

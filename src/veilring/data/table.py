@@ -44,6 +44,7 @@ class Table:
             position; all other features were numbers. Scaling into [0, 1] leaves them as they are,
             but for a column of one category, which becomes 0.
         label_name: What the column of the labels is called.
+        notes: What may be a mistake in its file, one sentence each.
 
     Raises:
         InputError: If the shapes do not fit, a feature is not finite or a label has no name.
@@ -56,6 +57,7 @@ class Table:
     class_names: tuple[str, ...]
     categories: tuple[Categories, ...] = ()
     label_name: str = "label"
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.features.shape != (len(self.labels), len(self.feature_names)):

@@ -17,11 +17,11 @@ from veilring.randomness import Streams
 from veilring.scenarios.faults import make_faults
 from veilring.scenarios.kinds import make_kind
 from veilring.scenarios.mistakes import as_scenario_errors, require_key
-from veilring.scenarios.schema import PartitionSection, ProtocolSection, Scenario
+from veilring.scenarios.schema import DataSection, PartitionSection, ProtocolSection, Scenario
 from veilring.simulation.faults import Fault
 from veilring.transport.identity import check_name
 
-__all__ = ("KNN_KEYS", "Prepared", "knn_parameters", "prepare", "reference_among")
+__all__ = ("KNN_KEYS", "Prepared", "knn_parameters", "load_rows", "prepare", "reference_among")
 
 KNN_KEYS: Final = {"sum.name": "protocol.sum", "sum.cycles": "protocol.cycles"}
 """Where the code below has another name for a key of `protocol`."""
@@ -78,7 +78,7 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
     with as_scenario_errors({"name": "parties.names"}, "parties"):
         for party in parties:
             check_name(party)
-    table = scale_to_unit(_load(scenario.data.source))
+    table = scale_to_unit(load_rows(scenario.data))
     with as_scenario_errors({"table": "data.source"}, "data"):
         train, held_out = split(table, scenario.data.test_share, streams.generator("split"))
     if scenario.data.queries != "all":
@@ -165,10 +165,18 @@ def _label(
     )
 
 
-def _load(source: str) -> Table:
+def load_rows(data: DataSection) -> Table:
+    """Load the data set of a scenario.
+
+    Raises:
+        ScenarioError: If there is none, or it is not a table for classification.
+    """
+    source = data.source
     try:
-        return load_table(source)
+        return load_table(source, label=data.label or None, separator=data.separator)
     except InputError as error:
+        if error.field in {"label", "separator"}:
+            raise ScenarioError(f"data.{error.field}", error.value, error.allowed) from error
         found = source if error.field == "source" else f"{source}: {error.field} is {error.value}"
         raise ScenarioError("data.source", found, error.allowed) from error
 

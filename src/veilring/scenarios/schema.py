@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from veilring.data import PartitionKind
+from veilring.data.csv import SEPARATORS_ALLOWED, Separator
 from veilring.data.partition import ALPHA_MAX, ALPHA_MIN
 from veilring.nodes.ring import PARTIES_MIN
 
@@ -42,6 +43,8 @@ class DataSection(Section):
     Attributes:
         source: A data set: see `veilring.data.load_table`. In a scenario file, a relative path is
             relative to that file.
+        label: In a CSV file: the column with the class of each row; the last one if empty.
+        separator: In a CSV file: what stands between the cells of a line.
         test_share: The share of the rows that is held out.
         queries: At most how many of the held-out rows are labelled.
     """
@@ -49,6 +52,8 @@ class DataSection(Section):
     source: str = Field(
         description="wine, breast-cancer, digits, iris, openml:NAME, or a path to a .csv or an .npz"
     )
+    label: str = Field("", description="the header of a column, or nothing for the last one")
+    separator: Separator = Field(",", description=SEPARATORS_ALLOWED)
     test_share: float = Field(0.25, gt=0, lt=1, description="a number above 0 and below 1")
     queries: _Whole | Literal["all"] = Field(
         "all", description='a whole number of at least 1, or "all"'

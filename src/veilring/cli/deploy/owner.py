@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from veilring.cli.options import NewFolder
+from veilring.cli.options import CellSeparator, LabelColumn, NewFolder
 
 __all__ = ("owner",)
 
@@ -14,6 +14,8 @@ def owner(  # noqa: PLR0913  (each option is an argument)
         str, typer.Argument(help="A data set, such as wine, or a path to a .csv file.")
     ],
     *,
+    label: LabelColumn = None,
+    separator: CellSeparator = ",",
     total: Annotated[
         float | None,
         typer.Option(
@@ -55,7 +57,7 @@ def owner(  # noqa: PLR0913  (each option is an argument)
     In earnest each makes its own key (`veilring keys new`), and the ranges in terms.toml come from
     what a column can hold, not from anybody's rows.
     """
-    from veilring.data import load_table
+    from veilring.cli.output import load_noting
     from veilring.deployment.owner_terms import LabellingSection
     from veilring.deployment.trials.owner import OWNER, write_owner
     from veilring.errors import InputError
@@ -69,7 +71,7 @@ def owner(  # noqa: PLR0913  (each option is an argument)
     budgets = usual | {name: each for name, each in given.items() if each is not None}
     asked = {"epsilon": epsilon, "r": r, "k": k}
     names = write_owner(
-        load_table(source),
+        load_noting(source, label, separator),
         labelling,
         out,
         budgets=budgets,

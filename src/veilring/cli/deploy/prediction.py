@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from veilring.cli.options import NewFolder
+from veilring.cli.options import CellSeparator, LabelColumn, NewFolder
 
 __all__ = ("prediction",)
 
@@ -14,6 +14,8 @@ def prediction(  # noqa: PLR0913  (each option is an argument)
         str, typer.Argument(help="A data set, such as digits, or a path to a .csv or an .npz.")
     ],
     *,
+    label: LabelColumn = None,
+    separator: CellSeparator = ",",
     epsilon: Annotated[float, typer.Option(help="Of all answers together.")] = 3.0,
     queries: Annotated[int, typer.Option(help="How many are answered in all.")] = 500,
     apart: Annotated[
@@ -47,7 +49,7 @@ def prediction(  # noqa: PLR0913  (each option is an argument)
     In earnest each makes its own key (`veilring keys new`), and the ranges in terms.toml come from
     what a column can hold, not from anybody's rows.
     """
-    from veilring.data import load_table
+    from veilring.cli.output import load_noting
     from veilring.data.npz import NPZ
     from veilring.deployment.prediction_terms import PredictionSection
     from veilring.deployment.trials.prediction import CURATOR, SERVER, write_prediction
@@ -61,7 +63,7 @@ def prediction(  # noqa: PLR0913  (each option is an argument)
     )
     ending: Literal[".csv", ".npz"] = ".npz" if source.lower().endswith(NPZ) else ".csv"
     names = write_prediction(
-        load_table(source),
+        load_noting(source, label, separator),
         section,
         out,
         queriers=queriers,

@@ -32,10 +32,13 @@ def ring(
     In earnest each party makes its own key (`veilring keys new`), and the ranges in terms.toml come
     from what a column can hold, not from anybody's rows.
     """
+    from veilring.cli.output import show_notes
     from veilring.deployment.trials.ring import write_deployment
     from veilring.scenarios import load_scenario
 
-    parties = write_deployment(load_scenario(scenario, overrides or ()), out, seed=seed, port=port)
+    loaded = load_scenario(scenario, overrides or ())
+    show_notes(loaded.data.source, loaded.data.label, loaded.data.separator)
+    parties = write_deployment(loaded, out, seed=seed, port=port)
     for party in parties:
         typer.echo(f"veilring serve {out / party}.toml")
     typer.echo(f"veilring ask {out / 'client.toml'} {out / 'queries.csv'}")

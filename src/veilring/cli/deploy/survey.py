@@ -4,16 +4,18 @@ from typing import Annotated
 
 import typer
 
-from veilring.cli.options import NewFolder
+from veilring.cli.options import CellSeparator, LabelColumn, NewFolder
 
 __all__ = ("survey",)
 
 
-def survey(
+def survey(  # noqa: PLR0913  (each option is an argument)
     source: Annotated[
         str, typer.Argument(help="A data set, such as wine, or a path to a .csv file.")
     ],
     *,
+    label: LabelColumn = None,
+    separator: CellSeparator = ",",
     kind: Annotated[
         str, typer.Option(help="means, discrete-bayes or gaussian-bayes.")
     ] = "discrete-bayes",
@@ -41,11 +43,13 @@ def survey(
     In earnest each makes its own key (`veilring keys new`), and the ranges in terms.toml come from
     what a column can hold, not from anybody's rows.
     """
-    from veilring.data import load_table
+    from veilring.cli.output import load_noting
     from veilring.deployment.trials.survey import Trial, write_collection
 
     trial = Trial(kind, epsilon, clients, submitters)
-    names = write_collection(load_table(source), trial, out, seed=seed, port=port)
+    names = write_collection(
+        load_noting(source, label, separator), trial, out, seed=seed, port=port
+    )
     typer.echo(f"veilring serve {out / 'collector.toml'}")
     for name in names:
         typer.echo(f"veilring submit {out / name}.toml {out / name}.csv")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from veilring.cli.options import NewFolder
+from veilring.cli.options import CellSeparator, LabelColumn, NewFolder
 
 __all__ = ("votes",)
 
@@ -14,6 +14,8 @@ def votes(  # noqa: PLR0913  (each option is an argument)
         str, typer.Argument(help="A data set, such as iris, or a path to a .csv file.")
     ],
     *,
+    label: LabelColumn = None,
+    separator: CellSeparator = ",",
     epsilon: Annotated[float, typer.Option(help="What a batch of queries costs.")] = 4.0,
     budget: Annotated[float, typer.Option(help="What all batches together may cost.")] = 8.0,
     r: Annotated[float | None, typer.Option(help="The radius within which rows vote.")] = None,
@@ -44,12 +46,14 @@ def votes(  # noqa: PLR0913  (each option is an argument)
     In earnest each party makes its own key (`veilring keys new`), and the ranges in terms.toml come
     from what a column can hold, not from anybody's rows. With --k the number of all rows is public.
     """
-    from veilring.data import load_table
+    from veilring.cli.output import load_noting
     from veilring.deployment.trials.ring import CLIENT
     from veilring.deployment.trials.votes import write_votes
 
     given = {"epsilon": epsilon, "budget": budget, "r": r, "k": k, "tolerated": tolerated}
-    names = write_votes(load_table(source), given, out, parties=parties, seed=seed, port=port)
+    names = write_votes(
+        load_noting(source, label, separator), given, out, parties=parties, seed=seed, port=port
+    )
     for name in names:
         typer.echo(f"veilring serve {out / name}.toml")
     typer.echo(f"veilring ask {out / CLIENT}.toml {out / CLIENT}.csv")

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from veilring.data import load_table, partition, split
+from veilring.data import partition, split
 from veilring.deployment.terms import terms_of_table
 from veilring.deployment.trials.kit import (
     TERMS,
@@ -17,7 +17,7 @@ from veilring.deployment.trials.kit import (
 )
 from veilring.randomness import Streams
 from veilring.scenarios.mistakes import as_scenario_errors
-from veilring.scenarios.prepare import KNN_KEYS
+from veilring.scenarios.prepare import KNN_KEYS, load_rows
 from veilring.scenarios.schema import Scenario
 
 __all__ = ("CLIENT", "write_deployment")
@@ -41,7 +41,7 @@ def write_deployment(scenario: Scenario, folder: Path, *, seed: int, port: int) 
         InputError: If the folder exists or the scenario does not fit.
     """
     streams, parties = Streams(seed), scenario.parties.all
-    table = load_table(scenario.data.source)
+    table = load_rows(scenario.data)
     train, held_out = split(table, scenario.data.test_share, streams.generator("split"))
     dealt = partition(
         train.labels,

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
+from veilring.data.csv import SEPARATORS_ALLOWED, Separator
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.radius.rules import EPSILON_MAX
@@ -55,6 +56,8 @@ class Question(Section):
 
     Attributes:
         data: A data set: see `veilring.data.load_table`.
+        label: In a CSV file: the column with the class of each row; the last one if empty.
+        separator: In a CSV file: what stands between the cells of a line.
         parties: Among how many parties the rows are dealt.
         epsilon: The values at which systems with an ε are tried.
         network: The links between the parties and, where there is one, the server.
@@ -71,6 +74,8 @@ class Question(Section):
     data: str = Field(
         description="wine, breast-cancer, digits, iris, openml:NAME, or a path to a .csv or .npz"
     )
+    label: str = Field("", description="the header of a column, or nothing for the last one")
+    separator: Separator = Field(",", description=SEPARATORS_ALLOWED)
     parties: int = Field(
         PARTIES_DEFAULT,
         ge=PARTIES_MIN,

@@ -70,11 +70,14 @@ def load_facts(question: Question) -> tuple[Table, Facts]:
         InputError: If there is no such data set, or it has too few rows for the question.
     """
     try:
-        table = scale_to_unit(load_table(question.data))
+        loaded = load_table(
+            question.data, label=question.label or None, separator=question.separator
+        )
     except InputError as error:
         if error.field != "source":
             raise
         raise InputError("data", error.value, error.allowed) from error
+    table = scale_to_unit(loaded)
     first = next(draw_splits(table, question))
     held_out = len(table) - len(first.train)
     require_rows(question, len(first.train), held_out)

@@ -1,0 +1,221 @@
+"""Mistakes in CSV files that would pass for data: refused with their place, or said once."""
+
+import codecs
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.data import load_table
+from veilring.data.csv import Separator, read_cells, read_csv
+from veilring.errors import InputError
+
+ROWS = 40
+"""Of a table that has nothing wrong."""
+
+
+def table(path: Path, columns: dict[str, Iterable[object]], separator: str = ",") -> Path:
+    """Write a file of columns."""
+    lines = [separator.join(columns)]
+    lines += [separator.join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def good() -> dict[str, Iterable[object]]:
+    """Return columns that nobody doubts."""
+    return {
+        "glucose": [(7 * row) % 41 + 0.5 for row in range(ROWS)],
+        "ward": [f"w{row % 3}" for row in range(ROWS)],
+        "class": [row % 2 for row in range(ROWS)],
+    }
+
+
+def test_a_good_table_has_no_notes(tmp_path: Path) -> None:
+    """Nothing is said of what is as it should be, nor of what comes with the package."""
+    assert load_table(str(table(tmp_path / "rows.csv", good()))).notes == ()
+    for name in ("wine", "iris"):
+        assert load_table(name).notes == ()
+
+
+@pytest.mark.parametrize("read", [read_csv, read_cells])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (
+            "a,class\n1,x\n2,é\n".encode("latin-1"),
+            r"rows\.csv, line 3 is not in UTF-8, but perhaps in Latin-1 \(byte 0xe9\).*UTF-8",
+        ),
+        ("glucose\n5\nmü\n".encode("cp1252"), "line 3 is not in UTF-8, but perhaps in Latin-1"),
+        ("a,class\n1,x\n".encode("utf-16"), r"rows\.csv is in UTF-16; allowed: UTF-8: save"),
+        (codecs.BOM_UTF16_BE + "a,class\n1,x\n".encode("utf-16-be"), "is in UTF-16"),
+        ("a,class\n1,x\n".encode("utf-16-le"), "is in UTF-16, or is no text"),
+        ("a,class\n1,x\n".encode("utf-32"), "is in UTF-32"),
+        (
+            b"glucose,age,glucose,class\n1,2,3,x\n",
+            r"line 1 is a header with 'glucose' in columns 1 and 3; allowed: .* different name",
+        ),
+        (b"a, a ,class\n1,2,x\n", "header with 'a' in columns 1 and 2"),
+        (b",a,class\n1,2,x\n", "line 1 is without a name for column 1"),
+        (b"a;b;class\n1;2;x\n", r"separated by semicolons; allowed: commas as the separator"),
+        (b"a\tb\tclass\n1\t2\tx\n", r"separated by tabs; allowed: commas as the separator"),
+        (b"a|b|class\n1|2|x\n", r"separated by vertical bars; allowed: commas"),
+        (b"a" * 200_000 + b",class\n1,x\n", "line 1 is no header"),
+    ],
+)
+def test_what_is_no_csv_file_in_utf_8_is_refused(
+    tmp_path: Path, content: bytes, says: str, read: Callable[[Path], object]
+) -> None:
+    """The file is named, with what is wrong and how to save it; also where cells stay text."""
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=says):
+        read(path)
+
+
+@pytest.mark.parametrize("end", ["\n", "\n\n", "\r\n \r\n", "  \n   \n"])
+def test_empty_lines_at_the_end_do_not_count(tmp_path: Path, end: str) -> None:
+    """A table with them is the table without them."""
+    path = tmp_path / "rows.csv"
+    path.write_bytes(f"a,class\n1,x\n2,y{end}".encode())
+    read = load_table(str(path))
+    assert read.features.tolist() == [[1], [2]]
+    assert read.class_names == ("x", "y")
+    assert read_cells(path)["class"].tolist() == ["x", "y"]
+
+
+def test_a_column_of_ids_is_refused(tmp_path: Path) -> None:
+    """As categories they would be a feature for each row, and stand in public terms."""
+    path = table(tmp_path / "rows.csv", {"patient": [f"p{n}" for n in range(ROWS)], **good()})
+    with pytest.raises(InputError, match=r"'patient' is of a different word in each of 40 rows"):
+        load_table(str(path))
+    deployed = CliRunner().invoke(
+        app, ["deploy", "owner", str(path), "--r", "0.1", "--out", str(tmp_path / "owner")]
+    )
+    assert deployed.exit_code == 2
+    assert not (tmp_path / "owner").exists()
+
+
+def test_numbers_with_decimal_commas_are_refused(tmp_path: Path) -> None:
+    """With another separator they would be categories."""
+    columns = {**good(), "glucose": [f"{row % 7},5" for row in range(ROWS)]}
+    path = table(tmp_path / "rows.csv", columns, ";")
+    with pytest.raises(InputError, match=r"'glucose' is of numbers with commas; allowed: .*1\.5"):
+        read_csv(path, separator=";")
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"class": ["yes"] * ROWS}, "column 'class', the label, has one class"),
+        (
+            {"glucose": [10**30 if row == 30 else 80 + row % 9 for row in range(ROWS)]},
+            "column 'glucose', line 32, is far from all other values",
+        ),
+        (
+            {"glucose": [9999 if row == 3 else 0 if row % 4 else row for row in range(ROWS)]},
+            "column 'glucose', line 5, is far from all other values",
+        ),
+        ({"glucose": range(1, ROWS + 1)}, "column 'glucose' numbers the rows"),
+        (
+            {"ward": [f"Ann {row % 30}" for row in range(ROWS)]},
+            "column 'ward' has 30 categories in 40 rows",
+        ),
+    ],
+)
+def test_what_may_be_meant_is_noted(
+    tmp_path: Path, changed: dict[str, Iterable[object]], says: str
+) -> None:
+    """One sentence, which names the column, and the table is read."""
+    (note,) = load_table(str(table(tmp_path / "rows.csv", {**good(), **changed}))).notes
+    assert note.startswith(says)
+
+
+@pytest.mark.parametrize("name", ["label", "Class", "target"])
+def test_a_column_that_is_called_label_is_offered(tmp_path: Path, name: str) -> None:
+    """If it is not the last one; chosen by its name, it is the label, and nothing is noted."""
+    columns = good()
+    labels = columns.pop("class")
+    path = table(tmp_path / "rows.csv", {name: labels, **columns})
+    (note,) = load_table(str(path)).notes
+    assert note.startswith("the last column, 'ward', is taken as the label, though there is")
+    assert note.endswith(f"choose it by --label {name}")
+    chosen = load_table(str(path), label=name)
+    assert (chosen.notes, chosen.label_name) == ((), name)
+    assert chosen.feature_names == ("glucose", "ward=w0", "ward=w1", "ward=w2")
+    np.testing.assert_array_equal(chosen.labels, np.array([*labels]))
+
+
+def test_a_label_of_many_numbers_is_doubted(tmp_path: Path) -> None:
+    """A file whose label stands first ends in a measured column, such as an age."""
+    rows = 520
+    columns: dict[str, Iterable[object]] = {
+        "sick": [row % 2 for row in range(rows)],
+        "age": [row % 52 for row in range(rows)],
+    }
+    path = table(tmp_path / "rows.csv", columns)
+    (note,) = load_table(str(path)).notes
+    assert "'age', is taken as the label: 52 classes, which are numbers" in note
+    assert "--label" in note
+    assert load_table(str(path), label="sick").notes == ()
+
+
+def test_a_label_that_is_no_column_is_refused(tmp_path: Path) -> None:
+    """The columns are listed; sets that are no CSV files have the label that they have."""
+    path = table(tmp_path / "rows.csv", good())
+    with pytest.raises(InputError, match=r"label is sick; allowed: .*glucose, ward, class"):
+        load_table(str(path), label="sick")
+    with pytest.raises(InputError, match=r"label is class; allowed: left out but for a \.csv"):
+        load_table("wine", label="class")
+    with pytest.raises(InputError, match=r"separator is ;; allowed: left out but for a \.csv"):
+        load_table("wine", separator=";")
+
+
+@pytest.mark.parametrize(("separator", "mark"), [(";", ";"), ("|", "|"), ("tab", "\t")])
+def test_commands_take_the_label_and_the_separator(
+    tmp_path: Path, separator: Separator, mark: str
+) -> None:
+    """The refusal offers the option, and with it the file is read; `run` and `deploy` agree."""
+    columns = good()
+    path = table(tmp_path / "rows.csv", {"class": columns.pop("class"), **columns}, mark)
+    runner, folder = CliRunner(), tmp_path / "owner"
+    words = ["deploy", "owner", str(path), "--r", "0.1", "--out", str(folder)]
+    refused = runner.invoke(app, words)
+    assert refused.exit_code == 2
+    assert "--separator" in refused.output
+    chosen = ["--label", "class", "--separator", separator]
+    assert runner.invoke(app, [*words, *chosen]).exit_code == 0
+    assert (folder / "owner.csv").read_text().startswith("glucose,ward,label\n")
+    sized = ["--set", f"data.source={path}", "--set", "parties.count=3"]
+    run = runner.invoke(app, ["run", "wine", "--runtime", "memory", *sized, *chosen])
+    assert run.exit_code == 0, run.output
+    assert "label 'class' (2 classes)" in run.output
+
+
+def test_notes_of_a_run_stand_beside_its_json(tmp_path: Path) -> None:
+    """They are printed on standard error, and standard output is one JSON document."""
+    path = table(tmp_path / "rows.csv", {**good(), "class": ["yes"] * ROWS})
+    words = ["run", "wine", "--runtime", "memory", "--json", "--set", "parties.count=3"]
+    run = CliRunner().invoke(app, [*words, "--set", f"data.source={path}"])
+    assert run.exit_code == 0, run.output
+    assert run.stderr == (
+        "rows.csv: column 'class', the label, has one class: there is nothing to tell apart\n"
+    )
+    assert json.loads(run.stdout)
+
+
+def test_a_file_may_be_a_pipe(tmp_path: Path) -> None:
+    """Its cells are read once."""
+    path = table(tmp_path / "rows.csv", good())
+    read = "from pathlib import Path; from veilring.data.csv import read_cells; "
+    read += "print(len(read_cells(Path('/dev/stdin'))['ward']))"
+    done = subprocess.run(  # noqa: S603  (ourselves)
+        [sys.executable, "-c", read], input=path.read_bytes(), capture_output=True, check=True
+    )
+    assert done.stdout.strip() == str(ROWS).encode()
