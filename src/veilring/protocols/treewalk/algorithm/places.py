@@ -93,6 +93,7 @@ def nearest_found(
         queries: Shape (walks, dimensions).
         points: Shape (walks, found, dimensions).
     """
-    apart = np.sqrt(np.square(points - queries[:, None]).sum(axis=2))
+    with np.errstate(over="ignore"):  # a server may send points that are infinitely far
+        apart = np.sqrt(np.square(points - queries[:, None]).sum(axis=2))
     nearest = apart.argmin(axis=1)
     return nearest, apart[np.arange(len(queries)), nearest]

@@ -1,0 +1,187 @@
+"""What anybody but the client can tell of a question, whatever the server does."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.outcomes import Outcome, world
+from typing_extensions import override
+
+from veilring.nodes.adversary import Adversary, Lines, corrupt
+from veilring.nodes.node import Node
+from veilring.nodes.party import Party
+from veilring.nodes.service import Offer, convening
+from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.protocols.treewalk import (
+    Answer,
+    Blur,
+    BlurPlan,
+    BucketPlan,
+    Comparison,
+    Distance,
+    Keeper,
+    Memory,
+    Nearest,
+    Places,
+    Plan,
+    Variant,
+    blur_client,
+    blur_server,
+    bucket_client,
+    bucket_server,
+    remembered,
+    unit_within,
+    walk_client,
+    walk_server,
+)
+from veilring.protocols.treewalk.messages import Found, Ground, Nodes, Top
+from veilring.transport.messages import Message
+
+RADIUS, TERMS = 0.1, bytes(32)
+PLACES = Places.of(np.random.default_rng(3).random((64, 2)))
+EARLY = Variant("early", 2)
+Floats = NDArray[np.float64]
+
+Query = tuple[float, float]
+
+
+class Way(NamedTuple):
+    """One mechanism: what the client and the server play."""
+
+    client: Callable[[Party, Floats, Keeper], Awaitable[Nearest]]
+    server: Callable[[Party, Places], Awaitable[object]]
+
+
+async def _respond(party: Party, queries: Floats, keeper: Keeper) -> Nearest:
+    plan = BucketPlan(2)
+    nearest, _ = await bucket_client(party, queries, plan=plan, epsilon=0.5, keeper=keeper)
+    return nearest
+
+
+async def _compare(party: Party, queries: Floats, keeper: Keeper) -> Nearest:
+    plan, steps = Plan("comparison", EARLY), Comparison(0.25)
+    return await walk_client(party, queries, plan=plan, utility=steps, keeper=keeper)
+
+
+async def _measure(party: Party, queries: Floats, keeper: Keeper) -> Nearest:
+    plan, steps = Plan("distance", EARLY), Distance(0.125, RADIUS)
+    return await walk_client(party, queries, plan=plan, utility=steps, keeper=keeper)
+
+
+async def _blur(party: Party, queries: Floats, keeper: Keeper) -> Nearest:
+    by = Blur(5.0, (0.0, 0.0), (1.0, 1.0), 1e-3)
+    return await blur_client(party, queries, plan=BlurPlan(4), by=by, keeper=keeper)
+
+
+WAYS = {
+    "response": Way(_respond, bucket_server),
+    "comparison": Way(_compare, walk_server),
+    "distance": Way(_measure, walk_server),
+    "blur": Way(_blur, blur_server),
+}
+COORDINATES = st.sampled_from([0.0, 0.5, 1.0]) | st.floats(-2.0, 2.0)
+QUERIES = st.tuples(COORDINATES, COORDINATES)
+NUMBERS = st.sampled_from([0.0, 0.5, 1e9, 1e308, float("nan"), float("inf")])
+
+
+@st.composite
+def _matrices(draw: st.DrawFn) -> Floats:
+    shape = draw(st.sampled_from([(1, 1), (1, 4), (4, 2), (3, 2), (0, 0)]))
+    return np.full(shape, draw(NUMBERS))
+
+
+REPLIES: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Ground, points=st.sampled_from([2, 64, 65, 1 << 29, 1 << 40]), dimensions=st.just(2)),
+    st.builds(Ground, points=st.just(64), dimensions=st.sampled_from([1, 3])),
+    st.builds(Nodes, values=_matrices()),
+    st.builds(
+        Top, splits=st.sampled_from([0, 16, 17]).flatmap(lambda n: st.just(np.linspace(0, 1, n)))
+    ),
+    st.builds(
+        Found,
+        places=st.sampled_from([1, 4, 5]).map(lambda n: np.zeros((1, n), dtype=np.uint32)),
+        points=_matrices(),
+    ),
+)
+Lies = dict[int, Message]
+# What a server says in place of which of its messages.
+SERVERS = st.dictionaries(st.integers(0, 4), REPLIES, max_size=2)
+
+
+class Liar(Adversary):
+    """A server that plays its role and says something else now and then."""
+
+    def __init__(self, lies: Lies) -> None:
+        self._lies, self._said = lies, 0
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        self._said += 1
+        return [(to, self._lies.get(self._said - 1, message))]
+
+
+def _offers(way: str, lies: Lies, _node: Node) -> dict[str, Offer]:
+    async def serve(party: Party, opener: str) -> None:
+        await corrupt(WAYS[way].server, Liar(lies))(party, PLACES)
+        if lies:  # and a client that was told of a deeper tree waits for more
+            await party.send(opener, Nodes(values=np.zeros((0, 0))))
+
+    return {"near": Offer(serve, TERMS, lambda _peer: True)}
+
+
+async def _play(
+    way: str, queries: Sequence[Query], servers: Sequence[Lies], budget: float
+) -> list[Outcome]:
+    """Ask for one query after the other, each time of another server, and return the outcomes."""
+    ledger = open_ledger(None, Budgets(unit_within(RADIUS), total=budget))
+    memory, outcomes = Memory(ledger, "server", TERMS, RADIUS), list[Outcome]()
+
+    async def question(party: Party, query: Query) -> list[Answer]:
+        async def ask(asked: Floats, keeper: Keeper) -> Nearest:
+            return await WAYS[way].client(party, asked, keeper)
+
+        return await remembered(memory, np.array([query]), ask)
+
+    for query, lies in zip(queries, servers, strict=True):
+        offered = partial(_offers, way, lies)
+        async with world({"server": offered}, "client") as parties:
+            role = convening(question, "near", TERMS)
+            outcomes.append(
+                await parties.ask(role, "client", "server", query, charged=ledger.totals)
+            )
+    return outcomes
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(QUERIES, min_size=4, max_size=4, unique=True),
+    st.tuples(SERVERS, SERVERS, SERVERS),
+    st.sampled_from([0.1, 0.6, 10.0]),
+)
+def test_no_outcome_depends_on_where_a_client_is(
+    way: str,
+    places: list[Query],
+    servers: tuple[Lies, ...],
+    budget: float,
+) -> None:
+    """Errors, their texts, all frames and charges are the same for two histories of questions."""
+    one, two, other, last = places
+    histories = ((one, one, two), (other, other, last))
+    outcomes = [asyncio.run(_play(way, each, servers, budget)) for each in histories]
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_honest_server_answers_what_is_paid_for(way: str) -> None:
+    """The second time from memory, and not at all when the budget is exhausted."""
+    queries = [(0.2, 0.2), (0.2, 0.2), (0.7, 0.1)]
+    played = asyncio.run(_play(way, queries, [{}] * 3, budget=0.6))
+    assert [each.ending for each in played] == ["answered", "answered", "BudgetExhausted"]
+    assert len(played[0].wire) > len(played[1].wire)
