@@ -57,6 +57,9 @@ _ID_BYTES: Final = 16
 _SEAL_BYTES: Final = 16
 _SEAL_END: Final = 1 << 8 * _SEAL_BYTES
 
+# What SQLite or Python raises over bytes that have changed: a broken page, or a text that is none.
+_UNREADABLE: Final = (sqlite3.DatabaseError, ValueError, TypeError, OverflowError)
+
 _OWN_SCHEMA: Final = """
 CREATE TABLE statefile (
     id BLOB NOT NULL, transactions INTEGER NOT NULL, complete INTEGER NOT NULL, seal BLOB NOT NULL
@@ -445,7 +448,7 @@ class _Witness:
                 raise self._damaged() from None
             value = f"in use: {self.path} is locked"
             raise InputError(self._format.name, value, "one that nobody else writes") from None
-        except sqlite3.DatabaseError:
+        except _UNREADABLE:
             raise self._damaged() from None
         return known
 
@@ -663,7 +666,7 @@ def _as_damage(path: Path, kind: Format) -> Iterator[None]:
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_ERROR:
             raise
         raise _damaged(path, kind, error) from None
-    except (sqlite3.DatabaseError, ValueError, TypeError, OverflowError) as error:
+    except _UNREADABLE as error:
         if isinstance(error, InputError):
             raise
         raise _damaged(path, kind, error) from None
