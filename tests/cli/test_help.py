@@ -1,5 +1,8 @@
 """What the command line teaches: help, and what it costs."""
 
+from importlib.metadata import version
+
+import pytest
 from tests.cli.invoking import invoke, python
 
 
@@ -18,6 +21,31 @@ class TestHelp:
         code, out, _ = invoke("run", "--help")
         assert code == 0
         assert "--set data.source=my.csv" in out
+
+    @pytest.mark.parametrize(
+        "command", [(), ("run",), ("keys",), ("keys", "new"), ("deploy", "owner")], ids=str
+    )
+    def test_has_a_short_name_and_bare_flags(self, command: tuple[str, ...]) -> None:
+        """`-h` is `--help` everywhere, and a flag has no type."""
+        code, out, _ = invoke(*command, "-h")
+        assert code == 0
+        assert out == invoke(*command, "--help")[1]
+        assert "bool" not in out
+
+    def test_is_wrapped_once(self) -> None:
+        """A paragraph fills the lines, and commands stand below each other."""
+        _, out, _ = invoke("run", "--help")
+        lines = [line.strip() for line in out.splitlines()]
+        long = next(line for line in lines if line.startswith("The table that it prints"))
+        following = lines[lines.index(long) + 1].split()[0]
+        assert len(f"{long} {following}") > 98
+        example = lines.index("veilring run wine")
+        assert lines[example + 1].startswith("veilring run wine --runtime simulated")
+
+    def test_the_version_is_told(self) -> None:
+        """That of the package."""
+        code, out, _ = invoke("--version")
+        assert (code, out) == (0, f"veilring {version('veilring')}\n")
 
     def test_does_not_import_what_is_slow(self) -> None:
         """Help, and a party's process, get by without SciPy, scikit-learn, polars and NumPy."""

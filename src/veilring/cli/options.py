@@ -1,11 +1,12 @@
 """Options and arguments that several commands have, each said once."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
 __all__ = (
+    "EXIT_INTERRUPTED",
     "CellSeparator",
     "DaskAddress",
     "LabelColumn",
@@ -14,6 +15,8 @@ __all__ = (
     "Settings",
     "Workers",
 )
+
+EXIT_INTERRUPTED: Final = 130  # what shells give a program that Ctrl-C ended
 
 ScenarioName = Annotated[
     str,
@@ -46,7 +49,11 @@ LabelColumn = Annotated[
 ]
 CellSeparator = Annotated[
     Literal[",", ";", "|", "tab"],
-    typer.Option("--separator", help="In a .csv: what stands between the cells of a line."),
+    typer.Option(
+        "--separator",
+        metavar="CHARACTER",
+        help="In a .csv: what stands between the cells of a line: , ; | or tab.",
+    ),
 ]
 Workers = Annotated[
     int | None, typer.Option(help="How many at a time; else one a core.", show_default=False)

@@ -92,15 +92,8 @@ def run(  # noqa: PLR0913  (the options of a command)
 
     data = loaded.data
     output.show_notes(data.source, data.label, data.separator)
-    try:
-        with output.show_progress(quiet=as_json) as progress:
-            report = _run_into(out, loaded, progress)
-    except VeilringError as error:
-        if as_json and not isinstance(error, InputError):
-            from veilring.scenarios.reporting import Failure
-
-            typer.echo(json.dumps(Failure.of(error)._asdict(), indent=2))
-        raise
+    with output.show_progress(quiet=as_json) as progress:
+        report = _run_into(out, loaded, progress)
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:

@@ -1,15 +1,13 @@
 """`veilring sweep`: run a scenario at all points of a grid."""
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from veilring.cli.options import DaskAddress, ScenarioName, Settings, Workers
+from veilring.cli.options import EXIT_INTERRUPTED, DaskAddress, ScenarioName, Settings, Workers
 
 __all__ = ("sweep",)
-
-_EXIT_INTERRUPTED: Final = 130  # what shells give a program that Ctrl-C ended
 
 
 def sweep(  # noqa: PLR0913  (each option is an argument)
@@ -78,7 +76,7 @@ def sweep(  # noqa: PLR0913  (each option is an argument)
         journal = Files(out).journal
         kept = f"what is finished is in {journal}" if journal.exists() else "no run is finished"
         typer.echo(f"veilring: stopped; {kept}. The same command goes on from there.", err=True)
-        raise typer.Exit(_EXIT_INTERRUPTED) from None
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     earlier = f", {done.kept:,} of them from before" if done.kept else ""
     typer.echo(f"{len(done.cells):,} runs{earlier}: {done.files.results}")
     typer.echo(f"Their wall seconds: {done.files.timing}")

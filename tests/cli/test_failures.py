@@ -1,0 +1,101 @@
+"""How commands fail: an object on standard output where JSON was asked for, and exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.invoking import invoke
+
+from veilring.cli.app import EXIT_INPUT, EXIT_RUN
+from veilring.cli.options import EXIT_INTERRUPTED
+
+WRONG_INPUT = [
+    ("run", "wine", "--set", "protocol.k=0"),
+    ("run", "nothing"),
+    ("compare", "nothing"),
+    ("compare", "wine", "--epsilon", "none"),
+    ("leakage", "nothing"),
+    ("tune", "nothing"),
+    ("ledger", "show", "nothing.ledger"),
+    ("estimate", "nothing.toml"),
+    ("tally", "nothing.toml", "nothing.parquet"),
+    ("oracles", "--domain", "0"),
+]
+
+
+@pytest.mark.parametrize("words", WRONG_INPUT, ids=" ".join)
+def test_a_wrong_input_is_an_object_where_json_was_asked_for(words: tuple[str, ...]) -> None:
+    """It has the sentence of standard error, and each wrong input with what is allowed."""
+    code, out, err = invoke(*words, "--json")
+    assert code == 2
+    told = json.loads(out)
+    assert err == f"veilring: {told['message']}\n"
+    assert told["error"].endswith("Error")
+    for wrong in told["inputs"]:
+        assert set(wrong) == {"field", "value", "allowed"}
+        assert wrong["allowed"] in err
+
+
+def test_a_run_that_fails_is_an_object(tmp_path: Path) -> None:
+    """With the name of the error, what each party met, and what repeats it; also beside --out."""
+    silent = ['adversaries={party-2={kind="silent"}}', "parties.count=7"]
+    settings = [word for setting in silent for word in ("--set", setting)]
+    words = ("run", "wine", "--runtime", "simulated", "--seed", "1", *settings)
+    for more in ((), ("--out", str(tmp_path / "run"))):
+        code, out, err = invoke(*words, "--json", *more)
+        assert code == 1
+        told = json.loads(out)
+        assert told["message"] in err
+        assert set(told) == {"error", "message", "parties", "notes", "culprit"}
+
+
+def test_a_wrong_option_is_an_object() -> None:
+    """Also one that the command does not have."""
+    code, out, err = invoke("run", "wine", "--json", "--what")
+    assert code == 2
+    assert json.loads(out)["message"] == "No such option: --what"
+    assert "--what" in err
+
+
+def test_without_json_standard_output_stays_empty() -> None:
+    """An error is text on standard error."""
+    code, out, err = invoke("run", "nothing")
+    assert (code, out) == (2, "")
+    assert err.startswith("veilring: scenario is nothing; allowed: ")
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_ctrl_c_is_said(monkeypatch: pytest.MonkeyPatch, as_json: list[str]) -> None:
+    """It ends a command with code 130 and one line."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("veilring.scenarios.load_scenario", interrupted)
+    code, out, err = invoke("run", "wine", *as_json)
+    assert (code, err) == (130, "veilring: stopped\n")
+    assert (json.loads(out)["error"] == "KeyboardInterrupt") if as_json else not out
+
+
+def test_a_process_that_is_interrupted_says_so(tmp_path: Path) -> None:
+    """SIGINT to the process itself, while it waits for a file that never ends."""
+    pipe = tmp_path / "queries.csv"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "veilring", "compare", str(pipe)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603
+        with pipe.open("wb"):  # which waits until the process reads
+            process.send_signal(signal.SIGINT)
+            assert process.stderr is not None
+            assert process.wait(60) == 130
+        assert process.stderr.read() == "veilring: stopped\n"
+
+
+def test_exit_codes_are_in_the_help() -> None:
+    """All of them."""
+    _, out, _ = invoke("--help")
+    for code in (EXIT_RUN, EXIT_INPUT, EXIT_INTERRUPTED):
+        assert f"{code} " in out
