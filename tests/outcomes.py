@@ -57,10 +57,12 @@ class World:
 
     Attributes:
         nodes: By the party's name.
+        streams: Where all that is drawn comes from.
         passed: All frames so far: sender, receiver, kind and size.
     """
 
     nodes: dict[str, Node]
+    streams: Streams
     passed: list[tuple[str, str, str, int]] = field(default_factory=list)
 
     async def ask(
@@ -83,7 +85,7 @@ class World:
             **public: What the role is given by name.
         """
         before, ending, text = len(self.passed), "answered", ""
-        session, pair = Streams().token("session"), Parties((client, server))
+        session, pair = self.streams.token("session", before), Parties((client, server))
         try:
             await self.nodes[client].run(role, session, pair, *given, **public)
         except Exception as error:  # noqa: BLE001  (whatever ends a session is compared)
@@ -106,13 +108,14 @@ async def world(
         seed: Of all that is drawn.
     """
     network = _Watched([*servers, *clients])
-    nodes = {name: Node(network.endpoint(name), Streams(seed)) for name in network.names}
+    streams = Streams(seed)
+    nodes = {name: Node(network.endpoint(name), streams) for name in network.names}
     async with AsyncExitStack() as stack:
         for node in nodes.values():
             await stack.enter_async_context(node)
         for name, offers in servers.items():
             await stack.enter_async_context(Service(nodes[name], offers(nodes[name])))
-        yield World(nodes, network.passed)
+        yield World(nodes, streams, network.passed)
 
 
 @st.composite

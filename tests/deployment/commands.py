@@ -57,6 +57,12 @@ class Command:
         """What it has printed."""
         return self._file.read_text()
 
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        assert self._process.pid is not None
+        return self._process.pid
+
     def poll(self) -> int | None:
         """Return the exit code, or nothing while it runs."""
         return self._process.exitcode
@@ -114,6 +120,24 @@ class Server:
         if self._command is not None:
             self._command.kill()
             self._command = None
+
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        assert self._command is not None
+        return self._command.pid
+
+    def fail(self) -> str:
+        """Wait until it ends by itself with exit code 1, and return its last line.
+
+        It has said what was wrong, and no traceback.
+        """
+        assert self._command is not None
+        assert self._command.wait(SECONDS) == 1, self.log.read_text()
+        self._command = None
+        said = self.log.read_text()
+        assert "Traceback" not in said
+        return said.splitlines()[-1]
 
     def end_in_order(self) -> None:
         """Ask it to end, and require that it does so well."""

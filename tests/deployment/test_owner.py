@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.deployment.disks import FAULTS, Fault
 from tests.deployment.owner_crashes import Deployed, crash_rounds
 from typer.testing import CliRunner
 
@@ -227,3 +228,26 @@ def _playing(path: Path) -> Callable[[], Coroutine[Any, Any, object]]:
         return await asking(config, queries)
 
     return run
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_an_owner_whose_disk_fails_ends_and_answers_when_it_is_started_again(
+    deploy: Deploy, fault: Fault
+) -> None:
+    """It ends with exit code 1 and one sentence, the analyst is told why, and nothing is lost."""
+    deployed = deploy({"total": 4.0}, epsilon=1.0, r=0.2)
+    deployed.serve()
+    first = deployed.ask(0)
+    assert first.exit_code == 0, first.stderr
+    with fault(deployed.ledger, deployed.pid):
+        told = deployed.ask(1)
+        said = deployed.fail()
+    assert told.exit_code == 1
+    assert "StoreFailed" in told.stderr
+    assert said.startswith("veilring: the ledger failed: ")
+    assert "start the server again" in said
+    deployed.serve()
+    assert deployed.ask(0).stdout == first.stdout
+    assert deployed.ask(1).exit_code == 0
+    assert read_totals(deployed.ledger).spent == 2.0
+    deployed.end_in_order()

@@ -5,9 +5,11 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import numpy as np
 import pytest
-from tests.deployment.commands import free_ports
-from typer.testing import CliRunner
+from tests.deployment.commands import Server, free_ports
+from tests.deployment.disks import FAULTS
+from typer.testing import CliRunner, Result
 from typing_extensions import override
 
 from veilring.cli.app import app
@@ -20,6 +22,7 @@ from veilring.deployment import (
     load_votes_terms,
     serve_votes,
 )
+from veilring.deployment.roles import load_config_of
 from veilring.deployment.trials.votes import write_votes
 from veilring.errors import BudgetExhausted, InputError, ScenarioError, VeilringError
 from veilring.privacy.ledger import Budgets, Charge, open_ledger, read_totals
@@ -181,6 +184,84 @@ async def test_a_session_s_name_used_again_is_charged_again(
         async with all_served(folder) as served:
             await labels_of(folder, first, first + 10)
     assert served.spent() == [BUDGET] * 3
+
+
+async def test_a_client_has_a_budget_of_its_own_at_the_member_that_it_asks(folder: Path) -> None:
+    """It is told so before anybody pays, and what was paid for is told to all clients as before."""
+    config = folder / "party-0.toml"
+    config.write_text(config.read_text() + f"client = 0.0\nclients = {{ client = {EPSILON} }}\n")
+    async with all_served(folder) as served:
+        first = await labels_of(folder, 0, 20)
+        assert served.spent() == [EPSILON] * 3
+        with pytest.raises(BudgetExhausted, match="client") as refused:
+            await labels_of(folder, 20, 30)
+        assert refused.value.__notes__ == [
+            "client has less left at party-0 than the 4 epsilon that a batch costs."
+        ]
+        assert served.spent() == [EPSILON] * 3
+        assert await labels_of(folder, 0, 20) == first
+        # The other parties know of party-0 alone, which has what the terms allow.
+        assert [each.name for each in read_totals(folder / "party-1.db").analysts] == ["party-0"]
+        assert len((await served.members["party-1"].ask(np.full((2, 4), 0.5))).labels) == 2
+        assert served.spent() == [BUDGET] * 3
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("client = -1.0", "client is -1"),
+        ("clients = { client = -1.0 }", "clients is -1"),
+        ("clients = { party-1 = 1.0 }", "clients is party-1; allowed: clients of the roster"),
+        ("client = 1e7", "client is out of range"),
+    ],
+)
+async def test_budgets_of_clients_are_met_at_the_edge(
+    folder: Path, line: str, message: str
+) -> None:
+    """A mistake names the key and what is allowed, before the ledger is begun."""
+    path = folder / "party-0.toml"
+    path.write_text(f"{path.read_text()}{line}\n")
+    with pytest.raises(ScenarioError, match=message):
+        await serve_votes(load_config_of(path, VotesMemberConfig, "this"))
+    assert not (folder / "party-0.db").exists()
+
+
+def test_a_member_whose_disk_fails_ends_and_the_others_pay_for_one_batch(folder: Path) -> None:
+    """It is named, ends with exit code 1, and until it is back nobody else pays for anything."""
+    servers = {name: Server(folder, name) for name in NAMES}
+    try:
+        for server in servers.values():
+            server.start()
+        for server in servers.values():
+            server.wait_until_ready()
+        first = _asked(folder, 0, 20)
+        assert first.exit_code == 0, first.stderr
+        failing = servers["party-2"]
+        with FAULTS["full"](folder / "party-2.db", failing.pid):
+            told = _asked(folder, 20, 30)
+            assert failing.fail().startswith("veilring: the ledger failed: ")
+        assert told.exit_code == 1
+        assert "party-2" in told.stderr
+        assert "StoreFailed" in told.stderr
+        spent = [read_totals(folder / f"{name}.db").spent for name in NAMES]
+        assert spent[2] == EPSILON
+        assert max(spent) <= 2 * EPSILON
+        for _ in range(2):
+            assert _asked(folder, 20, 30).exit_code == 1
+        assert [read_totals(folder / f"{name}.db").spent for name in NAMES] == spent
+        assert _asked(folder, 0, 20).stdout == first.stdout
+        assert "Traceback" not in "".join(server.log.read_text() for server in servers.values())
+    finally:
+        for server in servers.values():
+            server.kill()
+
+
+def _asked(folder: Path, first: int, last: int) -> Result:
+    """Run the client's command on some of its queries in this process."""
+    header, *rows = (folder / "client.csv").read_text().splitlines()
+    queries = folder / f"{first}-{last}.csv"
+    queries.write_text("\n".join([header, *rows[first:last]]))
+    return CliRunner().invoke(app, ["ask", str(folder / "client.toml"), str(queries)])
 
 
 async def test_another_budget_needs_to_be_meant(folder: Path) -> None:

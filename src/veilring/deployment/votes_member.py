@@ -1,26 +1,30 @@
 """`veilring serve`: one party of noisy votes, with a ledger of its own."""
 
-import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
 from veilring.deployment.connecting import meeting
 from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
-from veilring.deployment.votes_terms import load_votes_terms
+from veilring.deployment.votes_terms import VotesTerms, load_votes_terms
+from veilring.errors import InputError, ScenarioError
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Service
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.noisyvotes.member import VotesMember
+from veilring.transport.roster import Roster
 from veilring.transport.tls import LOOPBACK
 
 __all__ = ("VotesMemberConfig", "serve_votes")
 
 _log = logging.getLogger("veilring.votes")
+
+_AN_AMOUNT: Final = "a number of at least 0"
+_Amount = Annotated[float, Field(ge=0, description=_AN_AMOUNT)]
 
 
 class VotesMemberConfig(TermsConfig):
@@ -40,6 +44,8 @@ class VotesMemberConfig(TermsConfig):
     role: Literal["votes-member"] = Field(description="votes-member")
     rows: FilePath
     ledger: FilePath = "votes.db"
+    client: _Amount | None = Field(None, description=_AN_AMOUNT)
+    clients: Mapping[str, _Amount] = Field({}, description="a table of names and numbers")
     amend: bool = Field(default=False, description="true or false")
     outside_max: OutsideMax = OUTSIDE_MAX
     listen: AnAddress = LOOPBACK
@@ -59,13 +65,14 @@ async def serve_votes(
 
     Raises:
         ScenarioError: If a file does not fit.
-        InputError: If another process writes the ledger, or it was begun with another budget.
+        InputError: If another process writes the ledger, or it was begun with other budgets.
         HandshakeError: If a member is missing after a day, or will never fit.
+        StoreFailed: If the disk fails. What was answered until then is on it.
     """
     identity, roster = load_credentials(config)
     terms = load_votes_terms(Path(config.terms), len(roster.parties))
     rows = terms.read_own_rows(Path(config.rows), config.outside_max, _log)
-    budgets = Budgets("epsilon", terms.votes.budget)
+    budgets = _budgets(config, terms, roster)
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
         async with meeting(identity, roster, config.listen, _log) as node:
             parties = Parties(roster.parties)
@@ -74,4 +81,18 @@ async def serve_votes(
                 _log.info("%s is ready", node.name)
                 if on_ready is not None:
                     on_ready(member)
-                await asyncio.Event().wait()
+                await member.failure()
+
+
+def _budgets(config: VotesMemberConfig, terms: VotesTerms, roster: Roster) -> Budgets:
+    strangers = sorted(set(config.clients) - (set(roster.names) - set(roster.parties)))
+    if strangers:
+        raise ScenarioError("clients", ", ".join(strangers), "clients of the roster")
+    total, each = terms.votes.budget, dict(config.clients)
+    if config.client is not None:  # which limits clients, not the parties that they ask
+        each |= dict.fromkeys(roster.parties, total)
+    try:
+        return Budgets("epsilon", total, config.client, each)
+    except InputError as error:
+        key = error.field.replace("analyst", "client", 1)
+        raise ScenarioError(key, error.value, error.allowed) from error

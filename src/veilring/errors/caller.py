@@ -48,10 +48,11 @@ class BudgetExhausted(VeilringError):
     """Raised when an answer would cost more than a privacy budget has left; nothing was charged.
 
     Attributes:
-        budget: `"total"`, `"analyst"`, `"member"` (of a party without which there is no answer; a
-            note says which) or `"record"`. That of a record is secret, and so is that it
+        budget: `"total"`, `"analyst"`, `"client"` (one's own at the party that was asked),
+            `"member"` (of a party without which there is no answer; a note says which) or
+            `"record"`. That of a record is secret, and so is that it
             is exhausted: this one is for the owner's eyes, and a server never sends it.
-        asked: What the answer would have cost; none for a record or a member.
+        asked: What the answer would have cost; none for a record, a member or a client.
         left: What is left; likewise.
         unit: What both are counted in.
     """

@@ -14,7 +14,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from veilring.errors import BudgetExhausted, InputError, StoreFailed
+from veilring.errors import BudgetExhausted, InputError, StoreFailed, VeilringError
 from veilring.nodes.node import ABORT_SECONDS
 from veilring.privacy.ledger import Ledger
 
@@ -78,21 +78,19 @@ def settle(
 
 @contextmanager
 def charging() -> Iterator[None]:
-    """Let a ledger's refusals pass, and make `StoreFailed` of whatever else is raised.
+    """Let a ledger's refusals and a session's errors pass, and make one error of all others.
 
     Raises:
         BudgetExhausted: If an asker's or the total budget does not suffice.
         InputError: If the asker used the key for another request.
+        VeilringError: What ended the session, if something is sent within.
         StoreFailed: For everything else. Its message is for the server's log: to the asker a failed
             disk and a failed draw are the same.
     """
     try:
         yield
-    except StoreFailed:
-        raise
     except Exception as error:
-        public = isinstance(error, BudgetExhausted) and error.left is not None
-        if public or (isinstance(error, InputError) and error.field == "key"):
+        if _is_public(error):
             raise
         raise StoreFailed(_failure(error)) from error
 
@@ -143,6 +141,16 @@ def require_answered(verdict: int, left: float, *, asked: float, unit: str) -> N
     if verdict != Verdict.ANSWERED:
         budget = "analyst" if verdict == Verdict.ASKER_EXHAUSTED else "total"
         raise BudgetExhausted(budget, asked, left, unit)
+
+
+def _is_public(error: Exception) -> bool:
+    """Return whether an error follows from requests, budgets and peers alone."""
+    match error:
+        case BudgetExhausted():
+            return error.left is not None  # that of a record is secret
+        case InputError():
+            return error.field == "key"
+    return isinstance(error, VeilringError)
 
 
 def _failure(error: Exception) -> str:

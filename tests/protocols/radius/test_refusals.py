@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.outcomes import Outcome, neighbours, world
 
@@ -61,6 +61,7 @@ async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
 def require_equal(tables: tuple[Rows, Rows], case: Case) -> list[Outcome]:
     """Require that nothing but labels and radii tells two tables apart."""
     one, other = (asyncio.run(outcomes_of(rows, case)) for rows in tables)
+    event(", ".join(sorted({outcome.ending for outcome in one})))
     assert one == other
     return one
 

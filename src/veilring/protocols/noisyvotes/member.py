@@ -1,7 +1,8 @@
 """The long-lived party of noisy votes and its client: it pays before it adds its share of a sum."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Final
 
@@ -9,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, SessionAborted
+from veilring.errors import (
+    BudgetExhausted,
+    InputError,
+    ProtocolViolation,
+    SessionAborted,
+    StoreFailed,
+)
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.service import Offer, convening
@@ -20,6 +27,7 @@ from veilring.protocols.noisyvotes.roles import check_batch, private_votes
 from veilring.protocols.radius.algorithm import Allocation
 from veilring.protocols.requests import content_key
 from veilring.protocols.rows import Rows
+from veilring.protocols.verdicts import Failure, charging
 from veilring.randomness import Streams
 from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Array, Message
@@ -40,7 +48,8 @@ class VotesLabels(Message, kind="noisyvotes.labels"):
 
     Attributes:
         labels: Shape (queries,); empty if it was refused.
-        exhausted: Whose budget does not suffice; empty if it was answered.
+        exhausted: Whose budget does not suffice, a member's or the client's own at the member that
+            it asked; empty if it was answered.
     """
 
     labels: Annotated[NDArray[np.int64], Array("<i8", 1)]
@@ -55,14 +64,17 @@ class VotesMember:
     a batch is paid for, however its run ends. The member that was asked keeps the labels: the same
     batch gets them again and costs nothing.
 
+    What ends a run follows from requests, budgets and other parties: from no row. A member that can
+    neither vote nor refuse, because its disk or its memory fails, ends: see `failure`.
+
     Attributes:
         node: Where it is reached.
         rows: Its private rows.
         parties: All members, in the order of the roster.
         parameters: Public.
-        ledger: Where batches are charged, each to the member that was asked; whoever opened it
-            closes it. A charge is on the disk within milliseconds, and nobody else's turn comes
-            meanwhile, as while rows are counted.
+        ledger: Where batches are charged: to the client at the member that was asked, and to that
+            member at the others; whoever opened it closes it. A charge is on the disk within
+            milliseconds, and nobody else's turn comes meanwhile, as while rows are counted.
         terms: SHA-256 of all that must be equal at parties that run together.
 
     Raises:
@@ -76,6 +88,7 @@ class VotesMember:
     parameters: NoisyVotesParameters
     ledger: Ledger
     terms: bytes
+    _failure: Failure = field(default_factory=Failure, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.parameters.check_rows(self.rows)
@@ -88,52 +101,72 @@ class VotesMember:
             ASK: Offer(self._answer, self.terms, lambda _peer: True),
         }
 
-    async def ask(self, queries: NDArray[np.float64]) -> VotesLabels:
+    async def failure(self) -> None:
+        """Wait until this party could not vote, charge or keep labels.
+
+        Raises:
+            StoreFailed: Then. It takes part in nothing more; start again to see what the ledger
+                holds.
+        """
+        await self._failure.wait()
+
+    async def ask(self, queries: NDArray[np.float64], client: str = "") -> VotesLabels:
         """Label a batch together with all other members, or as it was labelled before.
 
         Args:
             queries: Shape (Q, features), in [0, 1].
+            client: On whose behalf, as the transport authenticated it; by default this member's.
 
         Raises:
             InputError: If the queries do not fit.
+            StoreFailed: If this party's own disk or memory failed, now or before.
             VeilringError: If the run failed. It may have been paid for.
         """
         check_batch(queries, None, self.parameters)
         me, content = self.node.name, self.terms + queries.astype("<f8").tobytes()
         key = content_key("labels", content).hex()
-        kept = self.ledger.find(me, key, content)
+        with self._ending():
+            kept = self.ledger.find(me, key, content)
         if kept is None:
+            payer = client or me
             try:
-                labels = (await self._convene(queries)).labels
-            except BudgetExhausted:
-                return _refused(me)
+                labels = (await self._convene(queries, payer)).labels
+            except BudgetExhausted as error:
+                return _refused(payer if error.budget == "analyst" else me)
             except SessionAborted as error:
                 if error.reason == BudgetExhausted.__name__:
                     return _refused(error.by)
                 raise
-            kept = self.ledger.charge(Charge(me, key, content, labels.astype(_KEPT).tobytes()))
+            with self._ending():
+                kept = self.ledger.charge(Charge(me, key, content, labels.astype(_KEPT).tobytes()))
         return VotesLabels(labels=np.frombuffer(kept, _KEPT).astype(np.int64), exhausted="")
 
-    async def _convene(self, queries: NDArray[np.float64]) -> NoisyVotes:
-        self._require_budget(self.node.name)
-        return await self.node.run(
-            convening(private_votes, JOIN, self.terms),
-            Streams().token("session"),
-            self.parties,
-            self.rows,
-            asker=self.node.name,
-            parameters=self.parameters,
-            queries=queries,
-            charge=self._paying(self.node.name),
-        )
+    async def _convene(self, queries: NDArray[np.float64], payer: str) -> NoisyVotes:
+        with self._ending():
+            self._require_budget(payer)
+        vote = partial(self._vote, asker=self.node.name, payer=payer, queries=queries)
+        session = Streams().token("session")
+        return await self.node.run(convening(vote, JOIN, self.terms), session, self.parties)
 
     async def _join(self, party: Party, opener: str) -> None:
         if party.parties != self.parties:
             raise ProtocolViolation(opener, "asked for the votes of other parties")
-        self._require_budget(opener)
-        await private_votes(
-            party, self.rows, asker=opener, parameters=self.parameters, charge=self._paying(opener)
-        )
+        with self._ending():
+            self._require_budget(opener)
+        await self._vote(party, asker=opener, payer=opener)
+
+    async def _vote(
+        self, party: Party, *, asker: str, payer: str, queries: NDArray[np.float64] | None = None
+    ) -> NoisyVotes:
+        with self._ending():
+            return await private_votes(
+                party,
+                self.rows,
+                asker=asker,
+                parameters=self.parameters,
+                queries=queries,
+                charge=self._paying(payer),
+            )
 
     async def _answer(self, party: Party, client: str) -> None:
         batch = await party.receive(Batch, sender=client)
@@ -141,19 +174,30 @@ class VotesMember:
             check_batch(batch.queries, batch.radii if batch.radii.size else None, self.parameters)
         except InputError as error:
             party.accuse(ProtocolViolation(client, f"asked what cannot be answered: {error}"))
-        await party.send(client, await self.ask(batch.queries))
+        await party.send(client, await self.ask(batch.queries, client))
 
-    def _require_budget(self, asker: str) -> None:
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """End this party if something fails that is neither a refusal nor a peer's fault."""
+        self._failure.check()
+        try:
+            with charging():
+                yield
+        except StoreFailed as error:
+            self._failure.report(error)
+            raise
+
+    def _require_budget(self, payer: str) -> None:
         """Refuse before anything is sent, so that nobody pays for what is not answered."""
-        self.ledger.check(asker, self.parameters.epsilon)
+        self.ledger.check(payer, self.parameters.epsilon)
 
-    def _paying(self, asker: str) -> Callable[[Allocation], object]:
+    def _paying(self, payer: str) -> Callable[[Allocation], object]:
         """Return what pays for the whole batch before its first release, and once.
 
         The key is our own and new: a session's name is the asker's choice, who could use one again.
         """
         key = Streams().token("charge").hex()
-        charge = Charge(asker, key, self.terms, b"", self.parameters.epsilon)
+        charge = Charge(payer, key, self.terms, b"", self.parameters.epsilon)
         return lambda _plan: self.ledger.charge(charge)  # which knows the key of later releases
 
 
@@ -179,9 +223,11 @@ async def _ask(
     await party.send(member, Batch(queries=queries, radii=np.zeros(0)))
     answer = await party.receive(VotesLabels, sender=member)
     if answer.exhausted:
-        exhausted = BudgetExhausted("member")
+        own = answer.exhausted == party.me
+        exhausted = BudgetExhausted("client" if own else "member")
         price = f"the {parameters.epsilon:.12g} epsilon that a batch costs"
-        exhausted.add_note(f"{answer.exhausted} has less left than {price}.")
+        where = f" at {member}" if own else ""
+        exhausted.add_note(f"{answer.exhausted} has less left{where} than {price}.")
         raise exhausted
     labels = answer.labels
     if labels.shape != queries.shape[:1]:
@@ -191,5 +237,5 @@ async def _ask(
     return labels
 
 
-def _refused(member: str) -> VotesLabels:
-    return VotesLabels(labels=np.zeros(0, dtype=np.int64), exhausted=member)
+def _refused(whose: str) -> VotesLabels:
+    return VotesLabels(labels=np.zeros(0, dtype=np.int64), exhausted=whose)

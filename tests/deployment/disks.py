@@ -1,0 +1,34 @@
+"""Disks that fail a server: what they do to a state file until the context is left."""
+
+import resource
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+__all__ = ("FAULTS", "Fault")
+
+Fault = Callable[[Path, int], AbstractContextManager[object]]
+"""Makes a state file fail for the process that writes it: `fault(path, pid)`."""
+
+
+@contextmanager
+def _locked(path: Path, _pid: int) -> Iterator[None]:
+    """Hold SQLite's own lock, as a program that looks into the file may."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@contextmanager
+def _full(path: Path, pid: int) -> Iterator[None]:
+    """Let no file of the process grow beyond what its log has already, as on a full disk."""
+    log = path.with_name(f"{path.name}-wal")
+    most = log.stat().st_size
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+    yield
+
+
+FAULTS: Final[dict[str, Fault]] = {"locked": _locked, "full": _full}

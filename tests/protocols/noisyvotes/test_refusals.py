@@ -1,0 +1,201 @@
+"""What others can tell of a batch without its totals: never whether a row is there."""
+
+import asyncio
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.outcomes import Outcome, neighbours, world
+from typing_extensions import override
+
+from veilring.errors import InputError, StoreFailed
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties
+from veilring.nodes.service import Offer
+from veilring.privacy.ledger import Budgets, Ledger, open_ledger
+from veilring.privacy.ledger.totals import Totals
+from veilring.protocols.noisyvotes import (
+    ByAnnuli,
+    Nearest,
+    NoisyVotesParameters,
+    Within,
+    member,
+)
+from veilring.protocols.noisyvotes.algorithm import releases
+from veilring.protocols.noisyvotes.member import VotesMember, ask_votes
+from veilring.protocols.radius import ByGrid
+from veilring.protocols.radius.algorithm import AllocationRule
+from veilring.protocols.ring import SumMethod
+from veilring.protocols.rows import Rows
+from veilring.randomness import Streams
+
+TERMS = bytes(32)
+FEATURES, CLASSES = 2, 3
+PARTIES, CLIENTS = Parties(["ada", "bob", "cyd"]), ("ann", "eve")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Three parties' public side, and what they are asked.
+
+    Attributes:
+        parameters: How a batch is labelled.
+        budgets: Of each party's ledger.
+        asked: The client, the party that it asks, and its queries.
+    """
+
+    parameters: NoisyVotesParameters
+    budgets: tuple[Budgets, ...]
+    asked: tuple[tuple[str, str, NDArray[np.float64]], ...]
+
+
+class Repeating(Streams):
+    """Streams that draw the same names of sessions each time, and so the same rings."""
+
+    def __init__(self) -> None:
+        super().__init__(1)  # names of the clients' sessions come from another
+        self._names = count()
+
+    @override
+    def token(self, *name: str | int, size: int = 16) -> bytes:
+        return super().token(*name, next(self._names), size=size)
+
+
+async def outcomes_of(parts: tuple[Rows, ...], case: Case) -> list[Outcome]:
+    """Ask real parties that hold these rows, batch after batch."""
+    with ExitStack() as stack:
+        ledgers = [stack.enter_context(open_ledger(None, each)) for each in case.budgets]
+
+        def charged() -> list[Totals]:
+            return [ledger.totals() for ledger in ledgers]
+
+        def offers(rows: Rows, ledger: Ledger, node: Node) -> dict[str, Offer]:
+            return VotesMember(node, rows, PARTIES, case.parameters, ledger, TERMS).offers()
+
+        held = zip(PARTIES, parts, ledgers, strict=True)
+        servers = {name: partial(offers, rows, ledger) for name, rows, ledger in held}
+        role = ask_votes(TERMS, case.parameters)
+        async with world(servers, *CLIENTS) as served:
+            return [
+                await served.ask(role, client, asked, queries, charged=charged)
+                for client, asked, queries in case.asked
+            ]
+
+
+@st.composite
+def parameters(draw: st.DrawFn) -> NoisyVotesParameters:
+    """Draw parameters in every mode.
+
+    Where a grid is found for a number of rows that is itself released, messages are as large as
+    that number says: there the number of rows is public.
+    """
+    epsilons = st.floats(0.01, 5.0)
+    grid = draw(st.booleans())
+    rows = draw(st.integers(0, 20) if grid else st.none() | st.integers(0, 20))
+    nearest = Nearest(
+        draw(st.integers(1, 9)),
+        draw(epsilons),
+        rows,
+        draw(epsilons) if rows is None else 0.0,
+        ByGrid() if grid else ByAnnuli(draw(st.integers(2, 5))),
+    )
+    radius = draw(st.sampled_from([0.0, 0.25, 0.5, 2.0]))
+    return NoisyVotesParameters(
+        FEATURES,
+        CLASSES,
+        draw(epsilons),
+        Within(radius) if draw(st.booleans()) else nearest,
+        tolerated=draw(st.integers(0, 2)),
+        allocation=draw(st.sampled_from(get_args(AllocationRule))),
+        sum=draw(st.sampled_from([SumMethod("shares"), SumMethod()])),
+        work=draw(st.sampled_from([0, 10_000])),
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Draw parameters, budgets for no batch or a few at each party, and some batches."""
+    chosen = draw(parameters())
+    batches = st.sampled_from([0.0, 1.0, 2.0, 1e9, 1e9, 1e9, 1e9]).map(
+        lambda count: min(count * chosen.epsilon, 1e6)
+    )
+    budgets = st.builds(
+        lambda total, client: Budgets(total=total, analysts={"eve": client}), batches, batches
+    )
+    cells = st.lists(st.floats(0, 1), min_size=FEATURES, max_size=FEATURES)
+    batch = st.lists(cells, min_size=1, max_size=3).map(np.array)
+    chances = st.tuples(st.sampled_from(CLIENTS), st.sampled_from(list(PARTIES)), batch)
+    asked = draw(st.lists(chances, min_size=1, max_size=3))
+    asked += draw(st.lists(st.sampled_from(asked), max_size=1))
+    return Case(chosen, tuple(draw(budgets) for _ in PARTIES), tuple(asked))
+
+
+@settings(max_examples=100)
+@given(
+    tables=neighbours(FEATURES, CLASSES),
+    place=st.integers(0, len(PARTIES) - 1),
+    case=cases(),
+)
+def test_no_outcome_depends_on_a_row(tables: tuple[Rows, Rows], place: int, case: Case) -> None:
+    """Whoever lacks a row, ending, words, sizes and charges at all parties are the same."""
+    others = Rows(np.full((4, FEATURES), 0.5), np.arange(4) % CLASSES)
+
+    def play(rows: Rows) -> list[Outcome]:
+        parts = tuple(rows if at == place else others for at in range(len(PARTIES)))
+        streams = Repeating()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(member, "Streams", lambda: streams)
+            return asyncio.run(outcomes_of(parts, case))
+
+    one, other = map(play, tables)
+    event(", ".join(sorted({outcome.ending for outcome in one})))
+    assert one == other
+
+
+@pytest.mark.parametrize("error", [MemoryError("row 7"), InputError("rows", "row 7", "none")])
+async def test_a_party_that_cannot_count_its_rows_ends(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """All others are told the same of any failure, and pay for that batch and no other."""
+    parameters = NoisyVotesParameters(FEATURES, CLASSES, 1.0, Within(0.5))
+    parts = [Rows(np.full((4, FEATURES), 0.5), np.zeros(4, np.int64)) for _ in PARTIES]
+    members: dict[str, VotesMember] = {}
+
+    def fail_for_cyd(_queries: object, _radii: object, rows: Rows, _classes: int) -> object:
+        if rows is parts[2]:
+            raise error
+        return np.zeros((1, CLASSES), np.int64)
+
+    monkeypatch.setattr(releases, "count_votes", fail_for_cyd)
+    with ExitStack() as stack:
+        ledgers = [stack.enter_context(open_ledger(None, Budgets(total=9.0))) for _ in PARTIES]
+
+        def offers(rows: Rows, ledger: Ledger, node: Node) -> dict[str, Offer]:
+            members[node.name] = VotesMember(node, rows, PARTIES, parameters, ledger, TERMS)
+            return members[node.name].offers()
+
+        held = zip(PARTIES, parts, ledgers, strict=True)
+        servers = {name: partial(offers, rows, ledger) for name, rows, ledger in held}
+        async with world(servers, "ann") as served:
+            for batch in range(3):
+                outcome = await served.ask(
+                    ask_votes(TERMS, parameters),
+                    "ann",
+                    "ada",
+                    np.full((1, FEATURES), batch / 3),
+                    charged=lambda: [ledger.totals().spent for ledger in ledgers],
+                )
+                assert "StoreFailed" in outcome.text
+                assert "cyd" in outcome.text
+                assert outcome.charged == [1.0, 1.0, 0.0]
+            with pytest.raises(StoreFailed) as failed:
+                await members["cyd"].failure()
+    assert "row 7" not in str(failed.value)
+    assert type(error).__name__ in str(failed.value)
