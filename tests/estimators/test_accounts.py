@@ -13,7 +13,12 @@ from sklearn.exceptions import NotFittedError
 from tests.estimators.tables import ESTIMATORS, RANGES, named, three_classes
 
 from veilring.errors import InputError
-from veilring.estimators import TreeWalkClassifier
+from veilring.estimators import (
+    LDPGaussianNaiveBayes,
+    LDPNaiveBayes,
+    PrivacyLeakWarning,
+    TreeWalkClassifier,
+)
 from veilring.estimators.session import Answered, Session
 from veilring.measure.cost import Traffic
 from veilring.protocols.forecast import Forecast
@@ -145,12 +150,52 @@ def test_parameters_count_when_a_model_is_fitted(estimator: Any) -> None:  # noq
     [1, np.random.RandomState(1), np.random.default_rng(1)],
     ids=lambda seed: type(seed).__name__,
 )
-def test_a_seed_is_said_to_void_the_promise(estimator: Any, seed: Any) -> None:  # noqa: ANN401  (any)
-    """An ε of noise that somebody could draw again says so, and cryptographic noise does not."""
+@pytest.mark.filterwarnings("error::veilring.estimators.PrivacyLeakWarning")
+def test_no_epsilon_holds_under_a_seed(estimator: Any, seed: Any) -> None:  # noqa: ANN401  (any)
+    """An ε of noise that somebody could draw again is none, `fit` warns, and the note says why."""
     free = clone(estimator).set_params(ranges=RANGES).fit(ROWS, LABELS)
-    bound = clone(free).set_params(random_state=seed).fit(ROWS, LABELS)
+    free.predict(QUERIES)
     assert SEED_SAID not in free.privacy_.note
-    assert (SEED_SAID in bound.privacy_.note) == (named(estimator) != "PrivateKNNClassifier")
+    assert free.privacy_ == free.deployment_privacy_
+    bound = clone(free).set_params(random_state=seed)
+    if named(estimator) == "PrivateKNNClassifier":  # which has no ε
+        assert SEED_SAID not in bound.fit(ROWS, LABELS).privacy_.note
+        return
+    with pytest.warns(PrivacyLeakWarning, match=SEED_SAID):
+        bound.fit(ROWS, LABELS)
+    bound.predict(QUERIES)
+    assert SEED_SAID in bound.privacy_.note
+    assert bound.privacy_.epsilon is None
+    assert bound.deployment_privacy_ == free.deployment_privacy_
+
+
+@each
+@pytest.mark.filterwarnings("error::veilring.estimators.PrivacyLeakWarning")
+def test_no_epsilon_holds_if_ranges_are_taken_from_private_rows(estimator: Any) -> None:  # noqa: ANN401  (any)
+    """One row moves them all; `fit` warns, and says what to do. Public rows may give ranges."""
+    model = clone(estimator)
+    if named(estimator) == "TreeWalkClassifier":
+        assert model.fit(ROWS, LABELS).privacy_.epsilon is not None
+        return
+    with pytest.warns(PrivacyLeakWarning, match=r"ranges were taken .*give public ranges"):
+        model.fit(ROWS, LABELS)
+    model.predict(QUERIES)
+    assert model.privacy_.epsilon is None
+    public = clone(estimator).set_params(ranges=RANGES).fit(ROWS, LABELS)
+    public.predict(QUERIES)
+    promised = public.privacy_.epsilon
+    assert (promised is None) == (named(estimator) == "PrivateKNNClassifier")
+    assert model.deployment_privacy_.epsilon == (promised and pytest.approx(promised))
+
+
+@pytest.mark.parametrize(
+    "estimator", [LDPNaiveBayes(np.inf), LDPGaussianNaiveBayes(np.inf)], ids=named
+)
+@pytest.mark.filterwarnings("error::veilring.estimators.PrivacyLeakWarning")
+def test_where_nothing_is_promised_nothing_is_warned_of(estimator: Any) -> None:  # noqa: ANN401  (any)
+    """Without noise the ε is infinite, with a seed and ranges of the rows as well."""
+    model = clone(estimator).set_params(random_state=1).fit(ROWS, LABELS)
+    assert model.privacy_.epsilon == np.inf
 
 
 def wrongly_set() -> list[tuple[Any, str, object]]:

@@ -158,9 +158,9 @@ def test_a_collection_costs_what_it_costs_on_a_network(
 def test_a_promise_is_the_exact_epsilon_of_a_report(estimator: LDPNaiveBayes, blobs: Blobs) -> None:
     """Predicting spends nothing, and without noise nothing is promised."""
     model = clone(estimator).fit(*blobs)
-    before = model.privacy_
+    before = model.deployment_privacy_
     model.predict(blobs[0][:10])
-    assert model.privacy_ == before
+    assert model.deployment_privacy_ == before
     assert (before.measure, before.unit, before.delta) == ("ε-LDP", "one report", 0.0)
     assert before.epsilon == model.survey_.exact_epsilon
     assert ("Nothing is hidden" in before.note) == (estimator.epsilon == math.inf)

@@ -79,14 +79,14 @@ def test_what_is_left_of_epsilon_is_the_familys_account(
     model = NoisyVotesClassifier(
         6, 1.5, tolerated=tolerated, sum=name, ranges=RANGES, random_state=1
     ).fit(ROWS, LABELS)
-    assert model.privacy_.epsilon == 0.0
+    assert model.deployment_privacy_.epsilon == 0.0
     losses = []
     for queries in (QUERIES, QUERIES[:9], QUERIES):
         model.predict(queries)
         graph = overlaps(scaled(queries), np.full(len(queries), 0.2))
         plan, public = allocate(graph, 1.5, "clique"), model.parameters_.sum
         losses.append(guarantee([plan], 6, max(1, tolerated), public, tolerated=tolerated))
-    spent = model.privacy_.epsilon
+    spent = model.deployment_privacy_.epsilon
     assert spent is not None
     assert spent == pytest.approx(sum(losses[:2]), rel=1e-12)
     # A party's own share is no secret to itself, and two neighbours in a ring leave it alone.
@@ -104,7 +104,7 @@ def test_counting_finding_radii_and_voting_spend_epsilon_together(width: int) ->
     near = model.parameters_.neighbours
     assert isinstance(near, Nearest)
     assert near.epsilon_count == pytest.approx(0.15)
-    spent = model.privacy_.epsilon
+    spent = model.deployment_privacy_.epsilon
     assert spent is not None
     assert 1.5 * (1 - 1e-9) <= spent <= 1.5
 
@@ -124,7 +124,7 @@ def test_what_is_left_about_k_is_the_same_wherever_rows_are(
         model.predict(queries)
         public, near = model.parameters_, model.parameters_.neighbours
         assert isinstance(near, Nearest)
-        spent.append(model.privacy_.epsilon)
+        spent.append(model.deployment_privacy_.epsilon)
         plans = worst_plans(public, near, len(queries))
         found.append(
             guarantee(plans, 6, max(1, public.tolerated), public.sum, tolerated=public.tolerated)
@@ -151,9 +151,9 @@ def test_a_batch_about_k_is_refused_before_anything_is_told_of_it() -> None:
     many = np.random.default_rng(1).uniform(*RANGES, (400, 2))
     with pytest.raises(InputError, match="queries is 400 queries"):
         model.predict(many)
-    assert model.privacy_.epsilon == 0.0
+    assert model.deployment_privacy_.epsilon == 0.0
     model.predict(QUERIES)
-    assert model.privacy_.epsilon == pytest.approx(0.01)
+    assert model.deployment_privacy_.epsilon == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(
@@ -184,4 +184,4 @@ def test_a_batch_that_is_too_large_spends_nothing() -> None:
     model = NoisyVotesClassifier(ranges=RANGES).fit(ROWS, LABELS)
     with pytest.raises(InputError, match="4097 queries"):
         model.predict(np.zeros((4097, 2)))
-    assert model.privacy_.epsilon == 0.0
+    assert model.deployment_privacy_.epsilon == 0.0

@@ -73,14 +73,15 @@ def test_a_batch_costs_and_says_what_a_real_owner_does(
 def test_what_was_spent_is_what_the_owners_ledger_says(model: Model) -> None:
     """Each batch is charged once, also if it is asked again, and batches add up."""
     fitted: Any = clone(model).set_params(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
-    assert fitted.privacy_.epsilon == 0.0
+    assert fitted.deployment_privacy_.epsilon == 0.0
     with open_ledger(None, Budgets(total=10.0)) as ledger:
         owner, rng = Owner(held(), fitted.rules_, ledger, at_once), np.random.default_rng(1)
         for queries in (QUERIES, QUERIES[:7], QUERIES, QUERIES[7:]):
             fitted.predict(queries)
             owner.settle("ann", asked(model, queries), rng)
-            assert fitted.privacy_.epsilon == pytest.approx(ledger.totals().spent, rel=1e-12)
-    assert fitted.privacy_.epsilon == pytest.approx(3 * 0.7, rel=1e-12)
+            spent = ledger.totals().spent
+            assert fitted.deployment_privacy_.epsilon == pytest.approx(spent, rel=1e-12)
+    assert fitted.deployment_privacy_.epsilon == pytest.approx(3 * 0.7, rel=1e-12)
     assert (fitted.privacy_.measure, fitted.privacy_.delta) == ("pure ε-DP", 0.0)
 
 
@@ -118,4 +119,4 @@ def test_a_batch_against_the_rules_spends_nothing() -> None:
     model = OwnerRadiusClassifier(ranges=RANGES).fit(ROWS, LABELS)
     with pytest.raises(InputError, match="4097 queries"):
         model.predict(np.zeros((4097, 2)))
-    assert model.privacy_.epsilon == 0.0
+    assert model.deployment_privacy_.epsilon == 0.0

@@ -62,13 +62,13 @@ def test_streams_add_up_by_the_records_budgets(accountant: Literal["gdp", "rdp"]
     model = IndKNNClassifier(
         1.0, 1e-5, queries=50, accountant=accountant, ranges=RANGES, random_state=1
     ).fit(ROWS, LABELS)
-    assert model.privacy_.epsilon == 0.0
+    assert model.deployment_privacy_.epsilon == 0.0
     for queries in (QUERIES[:30], QUERIES[:30], QUERIES[30:], QUERIES[:10]):
         model.predict(queries)
-        assert (model.privacy_.epsilon, model.privacy_.delta) == (1.0, 1e-5)
+        assert (model.deployment_privacy_.epsilon, model.privacy_.delta) == (1.0, 1e-5)
     for streams, queries in ((2, QUERIES[:20]), (3, QUERIES[:40])):
         model.predict(queries)
-        spent = model.privacy_.epsilon
+        spent = model.deployment_privacy_.epsilon
         assert spent is not None
         assert 1.0 < spent < streams
         budget = streams * individual_budget(1.0, 1e-5, accountant)
@@ -80,12 +80,12 @@ def test_a_stream_is_as_long_as_its_batch_unless_declared() -> None:
     """Each batch begins one then, but for what a shortest stream has room for."""
     model = IndKNNClassifier(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
     model.predict(QUERIES[:1])
-    once = model.privacy_.epsilon
+    once = model.deployment_privacy_.epsilon
     model.predict(QUERIES[1:4])
-    assert model.privacy_.epsilon == once == 1.0
+    assert model.deployment_privacy_.epsilon == once == 1.0
     model.predict(QUERIES[4:5])
-    assert model.privacy_.epsilon is not None
-    assert model.privacy_.epsilon > 1.0
+    assert model.deployment_privacy_.epsilon is not None
+    assert model.deployment_privacy_.epsilon > 1.0
 
 
 def test_a_batch_longer_than_the_stream_is_refused() -> None:
@@ -93,7 +93,7 @@ def test_a_batch_longer_than_the_stream_is_refused() -> None:
     model = IndKNNClassifier(queries=10, ranges=RANGES).fit(ROWS, LABELS)
     with pytest.raises(InputError, match="at least 40"):
         model.predict(QUERIES)
-    assert model.privacy_.epsilon == 0.0
+    assert model.deployment_privacy_.epsilon == 0.0
 
 
 def test_a_stream_that_does_not_begin_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:

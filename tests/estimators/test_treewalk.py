@@ -117,9 +117,9 @@ def test_responses_cost_and_find_what_real_ones_do(
 def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier, variant: Variant) -> None:
     """At most what it may, by the family's account, whatever was asked before."""
     seeker = fitted(model, random_state=1)
-    before = seeker.privacy_
+    before = seeker.deployment_privacy_
     seeker.predict(QUERIES)
-    assert seeker.privacy_ == before
+    assert seeker.deployment_privacy_ == before
     spent = spending(steps_of(model, variant.compositions(7)), variant, 7, 0.0)
     near = model.r is not None
     assert before.epsilon == spent.loss(0.1)
@@ -130,7 +130,7 @@ def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier, variant:
 
 def test_a_response_spends_its_epsilon_and_no_more() -> None:
     """The law that is drawn from is a little noisier than what was asked for."""
-    spent = fitted(TreeWalkClassifier(6.0, "response")).privacy_.epsilon
+    spent = fitted(TreeWalkClassifier(6.0, "response")).deployment_privacy_.epsilon
     assert 0.999999 * 6.0 < spent <= 6.0
 
 
@@ -169,7 +169,7 @@ def test_without_much_noise_the_nearest_places_vote() -> None:
     model = fitted(TreeWalkClassifier(1.0, variant="early", splits=7), random_state=1)
     theirs = KNeighborsClassifier(5).fit(scaled(ROWS), LABELS)
     np.testing.assert_array_equal(model.predict(QUERIES), theirs.predict(scaled(QUERIES)))
-    assert model.privacy_.epsilon == 0.0
+    assert model.deployment_privacy_.epsilon == 0.0
 
 
 def test_what_does_not_fit_a_session_is_asked_in_several(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,9 @@ pickle) holds them, and the randomness of all parties. What an estimator is for 
 that may be looked at, what a deployment would give.
 
 After `predict`, `cost_` says what the batch costs on a network, by the family's closed form, and
-`privacy_` what is promised to whom, and what has been spent in all since `fit`.
+`privacy_` what is promised to whom, and what has been spent in all since `fit`. With ranges taken
+from private rows, or a seed, no ε holds, and `fit` warns; `deployment_privacy_` says what the same
+would promise without them.
 """
 
 from veilring.estimators.base import RangesLike, Seed
@@ -15,7 +17,7 @@ from veilring.estimators.ldp import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.estimators.noisyvotes import NoisyVotesClassifier
 from veilring.estimators.owner import OwnerKNNClassifier, OwnerRadiusClassifier
 from veilring.estimators.prediction import IndKNNClassifier
-from veilring.estimators.privacy import Privacy
+from veilring.estimators.privacy import Privacy, PrivacyLeakWarning
 from veilring.estimators.ring import PrivateKNNClassifier
 from veilring.estimators.treewalk import TreeWalkClassifier
 
@@ -27,6 +29,7 @@ __all__ = (
     "OwnerKNNClassifier",
     "OwnerRadiusClassifier",
     "Privacy",
+    "PrivacyLeakWarning",
     "PrivateKNNClassifier",
     "RangesLike",
     "Seed",

@@ -1,6 +1,7 @@
 """What all the estimators share: public ranges, numbered classes, seeds, and what is told after."""
 
 import operator
+import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.estimators.privacy import SEED_TELLS, Privacy
+from veilring.estimators.privacy import RANGES_TELL, SEED_TELLS, Privacy, PrivacyLeakWarning
 from veilring.estimators.session import Answered, Session
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.ldp.algorithm.steps import Ranges
@@ -45,7 +46,6 @@ _TAKEN: Final = "the rows themselves, which is not private"
 _TAKEN_FREELY: Final = "the rows, which are public"
 _ENDS: Final = 2
 _RANGES_ALLOWED: Final = "two entries, the lows and the highs, each a number or one a column"
-_RANGES_TELL: Final = "The ranges were taken from the rows, of which they tell: give public ones."
 
 
 class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -68,9 +68,21 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         """What it costs on a network."""
 
     @property
-    @abstractmethod
     def privacy_(self) -> Privacy:
-        """What is promised, and what has been spent since `fit`."""
+        """What holds of this model, and what has been spent since `fit`.
+
+        Its ε is none where ranges of private rows or a seed reveal more than any ε allows.
+        """
+        promised = self.deployment_privacy_
+        told = self._told(promised)
+        holds = promised.epsilon if not told or promised.epsilon == inf else None
+        note = " ".join([promised.note, *told]).strip()
+        return replace(promised, epsilon=holds, note=note)
+
+    @property
+    @abstractmethod
+    def deployment_privacy_(self) -> Privacy:
+        """What the same would promise and spend with public ranges, and without a seed."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Give the rows to whom they belong.
@@ -83,6 +95,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
         Returns:
             Itself.
+
+        Warns:
+            PrivacyLeakWarning: If ranges or a seed reveal more than any ε allows.
         """
         before = vars(self).copy()
         try:
@@ -91,6 +106,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             self.classes_, numbers = np.unique(labels, return_inverse=True)
             self._is_seeded = self.random_state is not None
             self._begin(rows, numbers, generator_of(self.random_state))
+            promised = self.deployment_privacy_
+            if promised.epsilon != inf and (told := self._told(promised)):
+                warnings.warn(" ".join(told), PrivacyLeakWarning, stacklevel=2)
         except BaseException:
             self.__dict__ = before
             raise
@@ -121,14 +139,12 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             raise InputError("ranges", found, _RANGES_ALLOWED)
         return given
 
-    def _promised(self, privacy: Privacy) -> Privacy:
-        """Return a promise with what the ranges and a seed take away from it."""
-        notes = [privacy.note] if privacy.note else []
-        if self.ranges_origin_ == _TAKEN:
-            notes.append(_RANGES_TELL)
-        if self._is_seeded and privacy.epsilon not in {None, inf}:
-            notes.append(SEED_TELLS)
-        return replace(privacy, note=" ".join(notes))
+    def _told(self, promised: Privacy) -> list[str]:
+        """Return by which ways more is revealed than is promised, a sentence each."""
+        told = [RANGES_TELL] if self.ranges_origin_ == _TAKEN else []
+        if self._is_seeded and promised.epsilon not in {None, inf}:
+            told.append(SEED_TELLS)
+        return told
 
     def _is_noisy(self) -> bool:
         """Say whether labels are drawn, so that equal questions can have other answers."""
@@ -159,10 +175,10 @@ class BatchClassifier(PrivateClassifier):
 
     @property
     @override
-    def privacy_(self) -> Privacy:
-        """What is promised, and what all batches since `fit` have spent."""
+    def deployment_privacy_(self) -> Privacy:
+        """What the same would promise and spend with public ranges, and without a seed."""
         check_is_fitted(self)
-        return self._promised(self._spent())
+        return self._spent()
 
     @override
     def predict(self, X: ArrayLike) -> NDArray[Any]:

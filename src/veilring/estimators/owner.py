@@ -105,8 +105,10 @@ class OwnerRadiusClassifier(_OwnerClassifier):
         r: The radius, among features in [0, 1]: up to the square root of their number.
         mode: `default`, or `paper` for the paper's own solution.
         ranges: The public range of each feature, or one for all. By default that of the rows, which
-            tells of them: then `ranges_origin_` says so. What lies outside is moved to its ends.
-        random_state: A seed for experiments. By default the owner's randomness is cryptographic.
+            reveals something of them: then `fit` warns, and no ε holds. What lies outside is moved
+            to its ends.
+        random_state: A seed for experiments, under which no ε holds. By default the owner's
+            randomness is cryptographic.
 
     Attributes:
         classes_: The classes, sorted; which there are counts as public.
@@ -157,8 +159,10 @@ class OwnerKNNClassifier(_OwnerClassifier):
             among candidates; `paper` is the paper's own solution, for which the number of rows
             is public.
         ranges: The public range of each feature, or one for all. By default that of the rows, which
-            tells of them: then `ranges_origin_` says so. What lies outside is moved to its ends.
-        random_state: A seed for experiments. By default the owner's randomness is cryptographic.
+            reveals something of them: then `fit` warns, and no ε holds. What lies outside is moved
+            to its ends.
+        random_state: A seed for experiments, under which no ε holds. By default the owner's
+            randomness is cryptographic.
 
     Attributes:
         classes_: The classes, sorted; which there are counts as public.

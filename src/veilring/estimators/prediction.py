@@ -66,8 +66,10 @@ class IndKNNClassifier(BatchClassifier):
         accountant: `gdp`, or the paper's `rdp`: see `individual_budget`.
         centre: Where directions are taken from, in the unit of the rows; public.
         ranges: The public range of each feature, or one for all. By default that of the rows, which
-            tells of them: then `ranges_origin_` says so. What lies outside is moved to its ends.
-        random_state: A seed for experiments. By default the server's randomness is cryptographic.
+            reveals something of them: then `fit` warns, and no ε holds. What lies outside is moved
+            to its ends.
+        random_state: A seed for experiments, under which no ε holds. By default the server's
+            randomness is cryptographic.
 
     Attributes:
         classes_: The classes, sorted; which there are counts as public.

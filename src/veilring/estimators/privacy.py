@@ -3,10 +3,22 @@
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ("SEED_TELLS", "Privacy")
+__all__ = ("RANGES_TELL", "SEED_TELLS", "Privacy", "PrivacyLeakWarning")
 
-SEED_TELLS: Final = "The noise is that of a seed: the promise holds against nobody who knows it."
-"""The last sentence of a note, where an ε rests on seeded noise."""
+RANGES_TELL: Final = (
+    "The ranges were taken from the rows and reveal something of them, so that no ε holds: "
+    "give public ranges."
+)
+"""A sentence of a note, where ranges are those of private rows."""
+SEED_TELLS: Final = (
+    "The noise is that of a seed, so that no ε holds against a reader who knows the seed: "
+    "leave out random_state."
+)
+"""A sentence of a note, where an ε would rest on seeded noise."""
+
+
+class PrivacyLeakWarning(UserWarning):
+    """Shown where an estimator is fitted in such a way that it reveals more than its ε says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,8 @@ class PrivateKNNClassifier(BatchClassifier):
         partition: How rows are dealt: `iid`, `dirichlet` or `by-label`.
         alpha: For `dirichlet`: the smaller, the fewer parties hold most of a class.
         ranges: The public range of each feature, or one for all. By default that of the rows, which
-            tells of them: then `ranges_origin_` says so. What lies outside is moved to its ends.
+            reveals something of them: then `fit` warns, and no ε holds. What lies outside is moved
+            to its ends.
         random_state: A seed for experiments. By default the parties' randomness is cryptographic.
 
     Attributes:

@@ -47,7 +47,8 @@ class TreeWalkClassifier(BatchClassifier):
             default the diagonal, which hides it wherever it is.
         ranges: The range of each feature, or one for all. By default that of the rows, which are
             public here. A query outside is moved to its ends.
-        random_state: A seed for experiments. By default the seeker's randomness is cryptographic.
+        random_state: A seed for experiments, under which no ε holds. By default the seeker's
+            randomness is cryptographic.
 
     Attributes:
         classes_: The classes, sorted.

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from veilring.errors import UnforeseenCost
+from veilring.estimators import PrivacyLeakWarning
 from veilring.measure.cost import Traffic
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.noisyvotes import NoisyVotesParameters, Within, votes_cost
@@ -137,7 +138,8 @@ class TestCosts:
         split = next(draw_splits(table, question))
         owner = next(system for system in SYSTEMS if system.key == "owner-radius")
         case = Case(question, split, split.batches[0], 1.0, np.random.default_rng(1))
-        fitted = owner.make(case).fit(split.train.features, split.train.labels)
+        with pytest.warns(PrivacyLeakWarning):
+            fitted = owner.make(case).fit(split.train.features, split.train.labels)
         fitted.predict(case.asked.features)
         stage = owner.stage(case, fitted)
         play(stage, Topology(), 1)

@@ -30,10 +30,11 @@ class LDPNaiveBayes(LDPBayes):
             features are numbers, and go to equal-width bins.
         bins: How many.
         ranges: The public range of each feature, or one for all. By default that of the rows, which
-            tells of them: then `ranges_origin_` says so.
+            reveals something of them: then `fit` warns, and no ε holds.
         consistency: What becomes of negative counts: `paper`, `clip` or `norm-sub`.
         smoothing: Added to each count; see `learn_discrete`.
-        random_state: A seed for experiments. By default the clients' randomness is cryptographic.
+        random_state: A seed for experiments, under which no ε holds. By default the clients'
+            randomness is cryptographic.
 
     Attributes:
         classes_: The classes, sorted; which there are counts as public.

@@ -25,10 +25,11 @@ class LDPGaussianNaiveBayes(LDPBayes):
         approach: To many features: `all-features`, `one-bit` or `one-feature`.
         oracle: The name of the frequency oracle for the class: one of `ORACLES`.
         ranges: The public range of each feature, or one for all. By default that of the rows, which
-            tells of them: then `ranges_origin_` says so.
+            reveals something of them: then `fit` warns, and no ε holds.
         consistency: What becomes of negative counts of classes: `paper`, `clip` or `norm-sub`.
         variance_floor: The least variance of a feature scaled into [-1, 1].
-        random_state: A seed for experiments. By default the clients' randomness is cryptographic.
+        random_state: A seed for experiments, under which no ε holds. By default the clients'
+            randomness is cryptographic.
 
     Attributes:
         classes_: The classes, sorted; which there are counts as public.

@@ -43,21 +43,19 @@ class LDPBayes(PrivateClassifier):
 
     @property
     @override
-    def privacy_(self) -> Privacy:
-        """What each client spent on its report; predicting spends nothing."""
+    def deployment_privacy_(self) -> Privacy:
+        """What each client would spend on its report; predicting spends nothing."""
         check_is_fitted(self)
         silent = "" if self.epsilon_ < inf else "Nothing is hidden: rows are counted as they are."
-        return self._promised(
-            Privacy(
-                protects="each client's row",
-                against="everybody, the aggregator first of all",
-                trusts="nobody: the noise is drawn where the row is",
-                epsilon=self.epsilon_,
-                delta=0.0,
-                unit="one report",
-                measure="ε-LDP",
-                note=silent,
-            )
+        return Privacy(
+            protects="each client's row",
+            against="everybody, the aggregator first of all",
+            trusts="nobody: the noise is drawn where the row is",
+            epsilon=self.epsilon_,
+            delta=0.0,
+            unit="one report",
+            measure="ε-LDP",
+            note=silent,
         )
 
     @override
