@@ -17,7 +17,7 @@ from veilring.cli.app import app
 from veilring.data import load_table
 from veilring.deployment import OwnerConfig, asking, load_config, load_owner_terms, own, serving
 from veilring.errors import InputError, ScenarioError
-from veilring.privacy.ledger import Budgets, open_ledger, read_totals
+from veilring.privacy.ledger import Budgets, Charge, open_ledger, read_totals
 
 CRASHES = 3
 
@@ -114,6 +114,52 @@ def test_other_budgets_need_to_be_meant(tmp_path: Path) -> None:
     path.write_text("amend = true\n" + path.read_text())
     asyncio.run(_serve_once(path))
     assert read_totals(path.parent / "queries.ledger").budget == 2.0
+
+
+def test_rows_cannot_begin_to_pay_after_answers_for_which_they_did_not(tmp_path: Path) -> None:
+    """An owner whose table paid for batches refuses other accounting on the same ledger."""
+    folder = Deployed(
+        tmp_path / "owner", budgets={"total": 9.0}, asked={"epsilon": 0.5, "r": 0.2}
+    ).folder
+    with open_ledger(folder / "queries.ledger", Budgets(total=9.0)) as ledger:
+        ledger.charge(Charge("analyst-0", "before", b"?", b"!", 5.0))
+    with (folder / "terms.toml").open("a") as terms:
+        terms.write('\n[labelling]\naccounting = "record"\n')
+    for name, old, new in (
+        ("owner", "total = 9.0", "total = 9.0\nrecord = 1.0"),
+        ("owner", 'role = "data-owner"', 'role = "data-owner"\namend = true'),
+    ):
+        path = folder / f"{name}.toml"
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(InputError, match="record is new, and answers were paid for without"):
+        asyncio.run(_serve_once(folder / "owner.toml"))
+
+
+def test_rows_keep_their_names_and_places(tmp_path: Path) -> None:
+    """Rows that pay may be added at the end; moved or renamed ones, with others' budgets, may not.
+
+    Cells that were corrected in their place have to be meant.
+    """
+    folder = Deployed(tmp_path / "owner", budgets={"total": 9.0, "record": 1.0}).folder
+    path, table = folder / "owner.toml", folder / "owner.csv"
+    header, *rows = table.read_text().splitlines()
+
+    def serve(*given: str, config: str = "") -> None:
+        table.write_text("\n".join([header, *given]) + "\n")
+        path.write_text(config + configured)
+        asyncio.run(_serve_once(path))
+
+    configured = path.read_text()
+    serve(*rows[:50])
+    serve(*rows[:52])
+    for moved in ([rows[60], *rows[:52]], rows[:50], [rows[1], rows[0], *rows[2:52]]):
+        with pytest.raises(ScenarioError, match="rows is not those of before, in their places"):
+            serve(*moved)
+    with pytest.raises(ScenarioError, match="key is label; allowed: nothing: by their places"):
+        serve(*rows[:52], config='key = "label"\n')
+    serve(rows[60], *rows[1:52], config="amend = true\n")
+    serve(rows[60], *rows[1:53])
 
 
 def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:

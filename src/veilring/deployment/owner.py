@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -14,8 +15,9 @@ from veilring.deployment.owner_terms import OwnerTerms, load_owner_terms
 from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.aside import Threads
-from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.privacy.ledger import Budgets, Ledger, open_ledger
 from veilring.protocols.radius.owner import Owner
+from veilring.protocols.rows import Rows
 from veilring.scenarios.schema import Section
 from veilring.transport.tls import LOOPBACK
 
@@ -54,9 +56,11 @@ class OwnerConfig(TermsConfig):
         rows: The CSV file with its own rows; the label is the last column.
         budgets: What may be spent. To change them, see `amend`.
         ledger: The file that remembers what was spent, and each answer.
-        key: Where rows pay: the column that says whose row it is. By default its place in the file
-            does, so that rows may be added at the end and never moved.
-        amend: Whether other budgets than before are meant; what was spent stays spent.
+        key: Where rows pay: the column that says whose row it is; the same for as long as the
+            ledger lives. By default its place in the file does, so that rows may be added at the
+            end and never moved.
+        amend: Whether other budgets than before are meant, or, without `key`, other cells in the
+            same places; what was spent stays spent.
         outside_max: The share of a column's values that may lie outside of its public range. With
             more the party does not start.
         listen: The address to listen at; loopback unless it says otherwise.
@@ -93,6 +97,8 @@ async def own(config: OwnerConfig, *, on_ready: Callable[[Owner], None] | None =
     rows = terms.read_own_rows(Path(config.rows), config.outside_max, _log)
     ids = _ids(config, terms)
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
+        if ids is not None:
+            _require_known(ledger, config, rows)
         async with Threads(WORKERS_MAX, "labels") as aside:
             owner = Owner(rows, terms.rules, ledger, aside, ids=ids)
             offers = owner.offers(terms.digest)
@@ -122,4 +128,34 @@ def _ids(config: OwnerConfig, terms: OwnerTerms) -> list[str] | None:
         return [f"row {place}" for place in range(len(next(iter(cells.values()))))]
     if config.key not in cells:
         raise ScenarioError("key", config.key, f"a column of {Path(config.rows).name}")
-    return [str(cell) for cell in cells[config.key]]
+    return [str(cell).strip() for cell in cells[config.key]]
+
+
+def _require_known(ledger: Ledger, config: OwnerConfig, rows: Rows) -> None:
+    """Refuse rows that the ledger would take for others, whose budgets are not theirs.
+
+    Raises:
+        ScenarioError: If rows were known by another column, or by their places and have moved.
+    """
+    before, now = ledger.recall("key"), config.key
+    if before not in {None, now}:
+        known = f"the column {before}" if before else "nothing: by their places"
+        raise ScenarioError("key", now or "nothing", f"{known}, by which rows have paid so far")
+    ledger.keep("key", now)
+    if now:
+        return
+    count, digest = (ledger.recall("rows") or " ").split(" ")
+    first = int(count or 0)
+    same = first <= len(rows) and digest == _digest(rows, first)
+    if count and not (same or config.amend):
+        said = "not those of before, in their places, and then more"
+        allowed = "rows in the order in which they have paid; or `amend`, if they were corrected"
+        raise ScenarioError("rows", said, allowed)
+    ledger.keep("rows", f"{len(rows)} {_digest(rows, len(rows))}")
+
+
+def _digest(rows: Rows, count: int) -> str:
+    """Return a hash of the first rows."""
+    first = sha256(rows.features[:count].astype("<f8").tobytes())
+    first.update(rows.labels[:count].astype("<i8").tobytes())
+    return first.hexdigest()

@@ -121,3 +121,26 @@ def test_a_ledger_that_was_never_begun_has_no_totals(tmp_path: Path) -> None:
         read_totals(path)
     open_ledger(path, BUDGETS).close()
     assert read_totals(path).budget == BUDGETS.total
+
+
+def test_records_get_no_budgets_after_answers_that_they_did_not_pay_for(tmp_path: Path) -> None:
+    """What such answers told of each record is in no account, so that no amendment is enough."""
+    path = tmp_path / "a"
+    with open_ledger(path, Budgets(total=9.0)):
+        pass
+    with open_ledger(path, Budgets(total=9.0, record=1.0), amend=True):
+        pass  # nothing was answered
+    with open_ledger(path, Budgets(total=9.0), amend=True) as ledger:
+        ledger.charge(charge("ann", "1", 1.0))
+    with pytest.raises(InputError, match="record is new, and answers were paid for without"):
+        open_ledger(path, Budgets(total=9.0, record=1.0), amend=True)
+
+
+def test_what_is_kept_is_recalled(tmp_path: Path) -> None:
+    """A user's own settings are the last that were kept, and apart from the ledger's."""
+    with open_ledger(tmp_path / "a", Budgets()) as ledger:
+        assert ledger.recall("budgets") is None
+        ledger.keep("budgets", "one")
+        ledger.keep("budgets", "two")
+    with open_ledger(tmp_path / "a", Budgets()) as ledger:
+        assert ledger.recall("budgets") == "two"

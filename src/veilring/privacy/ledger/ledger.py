@@ -22,6 +22,7 @@ from veilring.privacy.statefile import StateFile
 __all__ = ("Ledger", "open_ledger")
 
 _KEY_BYTES: Final = 32
+_OWNERS: Final = "owner's "  # begins the names of settings that are not the ledger's own
 _OWN_KEY_BYTES: Final = (16, 64)  # guessable below; BLAKE2b takes no more
 
 
@@ -41,7 +42,8 @@ def open_ledger(
 
     Raises:
         InputError: If another process writes it, it is no ledger, or it was begun with other
-            budgets or another key.
+            budgets or another key; or if records are to have budgets after answers were paid for
+            without, even with `amend`.
         StoreFailed: If the disk failed, or the file is damaged; it says what to do.
     """
     try:
@@ -86,6 +88,17 @@ class Ledger:
     def id(self) -> bytes:
         """What tells this ledger from all others: 16 random bytes, the same each time."""
         return self._store.id
+
+    def recall(self, name: str) -> str | None:
+        """Return what was kept under this name, or none if nothing was."""
+        with self._guard:
+            kept = _setting(self._store, _OWNERS + name)
+        return None if kept is None else kept.decode()
+
+    def keep(self, name: str, value: str) -> None:
+        """Keep what has to be the same, or known, whenever this ledger is used again."""
+        with self._guard:
+            _set(self._store, _OWNERS + name, value.encode())
 
     def find(self, analyst: str, key: str, request: bytes) -> bytes | None:
         """Return the answer that this request already got, or none if it is new.
@@ -245,7 +258,21 @@ def _settle_budgets(store: StateFile, limits: Limits, *, amend: bool) -> None:
     if kept is not None and (counted := Limits.from_json(kept.decode()).unit) != limits.unit:
         allowed = f"{counted}, in which the ledger has counted what was spent"
         raise InputError("budgets.unit", limits.unit, allowed)
+    if kept is not None:
+        _require_known_spending(store, Limits.from_json(kept.decode()), limits)
     _set(store, "budgets", limits.to_json().encode())
+
+
+def _require_known_spending(store: StateFile, before: Limits, limits: Limits) -> None:
+    """Refuse budgets of records if answers were paid for without them.
+
+    What those answers have told of a record is known of all records together only.
+    """
+    if before.record is not None or limits.record is None:
+        return
+    (answers,) = store.connection.execute("SELECT count(*) FROM answers").fetchone()
+    allowed = "none, as before; or another ledger, with budgets less what was spent from this one"
+    require(not answers, "budgets.record", "new, and answers were paid for without", allowed)
 
 
 def _settle_key(store: StateFile, key: bytes | None) -> bytes:
