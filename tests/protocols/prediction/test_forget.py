@@ -16,6 +16,7 @@ from tests.protocols.prediction.serving import (
 from tests.protocols.prediction.test_server import labels
 
 from veilring.errors import InputError
+from veilring.privacy.ledger import UNITS
 from veilring.protocols.prediction.records import ID_BYTES_MAX, Records
 from veilring.protocols.prediction.state import Refused
 
@@ -214,12 +215,14 @@ def test_records_that_do_not_fit_are_met_at_the_edge() -> None:
     assert "patient" not in repr(records)
 
 
-def test_no_more_records_than_one_charge_can_count() -> None:
-    """Where a budget protects nobody few records fill the ledger's numbers; no more are taken."""
-    rules = make_rules(epsilon=1000.0)
-    assert 1_000 < rules.records_max < 30_000
-    with opened(rules, None) as state, pytest.raises(InputError, match="records is too many"):
-        state.add(table(rules.records_max + 1))
+def test_records_may_have_more_together_than_64_bits_count() -> None:
+    """However large each budget is, any number of records is taken and answered from."""
+    rules = make_rules(epsilon=100_000.0)
+    with opened(rules, None) as state:
+        records = table(200)
+        assert len(records) * rules.budget * UNITS > 2**63
+        assert state.add(records) == 200
+        assert len(labels(state, requests(4, 5))) == 20
 
 
 def test_places_are_used_again(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from veilring.errors import InputError
 from veilring.privacy.accounting.individual import Accountant, individual_budget
 from veilring.privacy.checks import require
-from veilring.privacy.ledger import Budgets, to_units
+from veilring.privacy.ledger import Budgets
 from veilring.privacy.ledger.units import AMOUNT_MAX
 from veilring.protocols.prediction.algorithm import BLOCK, IndKNN, Kernel, Predictor
 from veilring.protocols.prediction.algorithm.filter import QUERIES_MIN
@@ -29,7 +29,6 @@ CLASSES_MAX: Final = 1 << 16  # a label has two bytes on the wire
 BLOCK_MAX: Final = 4096
 ENVELOPE_BYTES: Final = 256  # the session, the kind, the small fields and the headers of arrays
 _STEP_BYTES: Final = 2  # of a feature
-_LEDGER_UNITS_MAX: Final = (1 << 63) - 1  # of one charge
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +89,6 @@ class Rules:
         if self.queriers == "apart":
             return Budgets("queries", analyst=self.queries, record=self.budget)
         return Budgets("queries", total=self.queries, record=self.budget)
-
-    @property
-    def records_max(self) -> int:
-        """How many records the ledger can charge for one request, each with all it has."""
-        return _LEDGER_UNITS_MAX // max(1, int(to_units(self.budget)))
 
     @property
     def fitting(self) -> int:

@@ -189,8 +189,6 @@ class State:
         width = records.features.shape[1]
         require(width == self.rules.features, "features", f"{width}", f"{self.rules.features}")
         self._require_labels(records)
-        most = self.rules.records_max
-        require(len(self) + len(records) <= most, "records", "too many", f"{most:,} in all")
         with self._changing():
             differing = self._rows.differing(records)
             if differing is None:
