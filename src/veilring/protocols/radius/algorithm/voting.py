@@ -1,8 +1,8 @@
 """One label from the counts of a ball: the mechanisms, and their exact laws (Algorithms 1 and 2).
 
 The labels of rows are disjoint, so a row changes one count by one: the budget of a query serves
-all its labels. Adding a row moves no count down, which is why permute-and-flip needs no factor of
-2; the paper's exponential mechanism keeps it.
+all its labels. Adding a row moves no count down, so that neither permute-and-flip nor the
+exponential mechanism needs the factor of 2 that the paper has.
 """
 
 from fractions import Fraction
@@ -25,9 +25,9 @@ from veilring.privacy.selection import (
 __all__ = ("Mechanism", "label_law", "vote")
 
 Mechanism = Literal["permute-and-flip", "exponential", "laplace"]
-"""How a label is chosen: permute-and-flip, the default; the exponential mechanism with the factor 2
-(Algorithm 2); or the greatest count plus discrete Laplace noise (Algorithm 1, whose Laplace noise
-on floats would give counts away in its low bits)."""
+"""How a label is chosen: permute-and-flip, the default; the exponential mechanism (Algorithm 2, at
+twice its rate for the same budget); or the greatest count plus discrete Laplace noise (Algorithm 1,
+whose Laplace noise on floats would give counts away in its low bits)."""
 
 # Discrete Laplace noise of scale s is beyond so many s with probability below 1e-19.
 _TAIL: Final = 44
@@ -51,7 +51,7 @@ def vote(
     if mechanism == "permute-and-flip":
         return permute_and_flip(counts, epsilons, rng, monotone=True)
     if mechanism == "exponential":
-        return exponential_mechanism(counts, epsilons, rng)
+        return exponential_mechanism(counts, epsilons, rng, monotone=True)
     noisy = counts.copy()
     for epsilon in np.unique(epsilons):
         those = np.flatnonzero(epsilons == epsilon)
@@ -76,7 +76,7 @@ def label_law(
     if mechanism == "permute-and-flip":
         return permute_and_flip_probabilities(counts, epsilons, monotone=True)
     if mechanism == "exponential":
-        return exponential_probabilities(counts, epsilons)
+        return exponential_probabilities(counts, epsilons, monotone=True)
     laws = [_laplace_law(own, eps) for own, eps in zip(counts, epsilons, strict=True)]
     return np.array(laws).reshape(counts.shape)
 
