@@ -14,12 +14,22 @@ from veilring.privacy.bounds import exp_bounds, log_bounds
 from veilring.privacy.checks import require
 from veilring.privacy.dyadic import Probability, fraction_of
 
-__all__ = ("epsilon_of", "exp_ceil", "exp_floor", "float_ceil", "log_ceil", "loss", "unary_epsilon")
+__all__ = (
+    "EXP_MAX",
+    "epsilon_of",
+    "exp_ceil",
+    "exp_floor",
+    "float_ceil",
+    "log_ceil",
+    "log_floor",
+    "loss",
+    "unary_epsilon",
+)
 
 # Ratios of 64-bit weights differ from 1 by 2**-64 at least: 40 digits to spare.
 _DIGITS: Final = 60
 # Rounding a power of this size to so many digits still gives 50 digits of its exponential.
-_GREATEST_POWER: Final = 10**4
+EXP_MAX: Final = 10**4
 
 
 def epsilon_of(p: Probability, q: Probability) -> float:
@@ -93,6 +103,19 @@ def log_ceil(ratio: Fraction) -> float:
     return float_ceil(bound)
 
 
+def log_floor(ratio: Fraction) -> float:
+    """Return a float that is not above `ln(ratio)`, and at least the second one below it.
+
+    Args:
+        ratio: A number of at least 1.
+
+    Raises:
+        InputError: If it is below 1.
+    """
+    require(ratio >= 1, "ratio", ratio, "a number of at least 1")
+    return 0.0 if ratio == 1 else -float_ceil(-log_bounds(ratio, _DIGITS)[0])
+
+
 def float_ceil(x: Fraction) -> float:
     """Return the least float that is not below a fraction; infinity beyond the greatest."""
     try:
@@ -127,6 +150,6 @@ def exp_ceil(x: float | Fraction) -> Fraction:
 
 
 def _power(x: float | Fraction) -> Fraction:
-    allowed = f"from -{_GREATEST_POWER} to {_GREATEST_POWER}"
-    require(-_GREATEST_POWER <= x <= _GREATEST_POWER, "x", x, allowed)
+    allowed = f"from -{EXP_MAX} to {EXP_MAX}"
+    require(-EXP_MAX <= x <= EXP_MAX, "x", x, allowed)
     return Fraction(x)

@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Callable
+from decimal import Context, Decimal, localcontext
 
 import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting import rdp
 from dp_accounting.pld import privacy_loss_distribution as pld
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import binom
 
 from veilring.errors import InputError
@@ -250,6 +253,25 @@ def test_a_delta_beyond_all_floats_is_its_limit(rho: float, epsilon: float, delt
 def test_delta_has_no_step_where_orders_end(rho: float) -> None:
     """On both sides of where the search for an order ends, delta is 1 to all digits."""
     assert ZCDP(rho).delta(0.0) == 1.0
+
+
+@given(st.floats(-6, 1.5), st.floats(-18, -0.1))
+def test_pure_conversions_are_rounded_to_the_safe_side(epsilon_power: float, power: float) -> None:
+    """At 60 digits, what is calibrated meets its target, and no epsilon or delta is too small."""
+    epsilon, delta = 10.0**epsilon_power, 10.0**power
+
+    def exact(bound: float, at: float) -> Decimal:
+        with localcontext(Context(60)):
+            odds = Decimal(bound).exp()
+            return max(Decimal(0), (odds - Decimal(at).exp()) / (1 + odds))
+
+    found = PureDP.calibrate(epsilon, delta)
+    assert exact(found.bound, epsilon) <= Decimal(delta)
+    assert exact(found.bound + 3 * math.ulp(found.bound), epsilon) > Decimal(delta)
+    for part in (0.0, 0.5, 0.999):
+        at = part * found.bound
+        assert exact(found.bound, at) <= Decimal(found.delta(at))
+        assert exact(found.bound, found.epsilon(part * delta)) <= Decimal(part * delta)
 
 
 @pytest.mark.parametrize("kind", [PureDP, ZCDP, GaussianDP])

@@ -1,6 +1,8 @@
 """Pure steps, composed exactly."""
 
 import math
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
 from itertools import product
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from veilring.errors import InputError
 from veilring.privacy.accounting import BoundedRange
-from veilring.privacy.accounting.responses import PureSteps
+from veilring.privacy.accounting.responses import STEPS_MAX, PureSteps
 
 
 @pytest.mark.parametrize("bound", [0.1, 0.5, 2.0])
@@ -51,6 +53,47 @@ def test_epsilon_and_delta_are_each_others_inverse(bound: float, count: int, del
     assert steps.delta(epsilon) <= delta
     if 0 < epsilon < bound * count:
         assert steps.delta(epsilon * (1 - 1e-6)) >= delta * (1 - 1e-9)
+
+
+@given(st.floats(1e-6, 8), st.integers(1, 150), st.floats(-40, -0.1))
+def test_what_is_claimed_holds_exactly(bound: float, count: int, power: float) -> None:
+    """At 60 digits, delta and epsilon are never below the truth, and above it by 1e-9 at most."""
+    steps, delta = PureSteps(bound, count), 10.0**power
+    epsilon = steps.epsilon(delta)
+    assert exact_delta(bound, count, epsilon) <= Fraction(delta)
+    for part in (0.0, 0.3, 0.999):
+        asked = part * bound * count
+        exact, found = exact_delta(bound, count, asked), Fraction(steps.delta(asked))
+        assert exact <= found <= max(exact * (1 + Fraction(1, 10**9)), Fraction(1, 10**300))
+
+
+def exact_delta(bound: float, count: int, epsilon: float) -> Fraction:
+    """Return delta from the law of lies, with exponentials at 60 digits."""
+    with localcontext(Context(60)):
+        odds, beyond = Decimal(bound).exp(), Decimal(epsilon).exp()
+        total, reached = (1 + odds) ** count, Decimal(0)
+        for lies in range(count + 1):
+            truth, other = odds ** (count - lies), odds**lies
+            reached += math.comb(count, lies) * max(Decimal(0), truth - beyond * other) / total
+        return Fraction(reached)
+
+
+@pytest.mark.parametrize(("bound", "count"), [(1e-3, 100_000), (1e-3, 10_000_000), (2.0, 10**6)])
+def test_many_steps_cost_what_gaussian_noise_does(bound: float, count: int) -> None:
+    """Of millions the law of the loss is normal, its mean its variance's half; little is added."""
+    tilt = math.tanh(bound / 2)
+    mean, variance = count * bound * tilt, count * bound**2 * (1 - tilt**2)
+    found = PureSteps(bound, count).epsilon(1e-6)
+    # P[loss > epsilon] is at least delta, and a normal loss is beyond 4.75 deviations 1e-6 times.
+    assert mean + 3.5 * math.sqrt(variance) < found < mean + 4.76 * math.sqrt(variance)
+
+
+def test_more_steps_than_can_be_counted_are_refused() -> None:
+    """The error names the field, of steps that are given and of those that are composed."""
+    with pytest.raises(InputError, match="count"):
+        PureSteps(0.1, STEPS_MAX + 1)
+    with pytest.raises(InputError, match="count"):
+        PureSteps(0.1, STEPS_MAX).repeat(2)
 
 
 def test_without_delta_losses_add_up() -> None:
