@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,11 @@ from veilring.deployment import (
 from veilring.deployment.prediction_files import read_queries, read_records
 from veilring.deployment.prediction_terms import PredictionSection
 from veilring.errors import InputError, ScenarioError
-from veilring.protocols.prediction.algorithm import quantise
+from veilring.privacy.accounting import GaussianDP
+from veilring.privacy.ledger.units import budget_units
+from veilring.protocols.prediction.algorithm import private_mean, quantise
+from veilring.protocols.prediction.rules import Rules
+from veilring.protocols.prediction.state import open_state
 
 CRASHES = 2
 # With this much to spend an answer is the label of the nearest rows.
@@ -334,6 +339,46 @@ def test_embeddings_are_read_as_they_are_and_from_a_public_origin(tmp_path: Path
     np.testing.assert_array_equal(records.directions, read_queries(path, terms))
 
 
+def priced(path: Path, price: float) -> Rules:
+    """Return the rules of terms whose origin was paid for."""
+    path.write_text(f"origin_price = {price}\n{EMBEDDED}")
+    return load_prediction_terms(path).rules
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+def test_a_released_origin_is_taken_off_the_budget(tmp_path: Path, share: float) -> None:
+    """Origin and answers together are what the terms promise, at no smaller epsilon."""
+    path = tmp_path / "terms.toml"
+    whole = priced(path, 0.0).budget
+    rules = priced(path, share * whole)
+    assert (1 - share) * whole * (1 - 1e-12) < rules.budget < (1 - share) * whole * (1 + 1e-12)
+    together = GaussianDP(sqrt(2 * (rules.budget + share * whole)))
+    assert together.epsilon(rules.delta) <= rules.epsilon * (1 + 1e-12)
+    with open_state(rules, tmp_path / "state", load_prediction_terms(path).schema_digest) as state:
+        state.add(
+            read_records(embeddings(tmp_path / "some.npz"), load_prediction_terms(path), "id")
+        )
+        left = state._ledger.records.remaining()  # noqa: SLF001  (secret for good)
+        assert set(left.tolist()) == {int(budget_units(rules.budget, field="budget"))}
+    with pytest.raises(InputError, match="budgets"):
+        open_state(priced(path, 0.0), tmp_path / "state")
+
+
+@pytest.mark.parametrize("share", [1.0, 2.0, -0.1])
+def test_an_origin_that_costs_all_of_the_budget_is_refused(tmp_path: Path, share: float) -> None:
+    """Nothing would be left for answers; and a price cannot be negative."""
+    whole = priced(tmp_path / "terms.toml", 0.0).budget
+    with pytest.raises(ScenarioError, match=r"origin_price is .*; allowed: at least 0 and below"):
+        priced(tmp_path / "terms.toml", share * whole)
+
+
+def test_the_price_of_a_released_mean_is_that_of_the_terms() -> None:
+    """In the unit of zCDP: 1 / sigma squared, rounded up to units of a ledger."""
+    rows = np.random.default_rng(0).standard_normal((100, 3))
+    released = private_mean(rows, 20.0, np.random.default_rng(1))
+    assert 1 / 400 <= released.price <= 1 / 400 + 1e-11
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -383,6 +428,9 @@ def test_files_that_are_damaged_or_lack_an_array_are_named(tmp_path: Path) -> No
         ("", "dimensions is missing, and so is features"),
         ('dimensions = 3\nfeatures = [{ name = "x" }]', "dimensions is given with features"),
         ("dimensions = 3\norigin = [1.0]", "origin is 1 numbers"),
+        ("dimensions = 3\norigin_price = 0.01", "origin_price is 0.01; allowed: 0, or with origin"),
+        ('dimensions = 3\n[prediction]\nkernel = "rbf"\nwidth = 1e13', "prediction.width is 1000"),
+        ("dimensions = 3\n[prediction]\nsigma2 = 1e-300", "prediction.sigma2 is 1e-300"),
         ("dimensions = 3\n[prediction]\nepsilon = 0.0", "prediction.epsilon is 0.0"),
         ("dimensions = 3\n[prediction]\nqueries = 3", "prediction.queries is 3; .* from 4"),
         ("dimensions = 3\n[prediction]\ntau = 2.0", "prediction.tau is 2.0"),

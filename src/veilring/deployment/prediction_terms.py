@@ -72,6 +72,9 @@ class PredictionTerms(Schema):
         dimensions: How many features an embedding has.
         origin: Where the directions of embeddings are taken from: public, or a mean that was
             released with noise, one number for each feature. Zero if it is left out.
+        origin_price: What each record has paid for an origin that was released with noise, in the
+            unit of zCDP: 1 / σ² for `private_mean`. It is taken off each record's budget. 0 for an
+            origin that is public.
     """
 
     prediction: PredictionSection = PredictionSection()
@@ -82,6 +85,7 @@ class PredictionTerms(Schema):
     origin: Annotated[
         tuple[float, ...], Field(strict=False, description="a list of numbers, or none")
     ] = ()
+    origin_price: float = Field(0.0, description="a number of at least 0")
 
     @property
     @override
@@ -91,7 +95,7 @@ class PredictionTerms(Schema):
     @property
     def schema_digest(self) -> bytes:
         """SHA-256 of what makes a row a record: rows that were stored under another are no use."""
-        kept = self.model_dump(mode="json", exclude={"prediction"})
+        kept = self.model_dump(mode="json", exclude={"prediction", "origin_price"})
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).digest()
 
     @cached_property
@@ -109,6 +113,7 @@ class PredictionTerms(Schema):
             accountant=chosen.accountant,
             queriers=chosen.queriers,
             block_max=chosen.block_max,
+            paid=self.origin_price,
         )
 
     def directions(self, rows: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -135,8 +140,11 @@ class PredictionTerms(Schema):
         if self.origin and (self.features or len(self.origin) != self.dimensions):
             allowed = "none, or with dimensions so many numbers"
             raise ScenarioError("origin", f"{len(self.origin)} numbers", allowed)
+        if self.origin_price and not self.origin:
+            raise ScenarioError("origin_price", self.origin_price, "0, or with origin")
         super().checked()
-        with as_scenario_errors({}, "prediction"):
+        keys = {"paid": "origin_price", "sigma1": "prediction.epsilon (by which sigma1)"}
+        with as_scenario_errors(keys, "prediction"):
             _ = self.rules  # which checks what it is made of
         return self
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Final
 
 import numpy as np
 from numpy.random import Generator
@@ -14,7 +13,6 @@ from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, 
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered, blocks
 from veilring.privacy.accounting import ZCDP, Accountant, GaussianDP
-from veilring.privacy.checks import require
 from veilring.privacy.ledger import UNITS
 from veilring.protocols.prediction.algorithm import (
     PAPER_WIDTH,
@@ -29,8 +27,6 @@ from veilring.protocols.prediction.rules import Rules
 from veilring.protocols.rows import Rows
 
 __all__ = ("IndKNNClassifier",)
-
-_BUDGET_MAX: Final = 1 << 63  # a record's account has 64 bits
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -111,8 +107,6 @@ class IndKNNClassifier(BatchClassifier):
         self._records, self._labels = self._directed(rows.features), rows.labels
         self._declared = None if self.queries is None else whole("queries", self.queries)
         self._rules = self._given_rules()
-        fits = self._budget < _BUDGET_MAX
-        require(fits, "epsilon", self._rules.epsilon, "less: no account holds it")
         self._stream = _Stream(self._rules.predictor())
 
     @override

@@ -58,7 +58,11 @@ def test_a_saved_classifier_is_read_back_bit_for_bit(number: int, tmp_path: Path
         save(classifier, path)
 
 
-@pytest.mark.parametrize("estimator", [LDPNaiveBayes(), LDPGaussianNaiveBayes(math.inf)], ids=repr)
+@pytest.mark.parametrize(
+    "estimator",
+    [LDPNaiveBayes(ranges=(-12.0, 12.0)), LDPGaussianNaiveBayes(math.inf)],
+    ids=repr,
+)
 def test_what_an_estimator_learned_needs_no_estimator(
     estimator: LDPNaiveBayes | LDPGaussianNaiveBayes, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from veilring.protocols.prediction.algorithm import (
     quantise,
 )
 from veilring.protocols.prediction.algorithm.features import inner_products
+from veilring.protocols.prediction.algorithm.kernels import WIDTH_MAX
 
 
 def _products(
@@ -25,6 +26,35 @@ def _products(
     table = quantise(rng.standard_normal((rows, features)))
     query = quantise(rng.standard_normal((1, features)))
     return inner_products(query, table)[0], lengths(table), float(lengths(query)[0])
+
+
+@pytest.mark.parametrize("width", [1.0, 1e3, WIDTH_MAX])
+def test_no_neighbour_depends_on_other_rows(width: float) -> None:
+    """Rows at the very edge are judged alone as they are among others, up to the widest kernel."""
+    features, rng = 50, np.random.default_rng(0)
+    query = quantise(rng.standard_normal((1, features)))
+    unit = query / np.linalg.norm(query)
+    aside = rng.standard_normal((1, features))
+    aside -= (aside @ unit.T) * unit
+    edge = 0.3 * unit + math.sqrt(1 - 0.3**2) * aside / np.linalg.norm(aside)
+    rows = quantise(edge + rng.standard_normal((4000, features)) * 2e-4)
+    kernel = Kernel("rbf", math.exp(2 * (0.3 - 1) / width), width)
+    sizes, products = lengths(rows), inner_products(query, rows)[0]
+    size = float(lengths(query)[0])
+    together = kernel.neighbours(products, sizes, size)[0].tolist()
+    alone = [
+        place
+        for place in range(len(rows))
+        if len(kernel.neighbours(products[[place]], sizes[[place]], size)[0])
+    ]
+    assert together == alone
+    assert 1000 < len(alone) < 3000
+
+
+def test_a_kernel_is_no_wider_than_floats_can_tell() -> None:
+    """Far beyond, whether a row is a neighbour would depend on other rows."""
+    with pytest.raises(InputError, match=r"width is .*; allowed: a number above 0 and up to 1e"):
+        Kernel("rbf", 0.5, 1e13)
 
 
 def test_the_rbf_kernel_is_its_formula() -> None:

@@ -170,16 +170,6 @@ class Ledger:
         with self._guard:
             return totals_of(self._store.connection)
 
-    def note(self, name: str) -> bytes | None:
-        """Return what was noted of another file that has to agree with this one."""
-        with self._guard:
-            return _setting(self._store, f"note {name}")
-
-    def set_note(self, name: str, value: bytes) -> None:
-        """Note on the disk something of another file that has to agree with this one."""
-        with self._guard:
-            _set(self._store, f"note {name}", value)
-
     def close(self) -> None:
         """Let go of the file. Doing so again changes nothing."""
         with self._guard:

@@ -25,7 +25,7 @@ __all__ = ("BUDGETS", "ROWS", "Damage", "note_steps", "noted_steps", "repair")
 
 BUDGETS: Final = "budgets.sqlite"
 ROWS: Final = "rows.bin"
-_STEPS: Final = "rows"
+_STEPS: Final = "steps of the file of rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class Damage:
 
 def noted_steps(ledger: Ledger) -> int:
     """Return how many steps of the file of rows a ledger knows of."""
-    return int.from_bytes(ledger.note(_STEPS) or b"", "little")
+    return int(ledger.recall(_STEPS) or 0)
 
 
 def note_steps(ledger: Ledger, steps: int) -> None:
     """Let a ledger know how many steps of the file of rows were finished."""
-    ledger.set_note(_STEPS, steps.to_bytes(8, "little"))
+    ledger.keep(_STEPS, str(steps))
 
 
 def repair(

@@ -1,7 +1,7 @@
 """The public parameters of a prediction server: what it answers, and under which promise."""
 
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, nextafter
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -17,7 +17,15 @@ from veilring.protocols.prediction.algorithm.rows import require_quantised
 from veilring.protocols.prediction.messages import Request
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-__all__ = ("BLOCK_MAX", "CLASSES_MAX", "ENVELOPE_BYTES", "QUERIES_MAX", "Queriers", "Rules")
+__all__ = (
+    "BLOCK_MAX",
+    "CLASSES_MAX",
+    "ENVELOPE_BYTES",
+    "QUERIES_MAX",
+    "RECORDS_MAX",
+    "Queriers",
+    "Rules",
+)
 
 Queriers = Literal["together", "apart"]
 """Whom the promise is made to: all queriers, who may show each other their answers; or each alone,
@@ -28,6 +36,9 @@ CLASSES_MAX: Final = 1 << 16  # a label has two bytes on the wire
 # One request keeps all others waiting: this many take seconds on a large table.
 BLOCK_MAX: Final = 4096
 ENVELOPE_BYTES: Final = 256  # the session, the kind, the small fields and the headers of arrays
+# What records pay for a request is one blob, 8 bytes each, and SQLite takes 10**9 bytes. A request
+# for which more would pay could not be charged, and that would show how many are near.
+RECORDS_MAX: Final = 100_000_000
 _STEP_BYTES: Final = 2  # of a feature
 
 
@@ -47,6 +58,8 @@ class Rules:
         accountant: See `individual_budget`; both are valid here.
         queriers: Whom the promise is made to.
         block_max: How many queries a request may have.
+        paid: What each record has paid before the stream, in the unit of zCDP: for an origin that
+            was released with noise.
 
     Raises:
         InputError: If a rule is out of range.
@@ -62,6 +75,7 @@ class Rules:
     accountant: Accountant = "gdp"
     queriers: Queriers = "together"
     block_max: int = BLOCK
+    paid: float = 0.0
 
     def __post_init__(self) -> None:
         _require_whole("features", self.features, FRAME_BYTES_MAX)
@@ -76,12 +90,18 @@ class Rules:
         for name, number in (("epsilon", self.epsilon), ("sigma2", self.sigma2)):
             require(isfinite(number) and number > 0, name, number, "a finite number above 0")
         require(self.fitting > 0, "features", self.features, "so many that a query fits a frame")
-        _ = self.budget
+        all_in_all = individual_budget(self.epsilon, self.delta, self.accountant)
+        spendable = 0 < all_in_all <= AMOUNT_MAX
+        require(spendable, "epsilon", self.epsilon, "one whose budgets a ledger can count")
+        allowed = f"at least 0 and below {all_in_all:g}, which is all that a record may spend"
+        require(0 <= self.paid < all_in_all, "paid", self.paid, allowed)
+        _ = self.parameters
 
     @property
     def budget(self) -> float:
         """B: what each record may spend on one stream, in the unit of zCDP."""
-        return individual_budget(self.epsilon, self.delta, self.accountant)
+        all_in_all = individual_budget(self.epsilon, self.delta, self.accountant)
+        return nextafter(all_in_all - self.paid, 0) if self.paid else all_in_all
 
     @property
     def budgets(self) -> Budgets:
@@ -96,10 +116,14 @@ class Rules:
         room = (FRAME_BYTES_MAX - ENVELOPE_BYTES) // (_STEP_BYTES * self.features)
         return min(self.block_max, room)
 
+    @property
+    def parameters(self) -> IndKNN:
+        """The filter's."""
+        return IndKNN(self.classes, self.queries, self.budget, self.sigma2)
+
     def predictor(self) -> Predictor:
         """Return a predictor by these rules, without records."""
-        parameters = IndKNN(self.classes, self.queries, self.budget, self.sigma2)
-        return Predictor(parameters, self.kernel, self.features)
+        return Predictor(self.parameters, self.kernel, self.features)
 
     def check(self, request: Request) -> None:
         """Refuse a request that is against the rules.

@@ -38,7 +38,7 @@ from veilring.protocols.prediction.rowfile import (
     open_rows,
     unreadable_rows,
 )
-from veilring.protocols.prediction.rules import Rules
+from veilring.protocols.prediction.rules import RECORDS_MAX, Rules
 from veilring.protocols.verdicts import Refusal, Verdict, settle
 
 __all__ = ("Refused", "State", "open_state")
@@ -189,6 +189,8 @@ class State:
         width = records.features.shape[1]
         require(width == self.rules.features, "features", f"{width}", f"{self.rules.features}")
         self._require_labels(records)
+        fits = len(self) + len(records) <= RECORDS_MAX
+        require(fits, "records", "too many", f"{RECORDS_MAX:,} in all")
         with self._changing():
             differing = self._rows.differing(records)
             if differing is None:

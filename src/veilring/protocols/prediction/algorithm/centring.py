@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.ledger import to_units
+from veilring.privacy.ledger.units import from_units
 from veilring.protocols.prediction.algorithm.features import (
     LENGTH,
     LENGTH_MAX,
@@ -31,11 +32,17 @@ class Origin(NamedTuple):
 
     Attributes:
         mean: To give to `quantise`, shape (features,), of directions.
-        units: What each record that was there has to pay, before the mean is used.
+        units: What each record that was there has to pay, before the mean is used, in units of the
+            ledger.
     """
 
     mean: NDArray[np.float64]
     units: int
+
+    @property
+    def price(self) -> float:
+        """The same in the unit of zCDP: `paid` of `Rules`, `origin_price` of a server's terms."""
+        return float(from_units(self.units))
 
 
 def private_mean(rows: NDArray[np.floating], sigma: float, rng: Generator) -> Origin:
@@ -53,11 +60,10 @@ def private_mean(rows: NDArray[np.floating], sigma: float, rng: Generator) -> Or
     if not 0 < sigma < math.inf:
         raise InputError("sigma", sigma, "a finite number above 0")
     whole = quantise(rows)
+    sums = np.append(whole.sum(axis=0, dtype=np.float64), LENGTH * len(rows))
     # A quantised row may be a little longer than `LENGTH`; the noise is scaled to the longest.
-    longest = LENGTH_MAX / LENGTH
-    sums = np.append(whole.sum(axis=0, dtype=np.float64) / LENGTH, len(rows))
-    noisy = sums + sigma * longest * rng.standard_normal(len(sums))
-    # In whole steps nothing is left of how floats round their noise.
-    steps = np.rint(noisy * LENGTH) / LENGTH
-    mean = steps[:-1] / max(1.0, float(steps[-1]))
+    # The noise is Gaussian, as the account of Gaussian DP requires, and so from floats. Sums are
+    # whole numbers before it and after it: nothing is left of the low bits, which give sums away.
+    steps = np.rint(sums + sigma * LENGTH_MAX * rng.standard_normal(len(sums)))
+    mean = steps[:-1] / max(LENGTH, float(steps[-1]))
     return Origin(mean, int(to_units(SENSITIVITY**2 / (2 * sigma**2))))

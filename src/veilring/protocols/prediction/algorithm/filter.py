@@ -14,13 +14,27 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.ledger import UNITS, to_units
+from veilring.privacy.ledger.units import AMOUNT_MAX
 
-__all__ = ("LEAST_NEIGHBOURS", "QUERIES_MIN", "Answer", "IndKNN", "Neighbours", "answer_query")
+__all__ = (
+    "LEAST_NEIGHBOURS",
+    "QUERIES_MIN",
+    "SIGMA_MAX",
+    "SIGMA_MIN",
+    "Answer",
+    "IndKNN",
+    "Neighbours",
+    "answer_query",
+)
 
 LEAST_NEIGHBOURS: Final = 30
 """Below it the noise of the count would decide how much noise the votes get."""
 QUERIES_MIN: Final = 4
 """The shortest stream: being counted takes 3 B / T of B, and a vote needs some of it, too."""
+
+# Beyond these bounds floats overflow or vanish, for some numbers of neighbours and not for others.
+SIGMA_MIN: Final = 1e-9
+SIGMA_MAX: Final = 1e12
 
 # A vote is at most 1. Steps this fine are lost in any noise, and 2**28 votes add up exactly.
 _VOTE_STEPS: Final = 2.0**24
@@ -36,8 +50,9 @@ class IndKNN:
         classes: How many there are.
         queries: T, at least 4, for which the noise of counts is made; more may be asked. To be
             counted costs 3 B / T, so that with fewer nothing would be left for a vote.
-        budget: B of each record, in the unit of zCDP: see `individual_budget`.
-        sigma2: σ2, the noise of a vote per square root of the neighbours.
+        budget: B of each record, in the unit of zCDP, up to `AMOUNT_MAX`: see `individual_budget`.
+        sigma2: σ2, the noise of a vote per square root of the neighbours, from `SIGMA_MIN` to
+            `SIGMA_MAX`; so is σ1, which follows from `queries` and `budget`.
 
     Raises:
         InputError: If a parameter is not allowed.
@@ -52,9 +67,12 @@ class IndKNN:
         for name, least in (("classes", 1), ("queries", QUERIES_MIN)):
             if getattr(self, name) < least:
                 raise InputError(name, getattr(self, name), f"a whole number of at least {least}")
-        for name in ("budget", "sigma2"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise InputError(name, getattr(self, name), "a finite number above 0")
+        if not 0 < self.budget <= AMOUNT_MAX:
+            raise InputError("budget", self.budget, f"a number above 0 and up to {AMOUNT_MAX:,}")
+        allowed = f"a number from {SIGMA_MIN:g} to {SIGMA_MAX:g}"
+        for name in ("sigma2", "sigma1"):
+            if not SIGMA_MIN <= getattr(self, name) <= SIGMA_MAX:
+                raise InputError(name, getattr(self, name), allowed)
 
     @property
     def sigma1(self) -> float:
@@ -107,7 +125,8 @@ def answer_query(
 ) -> Answer:
     """Answer one query, given its neighbours (Algorithm 3, lines 4 to 11).
 
-    Only the label may leave; then noise from floats tells nothing that the label does not.
+    Only the label may leave. So float noise is safe here: its low bits, which could give a sum of
+    votes away, are lost in the choice of the greatest.
 
     Args:
         parameters: Public.

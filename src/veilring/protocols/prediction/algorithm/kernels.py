@@ -10,12 +10,16 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.features import LENGTH_MAX
 
-__all__ = ("PAPER_WIDTH", "Kernel", "KernelName")
+__all__ = ("PAPER_WIDTH", "WIDTH_MAX", "Kernel", "KernelName")
 
 KernelName = Literal["cosine", "rbf"]
 
 PAPER_WIDTH: Final = math.exp(1.5)
 """ν² of the paper's figures, which give its logarithm."""
+
+WIDTH_MAX: Final = 1e6
+"""The largest ν². With width 1e13, values of all cosines differ by so few floats that a row could
+be a neighbour or not depending on other rows. With 1e6, floats are 1e-10 apart in the cosine."""
 
 # By how much the cosine is lowered at which rows are sorted out, so that no rounding loses one.
 _MARGIN: Final = 1e-6
@@ -28,7 +32,7 @@ class Kernel:
     Attributes:
         name: Which.
         tau: τ, the least value at which a row is a neighbour; above 0 and up to 1.
-        width: ν², for `rbf`.
+        width: ν², for `rbf`; above 0 and up to `WIDTH_MAX`.
 
     Raises:
         InputError: If a parameter is not allowed.
@@ -43,8 +47,8 @@ class Kernel:
             raise InputError("kernel", self.name, "cosine or rbf")
         if not 0 < self.tau <= 1:
             raise InputError("tau", self.tau, "a number above 0 and up to 1")
-        if not 0 < self.width < math.inf:
-            raise InputError("width", self.width, "a finite number above 0")
+        if not 0 < self.width <= WIDTH_MAX:
+            raise InputError("width", self.width, f"a number above 0 and up to {WIDTH_MAX:g}")
 
     @property
     def least_cosine(self) -> float:
@@ -71,7 +75,8 @@ class Kernel:
         least = (self.least_cosine - _MARGIN) * query_length
         extreme = row_lengths.min(initial=LENGTH_MAX) if least > 0 else LENGTH_MAX
         near = np.flatnonzero(products >= np.float32(least * extreme))
-        values = self._values(products[near] / (row_lengths[near] * query_length))
+        cosines = products[near] / (row_lengths[near] * query_length)
+        values = self._values(np.minimum(cosines, 1.0))  # rounding makes some larger
         kept = values >= self.tau
         return near[kept], values[kept]
 

@@ -1,0 +1,168 @@
+"""What a querier can tell of a request without its labels: never whether a record is there."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from tests.outcomes import Outcome, neighbours, world
+
+from veilring.errors import InputError
+from veilring.nodes.aside import at_once
+from veilring.nodes.party import Party
+from veilring.nodes.service import convening
+from veilring.privacy.accounting import Accountant
+from veilring.protocols.prediction.algorithm import IndKNN, Kernel, KernelName, quantise
+from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, SIGMA_MIN
+from veilring.protocols.prediction.algorithm.kernels import WIDTH_MAX
+from veilring.protocols.prediction.messages import Request
+from veilring.protocols.prediction.querier import (
+    Stream,
+    look_at_server,
+    make_request,
+)
+from veilring.protocols.prediction.records import Records
+from veilring.protocols.prediction.rules import Queriers, Rules
+from veilring.protocols.prediction.server import PREDICT, PredictionServer
+from veilring.protocols.prediction.state import open_state
+from veilring.protocols.rows import Rows
+
+TERMS = bytes(32)
+FEATURES, CLASSES = 2, 3
+QUERIERS = ("ann", "bob")
+# From nothing to the largest budget that a ledger counts.
+EPSILONS = (1e-9, 1e-3, 1.0, 10.0, 1000.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A server's public side, and what it is asked: blocks, each by somebody."""
+
+    rules: Rules
+    asked: tuple[tuple[str, Request], ...]
+
+
+async def ask_block(party: Party, request: Request, *, rules: Rules) -> None:
+    """Ask one block, whose labels are no part of an outcome."""
+    await Stream(party, rules).ask(request)
+
+
+def records_of(rows: Rows) -> Records:
+    """Return rows as records; one in the middle has the direction of the diagonal."""
+    away = 2 * rows.features - 1
+    away[np.square(away).sum(axis=1) == 0] = 1.0
+    ids = [f"record {place}" for place in range(len(rows))]
+    quantised = quantise(away) if len(rows) else np.zeros((0, FEATURES), np.float32)
+    return Records.of(ids, quantised, rows.labels)
+
+
+async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
+    """Ask a real server with these records, request after request."""
+    with open_state(case.rules, None) as state:
+        state.add(records_of(rows))
+        server = PredictionServer(state, at_once)
+
+        def charged() -> object:
+            return [state.look(who, [each.key for _, each in case.asked]) for who in QUERIERS]
+
+        async with world({"server": lambda _node: server.offers(TERMS)}, *QUERIERS) as served:
+            found = list[Outcome]()
+            for who, request in case.asked:
+                role = convening(ask_block, PREDICT, TERMS)
+                for one, given_ in ((role, request), (look_at_server(TERMS), [request.key])):
+                    public = {"rules": case.rules} if one is role else {}
+                    found.append(
+                        await served.ask(one, who, "server", given_, charged=charged, **public)
+                    )
+            return found
+
+
+def require_equal(tables: tuple[Rows, Rows], case: Case) -> list[Outcome]:
+    """Require that nothing but labels tells two tables apart."""
+    one, other = (asyncio.run(outcomes_of(rows, case)) for rows in tables)
+    event(", ".join(sorted({outcome.ending for outcome in one})))
+    assert one == other
+    return one
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> Rules:
+    """Draw the rules of a server, out to the ends of what is allowed."""
+    name: KernelName = draw(st.sampled_from(get_args(KernelName)))
+    accountant: Accountant = draw(st.sampled_from(get_args(Accountant)))
+    queriers: Queriers = draw(st.sampled_from(get_args(Queriers)))
+    tau = draw(st.sampled_from([5e-324, 0.3, 1 - 2**-53, 1.0]))
+    width = draw(st.sampled_from([5e-324, 1e-20, 1.0, WIDTH_MAX]))
+    return Rules(
+        FEATURES,
+        CLASSES,
+        queries=draw(st.sampled_from([4, 10, 1_000_000])),
+        epsilon=draw(st.sampled_from(EPSILONS)),
+        kernel=Kernel(name, tau, width),
+        sigma2=draw(st.sampled_from([SIGMA_MIN, 0.5, 1e3, SIGMA_MAX])),
+        accountant=accountant,
+        queriers=queriers,
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Draw rules and some blocks, of which some repeat, share a key, or are too long for T."""
+    cells = st.sampled_from([-4000, -1, 0, 1, 700, 2800, 4000])
+    vectors = st.lists(cells, min_size=FEATURES, max_size=FEATURES).filter(any)
+    asked = list[Request]()
+    for _ in range(draw(st.integers(1, 3))):
+        drawn = np.array(draw(st.lists(vectors, min_size=1, max_size=4)), np.float64)
+        request = make_request(quantise(drawn), name=draw(st.sampled_from(["a", "b"])))
+        shared = request.model_copy(update={"key": bytes(16)})
+        asked.append(shared if draw(st.booleans()) else request)
+    asked += draw(st.lists(st.sampled_from(asked), max_size=2))
+    return Case(draw(rules()), tuple((draw(st.sampled_from(QUERIERS)), each) for each in asked))
+
+
+@settings(max_examples=150)
+@given(tables=neighbours(FEATURES, CLASSES), case=cases())
+def test_no_outcome_depends_on_a_record(tables: tuple[Rows, Rows], case: Case) -> None:
+    """Whatever legal requests are made, ending, words, sizes and charges are equal for both."""
+    require_equal(tables, case)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("sigma2", {"sigma2": 1e-316}),
+        ("sigma2", {"sigma2": 1e300}),
+        ("epsilon", {"epsilon": 1e9}),
+    ],
+)
+def test_parameters_under_which_floats_overflow_are_refused(
+    name: str, changed: dict[str, object]
+) -> None:
+    """There an answer would end in an error for some numbers of neighbours and not for others."""
+    given_: dict[str, object] = {"features": 2, "classes": 2, "queries": 500, "epsilon": 1.0}
+    with pytest.raises(InputError) as refused:
+        Rules(**{**given_, **changed})  # type: ignore[arg-type]  # as a file of terms has them
+    assert refused.value.field == name
+
+
+@pytest.mark.parametrize(("budget", "field"), [(1e7, "budget"), (1e-300, "sigma1")])
+def test_budgets_that_no_ledger_counts_are_refused(budget: float, field: str) -> None:
+    """A price could not be rounded to units, or the noise of a count would be infinite."""
+    with pytest.raises(InputError, match=f"{field} is"):
+        IndKNN(2, 500, budget, 0.5)
+
+
+@pytest.mark.parametrize("width", [5e-324, 1e-20, 1e-15])
+def test_a_narrow_kernel_is_at_most_one_however_cosines_are_rounded(width: float) -> None:
+    """Rounding makes some cosines larger than 1; their kernels neither overflow nor exceed 1."""
+    rows = quantise(np.random.default_rng(0).standard_normal((3000, 5)))
+    long = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1))
+    kernel, products = Kernel("rbf", 0.5, width), np.square(rows).sum(axis=1)
+    cosines = products / (long * long)
+    assert (cosines > 1).any()
+    for row, length in zip(products, long, strict=True):
+        _, values = kernel.neighbours(np.array([row]), np.array([length]), float(length))
+        assert values.max(initial=0.0) <= 1.0
