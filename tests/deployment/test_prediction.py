@@ -281,6 +281,12 @@ def test_only_curators_change_records_and_only_one_server_has_them(deploy: Deplo
         asyncio.run(serving(load_config(served.folder / "server.toml")))
 
 
+def test_a_server_says_that_its_delta_is_doubtful(deploy: Deploy) -> None:
+    """With a delta that lets rows be revealed its log has a warning that names the key."""
+    said = deploy(RICH.model_copy(update={"delta": 0.5})).log.read_text()
+    assert "prediction.delta is 0.5, the probability with which a row may be revealed" in said
+
+
 def test_deploy_prediction_writes_what_the_commands_read(tmp_path: Path) -> None:
     """The command's files fit each other, and say what each party has to type."""
     folder = tmp_path / "predict"

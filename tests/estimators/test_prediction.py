@@ -11,7 +11,7 @@ from tests.estimators.tables import COINS, RANGES, measured, three_classes
 from tests.protocols.prediction.serving import predict
 
 from veilring.errors import InputError
-from veilring.estimators import IndKNNClassifier
+from veilring.estimators import IndKNNClassifier, PrivacyLeakWarning
 from veilring.nodes.cluster import Cluster
 from veilring.privacy.accounting import individual_budget
 from veilring.protocols.prediction.algorithm import Kernel, Predictor, quantise
@@ -26,6 +26,14 @@ QUERIES, TRUTH = three_classes(40, seed=2)
 def directed(rows: NDArray[np.float64], centre: float = 0.0) -> NDArray[np.float32]:
     """Return rows as a server takes them, from a centre in the middle of the ranges or beside."""
     return quantise((np.clip(rows, *RANGES) - centre) / 4)
+
+
+@pytest.mark.parametrize(("delta", "rows"), [(0.9, 50), (0.0011, 50), (0.006, 200)])
+def test_a_delta_that_may_reveal_rows_is_warned_of(delta: float, rows: int) -> None:
+    """Above 0.001, or one in the number of rows, a fit shows a warning that says why."""
+    model = IndKNNClassifier(1.0, delta=delta, ranges=RANGES)
+    with pytest.warns(PrivacyLeakWarning, match="probability with which a row may be revealed"):
+        model.fit(ROWS[:rows], LABELS[:rows])
 
 
 @pytest.mark.parametrize("centre", [None, 0.5])

@@ -14,6 +14,7 @@ from veilring.deployment.connecting import answering, require_party
 from veilring.deployment.prediction_terms import PredictionTerms, load_prediction_terms
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.aside import Threads
+from veilring.privacy.accounting import doubt_of_delta
 from veilring.protocols.prediction.repair import Damage
 from veilring.protocols.prediction.repair import repair as repair_files
 from veilring.protocols.prediction.server import PredictionServer
@@ -64,6 +65,8 @@ async def predict(
     strangers = sorted(set(config.curators) - set(roster.names))
     if strangers:
         raise ScenarioError("curators", ", ".join(strangers), "members of the roster")
+    if doubt := doubt_of_delta(terms.rules.delta):
+        _log.warning("prediction.%s", doubt)
     with _opened(config, terms) as state:
         # One thread, because each answer depends on what the one before it has spent.
         async with Threads(1, "predictions") as aside:

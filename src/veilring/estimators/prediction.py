@@ -1,5 +1,6 @@
 """Ind-KNN, a prediction server whose records each have a budget, as a scikit-learn estimator."""
 
+import warnings
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -10,9 +11,9 @@ from typing_extensions import override
 
 from veilring.errors import InputError
 from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
-from veilring.estimators.privacy import Privacy
+from veilring.estimators.privacy import Privacy, PrivacyLeakWarning
 from veilring.estimators.session import Answered, blocks
-from veilring.privacy.accounting import ZCDP, Accountant, GaussianDP
+from veilring.privacy.accounting import ZCDP, Accountant, GaussianDP, doubt_of_delta
 from veilring.privacy.ledger import UNITS
 from veilring.protocols.prediction.algorithm import (
     PAPER_WIDTH,
@@ -52,7 +53,8 @@ class IndKNNClassifier(BatchClassifier):
 
     Args:
         epsilon: What a stream may spend, above 0.
-        delta: The probability that comes with it, in (0, 1).
+        delta: The probability that comes with it, in (0, 1); a warning is shown above 0.001 or one
+            in the number of rows.
         sigma2: The noise of a vote per square root of the neighbours.
         tau: The least value of the kernel at which a row is a neighbour, above 0 and up to 1.
         kernel: How alike two directions are: `cosine` or `rbf`.
@@ -107,6 +109,8 @@ class IndKNNClassifier(BatchClassifier):
         self._records, self._labels = self._directed(rows.features), rows.labels
         self._declared = None if self.queries is None else whole("queries", self.queries)
         self._rules = self._given_rules()
+        if doubt := doubt_of_delta(self._rules.delta, len(rows)):
+            warnings.warn(f"{doubt}.", PrivacyLeakWarning, stacklevel=4)
         self._stream = _Stream(self._rules.predictor())
 
     @override

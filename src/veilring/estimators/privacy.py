@@ -18,7 +18,7 @@ SEED_TELLS: Final = (
 
 
 class PrivacyLeakWarning(UserWarning):
-    """Shown where an estimator is fitted in such a way that it reveals more than its ε says."""
+    """Shown where an estimator reveals more than its ε says: by its ranges, a seed, or a δ."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from veilring.privacy.accounting import (
     Guarantee,
     PureDP,
     RenyiDP,
+    doubt_of_delta,
     individual_budget,
     least_noise,
 )
@@ -253,6 +254,13 @@ def test_a_delta_beyond_all_floats_is_its_limit(rho: float, epsilon: float, delt
 def test_delta_has_no_step_where_orders_end(rho: float) -> None:
     """On both sides of where the search for an order ends, delta is 1 to all digits."""
     assert ZCDP(rho).delta(0.0) == 1.0
+
+
+def test_a_delta_is_doubted_from_one_row_on() -> None:
+    """One in a thousand is the most that passes, and one in the number of rows if that is less."""
+    assert doubt_of_delta(1e-3) == doubt_of_delta(1e-5, 100_000) == ""
+    assert doubt_of_delta(2e-3).startswith("delta is 0.002, ")
+    assert "below 1e-05" in doubt_of_delta(1.1e-5, 100_000)
 
 
 @given(st.floats(-6, 1.5), st.floats(-18, -0.1))

@@ -5,6 +5,7 @@ is calibrated from it.
 """
 
 from veilring.privacy.accounting.bounded_range import BoundedRange
+from veilring.privacy.accounting.checks import doubt_of_delta
 from veilring.privacy.accounting.gaussian import GaussianDP
 from veilring.privacy.accounting.guarantee import Guarantee, least_noise
 from veilring.privacy.accounting.individual import Accountant, individual_budget
@@ -23,6 +24,7 @@ __all__ = (
     "PureDP",
     "PureSteps",
     "RenyiDP",
+    "doubt_of_delta",
     "individual_budget",
     "least_noise",
 )

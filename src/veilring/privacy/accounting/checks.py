@@ -1,16 +1,40 @@
 """What every way of counting refuses at its edge."""
 
 import math
+from typing import Final
 
 from veilring.privacy.checks import require
 
 __all__ = (
+    "DELTA_DOUBTFUL",
+    "doubt_of_delta",
     "require_count",
     "require_delta",
     "require_epsilon",
     "require_loss",
     "require_noise",
 )
+
+
+# A mechanism that publishes each row whole with this probability keeps (0, delta)-DP: beyond one in
+# a thousand nobody should call that private, however few rows there are.
+DELTA_DOUBTFUL: Final = 1e-3
+
+
+def doubt_of_delta(delta: float, rows: int = 1) -> str:
+    """Return what to tell whoever chose a delta that is allowed and too large; else nothing.
+
+    Args:
+        delta: Chosen for a promise about rows.
+        rows: How many there are, if that may be told to whoever is told.
+    """
+    most = min(DELTA_DOUBTFUL, 1 / max(1, rows))
+    if delta <= most:
+        return ""
+    return (
+        f"delta is {delta:g}, the probability with which a row may be revealed in full: choose one "
+        f"below {most:.2g}, and below 1 in the number of rows"
+    )
 
 
 def require_loss(field: str, value: float) -> None:
