@@ -31,6 +31,7 @@ NAMES = (
     "owner",
     "collector",
     "treewalk",
+    "flood",
 )
 
 

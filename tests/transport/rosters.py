@@ -10,6 +10,9 @@ from veilring.transport.roster import Member, Roster
 from veilring.transport.sockets import bind
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
 
+# What takes milliseconds may take very long on a machine with much else to do.
+PATIENCE_SECONDS = 120.0
+
 
 def port_of(sock: socket.socket) -> int:
     """Return the port that a socket is bound to."""
@@ -28,13 +31,14 @@ class Town:
         dialling = [Member.of(self.identities[n], kind="client") for n in clients]
         self.roster = Roster((*listening, *dialling))
 
-    def start(self, name: str, *, seconds: float = 5.0) -> asyncio.Task[TlsEndpoint]:
+    def start(self, name: str, *, seconds: float = PATIENCE_SECONDS) -> asyncio.Task[TlsEndpoint]:
         """Start a member's endpoint."""
         starting = TlsEndpoint.start(
             self.identities[name],
             self.roster,
             listener=self.sockets.pop(name, None),
             timeout=seconds,
+            handshake_seconds=PATIENCE_SECONDS,
         )
         return asyncio.create_task(starting)
 

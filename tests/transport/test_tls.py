@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import uvloop
-from tests.transport.rosters import Town, tls_endpoints
+from tests.transport.refusals import refused
+from tests.transport.rosters import PATIENCE_SECONDS, Town, tls_endpoints
 
-from veilring.errors import AddressTaken, EndpointClosed, HandshakeError, InputError, PeerLost
-from veilring.transport import sides, sockets
+from veilring.errors import AddressTaken, EndpointClosed, InputError, PeerLost
+from veilring.transport import sockets
 from veilring.transport.conformance import CHECKS, run_check
 from veilring.transport.conformance.registry import fill
 from veilring.transport.connection import GOODBYE_SECONDS
@@ -80,8 +81,7 @@ async def test_a_loss_is_told_before_the_return() -> None:
     async with town.start_all() as endpoints:
         alice = endpoints["alice"]
         endpoints["carol"].abort()
-        with pytest.raises(HandshakeError, match="has yet to notice that carol was lost"):
-            await town.start("carol", seconds=0.3)
+        await refused(town, "carol", alice, "has yet to notice that carol was lost")
         with pytest.raises(PeerLost):
             await alice.send("carol", b"for the first")
         await lose(alice)
@@ -157,22 +157,28 @@ async def test_a_cancelled_start_leaves_nothing_open() -> None:
     town.close()
 
 
-async def test_strangers_cannot_crowd_out_a_peer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most so many handshakes are under way at once; whoever waits gets its turn."""
-    monkeypatch.setattr(sockets, "HALF_OPEN_MAX", 3)
-    monkeypatch.setattr(sides, "HANDSHAKE_SECONDS", 0.2)
-    town = Town(("alice",), ("carol",))
-    async with town.start_all("alice") as endpoints:
-        silent = [socket.create_connection((LOOPBACK, town.ports["alice"])) for _ in range(10)]
-        try:
-            async with town.start_all("carol") as clients:
-                await clients["carol"].send("alice", b"through")
-                assert await endpoints["alice"].receive() == ("carol", b"through")
-                await clients["carol"].close()
-            assert len(endpoints["alice"].refusals) >= 3
-        finally:
-            for sock in silent:
-                sock.close()
+async def test_a_party_that_restarts_while_the_ring_forms_finds_its_place() -> None:
+    """Who left before its peer was ready is forgotten: it connects again, and is waited for."""
+    town = Town(("alice", "bob", "carol"))
+    bob = town.start("bob", seconds=PATIENCE_SECONDS)
+    first = await TlsEndpoint.start(
+        town.identities["alice"],
+        town.roster,
+        listener=town.sockets.pop("alice"),
+        connect_to=("bob",),
+    )
+    await first.send("bob", b"of the first")
+    await first.close()
+    carol = town.start("carol", seconds=PATIENCE_SECONDS)
+    await asyncio.sleep(0.2)
+    assert not bob.done(), "bob is ready without alice"
+    town.sockets["alice"] = bind(LOOPBACK, town.ports["alice"])
+    second = await town.start("alice", seconds=PATIENCE_SECONDS)
+    endpoints = [second, *await asyncio.gather(bob, carol)]
+    await second.send("bob", b"of the second")
+    assert await endpoints[1].receive() == ("alice", b"of the second")
+    for endpoint in endpoints:
+        await endpoint.close()
 
 
 async def test_a_goodbye_that_nobody_answers_ends() -> None:

@@ -1,4 +1,4 @@
-"""What TLS itself does not accept ends, within 6 s, in an error that names it, on both sides.
+"""What TLS itself does not accept ends in an error that names it, on both sides.
 
 Certificates, contexts, sockets and endpoints are real; only what a case breaks is broken.
 """

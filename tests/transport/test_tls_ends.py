@@ -1,4 +1,4 @@
-"""However an open connection ends without a goodbye, both sides lose a peer within 6 s."""
+"""However an open connection ends without a goodbye, both sides lose a peer."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Who is not there, does not speak TLS, or says nothing, is given up within 6 s and named."""
+"""Who is not there, does not speak TLS, or says nothing, is given up and named."""
 
 import asyncio
 import socket
@@ -9,8 +9,11 @@ from tests.transport.rosters import Town
 from tests.transport.strangers import stranger
 
 from veilring.errors import HandshakeError
-from veilring.transport.handshake import HANDSHAKE_SECONDS, Refuse, read_greeting
+from veilring.transport.handshake import TOO_SLOW, Refuse, read_greeting
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
+
+# Long enough for a handshake among much else that the machine has to do.
+SILENCE_SECONDS = 3.0
 
 
 async def test_nobody_listens() -> None:
@@ -56,7 +59,7 @@ async def test_plaintext_server() -> None:
 
 
 async def test_silence() -> None:
-    """Who is silent before, during or after TLS, on either side, is given up within 6 s."""
+    """Who is silent before, during or after TLS, on either side, is given up."""
     town = Town(("alice", "bob"), ("carol",))
     silent_server = town.sockets.pop("bob")  # listens, and never accepts
     alice = asyncio.create_task(
@@ -65,11 +68,15 @@ async def test_silence() -> None:
             town.roster,
             listener=town.sockets.pop("alice"),
             connect_to=(),
+            handshake_seconds=SILENCE_SECONDS,
         )
     )
     endpoint = await alice
     dialler = TlsEndpoint.start(
-        town.identities["carol"], town.roster, connect_to=("bob",), timeout=HANDSHAKE_SECONDS
+        town.identities["carol"],
+        town.roster,
+        connect_to=("bob",),
+        timeout=SILENCE_SECONDS,
     )
     silent = socket.create_connection((LOOPBACK, town.ports["alice"]))
     try:
@@ -81,7 +88,7 @@ async def test_silence() -> None:
         refusal = read_greeting(told) if isinstance(told, bytes) else None
         assert isinstance(refusal, Refuse)
         reasons = [refusal.reason, *(error.reason for error in endpoint.refusals)]
-        assert all("did not finish the handshake within 5 s" in reason for reason in reasons)
+        assert all(TOO_SLOW in reason for reason in reasons)
     finally:
         silent.close()
         silent_server.close()

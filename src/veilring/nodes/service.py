@@ -12,9 +12,11 @@ from veilring.nodes.node import SESSION_SECONDS, Node
 from veilring.nodes.party import Parties, Party, broadcast
 from veilring.nodes.session import Abort, Open
 from veilring.transport.messages import encode
-from veilring.transport.pacing import Budgets, SparingLog
+from veilring.transport.pacing import REST_SECONDS, Budgets, SparingLog
 
 __all__ = (
+    "OPENS_MAX",
+    "OPENS_PER_SECOND",
     "REFUSALS_MAX",
     "REFUSALS_PER_SECOND",
     "REFUSALS_WAITING_MAX",
@@ -27,6 +29,10 @@ __all__ = (
 # A peer that opens more sessions than this at once is broken or means harm; each costs us a task
 # and its arrays. A client that labels a large file keeps one or two open.
 SESSIONS_PER_PEER_MAX: Final = 16
+# Sessions of one peer that are joined. A client that asks a question at a time never meets this
+# over a network; one that has no end of them is heard less often, and loses nothing.
+OPENS_MAX: Final = 256
+OPENS_PER_SECOND: Final = 200.0
 # Requests of one peer that are refused. A client with other terms, or with more sessions than it
 # may have, stops or asks again within seconds; one that goes on costs more than it is told.
 REFUSALS_MAX: Final = 256
@@ -68,6 +74,7 @@ class Service:
         self._node = node
         self._offers = dict(offers)
         self._open: Counter[str] = Counter()
+        self._opens = Budgets(OPENS_MAX, OPENS_PER_SECOND)
         self._refusals = Budgets(REFUSALS_MAX, REFUSALS_PER_SECOND)
         self._refusing: Counter[str] = Counter()
         self._lines = SparingLog(_log)
@@ -85,6 +92,8 @@ class Service:
         if reason:
             self._turn_down(peer, session, reason)
         else:
+            if not self._opens.spend(peer):
+                self._node.endpoint.rest(peer, REST_SECONDS)
             self._begin(self._join(peer, session, request), f"{request.service} for {peer}")
 
     def _begin(self, work: Coroutine[None, None, None], name: str) -> None:

@@ -104,6 +104,7 @@ class Connection(asyncio.Protocol, ABC):
         self._unread: deque[bytes] = deque()
         self._held: bytes | None = None
         self._is_behind = self._is_resting = self._is_in_use = False
+        self._wake: asyncio.TimerHandle | None = None
         self._end: _End | None = None
         self._take: Callable[[bytes], None] = self._greet
         self._writable = asyncio.Event()
@@ -145,6 +146,8 @@ class Connection(asyncio.Protocol, ABC):
 
     def step(self) -> Step:
         """Take one frame of what has arrived, unless the node has enough to read."""
+        if self._wake is not None:
+            return Step.NONE_LEFT
         try:
             frame = self._next_frame()
             if frame is None:
@@ -180,6 +183,9 @@ class Connection(asyncio.Protocol, ABC):
 
     def _drop(self) -> None:
         """Forget what has arrived and was not taken."""
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
         self._unread.clear()
         self._frames, self._held = iter(()), None
         self._is_behind = False
@@ -261,6 +267,16 @@ class Connection(asyncio.Protocol, ABC):
         self._writable.set()
         self._take = _ignore
         self._write_goodbye()
+
+    def rest(self, seconds: float) -> None:
+        """Take nothing for a while; what comes meanwhile waits, at last at the peer."""
+        if self._wake is None and self._is_in_use:
+            self._wake = asyncio.get_running_loop().call_later(seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        self._wake = None
+        if self._is_behind:
+            self._hub.turn(self)
 
     def cut(self, error: VeilringError) -> None:
         """End a connection whose peer broke the rules; what it has sent is dropped."""

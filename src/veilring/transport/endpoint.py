@@ -84,6 +84,12 @@ class Endpoint(ABC):
         order of arrival, and costs no task of its own.
         """
 
+    def rest(self, peer: str, seconds: float) -> None:  # noqa: B027  (not every one can)
+        """Hand over nothing of a peer for a while: what it sends waits, and is not lost.
+
+        Where peers are in one process this does nothing: who waited there would be ourselves.
+        """
+
     def cut(self, peer: str, why: VeilringError) -> None:  # noqa: B027  (not every one can)
         """End the connection with a peer that broke the rules, and refuse it for a while.
 

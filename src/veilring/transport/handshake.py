@@ -23,6 +23,7 @@ __all__ = (
     "HANDSHAKE_SECONDS",
     "PROTOCOL_VERSION",
     "REASON_CHARACTERS_MAX",
+    "TOO_SLOW",
     "Hello",
     "Refusal",
     "Refuse",
@@ -124,13 +125,15 @@ def explain(error: BaseException | None) -> str:
         case ssl.SSLError(reason=str(reason)):
             return _TLS_REASONS.get(reason, f"TLS failed: {reason.lower().replace('_', ' ')}")
         case TimeoutError() | ConnectionAbortedError():
-            return f"it did not finish the handshake within {HANDSHAKE_SECONDS:g} s"
+            return TOO_SLOW
         case ConnectionRefusedError():
             return "nobody listens at its address"
         case _:
             return f"the network failed: {error}"
 
 
+TOO_SLOW: Final = "it did not finish the handshake in time"
+"""Why a connection that goes on for too long, or says nothing, is given up."""
 _HUNG_UP: Final = (
     "it ended the connection during the handshake without a reason; most likely our certificate "
     "is not in its roster or has expired"

@@ -142,6 +142,11 @@ class Links:
         asyncio.get_running_loop().call_later(CUT_SECONDS, self.pulse)
         connection.cut(why)
 
+    def rest(self, peer: str, seconds: float) -> None:
+        """Take nothing of a peer for a while, if it is connected."""
+        if peer in self._open:
+            self._open[peer].rest(seconds)
+
     def lost(self, connection: Connection, *, orderly: bool, cause: Exception | None) -> None:
         """Take note that an open connection is not open any more, and tell the node."""
         peer = connection.peer

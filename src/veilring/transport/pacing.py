@@ -16,6 +16,7 @@ __all__ = (
     "FRAMES_PER_TURN_MAX",
     "LINES_KEPT",
     "REPEAT_SECONDS",
+    "REST_SECONDS",
     "Budgets",
     "SparingLog",
     "Step",
@@ -27,6 +28,9 @@ __all__ = (
 # small ones, requests for a session, take under half a millisecond; what an honest peer says in the
 # meantime waits no longer than that for its turn.
 FRAMES_PER_TURN_MAX: Final = 8
+# A peer that asks more of us than its budget allows is not heard for so long. What it sends waits
+# in its own memory, and the pause is too short for a person to notice.
+REST_SECONDS: Final = 0.05
 # A line that says what was said less than this ago is counted instead of written.
 REPEAT_SECONDS: Final = 60.0
 # Lines about one peer that are told apart in that time; its others share one. A minute of the worst

@@ -7,7 +7,6 @@ from typing_extensions import override
 
 from veilring.transport.connection import Connection, Hub
 from veilring.transport.handshake import (
-    HANDSHAKE_SECONDS,
     PROTOCOL_VERSION,
     Hello,
     Refusal,
@@ -79,10 +78,12 @@ class Incoming(Connection):
             self.open()
 
 
-async def greeted(connection: Connection, attempt: Awaitable[object]) -> Refusal | None:
-    """Carry a connection through TLS and greeting, both within `HANDSHAKE_SECONDS`."""
+async def greeted(
+    connection: Connection, attempt: Awaitable[object], seconds: float
+) -> Refusal | None:
+    """Carry a connection through TLS and greeting, both within the given time."""
     try:
-        async with asyncio.timeout(HANDSHAKE_SECONDS):
+        async with asyncio.timeout(seconds):
             await attempt
             # unshielded, the end of our patience would look like an outcome
             return await asyncio.shield(connection.greeted)

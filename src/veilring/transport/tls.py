@@ -17,10 +17,12 @@ from veilring.transport.handshake import HANDSHAKE_SECONDS, Refusal
 from veilring.transport.identity import Identity
 from veilring.transport.inbox import Item, hand_over
 from veilring.transport.links import Links
+from veilring.transport.listener import Listener
 from veilring.transport.mesh import dials, expected_peers
+from veilring.transport.pacing import SparingLog
 from veilring.transport.roster import Roster
 from veilring.transport.sides import Incoming, Outgoing, greeted
-from veilring.transport.sockets import Listener, bind
+from veilring.transport.sockets import bind
 from veilring.transport.tls_context import client_context, server_context
 
 __all__ = (
@@ -43,6 +45,8 @@ DIAL_PAUSE_MAX_SECONDS: Final = 2.0
 # Enough to see what is wrong; a scanner cannot fill the memory.
 REFUSALS_KEPT: Final = 100
 
+_STRANGERS: Final = "strangers"  # who is not known has no log of its own
+
 _log = logging.getLogger("veilring.transport")
 
 
@@ -61,7 +65,10 @@ class TlsEndpoint(Endpoint):
             a node.
     """
 
-    def __init__(self, identity: Identity, roster: Roster) -> None:
+    def __init__(
+        self, identity: Identity, roster: Roster, handshake_seconds: float = HANDSHAKE_SECONDS
+    ) -> None:
+        self._handshake_seconds = handshake_seconds
         self.name = identity.name
         self.refusals: deque[HandshakeError] = deque(maxlen=REFUSALS_KEPT)
         self._roster = roster
@@ -70,6 +77,7 @@ class TlsEndpoint(Endpoint):
         self._server_context = server_context(identity, roster)
         self._expected: tuple[str, ...] = ()
         self._obstacles: dict[str, Refusal] = {}
+        self._lines = SparingLog(_log)
         self._listener: Listener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -83,6 +91,7 @@ class TlsEndpoint(Endpoint):
         listen_host: str = LOOPBACK,
         connect_to: Collection[str] | None = None,
         timeout: float = CONNECT_SECONDS,  # noqa: ASYNC109  (its end names who is missing, and why)
+        handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> Self:
         """Listen, dial, and return once all expected peers are connected.
 
@@ -94,6 +103,7 @@ class TlsEndpoint(Endpoint):
             listen_host: The address to listen at on the roster's port if there is no `listener`.
             connect_to: The parties to wait for; all other parties unless given.
             timeout: For how many seconds to try.
+            handshake_seconds: How long one attempt may take, at either side.
 
         Raises:
             InputError: If an argument does not fit the roster or the machine.
@@ -107,7 +117,7 @@ class TlsEndpoint(Endpoint):
             if listener is not None:
                 listener.close()
             raise
-        endpoint = cls(identity, roster)
+        endpoint = cls(identity, roster, handshake_seconds)
         try:
             endpoint._listen(listener, listen_host)
             await endpoint._assemble(expected, timeout)
@@ -157,6 +167,10 @@ class TlsEndpoint(Endpoint):
         self._links.inbox.attach(take)
 
     @override
+    def rest(self, peer: str, seconds: float) -> None:
+        self._links.rest(peer, seconds)
+
+    @override
     def cut(self, peer: str, why: VeilringError) -> None:
         self._links.cut(peer, why)
 
@@ -188,7 +202,12 @@ class TlsEndpoint(Endpoint):
     def _listen(self, sock: socket.socket | None, host: str) -> None:
         member = self._roster.member(self.name)
         if sock is not None or member.kind == "party":
-            self._listener = Listener(sock or bind(host, member.port), self._admit)
+            self._listener = Listener(
+                sock or bind(host, member.port),
+                self._admit,
+                self._turned_away,
+                self._handshake_seconds,
+            )
 
     async def _assemble(self, expected: tuple[str, ...], seconds: float) -> None:
         self._expected = expected
@@ -238,8 +257,10 @@ class TlsEndpoint(Endpoint):
             if refusal is None:
                 pause = DIAL_PAUSE_FIRST_SECONDS
                 continue
-            if refusal != self._obstacles.get(name):
-                _log.info("%s does not reach %s: %s", self.name, name, refusal.reason)
+            line = "%s does not reach %s: %s"
+            self._lines.say(
+                logging.INFO, name, refusal.reason, line, self.name, name, refusal.reason
+            )
             self._obstacle(name, refusal)
             await asyncio.sleep(pause)
             pause = min(2 * pause, DIAL_PAUSE_MAX_SECONDS)
@@ -257,24 +278,31 @@ class TlsEndpoint(Endpoint):
             member.port,
             ssl=self._client_context,
             server_hostname="",  # the peer is its key: see `tls_context`
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_handshake_timeout=self._handshake_seconds,
             ssl_shutdown_timeout=GOODBYE_SECONDS,
         )
-        return await greeted(connection, attempt)
+        return await greeted(connection, attempt, self._handshake_seconds)
 
-    async def _admit(self, sock: socket.socket, address: str) -> None:
+    async def _admit(self, sock: socket.socket, address: str) -> bool:
         connection = Incoming(self._links)
         attempt = asyncio.get_running_loop().connect_accepted_socket(
             lambda: connection,
             sock,
             ssl=self._server_context,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_handshake_timeout=self._handshake_seconds,
             ssl_shutdown_timeout=GOODBYE_SECONDS,
         )
-        refusal = await greeted(connection, attempt)
+        refusal = await greeted(connection, attempt, self._handshake_seconds)
         if refusal is not None:
-            error = HandshakeError(connection.peer or address, refusal.reason)
-            self.refusals.append(error)
-            _log.warning("%s refused a connection: %s", self.name, error)
+            self._turned_away(connection.peer or address, refusal.reason)
             if connection.peer:
                 self._obstacle(connection.peer, refusal)
+        return refusal is None
+
+    def _turned_away(self, who: str, reason: str) -> None:
+        error = HandshakeError(who, reason)
+        self.refusals.append(error)
+        about = who if who in self._roster.names else _STRANGERS
+        self._lines.say(
+            logging.WARNING, about, reason, "%s refused a connection: %s", self.name, error
+        )

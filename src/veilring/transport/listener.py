@@ -1,0 +1,240 @@
+"""Who is let in to try: connections that have yet to prove that they are a peer's.
+
+Anybody who reaches the port can connect, say nothing, or begin handshakes and leave them. So a
+connection costs a socket until it has sent its whole first message; then it gets one of a few
+places, of which no address has more than some, and loses it if it dawdles while others wait.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Final
+
+from veilring.transport.handshake import TOO_SLOW
+from veilring.transport.pacing import Budgets, SparingLog
+
+__all__ = (
+    "ACCEPT_PAUSE_SECONDS",
+    "FAILURES_MAX",
+    "FAILURES_PER_SECOND",
+    "HALF_OPEN_MAX",
+    "HALF_OPEN_PER_HOST_MAX",
+    "LOOK_SECONDS",
+    "PATIENCE_SECONDS",
+    "WAITING_MAX",
+    "Listener",
+)
+
+# Handshakes under way. Each costs a signature and some 100 KiB.
+HALF_OPEN_MAX: Final = 128
+# The same of one source address: half, so that no address keeps all others out.
+HALF_OPEN_PER_HOST_MAX: Final = HALF_OPEN_MAX // 2
+# Connections that have not said enough to begin. Each costs a descriptor; when there are more, the
+# one that has been silent longest goes, of the address that has most of them.
+WAITING_MAX: Final = 128
+# A handshake takes two round trips, or half a second on a slow line. One that takes much longer
+# goes on only if nobody wants its place.
+PATIENCE_SECONDS: Final = 2.5
+# Handshakes of one address that come to nothing, each of which costs us a millisecond or two. A
+# ring on one host with a wrong roster has a few for each pair; a flood takes some percent of a
+# core.
+FAILURES_MAX: Final = 128
+FAILURES_PER_SECOND: Final = 32.0
+# How often those who wait are looked at: what was half said a moment ago may be whole now.
+LOOK_SECONDS: Final = 0.05
+# Out of descriptors, there is no use in asking again at once.
+ACCEPT_PAUSE_SECONDS: Final = 0.2
+
+_RECORD_HEADER: Final = 5  # of TLS: the type, two bytes of version, two of length
+_RECORD_MAX: Final = _RECORD_HEADER + (1 << 14)
+_HANDSHAKE: Final = 22  # the type of the record that a TLS client sends first
+
+_log = logging.getLogger("veilring.transport")
+
+
+@dataclass(eq=False, slots=True)
+class _Caller:
+    """A connection that was accepted, and what has become of it."""
+
+    sock: socket.socket
+    host: str
+    port: int
+    since: float
+    is_ready: bool = False
+    task: asyncio.Task[bool] | None = field(default=None)
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Listener:
+    """Takes connections from a listening socket, and lets them try in a fair order.
+
+    Callbacks and not `loop.sock_accept`: a task that is cancelled just as a connection arrives
+    would lose it unclosed.
+
+    Args:
+        sock: Bound and listening. It belongs to the listener from now on.
+        admit: A coroutine function that is given each connection and its address, owns it, and
+            returns whether it turned out to be a peer's.
+        turned_away: Told the address of each connection that was not admitted, and why.
+        seconds: For how long a connection may say nothing while nobody else waits.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        admit: Callable[[socket.socket, str], Coroutine[None, None, bool]],
+        turned_away: Callable[[str, str], None],
+        seconds: float,
+    ) -> None:
+        self._seconds = seconds
+        self._sock, self._admit, self._turned_away = sock, admit, turned_away
+        self._loop = asyncio.get_running_loop()
+        self._failures = Budgets(FAILURES_MAX, FAILURES_PER_SECOND, self._loop.time)
+        self._lines = SparingLog(_log, self._loop.time)
+        self._waiting: dict[_Caller, None] = {}  # the oldest first
+        self._trying: dict[_Caller, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._closed = False
+        sock.setblocking(False)
+        self._loop.add_reader(sock, self._accept)
+
+    @property
+    def admissions(self) -> list[asyncio.Task[bool]]:
+        """The handshakes under way."""
+        return [caller.task for caller in self._trying if caller.task is not None]
+
+    def _accept(self) -> None:
+        try:
+            accepted, address = self._sock.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return  # it went away again
+        except OSError as error:
+            line = "cannot accept connections for a moment: %s"
+            self._lines.say(logging.WARNING, "accept", str(error), line, error)
+            self._loop.remove_reader(self._sock)
+            self._retry = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._listen)
+            return
+        accepted.setblocking(False)
+        if len(self._waiting) >= WAITING_MAX:
+            self._drop(self._most_dispensable(), "it said nothing while others waited")
+        caller = _Caller(accepted, str(address[0]), int(address[1]), self._loop.time())
+        self._waiting[caller] = None
+        self._loop.add_reader(accepted, self._hear, caller)
+        self._keep_looking()
+
+    def _listen(self) -> None:
+        if not self._closed:
+            self._loop.add_reader(self._sock, self._accept)
+
+    def _most_dispensable(self) -> _Caller:
+        """Return who goes first: who has not spoken, of the host that has most, the oldest."""
+        count = Counter(caller.host for caller in self._waiting)
+        return max(self._waiting, key=lambda caller: (not caller.is_ready, count[caller.host]))
+
+    def _hear(self, caller: _Caller) -> None:
+        """Look at what has come; a part of a message is looked at again later, not at once."""
+        self._loop.remove_reader(caller.sock)
+        caller.is_ready = _has_spoken(caller.sock)
+        if caller.is_ready:
+            self._start()
+
+    def _keep_looking(self) -> None:
+        if self._timer is None and self._waiting and not self._closed:
+            self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """Give up who has had its time, and see who can start by now."""
+        self._timer = None
+        horizon = self._loop.time() - self._seconds
+        for caller in list(self._waiting):
+            if caller.since < horizon:
+                self._drop(caller, TOO_SLOW)
+            elif not caller.is_ready:
+                caller.is_ready = _has_spoken(caller.sock)
+        self._start()
+        self._keep_looking()
+
+    def _drop(self, caller: _Caller, why: str) -> None:
+        del self._waiting[caller]
+        self._loop.remove_reader(caller.sock)
+        caller.sock.close()
+        self._turned_away(caller.address, why)
+
+    def _start(self) -> None:
+        """Let one try who has spoken, the latest first: under a flood the others are the flood's.
+
+        One in a turn of the loop, since each costs a signature.
+        """
+        for caller in reversed(self._waiting):
+            if caller.is_ready and self._has_place(caller.host):
+                break
+        else:
+            return
+        del self._waiting[caller]
+        self._loop.remove_reader(caller.sock)
+        self._failures.spend(caller.host)
+        caller.since = self._loop.time()
+        caller.task = self._loop.create_task(self._admit(caller.sock, caller.address))
+        self._trying[caller] = None
+        caller.task.add_done_callback(lambda task: self._ended(caller, task))
+        self._loop.call_soon(self._start)
+
+    def _has_place(self, host: str) -> bool:
+        """Say whether a host may try; if one that has had its time is in the way, end it."""
+        if self._failures.left(host) < 1:
+            return False
+        rivals = [each for each in self._trying if each.host == host]
+        if len(rivals) < HALF_OPEN_PER_HOST_MAX:
+            rivals = list(self._trying)
+            if len(rivals) < HALF_OPEN_MAX:
+                return True
+        oldest = rivals[0]
+        if oldest.task is not None and self._loop.time() - oldest.since > PATIENCE_SECONDS:
+            oldest.task.cancel()
+        return False
+
+    def _ended(self, caller: _Caller, task: asyncio.Task[bool]) -> None:
+        del self._trying[caller]
+        if task.cancelled():
+            if not self._closed:
+                self._turned_away(caller.address, "it did not go on while others waited")
+        elif task.exception() is None and task.result():
+            self._failures.refund(caller.host)
+        if not self._closed:
+            self._start()
+
+    def close(self) -> None:
+        """Stop listening and give up all that wait or try. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        for timer in (self._retry, self._timer):
+            if timer is not None:
+                timer.cancel()
+        for sock in (self._sock, *(caller.sock for caller in self._waiting)):
+            self._loop.remove_reader(sock)
+            sock.close()
+        self._waiting.clear()
+        for task in self.admissions:
+            task.cancel()
+
+
+def _has_spoken(sock: socket.socket) -> bool:
+    """Say whether a TLS client's first message is there whole, or something that is none."""
+    try:
+        said = sock.recv(_RECORD_MAX, socket.MSG_PEEK)
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True  # the handshake will say what happened
+    if not said or said[0] != _HANDSHAKE:
+        return True
+    whole = _RECORD_HEADER + int.from_bytes(said[3:_RECORD_HEADER], "big")
+    return len(said) >= min(max(whole, _RECORD_HEADER), _RECORD_MAX)

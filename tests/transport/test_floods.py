@@ -1,0 +1,211 @@
+"""What strangers and members with bad intent do to an endpoint, and what it does about it."""
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.transport.refusals import refused, until
+from tests.transport.rosters import Town
+from tests.transport.strangers import hello, stranger
+
+from veilring.errors import HandshakeError, PeerLost, ProtocolViolation
+from veilring.transport import links, listener
+from veilring.transport.frames import FRAME_BYTES_MAX, on_stream
+from veilring.transport.handshake import Refuse, Welcome, greeting, read_greeting
+from veilring.transport.pacing import FRAMES_PER_TURN_MAX
+from veilring.transport.tls import LOOPBACK, TlsEndpoint
+
+FLOOD = 20_000
+
+
+def client_hello() -> bytes:
+    """Return the first message of a TLS client."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing).do_handshake()
+    return outgoing.read()
+
+
+@asynccontextmanager
+async def crowd(town: Town, count: int, said: bytes) -> AsyncIterator[list[socket.socket]]:
+    """Hold connections to alice that say the same and then nothing."""
+    held = [socket.create_connection((LOOPBACK, town.ports["alice"])) for _ in range(count)]
+    for sock in held:
+        sock.sendall(said)
+    try:
+        yield held
+    finally:
+        for sock in held:
+            sock.close()
+
+
+async def pass_through(town: Town, alice: TlsEndpoint) -> None:
+    """Have carol connect, and send a frame to alice."""
+    async with town.start_all("carol") as clients:
+        await clients["carol"].send("alice", b"through")
+        assert await alice.receive() == ("carol", b"through")
+    with pytest.raises(PeerLost):
+        await alice.receive()
+
+
+HALF = client_hello()[:-1]
+
+
+@pytest.mark.parametrize("said", [b"", b"\x16", HALF], ids=["nothing", "a byte", "half"])
+async def test_idle_connections_keep_nobody_out(said: bytes) -> None:
+    """With 200 connections of one address that never finish a sentence, a member connects."""
+    town = Town(("alice",), ("carol",))
+    async with town.start_all("alice") as endpoints, crowd(town, 200, said):
+        alice = endpoints["alice"]
+        await until(lambda: len(alice.refusals) >= 200 - listener.WAITING_MAX)
+        for _ in range(3):
+            await pass_through(town, alice)
+        assert all("it said nothing while others waited" in e.reason for e in alice.refusals)
+
+
+async def test_handshakes_that_stall_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places are taken from those who dawdle, of an address that has its share of them."""
+    monkeypatch.setattr(listener, "PATIENCE_SECONDS", 0.0)
+    town = Town(("alice",), ("carol",))
+    async with town.start_all("alice") as endpoints, crowd(town, 100, client_hello()):
+        alice = endpoints["alice"]
+        await until(lambda: any("did not go on" in e.reason for e in alice.refusals))
+        await pass_through(town, alice)
+
+
+async def test_who_dawdles_while_nobody_waits_may_go_on() -> None:
+    """A slow line is no reason to be turned away."""
+    town = Town(("alice",), ("carol",))
+    said = client_hello()
+    async with town.start_all("alice") as endpoints, crowd(town, 1, said[:100]) as (slow,):
+        slow.setblocking(False)
+        await asyncio.sleep(0.01)
+        slow.send(said[100:])
+        async with asyncio.timeout(60.0):
+            answer = await asyncio.get_running_loop().sock_recv(slow, 1)
+        assert answer == b"\x16"
+        assert not endpoints["alice"].refusals
+
+
+async def test_failing_handshakes_of_an_address_are_budgeted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An address whose handshakes all fail gets a few of them; those that go well cost nothing."""
+    monkeypatch.setattr(listener, "FAILURES_MAX", 2)
+    monkeypatch.setattr(listener, "FAILURES_PER_SECOND", 1e-9)
+    town = Town(("alice",), ("carol",))
+    async with town.start_all("alice") as endpoints:
+        alice = endpoints["alice"]
+        for _ in range(5):
+            await pass_through(town, alice)
+        async with crowd(town, 3, b"GET / HTTP/1.1\r\n\r\n"):
+            await until(lambda: len(alice.refusals) == 2)
+            with pytest.raises(HandshakeError):
+                await town.start("carol", seconds=0.5)
+
+
+async def test_a_burst_is_taken_a_few_frames_a_turn() -> None:
+    """However many frames come at once, the loop turns between every few of them."""
+    town = Town(("alice",), ("carol",))
+    async with town.start_all("alice") as endpoints, stranger(town, greet=True) as carol:
+        loop, turn, of_turn = asyncio.get_running_loop(), [0], Counter[int]()
+
+        def tick() -> None:
+            turn[0] += 1
+            loop.call_soon(tick)
+
+        tick()
+        endpoints["alice"].attach(lambda _sender, _frame: of_turn.update([turn[0]]))
+        carol.writer.write(on_stream(b"x") * FLOOD)
+        await until(lambda: of_turn.total() == FLOOD)
+        assert max(of_turn.values()) <= 2 * FRAMES_PER_TURN_MAX  # ours begins amid the transport's
+
+
+async def test_frames_that_came_before_a_loss_are_delivered_before_it() -> None:
+    """Also those that still waited for their turn when the connection ended."""
+    town = Town(("alice",), ("carol",))
+    async with town.start_all("alice") as endpoints:
+        async with stranger(town, greet=True) as carol:
+            carol.writer.write(on_stream(b"x") * FLOOD)
+            await carol.writer.drain()
+            carol.writer.close()
+        for _ in range(FLOOD):
+            assert await endpoints["alice"].receive() == ("carol", b"x")
+        with pytest.raises(PeerLost):
+            await endpoints["alice"].receive()
+
+
+async def test_who_broke_the_rules_is_refused_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A peer that is cut off is named, told so when it comes again, and let in later."""
+    monkeypatch.setattr(links, "CUT_SECONDS", 3600.0)
+    town = Town(("alice",), ("carol",))
+    async with town.start_all("alice") as endpoints:
+        alice = endpoints["alice"]
+        async with stranger(town, greet=True) as carol:
+            carol.writer.write(struct.pack(">I", FRAME_BYTES_MAX + 1))
+            with pytest.raises(PeerLost):
+                await alice.receive()
+        for _ in range(5):
+            async with stranger(town) as carol:
+                carol.writer.write(greeting(hello(town)))
+                answer = read_greeting(await carol.frame())
+            assert isinstance(answer, Refuse)
+            assert answer.reason == "carol broke the rules and is refused for 3600 s"
+        vars(vars(alice)["_links"])["_refused_until"].clear()
+        async with stranger(town) as carol:
+            carol.writer.write(greeting(hello(town)))
+            assert isinstance(read_greeting(await carol.frame()), Welcome)
+        cut = [line for line in caplog.messages if "has cut off carol" in line]
+        refused = [line for line in caplog.messages if "refused a connection" in line]
+        assert (len(cut), len(refused)) == (1, 1)
+
+
+async def test_a_peer_is_cut_off_with_what_it_has_sent() -> None:
+    """Once cut off, nothing more of a peer is handed over but its loss."""
+    town = Town(("alice",), ("carol",))
+    async with town.start_all("alice") as endpoints, stranger(town, greet=True) as carol:
+        alice, heard = endpoints["alice"], list[bytes | PeerLost]()
+
+        def take(sender: str, item: bytes | PeerLost) -> None:
+            heard.append(item)
+            alice.cut(sender, ProtocolViolation(sender, "spoke"))
+
+        alice.attach(take)
+        carol.writer.write(on_stream(b"x") * FLOOD)
+        await until(lambda: len(heard) == 2)
+        assert heard[0] == b"x"
+        assert isinstance(heard[1], PeerLost)
+
+
+async def test_a_peer_that_rests_loses_nothing() -> None:
+    """What comes meanwhile is handed over afterwards, in order; others are heard."""
+    town = Town(("alice", "bob"), ("carol",))
+    async with town.start_all() as endpoints:
+        alice = endpoints["alice"]
+        alice.rest("carol", 0.2)
+        for number in range(10):
+            await endpoints["carol"].send("alice", bytes([number]))
+        await endpoints["bob"].send("alice", b"bob")
+        assert await alice.receive() == ("bob", b"bob")
+        for number in range(10):
+            assert await alice.receive() == ("carol", bytes([number]))
+
+
+async def test_who_connects_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that connects and leaves in a loop is told that it does so too often."""
+    monkeypatch.setattr(links, "CONNECTS_MAX", 2)
+    monkeypatch.setattr(links, "CONNECTS_PER_SECOND", 1e-9)
+    town = Town(("alice",), ("carol",))
+    async with town.start_all("alice") as endpoints:
+        for _ in range(2):
+            await pass_through(town, endpoints["alice"])
+        await refused(town, "carol", endpoints["alice"], "connects too often")

@@ -1,0 +1,130 @@
+"""How often: budgets, repeated lines, and frames in one turn, all on a clock of the test's own."""
+
+import asyncio
+import logging
+from collections import deque
+
+import pytest
+
+from veilring.transport.pacing import (
+    FRAMES_PER_TURN_MAX,
+    LINES_KEPT,
+    REPEAT_SECONDS,
+    Budgets,
+    SparingLog,
+    Step,
+    Turns,
+)
+
+LOG = logging.getLogger("veilring.tests.pacing")
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+def test_a_budget_is_spent_and_refills() -> None:
+    """A key has its burst at once and its rate afterwards, and never more than the burst."""
+    clock = Clock()
+    budgets = Budgets(3, 2.0, clock)
+    assert [budgets.spend("ada") for _ in range(4)] == [True, True, True, False]
+    assert budgets.spend("bob")
+    clock.now = 0.5
+    assert [budgets.spend("ada") for _ in range(2)] == [True, False]
+    budgets.refund("ada")
+    assert budgets.spend("ada")
+    clock.now = 100.0
+    assert budgets.left("ada") == 3
+
+
+def test_a_budget_that_is_whole_again_takes_no_memory() -> None:
+    """Keys come and go without end, as source addresses do, and are forgotten."""
+    clock = Clock()
+    budgets = Budgets(3, 2.0, clock)
+    for number in range(1_000):
+        clock.now += 1.0
+        assert budgets.spend(f"host {number}")
+    assert len(vars(budgets)["_spent"]) <= 2
+
+
+def test_a_line_is_repeated_once_a_minute_with_a_count(caplog: pytest.LogCaptureFixture) -> None:
+    """A thousand equal lines are two, and the second says how many there were."""
+    clock = Clock()
+    lines = SparingLog(LOG, clock)
+    with caplog.at_level(logging.INFO, LOG.name):
+        for _ in range(1_000):
+            lines.say(logging.INFO, "ada", "late", "%s is late", "ada")
+        clock.now = REPEAT_SECONDS
+        lines.say(logging.INFO, "ada", "late", "%s is late", "ada")
+        lines.say(logging.INFO, "bob", "late", "%s is late", "bob")
+    assert caplog.messages == [
+        "ada is late",
+        "ada is late (and 999 more like this in 60 s)",
+        "bob is late",
+    ]
+
+
+def test_lines_that_all_differ_are_bounded_too(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever makes up new lines without end silences itself, and nobody else."""
+    lines = SparingLog(LOG, Clock())
+    with caplog.at_level(logging.INFO, LOG.name):
+        for number in range(1_000):
+            lines.say(logging.INFO, "ada", str(number), "line %d", number)
+        lines.say(logging.INFO, "bob", "0", "line of bob")
+    assert len(caplog.messages) == LINES_KEPT + 2
+    assert caplog.messages[-1] == "line of bob"
+
+
+class Queue:
+    """Something that takes turns."""
+
+    def __init__(self, name: str, frames: int, taken: list[str]) -> None:
+        self._name, self._taken = name, taken
+        self._frames = deque(range(frames))
+        self.is_blocked = False
+
+    def step(self) -> Step:
+        """Take one."""
+        if not self._frames:
+            return Step.NONE_LEFT
+        if self.is_blocked:
+            return Step.BLOCKED
+        self._frames.popleft()
+        self._taken.append(self._name)
+        return Step.TAKEN
+
+
+async def test_frames_are_taken_in_turn_and_a_few_in_each_turn_of_the_loop() -> None:
+    """One with much to say and one with little alternate, and the loop goes on in between."""
+    taken: list[str] = []
+    turns = Turns()
+    turns.join(Queue("flood", 100, taken))
+    assert len(taken) == FRAMES_PER_TURN_MAX
+    turns.join(Queue("honest", 2, taken))
+    assert len(taken) == FRAMES_PER_TURN_MAX
+    await asyncio.sleep(0)
+    assert len(taken) == 2 * FRAMES_PER_TURN_MAX
+    assert taken[FRAMES_PER_TURN_MAX:].count("honest") == 2
+    for _ in range(100 // FRAMES_PER_TURN_MAX):
+        await asyncio.sleep(0)
+    assert taken.count("flood") == 100
+
+
+async def test_who_is_blocked_is_in_nobody_elses_way() -> None:
+    """A blocked queue waits until it is unblocked, and others go on."""
+    taken: list[str] = []
+    turns, blocked = Turns(), Queue("blocked", 1, taken)
+    blocked.is_blocked = True
+    turns.join(blocked)
+    turns.join(Queue("other", 1, taken))
+    assert taken == ["other"]
+    blocked.is_blocked = False
+    turns.unblock()
+    assert taken == ["other", "blocked"]
