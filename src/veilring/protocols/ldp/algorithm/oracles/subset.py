@@ -153,7 +153,7 @@ class SubsetSelection(PureOracle):
         """Add as many uniform members as are missing, or remove; never the client's own value."""
         left = np.flatnonzero(missing)
         missing, own = missing[left], own[left]
-        while left.size:
+        while left.size:  # and nobody is left of whom nothing is missing
             drawn = rng.integers(self.domain, size=left.size)
             place, bit = bit_of(drawn)
             member = (bitmaps[left, place] & bit) != 0
@@ -161,7 +161,7 @@ class SubsetSelection(PureOracle):
             bitmaps[left, place] ^= bit * change
             missing -= np.sign(missing) * change
             unfinished = np.flatnonzero(missing)
-            if unfinished.size < left.size:
+            if unfinished.size < left.size:  # otherwise the copies would be equal
                 left, missing, own = left[unfinished], missing[unfinished], own[unfinished]
 
     def _list(self, bitmaps: NDArray[np.uint8]) -> Reports:
