@@ -25,7 +25,7 @@ WAYS = [
     OwnerKNNClassifier(mode="paper"),
     IndKNNClassifier(kernel="rbf", accountant="rdp"),
     TreeWalkClassifier(utility="distance", variant="greedy"),
-    TreeWalkClassifier(utility="response"),
+    TreeWalkClassifier(utility="comparison"),
     LDPNaiveBayes(math.inf),
     LDPGaussianNaiveBayes(math.inf),
 ]

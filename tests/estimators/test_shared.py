@@ -36,8 +36,11 @@ NUMPYS: list[tuple[Any, dict[str, object]]] = [
     (OwnerRadiusClassifier(), {"epsilon": ONE, "r": ONE}),
     (OwnerKNNClassifier(), {"epsilon": ONE, "k": FEW}),
     (IndKNNClassifier(), {"epsilon": ONE, "queries": np.int64(50)}),
-    (TreeWalkClassifier(), {"epsilon": ONE, "neighbours": FEW, "k": FEW, "splits": np.int64(0)}),
-    (TreeWalkClassifier(utility="response"), {"splits": FEW, "neighbours": FEW}),
+    (
+        TreeWalkClassifier(utility="comparison"),
+        {"epsilon": ONE, "neighbours": FEW, "k": FEW, "splits": np.int64(0)},
+    ),
+    (TreeWalkClassifier(), {"splits": FEW, "neighbours": FEW}),
     (LDPNaiveBayes(), {"epsilon": ONE, "bins": FEW}),
     (LDPGaussianNaiveBayes(), {"epsilon": ONE}),
 ]
@@ -48,7 +51,7 @@ ACCURATE: list[tuple[Any, str, list[Any]]] = [
     (OwnerRadiusClassifier(10.0), "r", [0.2, 0.0]),
     (OwnerKNNClassifier(10.0), "k", [10, 80]),
     (IndKNNClassifier(50.0, tau=0.9), "sigma2", [2.0, 1e9]),
-    (TreeWalkClassifier(100.0), "epsilon", [100.0, 1e-3]),
+    (TreeWalkClassifier(20.0, splits=0), "epsilon", [20.0, 1e-3]),
     (LDPNaiveBayes(np.inf), "epsilon", [np.inf, 1e-3]),
     (LDPGaussianNaiveBayes(np.inf), "epsilon", [np.inf, 1e-3]),
 ]

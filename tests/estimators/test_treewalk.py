@@ -35,10 +35,10 @@ ROWS, LABELS = three_classes(100)
 QUERIES, _ = three_classes(12, seed=2)
 DIAGONAL = float(np.sqrt(2))
 WALKS: list[tuple[TreeWalkClassifier, Variant]] = [
-    (TreeWalkClassifier(6.0), Variant()),
-    (TreeWalkClassifier(6.0, neighbours=3), Variant()),
-    (TreeWalkClassifier(6.0, variant="early", splits=2), Variant("early", 2)),
-    (TreeWalkClassifier(6.0, variant="parallel", splits=2), Variant("parallel", 2)),
+    (TreeWalkClassifier(6.0, "comparison"), Variant()),
+    (TreeWalkClassifier(6.0, "comparison", neighbours=3), Variant()),
+    (TreeWalkClassifier(6.0, "comparison", "early", splits=2), Variant("early", 2)),
+    (TreeWalkClassifier(6.0, "comparison", "parallel", splits=2), Variant("parallel", 2)),
     (TreeWalkClassifier(6.0, "distance", "greedy"), Variant("greedy")),
     (TreeWalkClassifier(6.0, "distance", r=0.1), Variant()),
 ]
@@ -128,13 +128,29 @@ def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier, variant:
     assert (before.unit, before.delta) == ("one query", 0.0)
 
 
+@pytest.mark.parametrize(("rows", "splits"), [(100, 5), (16, 3), (3, 1), (2, 0)])
+def test_by_default_a_seeker_names_a_bucket(rows: int, splits: int) -> None:
+    """In one message, of 32 places, or of so many that there are two buckets at least."""
+    seeker = clone(TreeWalkClassifier(6.0)).set_params(ranges=RANGES)
+    seeker.fit(ROWS[:rows], LABELS[:rows]).predict(QUERIES)
+    assert seeker.cost_ == bucket_cost(BucketPlan(splits, 0, len(QUERIES)), rows, 2)
+
+
+def test_more_than_sixteen_features_are_refused() -> None:
+    """The error names the features' limit."""
+    with pytest.raises(InputError, match="1 to 16 coordinates"):
+        TreeWalkClassifier().fit(np.random.default_rng(0).random((10, 17)), np.arange(10) % 2)
+
+
 def test_a_response_spends_its_epsilon_and_no_more() -> None:
     """The law that is drawn from is a little noisier than what was asked for."""
     spent = fitted(TreeWalkClassifier(6.0, "response")).deployment_privacy_.epsilon
     assert 0.999999 * 6.0 < spent <= 6.0
 
 
-@pytest.mark.parametrize("model", [TreeWalkClassifier(1e-3), TreeWalkClassifier(1e-3, "response")])
+@pytest.mark.parametrize(
+    "model", [TreeWalkClassifier(1e-3, "comparison"), TreeWalkClassifier(1e-3)]
+)
 def test_a_query_that_was_asked_before_is_answered_as_it_was(model: TreeWalkClassifier) -> None:
     """Within a batch and in another one, although answers are nearly all noise."""
     seeker = fitted(model, k=1, random_state=1)
@@ -147,7 +163,7 @@ def test_a_query_that_was_asked_before_is_answered_as_it_was(model: TreeWalkClas
 @pytest.mark.parametrize("utility", ["comparison", "response"])
 def test_only_what_is_new_is_asked_and_costs(utility: WalkUtility) -> None:
     """A session has each new question once, and the splits above buckets go with the first one."""
-    seeker = fitted(TreeWalkClassifier(6.0, utility))
+    seeker = fitted(TreeWalkClassifier(6.0, utility, splits=0))
 
     def session(queries: int, *, is_known: bool) -> Forecast:
         if utility == "response":
@@ -166,7 +182,7 @@ def test_only_what_is_new_is_asked_and_costs(utility: WalkUtility) -> None:
 
 def test_without_much_noise_the_nearest_places_vote() -> None:
     """A walk that takes all leaves leaves the choice to the seeker, who finds the true kNN."""
-    model = fitted(TreeWalkClassifier(1.0, variant="early", splits=7), random_state=1)
+    model = fitted(TreeWalkClassifier(1.0, "comparison", "early", splits=7), random_state=1)
     theirs = KNeighborsClassifier(5).fit(scaled(ROWS), LABELS)
     np.testing.assert_array_equal(model.predict(QUERIES), theirs.predict(scaled(QUERIES)))
     assert model.deployment_privacy_.epsilon == 0.0
@@ -174,8 +190,8 @@ def test_without_much_noise_the_nearest_places_vote() -> None:
 
 def test_what_does_not_fit_a_session_is_asked_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each session has its rounds; the splits above buckets are sent once."""
-    walking = fitted(TreeWalkClassifier(6.0))
-    responding, once = (fitted(TreeWalkClassifier(6.0, "response")) for _ in range(2))
+    walking = fitted(TreeWalkClassifier(6.0, "comparison"))
+    responding, once = (fitted(TreeWalkClassifier(6.0, splits=0)) for _ in range(2))
     once.predict(QUERIES[:5])
     monkeypatch.setattr("veilring.protocols.treewalk.plan.FRAME_BYTES_MAX", 256 + 20 * 5)
     monkeypatch.setattr("veilring.protocols.treewalk.one_message.FRAME_BYTES_MAX", 256 + 20 * 5)
@@ -191,7 +207,7 @@ def test_what_does_not_fit_a_session_is_asked_in_several(monkeypatch: pytest.Mon
     [
         {"utility": "taste"},
         {"variant": "drunk"},
-        {"splits": 3},
+        {"utility": "comparison", "splits": 3},
         {"k": 0},
         {"epsilon": 0.0},
         {"neighbours": 100},

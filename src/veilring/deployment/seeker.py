@@ -24,7 +24,7 @@ from veilring.protocols.treewalk.algorithm.steps import Comparison
 from veilring.protocols.treewalk.algorithm.tree import depth_of
 from veilring.protocols.treewalk.algorithm.walks import SPLITS_MAX, Variant
 from veilring.protocols.treewalk.memory import Answer, Memory, remembered, snap
-from veilring.protocols.treewalk.one_message import BucketPlan
+from veilring.protocols.treewalk.one_message import BUCKET_SPLITS, BucketPlan
 from veilring.protocols.treewalk.plan import Plan
 from veilring.protocols.treewalk.planner import own_probability
 from veilring.protocols.treewalk.roles import Keeper, Nearest, bucket_client, walk_client
@@ -99,7 +99,7 @@ class SeekerConfig(TermsConfig):
     ask: str = Field(description="the name of a party of the roster")
     budget: float = Field(gt=0, description="a number above 0")
     by: Literal["response", "walk"] = Field("response", description="response or walk")
-    splits: int = Field(5, ge=0, le=SPLITS_MAX, description=f"0 to {SPLITS_MAX}")
+    splits: int = Field(BUCKET_SPLITS, ge=0, le=SPLITS_MAX, description=f"0 to {SPLITS_MAX}")
     grid: float = Field(10.0, gt=0, description="a number above 0")
     show: int = Field(5, ge=1, description="a whole number above 0")
     ledger: FilePath = "questions.ledger"

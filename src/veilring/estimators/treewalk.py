@@ -15,7 +15,7 @@ from veilring.estimators.seeking import Responding, Walking, Way
 from veilring.estimators.session import Answered, blocks, in_all, names_of
 from veilring.privacy.checks import require
 from veilring.protocols.rows import Rows
-from veilring.protocols.treewalk import Places, Variant
+from veilring.protocols.treewalk import BUCKET_SPLITS, Places, Variant
 
 __all__ = ("TreeWalkClassifier", "WalkKind", "WalkUtility")
 
@@ -29,18 +29,21 @@ bucket of places, in one message."""
 class TreeWalkClassifier(BatchClassifier):
     """The labels of public places near a query that its seeker hides from the server of the places.
 
-    The rows are public: the server's places, with their labels. Each query of a `predict` goes down
-    the server's tree with noise of the seeker's, and the nearest of the places that it finds vote.
-    A query that was asked before, in whatever batch, is answered as it was and spends nothing.
+    The rows are public: the server's places, with their labels. A seeker asks for each query of a
+    `predict` with noise of its own, and the nearest of the places that it finds vote. A query that
+    was asked before, in whatever batch, is answered as it was and spends nothing.
+
+    There are at most 16 features: with more, every half of a tree is nearly all of it.
 
     Args:
         epsilon: What a query may spend, with δ = 0; for `distance` with a radius, what two queries
             as far apart as the radius are told apart by.
-        utility: `comparison`, `distance`, or `response` for one message in place of a walk, which
-            finds more for the same ε.
+        utility: `response` names one bucket of places in one message. `comparison` and `distance`
+            walk down the server's tree, and find less for the same ε.
         variant: How a walk splits: `basic`, `parallel`, `early` or `greedy`.
         splits: How often, for `parallel` and `early`; a `response` names a bucket of up to
-            2**splits places.
+            2**splits places. By default 5 for a response, or fewer where that leaves one bucket,
+            and 0 for a walk.
         neighbours: How many true neighbours of each place are found with it, for nothing.
         k: How many of the places that were found vote, the nearest ones.
         r: For `distance`: the radius, among features in [0, 1], within which a query is hidden. By
@@ -52,7 +55,7 @@ class TreeWalkClassifier(BatchClassifier):
 
     Attributes:
         classes_: The classes, sorted.
-        places_: The server's, at most 16 features each.
+        places_: The server's.
         ranges_origin_: Where the ranges came from.
     """
 
@@ -62,10 +65,10 @@ class TreeWalkClassifier(BatchClassifier):
     def __init__(  # noqa: PLR0913  (scikit-learn takes each parameter as an argument)
         self,
         epsilon: float = 8.0,
-        utility: WalkUtility = "comparison",
+        utility: WalkUtility = "response",
         variant: WalkKind = "basic",
         *,
-        splits: int = 0,
+        splits: int | None = None,
         neighbours: int = 0,
         k: int = 5,
         r: float | None = None,
@@ -122,7 +125,11 @@ class TreeWalkClassifier(BatchClassifier):
 
     def _chosen_way(self) -> Way:
         epsilon = number("epsilon", self.epsilon)
-        splits, neighbours = whole("splits", self.splits), whole("neighbours", self.neighbours)
+        neighbours, depth = whole("neighbours", self.neighbours), self.places_.tree.depth
+        if self.splits is not None:
+            splits = whole("splits", self.splits)
+        else:
+            splits = min(BUCKET_SPLITS, depth - 1) if self.utility == "response" else 0
         radius = None if self.r is None else number("r", self.r)
         is_local = self.utility == "distance" or radius is None
         require(is_local, "r", radius, "none, unless the utility is distance")

@@ -12,6 +12,7 @@ from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant, walk
 from veilring.protocols.treewalk.memory import Answer, Memory, remembered, snap, unit_within
 from veilring.protocols.treewalk.one_message import (
+    BUCKET_SPLITS,
     BlurPlan,
     BucketPlan,
     KnownTop,
@@ -33,6 +34,7 @@ from veilring.protocols.treewalk.roles import (
 
 __all__ = (
     "BASIC",
+    "BUCKET_SPLITS",
     "Answer",
     "Blur",
     "BlurPlan",

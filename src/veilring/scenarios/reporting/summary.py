@@ -169,11 +169,17 @@ def _distances(found: Findings) -> Iterable[Line]:
     yield Line("distances located", _of(best.located, held), meaning)
 
 
+def _expected(hits: float) -> str:
+    """Return an expected number of hits: it is whole unless owners are drawn by lot."""
+    return f"{hits:,.1f}".removesuffix(".0")
+
+
 def _owners(named: Named, *, retried: bool) -> Iterable[Line]:
-    meaning = f"of the nearest distances, traced to their owners; a guess gets {named.guessed:.1f}"
-    yield Line("owners named", f"{named.named:.1f} of {named.values:,}", meaning)
+    guessed = _expected(named.guessed)
+    meaning = f"of the nearest distances, traced to their owners; a guess gets {guessed}"
+    yield Line("owners named", f"{_expected(named.named)} of {named.values:,}", meaning)
     if retried:
-        again = f"{named.with_retries:.1f} of {named.values:,}"
+        again = f"{_expected(named.with_retries)} of {named.values:,}"
         yield Line("with failed attempts", again, "the same, after what it saw before the retries")
         hidden = f"distances seen again, so real; {named.recurred_hidden:,} of them in no result"
         yield Line("recurred", f"{named.recurred:,}", hidden)
