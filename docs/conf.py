@@ -1,13 +1,17 @@
 """How Sphinx builds these pages: `python -m sphinx -W -n -b html docs docs/_build/html`."""
 
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
 
+from numpy.typing import ArrayLike
 from pydantic import BaseModel
 from sphinx.application import Sphinx
+from sphinx.util.typing import stringify_annotation
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from docs._ext.tables import absent
 
 project = "veilring"
 author = project_copyright = "The veilring authors"
@@ -32,6 +36,7 @@ pygments_style = "friendly"
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
+autodoc_mock_imports = absent()
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
@@ -43,9 +48,13 @@ napoleon_use_ivar = True  # an attribute is described once, in the docstring of 
 nitpick_ignore_regex = [
     # Types in signatures. Other projects' have no target here, as a build reaches no network to
     # fetch their inventories from; type variables and private bases have none anywhere.
-    (r"py:(class|obj)", r"(?!veilring\.).*"),
+    (r"py:(class|exc|obj)", r"(?!veilring\.).*"),
     (r"py:(class|obj)", r"veilring\.(\w+\.)*(_\w+|[A-Z])"),
 ]
+
+
+# An array as autodoc writes it, and what it is of.
+_ARRAY = r"~numpy\.ndarray\[~?tuple\[~typing\.Any, \.\.\.\], ~numpy\.dtype\[([^\[\]]+)\]\]"
 
 
 def skip_machinery(_app: Sphinx, *about: object) -> bool | None:
@@ -61,6 +70,19 @@ def hide_model_signature(_app: Sphinx, *about: object) -> tuple[str, None] | Non
     return ("", None) if isinstance(member, type) and issubclass(member, BaseModel) else None
 
 
+def shorten_types(_app: Sphinx, *about: object) -> tuple[str, str] | None:
+    """Write NumPy's types as the source does: their aliases are spelled out over several lines."""
+    *_, signature, returns = about
+    if not isinstance(signature, str):
+        return None
+    return _with_aliases(signature), _with_aliases(str(returns or ""))
+
+
+def _with_aliases(text: str) -> str:
+    text = text.replace(stringify_annotation(ArrayLike, "smart"), "~numpy.typing.ArrayLike")
+    return re.sub(_ARRAY, r"~numpy.typing.NDArray[\1]", text)
+
+
 def keep_colons(_app: Sphinx, kind: str, *about: object) -> None:
     """Hide the first line from napoleon, which takes what stands before a colon for a type."""
     *_, lines = about
@@ -72,4 +94,5 @@ def setup(app: Sphinx) -> None:
     """Connect the hooks."""
     app.connect("autodoc-skip-member", skip_machinery)
     app.connect("autodoc-process-signature", hide_model_signature)
+    app.connect("autodoc-process-signature", shorten_types)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)  # napoleon has 500

@@ -1,5 +1,7 @@
 """Tables that are read from the code, so that the pages cannot say anything else.
 
+Cells of all tables are labelled, so that they can be read on a phone.
+
 `{limits}` lists every named limit with the reason that stands beside it in the source;
 `{scenario-keys} TABLE` lists the keys of one table of a scenario.
 """
@@ -11,19 +13,22 @@ import json
 import pkgutil
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from itertools import dropwhile, takewhile, zip_longest
 from typing import Any, Final, NamedTuple
 
+from bs4 import BeautifulSoup
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from sphinx.application import Sphinx
+from sphinx.ext.autodoc.mock import mock  # type: ignore[attr-defined]  # documented, not in __all__
 from sphinx.util.docutils import SphinxDirective
 from typing_extensions import override
 
 import veilring
 from veilring.scenarios import Scenario
 
-__all__ = ("Limit", "key_rows", "limits", "setup")
+__all__ = ("EXTRAS", "Limit", "absent", "key_rows", "label_cells", "limits", "setup")
 
 # What bounds memory, time or numbers; the other constants are formats and conventions.
 _SUFFIXES: Final = (
@@ -39,6 +44,8 @@ _SUFFIXES: Final = (
     "_SECONDS",
     "_SIZE",
 )
+# What some module of the package imports and `pip install 'veilring[docs]'` does not bring.
+EXTRAS: Final = ("distributed", "psycopg", "pyproj", "pytest", "ray", "sentence_transformers")
 _COMMENT: Final = re.compile("# ")
 _CONSTANT: Final = re.compile("[A-Z][A-Z_]+(: Final)? = ")
 _ATTRIBUTE: Final = re.compile(r"^ +(\w+): (.+(?:\n {6,}.+)*)", re.MULTILINE)
@@ -53,11 +60,17 @@ class Limit(NamedTuple):
     reason: str
 
 
+def absent() -> list[str]:
+    """Return the modules of extras that are not installed: pages are made without them."""
+    return [name for name in EXTRAS if find_spec(name) is None]
+
+
 def limits() -> Iterator[Limit]:
     """Yield all named limits of the package, module by module."""
-    for info in pkgutil.walk_packages(veilring.__path__, "veilring."):
-        if not info.name.endswith("__main__"):
-            yield from _limits_of(info.name)
+    with mock(absent()):
+        for info in pkgutil.walk_packages(veilring.__path__, "veilring."):
+            if not info.name.endswith("__main__"):
+                yield from _limits_of(info.name)
 
 
 def _limits_of(name: str) -> Iterator[Limit]:
@@ -166,8 +179,25 @@ def _default(field: FieldInfo) -> str:
     return f"`{field.default}`"
 
 
+def label_cells(body: str) -> str:
+    """Return a page in which each cell of a table has its column's name, for `pages.css`."""
+    page = BeautifulSoup(body, "html.parser")
+    for table in page.select("table.docutils"):
+        names = [head.get_text(" ", strip=True) for head in table.select("thead th")]
+        for row in table.select("tbody tr"):
+            for cell, name in zip(row.find_all("td", recursive=False), names, strict=False):
+                cell["data-column"] = name
+    return str(page)
+
+
+def _label_page(_app: Sphinx, _page: str, _template: str, context: dict[str, Any], _: Any) -> None:  # noqa: ANN401  (a document, or none)
+    if "<table" in context.get("body", ""):
+        context["body"] = label_cells(context["body"])
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Declare the directives."""
+    """Declare the directives, and label the cells of all tables."""
+    app.connect("html-page-context", _label_page)
     app.add_directive("limits", LimitsTable)
     app.add_directive("scenario-keys", ScenarioKeys)
     return {"parallel_read_safe": True}

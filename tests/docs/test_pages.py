@@ -2,12 +2,15 @@
 
 import doctest
 import re
+import subprocess
+import sys
 import tomllib
 from itertools import chain
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
-from docs._ext.tables import key_rows, limits
+from docs._ext.tables import key_rows, label_cells, limits
 
 from veilring.randomness import Streams
 from veilring.scenarios import Scenario, make_scenario
@@ -18,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 SESSION = re.compile(r"^```pycon\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TOML = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LISTING = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -39,6 +43,51 @@ def test_every_link_has_a_text() -> None:
     """A page can be read where it was not built: an empty text is filled in by Sphinx alone."""
     empty = re.compile(r"(?<!!)\[\s*\]\([^)]*\)")
     assert [page.name for page in PAGES if empty.search(page.read_text(encoding="utf-8"))] == []
+
+
+def test_every_link_is_one() -> None:
+    """An address has no space and no end of a line in it, or a reader sees brackets."""
+    broken = re.compile(r"\]\([^)\s]*\s+(?![\"'])[^)]*\)|\]\s+\([^)\s]+\.(?:md|py|toml)[^)\s]*\)")
+    for page in PAGES:
+        text = FENCED.sub("", page.read_text(encoding="utf-8"))
+        assert [link.group() for link in broken.finditer(text)] == [], page.name
+
+
+def test_a_cell_has_the_name_of_its_column() -> None:
+    """On a narrow screen a table's head is not shown, and each cell is below its own name."""
+    head = "<thead><tr><th>key</th><th><p>what it <em>is</em></p></th></tr></thead>"
+    row = "<tr><td>k</td><td><pre>a  b\n c</pre></td></tr>"
+    labelled = label_cells(f'<table class="docutils">{head}<tbody>{row}</tbody></table>')
+    assert '<td data-column="key">k</td>' in labelled
+    assert '<td data-column="what it is"><pre>a  b\n c</pre></td>' in labelled
+
+
+def test_pages_are_made_without_the_extras_of_others() -> None:
+    """What `pip install 'veilring[docs]'` brings is enough to read all limits from the code."""
+    hidden = """
+        import sys
+        from importlib.machinery import PathFinder
+
+        from docs._ext import tables
+
+        class Without(PathFinder):
+            @classmethod
+            def find_spec(cls, name, path=None, target=None):
+                return None if name in tables.EXTRAS else PathFinder.find_spec(name, path, target)
+
+        sys.meta_path[sys.meta_path.index(PathFinder)] = Without
+        assert tables.absent() == list(tables.EXTRAS)
+        print(len(list(tables.limits())))
+    """
+    made = subprocess.run(  # noqa: S603  (ourselves)
+        [sys.executable, "-c", dedent(hidden)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    assert int(made.stdout) == len(list(limits()))
 
 
 def test_the_readme_shows_code_that_runs() -> None:
