@@ -14,6 +14,7 @@ outcomes. What a mechanism draws (labels, noise) is no part of an outcome; all e
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from veilring.randomness import Streams
 from veilring.transport.memory import MemoryEndpoint, MemoryNetwork
 from veilring.transport.messages import open_frame
 
-__all__ = ("Outcome", "World", "neighbours", "world")
+__all__ = ("Outcome", "Repeating", "World", "neighbours", "world")
 
 # Few places, so that rows often share one and lie on the edge of a ball.
 _PLACES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -94,6 +95,21 @@ class World:
         # Which channel is served first is nobody's to see; what passes one of them is in order.
         wire = sorted(self.passed[before:], key=lambda frame: frame[:2])
         return Outcome(ending, text, tuple(wire), charged())
+
+
+class Repeating(Streams):
+    """Streams that draw the same names of sessions each time, and so the same rings.
+
+    To be put in the place of the streams of a server that opens sessions of its own.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(1)  # names of the clients' sessions come from another
+        self._names = count()
+
+    @override
+    def token(self, *name: str | int, size: int = 16) -> bytes:
+        return super().token(*name, next(self._names), size=size)
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ import asyncio
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from typing import get_args
 
 import numpy as np
@@ -12,8 +11,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.outcomes import Outcome, neighbours, world
-from typing_extensions import override
+from tests.outcomes import Outcome, Repeating, neighbours, world
 
 from veilring.errors import InputError, StoreFailed
 from veilring.nodes.node import Node
@@ -34,7 +32,6 @@ from veilring.protocols.radius import ByGrid
 from veilring.protocols.radius.algorithm import AllocationRule
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.rows import Rows
-from veilring.randomness import Streams
 
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3
@@ -54,18 +51,6 @@ class Case:
     parameters: NoisyVotesParameters
     budgets: tuple[Budgets, ...]
     asked: tuple[tuple[str, str, NDArray[np.float64]], ...]
-
-
-class Repeating(Streams):
-    """Streams that draw the same names of sessions each time, and so the same rings."""
-
-    def __init__(self) -> None:
-        super().__init__(1)  # names of the clients' sessions come from another
-        self._names = count()
-
-    @override
-    def token(self, *name: str | int, size: int = 16) -> bytes:
-        return super().token(*name, next(self._names), size=size)
 
 
 async def outcomes_of(parts: tuple[Rows, ...], case: Case) -> list[Outcome]:

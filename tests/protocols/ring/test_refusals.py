@@ -1,0 +1,87 @@
+"""What others can tell of a batch less its results: never whether a row is there."""
+
+import asyncio
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.outcomes import Outcome, Repeating, neighbours, world
+
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties
+from veilring.nodes.service import Offer
+from veilring.protocols.ring import KNNParameters, SumMethod, member
+from veilring.protocols.ring.member import RingMember, ask_ring
+from veilring.protocols.rows import Rows
+
+TERMS = bytes(32)
+FEATURES, CLASSES = 2, 3
+PARTIES, CLIENT = Parties(["ada", "bob", "cyd"]), "ann"
+
+Asked = tuple[tuple[str, NDArray[np.float64]], ...]
+
+
+async def outcomes_of(
+    parts: tuple[Rows, ...], parameters: KNNParameters, asked: Asked
+) -> list[Outcome]:
+    """Ask real members that hold these rows, batch after batch."""
+
+    def offers(rows: Rows, node: Node) -> dict[str, Offer]:
+        return RingMember(node, rows, PARTIES, parameters, TERMS).offers()
+
+    servers = {name: partial(offers, rows) for name, rows in zip(PARTIES, parts, strict=True)}
+    async with world(servers, CLIENT) as served:
+        return [
+            await served.ask(ask_ring(TERMS), CLIENT, name, queries, charged=lambda: None)
+            for name, queries in asked
+        ]
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Asked:
+    """Draw some batches, legal and otherwise, and the members that are asked."""
+    cells = st.lists(st.floats(0, 1), min_size=FEATURES, max_size=FEATURES)
+    legal = st.lists(cells, min_size=1, max_size=3).map(np.array)
+    illegal = st.sampled_from([np.full((1, FEATURES), 2.0), np.zeros((1, FEATURES + 1))])
+    batches = st.tuples(st.sampled_from(list(PARTIES)), legal | illegal)
+    return tuple(draw(st.lists(batches, min_size=1, max_size=3)))
+
+
+@settings(max_examples=60)
+@given(
+    tables=neighbours(FEATURES, CLASSES),
+    place=st.integers(0, len(PARTIES) - 1),
+    held_by_others=st.integers(0, 2),
+    parameters=st.builds(
+        KNNParameters,
+        st.just(FEATURES),
+        st.just(CLASSES),
+        k=st.sampled_from([1, 3, 20]),
+        weights=st.sampled_from(["uniform", "distance"]),
+        sum=st.sampled_from([SumMethod(), SumMethod("shares")]),
+    ),
+    asked=requests(),
+)
+def test_no_outcome_depends_on_a_row(
+    tables: tuple[Rows, Rows],
+    place: int,
+    held_by_others: int,
+    parameters: KNNParameters,
+    asked: Asked,
+) -> None:
+    """Also among fewer rows than k, endings, words and the sizes of all messages are the same."""
+    others = Rows(np.full((held_by_others, FEATURES), 0.5), np.arange(held_by_others) % CLASSES)
+
+    def play(rows: Rows) -> list[Outcome]:
+        parts = tuple(rows if at == place else others for at in range(len(PARTIES)))
+        streams = Repeating()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(member, "Streams", lambda: streams)
+            return asyncio.run(outcomes_of(parts, parameters, asked))
+
+    one, other = map(play, tables)
+    event(", ".join(sorted({outcome.ending for outcome in one})))
+    assert one == other
