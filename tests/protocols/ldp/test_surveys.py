@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -268,3 +269,45 @@ def test_surveys_that_do_not_fit_together_are_refused() -> None:
         MeanSurvey(EachFeature(OneBit(1.0), 1, 3))
     with pytest.raises(InputError, match="oracle"):
         GaussianBayesSurvey(DirectEncoding(2, 1.0), EachFeature(OneBit(1.0), 1, 3))
+
+
+SECRETS = [
+    np.array([["3", "secret"]], object),
+    np.array([["3", "secret"]]),
+    np.array([[3, None]], object),
+    np.array([[3, 10**400]], object),
+    np.array([[3.0, np.nan]]),
+    np.array([[3, 2 + 1j]]),
+    np.array([["2020", "2021"]], "datetime64[Y]"),
+    np.array([[b"3", b"secret"]]),
+]
+
+
+@pytest.mark.parametrize("row", SECRETS, ids=lambda row: str(row.dtype))
+@pytest.mark.parametrize("within", [False, True])
+def test_no_error_quotes_a_cell(row: NDArray[Any], *, within: bool) -> None:
+    """Whatever a private cell holds, the error is one of ours, and names a column or the rows."""
+    steps = (Ranges((0.0, 0.0), (5.0, 5.0)),) if within else ()
+    means = make_means("one-bit", 1.0, 2)
+    oracle = make_oracle("de", 1.0)
+    surveys: list[Survey] = [
+        GaussianBayesSurvey(oracle(2), make_means("one-bit", 1.0, 2, 2), steps),
+        MeanSurvey(means, steps),
+    ]
+    if not within:
+        surveys.append(DiscreteBayesSurvey.of((5, 5), 2, oracle))
+    for survey in surveys:
+        with pytest.raises(InputError) as refused:
+            survey.judged(row, np.zeros(1, np.int64))
+        error = refused.value
+        assert error.field in {"rows", "column 1", "column 0", "values"}
+        assert not any(word in str(error) for word in ("secret", "000", "2021", "None"))
+        assert error.__cause__ is None
+        assert error.__context__ is None
+
+
+def test_no_error_of_a_label_quotes_it() -> None:
+    """A label of another kind is refused by its column."""
+    survey = DiscreteBayesSurvey.of((5, 5), 2, make_oracle("de", 1.0))
+    with pytest.raises(InputError, match="column label is not a number in some place"):
+        survey.judged(np.zeros((1, 2)), np.array(["secret"], object))

@@ -105,3 +105,10 @@ def test_the_mean_is_paid_for_and_unbiased() -> None:
     assert np.linalg.norm(error) > 0
     with pytest.raises(InputError, match="sigma"):
         private_mean(rows, 0.0, rng)
+
+
+def test_no_error_quotes_a_cell() -> None:
+    """Rows that are no numbers are refused by name, and NumPy's words are not passed on."""
+    with pytest.raises(InputError, match="features is not a number in some place") as refused:
+        quantise(np.array([["3", "secret"]], object))
+    assert refused.value.__context__ is None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
+from veilring.privacy.checks import floats
 
 __all__ = ("Bins", "Ranges", "Step", "prepared")
 
@@ -80,7 +81,7 @@ class Ranges(Step):
         if rows.ndim != 2 or rows.shape[1] != len(self.lows):  # noqa: PLR2004  (rows by features)
             allowed = f"of shape (rows, {len(self.lows)})"
             raise InputError("rows", f"of shape {rows.shape}", allowed)
-        values = rows.astype(np.float64)
+        values = floats("rows", rows)
         if np.isnan(values).any():
             raise InputError("rows", "not a number in some place", "numbers")
         lows, highs = np.array(self.lows), np.array(self.highs)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.privacy.checks import floats
 
 __all__ = (
     "BLOCK",
@@ -60,7 +61,7 @@ def quantise(
     quantised = np.empty(features.shape, np.float32)
     for first in range(0, len(features), _ROWS):
         block = slice(first, first + _ROWS)
-        quantised[block] = _rounded(features[block].astype(np.float64), origin)
+        quantised[block] = _rounded(floats("features", features[block]), origin)
     return quantised
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
+from veilring.privacy.checks import floats
 from veilring.protocols.ldp.algorithm.means import Means
 from veilring.protocols.ldp.algorithm.means.law import require_in_range
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
@@ -145,7 +146,7 @@ class GaussianBayesSurvey(PreparedSurvey):
     @override
     def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
         classes = whole(labels, self.means.classes, "label")
-        numbers = np.clip(prepared(self.steps, rows), -1.0, 1.0).astype(np.float64)
+        numbers = np.clip(floats("rows", prepared(self.steps, rows)), -1.0, 1.0)
         require_columns(numbers, self.means.features)
         require_in_range(numbers)
         return numbers, classes

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
+from veilring.privacy.checks import floats
 from veilring.protocols.ldp.algorithm.steps import Step
 from veilring.protocols.ldp.algorithm.survey import Survey
 
@@ -51,9 +52,11 @@ def whole(values: NDArray[Any], count: int, column: int | str) -> NDArray[np.int
     Raises:
         InputError: If one is none of these; it names the column, and shows no value.
     """
+    field, allowed = f"column {column}", f"integers from 0 to {count - 1}"
+    given = floats(field, values, allowed)
     with np.errstate(invalid="ignore"):  # what is not finite is refused
-        numbers = values.astype(np.int64)
-    is_wrong = (numbers != values) | (numbers < 0) | (numbers >= count)
+        numbers = given.astype(np.int64)
+    is_wrong = (numbers != given) | (numbers < 0) | (numbers >= count)
     if is_wrong.any():
-        raise InputError(f"column {column}", "out of range", f"integers from 0 to {count - 1}")
+        raise InputError(field, "out of range", allowed)
     return numbers

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
+from veilring.privacy.checks import floats
 from veilring.protocols.ldp.algorithm.means import Means, SignVector
 from veilring.protocols.ldp.algorithm.means.law import require_in_range
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
@@ -78,7 +79,7 @@ class MeanSurvey(PreparedSurvey):
 
     @override
     def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
-        numbers = np.asarray(np.clip(prepared(self.steps, rows), -1.0, 1.0))
+        numbers = np.clip(floats("rows", prepared(self.steps, rows)), -1.0, 1.0)
         require_in_range(numbers)
         return numbers, labels
 
