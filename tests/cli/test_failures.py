@@ -1,8 +1,6 @@
 """How commands fail: an object on standard output where JSON was asked for, and exit codes."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -81,17 +79,18 @@ def test_ctrl_c_is_said(monkeypatch: pytest.MonkeyPatch, as_json: list[str]) -> 
     assert (json.loads(out)["error"] == "KeyboardInterrupt") if as_json else not out
 
 
-def test_a_process_that_is_interrupted_says_so(tmp_path: Path) -> None:
-    """SIGINT to the process itself, while it waits for a file that never ends."""
-    pipe = tmp_path / "queries.csv"
-    os.mkfifo(pipe)
-    command = [sys.executable, "-m", "veilring", "compare", str(pipe)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603
-        with pipe.open("wb"):  # which waits until the process reads
-            process.send_signal(signal.SIGINT)
-            assert process.stderr is not None
-            assert process.wait(60) == 130
-        assert process.stderr.read() == "veilring: stopped\n"
+def test_a_process_that_is_interrupted_says_so() -> None:
+    """A real SIGINT, in a process of its own, while a scenario is loaded."""
+    program = """
+import signal, sys, veilring.cli, veilring.scenarios as scenarios
+scenarios.load_scenario = lambda *_: signal.raise_signal(signal.SIGINT)
+sys.argv = ["veilring", "run", "wine"]
+veilring.cli.main()
+"""
+    done = subprocess.run(  # noqa: S603  (ourselves)
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "veilring: stopped\n")
 
 
 def test_exit_codes_are_in_the_help() -> None:

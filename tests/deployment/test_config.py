@@ -179,7 +179,7 @@ def test_labels_are_written_over_nothing(tmp_path: Path) -> None:
         (["--kind", "oracle"], "survey.kind is oracle; allowed: frequency, means"),
         (["--epsilon", "0"], "survey.epsilon is 0.0; allowed: a number above 0"),
         (["--submitters", "0"], "--submitters is 0; allowed: 1 to"),
-        (["--kind", "frequency"], "features is 4 columns; allowed: one for frequency"),
+        (["--kind", "frequency"], "--column is missing; allowed: a column with --kind frequency"),
     ],
 )
 def test_a_trial_collection_is_met_at_the_edge(

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -94,16 +95,22 @@ def ring(tmp_path: Path) -> Iterator[Ring]:
 
 
 def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(ring: Ring) -> None:
-    """It labels queries, names a dead party, takes it back, and ends on SIGTERM with code 0."""
+    """It labels queries, also from a pipe, takes a dead party back, and ends on SIGTERM with 0."""
     for number in range(PARTIES):
         ring.wait_for(number, "is ready")
     first = ring.ask()
     assert first.returncode == 0, first.stderr
     labels = [row["label"] for row in csv.DictReader(first.stdout.splitlines())]
-    with (ring.folder / "queries.csv").open() as file:
-        truth = [row["label"] for row in csv.DictReader(file)]
+    given = (ring.folder / "queries.csv").read_bytes()
+    truth = [row["label"] for row in csv.DictReader(given.decode().splitlines())]
     assert len(labels) == len(truth)
     assert sum(a == b for a, b in zip(labels, truth, strict=True)) > 0.9 * len(truth)
+
+    os.mkfifo(ring.folder / "pipe")
+    writing = threading.Thread(target=(ring.folder / "pipe").write_bytes, args=(given,))
+    writing.start()
+    assert ring.ask(queries="pipe").stdout == first.stdout
+    writing.join()
 
     os.kill(ring.parties[1].pid, signal.SIGKILL)
     ring.parties[1].wait()

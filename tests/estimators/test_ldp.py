@@ -18,7 +18,8 @@ from veilring.errors import InputError
 from veilring.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.ldp import ClientPool, Task, gather
-from veilring.protocols.ldp.algorithm.oracles import ORACLES
+from veilring.protocols.ldp.algorithm.oracles import ORACLES, FrequencyOracle
+from veilring.protocols.ldp.algorithm.planner import recommend
 from veilring.protocols.ldp.algorithm.survey import answer, tally
 from veilring.randomness import Streams
 
@@ -80,6 +81,17 @@ def test_epsilon_is_the_exact_one(name: str, blobs: Blobs) -> None:
         assert 0 < model.epsilon_ <= 0.9
         assert model.epsilon_ == model.survey_.exact_epsilon
         assert model.tally_.clients == 500
+
+
+def test_auto_takes_the_best_oracle_for_each_domain(blobs: Blobs) -> None:
+    """As a survey does by default: the model is that of the oracle which is recommended."""
+    rows, labels = blobs[0][:500], blobs[1][:500]
+    for bins in (2, 100):
+        auto = LDPNaiveBayes(1.0, oracle="auto", bins=bins, random_state=1).fit(rows, labels)
+        for question in auto.survey_.questions:
+            assert isinstance(question, FrequencyOracle)
+            assert question.name == recommend(question.domain, 1.0).name
+    LDPGaussianNaiveBayes(1.0, oracle="auto", random_state=1).fit(rows, labels)
 
 
 def test_without_noise_they_are_scikit_learns(blobs: Blobs) -> None:

@@ -92,6 +92,8 @@ def _show(campaign: "Campaign") -> None:
         f"{campaign.seeds:,} seeds, {runs:,} runs: {campaign.succeeded:,} with a result, "
         f"{campaign.failed:,} ended in named errors, {len(campaign.failures):,} seeds went wrong"
     )
+    if campaign.failed:
+        typer.echo("named errors are expected: a run whose faults stop it has to say so")
     typer.echo("faults that had an effect:")
     for kind in FAULT_CLASSES:
         typer.echo(f"  {kind:10} {campaign.struck[kind]:>9,}")

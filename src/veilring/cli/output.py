@@ -1,7 +1,9 @@
 """Progress and a report for people."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Final
 
 import typer
 from rich.console import Console
@@ -18,26 +20,60 @@ from veilring.scenarios.reporting.summary import (
     adversaries,
     found,
     leaks,
+    titled,
     troubles,
 )
 from veilring.scenarios.reporting.words import percent
 from veilring.scenarios.runner import Progress
 
-__all__ = ("load_noting", "show_columns", "show_notes", "show_progress", "show_report")
+__all__ = (
+    "PROGRESS_SECONDS",
+    "load_noting",
+    "show_columns",
+    "show_notes",
+    "show_progress",
+    "show_report",
+)
+
+# A log of an hour has a hundred lines then, and nobody takes a command for dead.
+PROGRESS_SECONDS: Final = 30.0
 
 
 @contextmanager
-def show_progress(*, quiet: bool) -> Iterator[Progress | None]:
-    """Give what shows a bar on standard error, if a person sits there to watch it."""
+def show_progress(
+    *, quiet: bool, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Progress | None]:
+    """Give what shows progress on standard error: a bar to a person, or else lines now and then.
+
+    Args:
+        quiet: Whether nothing is shown.
+        clock: The time in seconds.
+    """
     console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet:
         yield None
+        return
+    if not console.is_terminal:
+        yield _lines(clock)
         return
     with Bar(console=console, transient=True) as bar:
         task = bar.add_task("")
         yield lambda doing, done, total: bar.update(
             task, description=doing, completed=done, total=total
         )
+
+
+def _lines(clock: Callable[[], float]) -> Progress:
+    """Return what prints a line of progress every `PROGRESS_SECONDS`."""
+    last = clock()
+
+    def tell(doing: str, done: int, total: int) -> None:
+        nonlocal last
+        if clock() - last >= PROGRESS_SECONDS:
+            last = clock()
+            typer.echo(f"{doing}: {done:,} of {total:,}", err=True)
+
+    return tell
 
 
 def load_noting(source: str, label: str | None = None, separator: Separator = ",") -> Table:
@@ -68,7 +104,7 @@ def show_columns(source: str, label: str | None, separator: Separator) -> None:
 
 def show_report(report: Report) -> None:
     """Print the report on standard output."""
-    title = f"{report.scenario.name}: {report.parties} parties, {report.runtime}"
+    title = f"{titled(report.scenario)}: {report.parties} parties, {report.runtime}"
     if malicious := adversaries(report.scenario):
         title += f"\nadversaries: {malicious}"
     table = Grid(title=title, title_justify="left", show_header=False)

@@ -10,14 +10,15 @@ __all__ = ("reproduce",)
 
 def reproduce(
     figures: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            help="Such as ring/figure-2. An unknown name lists all.",
-            metavar="FIGURE...",
-            show_default=False,
+            help="Such as ring/figure-2; see --list.", metavar="FIGURE...", show_default=False
         ),
-    ],
+    ] = None,
     *,
+    show_list: Annotated[
+        bool, typer.Option("--list", help="List all figures, and measure none.")
+    ] = False,
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -42,14 +43,23 @@ def reproduce(
 
     For example:
 
+        veilring reproduce --list
+
         veilring reproduce ring/figure-2 --quick
 
         veilring reproduce ring/figure-3 ring/figure-4 --data wine --data my.csv --out plots
     """
     from veilring.cli.output import show_progress
-    from veilring.scenarios.figures import find_figure
+    from veilring.errors import InputError
+    from veilring.scenarios.figures import FIGURES, find_figure
     from veilring.scenarios.figures import reproduce as run
 
+    if show_list:
+        for figure in FIGURES.values():
+            typer.echo(f"{figure.name:24} {figure.title}")
+        return
+    if not figures:
+        raise InputError("FIGURE", "missing", "at least one figure, or --list")
     for name in figures:
         find_figure(name)  # all are refused before the first one is measured
     for name in figures:

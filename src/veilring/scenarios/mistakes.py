@@ -49,7 +49,9 @@ def _mistake(
         return unknown_key(".".join((*path, name)), given, known)
     if kind == "missing":
         return ScenarioError(".".join(path), "missing", allowed)
-    return ScenarioError(".".join(path), given, allowed)
+    # A text where a number is wanted: its quotes are the mistake.
+    is_text = kind.endswith("_type") and isinstance(given, str)
+    return ScenarioError(".".join(path), repr(given) if is_text else given, allowed)
 
 
 def unknown_key(key: str, value: object, known: Iterable[str]) -> ScenarioError:

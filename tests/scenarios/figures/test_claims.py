@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from veilring.errors import InputError
-from veilring.scenarios.figures.claims import Claim, Evidence, Verdict, intervals, judge
+from veilring.scenarios.figures.claims import Claim, Evidence, Verdict, above, intervals, judge
 from veilring.scenarios.figures.evidence import (
     at_last,
     best_over_last,
@@ -61,6 +61,27 @@ def test_a_claim_is_about_every_point(
     assert verdict.met == met
     assert verdict.weakest.label == weakest
     assert f"table: {outcome}: it is so. Tested: the quantity {side} 0" in str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("data", "outcome"),
+    [
+        ("mushroom.csv", "holds"),
+        ("openml:mushroom", "holds"),
+        ("Chess", "holds"),
+        ("wine", "is not tested"),
+        ("mushrooms.csv", "is not tested"),
+    ],
+)
+def test_a_claim_about_a_table_is_tested_on_it_alone(data: str, outcome: str) -> None:
+    """On others it is said which table the claim is about, and how to test it."""
+    curve = _noisy((0.1,))
+    claim = above("it is so", "it", 0.0, lambda _: Evidence(("",), curve), ("Mushroom", "Chess"))
+    verdict = judge(claim, Measured(data, (1.0,), {Key("a", ""): curve}))
+    assert verdict.outcome == outcome
+    assert str(verdict).startswith(f"{data}: {outcome}: it is so. ")
+    about = str(verdict).endswith("It is about Mushroom or Chess: use --data.")
+    assert about == (outcome == "is not tested")
 
 
 def test_few_noisy_splits_settle_nothing() -> None:

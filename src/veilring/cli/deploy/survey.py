@@ -17,8 +17,12 @@ def survey(  # noqa: PLR0913  (each option is an argument)
     label: LabelColumn = None,
     separator: CellSeparator = ",",
     kind: Annotated[
-        str, typer.Option(help="means, discrete-bayes or gaussian-bayes.")
+        str, typer.Option(help="frequency, means, discrete-bayes or gaussian-bayes.")
     ] = "discrete-bayes",
+    column: Annotated[
+        str | None,
+        typer.Option(help="For frequency: the column whose values are counted."),
+    ] = None,
     epsilon: Annotated[float, typer.Option(help="What a client's report may spend.")] = 1.0,
     clients: Annotated[
         int, typer.Option(help="How many rows, drawn from the data set again and again.")
@@ -46,7 +50,7 @@ def survey(  # noqa: PLR0913  (each option is an argument)
     from veilring.cli.output import load_noting
     from veilring.deployment.trials.survey import Trial, write_collection
 
-    trial = Trial(kind, epsilon, clients, submitters)
+    trial = Trial(kind, epsilon, clients, submitters, column)
     names = write_collection(
         load_noting(source, label, separator), trial, out, seed=seed, port=port
     )

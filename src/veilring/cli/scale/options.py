@@ -30,12 +30,18 @@ Out = Annotated[
 def show(name: str, measure: "Callable[[Progress | None], Study]", out: Path | None) -> None:
     """Measure, print, and keep what was measured if that is wanted."""
     from veilring.cli.output import show_progress
+    from veilring.errors import InputError
     from veilring.scenarios.scale.machine import describe_machine
     from veilring.scenarios.scale.writing import format_study, study_files, write_study
 
     files = None if out is None else study_files(name, out)  # refused before anything is measured
     with show_progress(quiet=False) as progress:
-        study = measure(progress)
+        try:
+            study = measure(progress)
+        except InputError as error:
+            if error.field != "sizes":
+                raise
+            raise InputError("--size", error.value, error.allowed) from error
     machine = describe_machine()
     typer.echo(format_study(study, machine), nl=False)
     if files is not None:

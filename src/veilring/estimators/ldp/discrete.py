@@ -25,7 +25,8 @@ class LDPNaiveBayes(LDPBayes):
     Args:
         epsilon: What a client may spend, in (0, 20]; infinite for no noise, where every client
             answers every question.
-        oracle: The name of a frequency oracle: one of `ORACLES`.
+        oracle: The name of a frequency oracle: one of `ORACLES`, or `auto` for the best of them for
+            each domain, which is the default of a survey.
         domains: How many values each feature has, if `X` holds them numbered from 0. By default
             features are numbers, and go to equal-width bins.
         bins: How many.

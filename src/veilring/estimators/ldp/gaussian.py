@@ -23,7 +23,8 @@ class LDPGaussianNaiveBayes(LDPBayes):
         epsilon: What a client may spend, in (0, 20]; infinite for no noise, where every client
             answers every question.
         approach: To many features: `all-features`, `one-bit` or `one-feature`.
-        oracle: The name of the frequency oracle for the class: one of `ORACLES`.
+        oracle: The name of the frequency oracle for the class: one of `ORACLES`, or `auto` for the
+            best of them for this number of classes.
         ranges: The public range of each feature, or one for all. By default that of the rows, which
             reveals something of them: then `fit` warns, and no ε holds.
         consistency: What becomes of negative counts of classes: `paper`, `clip` or `norm-sub`.

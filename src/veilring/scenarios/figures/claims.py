@@ -4,7 +4,7 @@ A claim is a quantity of which a number (or several, such as one at each point o
 from each split, and a bound that its mean must be above or below, at every point. The means get
 two-sided Student intervals that hold all together with 95 % confidence (Bonferroni). A claim
 `holds` if all intervals lie beyond the bound, `does not hold` if one lies wholly on the other side,
-and is `not settled` else.
+and `is not settled` otherwise. A claim about tables that the paper names `is not tested` on others.
 
 Splits of one table share most of their rows. So the intervals are about the mean over the splits of
 *this* table, which is what the papers' figures show, and not about tables of the same kind.
@@ -37,7 +37,7 @@ __all__ = (
 CONFIDENCE: Final = 0.95
 _SPLITS_MIN: Final = 2
 
-Outcome = Literal["holds", "does not hold", "is not settled"]
+Outcome = Literal["holds", "does not hold", "is not settled", "is not tested"]
 
 
 class Evidence(NamedTuple):
@@ -66,6 +66,7 @@ class Claim:
         side: Where the mean must lie, at every point.
         bound: Of what.
         take: Takes it.
+        tables: The tables that the claim is about, as they may be called; any table if empty.
     """
 
     says: str
@@ -73,11 +74,19 @@ class Claim:
     side: Literal["above", "below"]
     bound: float
     take: Take
+    tables: tuple[str, ...] = ()
+
+    def is_about(self, data: str) -> bool:
+        """Whether the claim is about a data set, by its name."""
+        name = data.removeprefix("openml:").partition(".")[0].casefold()
+        return not self.tables or name in {table.casefold() for table in self.tables}
 
 
-def above(says: str, quantity: str, bound: float, take: Take) -> Claim:
-    """Return the claim that a quantity is above a bound."""
-    return Claim(says, quantity, "above", bound, take)
+def above(
+    says: str, quantity: str, bound: float, take: Take, tables: tuple[str, ...] = ()
+) -> Claim:
+    """Return the claim that a quantity is above a bound, on the given tables or on any."""
+    return Claim(says, quantity, "above", bound, take, tables)
 
 
 def below(says: str, quantity: str, bound: float, take: Take) -> Claim:
@@ -113,6 +122,8 @@ class Verdict:
     @property
     def outcome(self) -> Outcome:
         """Whether the claim holds."""
+        if not self.claim.is_about(self.data):
+            return "is not tested"
         margins = [self._margins(each) for each in self.intervals]
         if all(least > 0 for least, _ in margins):
             return "holds"
@@ -139,6 +150,9 @@ class Verdict:
 
     def __str__(self) -> str:
         claim, weakest = self.claim, self.weakest
+        if self.outcome == "is not tested":
+            about = " or ".join(claim.tables)
+            return f"{self.data}: {self.outcome}: {claim.says}. It is about {about}: use --data."
         where = f" at {weakest.label}" if len(self.intervals) > 1 else ""
         least = "least" if claim.side == "above" else "most"
         extreme = f"{least} " if len(self.intervals) > 1 else ""

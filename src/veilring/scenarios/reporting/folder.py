@@ -174,9 +174,11 @@ def read_folder(folder: Path) -> RunFolder:
     """
     outcomes = [folder / name for name in (_REPORT, _ERROR) if (folder / name).exists()]
     if len(outcomes) != 1:
-        found = "both" if outcomes else "neither"
         allowed = f"a folder that `veilring run --out` wrote, with {_REPORT} or {_ERROR}"
-        raise InputError("DIR", f"{folder}, which holds {found}", allowed)
+        found = "which is no folder"
+        if folder.is_dir():
+            found = f"which has {'both' if outcomes else 'none'} of {_REPORT} and {_ERROR}"
+        raise InputError("DIR", f"{folder}, {found}", allowed)
     failed = outcomes[0].name == _ERROR
     return RunFolder(
         name=folder.resolve().name,

@@ -23,6 +23,7 @@ from veilring.scenarios.reporting.summary import (
     found,
     leaks,
     say,
+    titled,
     troubles,
 )
 from veilring.scenarios.reporting.words import in_bytes, in_seconds, percent
@@ -51,6 +52,7 @@ def render(run: RunFolder) -> str:
             run=run,
             report=run.report,
             parties=parties,
+            title=titled(run.scenario),
             adversaries=adversaries(run.scenario),
             settings=tomli_w.dumps(run.scenario.model_dump(mode="json", exclude_none=True)),
             accuracy=run.report and _accuracy(run.report),

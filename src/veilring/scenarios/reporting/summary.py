@@ -1,8 +1,10 @@
 """The numbers of a report, each with a name and what it is."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
+from veilring.data.builtin import BUILTIN
 from veilring.scenarios.findings import Attack, Findings, Named, StruckFault
 from veilring.scenarios.report import Estimate, Leakage, Report
 from veilring.scenarios.reporting.words import in_bytes, in_seconds
@@ -18,6 +20,7 @@ __all__ = (
     "found",
     "leaks",
     "say",
+    "titled",
     "troubles",
 )
 
@@ -44,6 +47,14 @@ class Line(NamedTuple):
     label: str
     value: str
     meaning: str
+
+
+def titled(scenario: Scenario) -> str:
+    """Return what a report of a scenario is called: by its table as well, if that was replaced."""
+    name, source = scenario.name, scenario.data.source
+    if source.lower().endswith((".csv", ".npz")):
+        return f"{name} on {Path(source).name}"
+    return f"{name} on {source}" if name in BUILTIN and source != name else name
 
 
 def accuracies(report: Report) -> tuple[Share, ...]:

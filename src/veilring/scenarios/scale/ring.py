@@ -80,7 +80,7 @@ def study_ring(
         ScenarioError: If the network does not fit.
     """
     if len(parties) < 2 or min(parties) < NESTED_MIN or sorted(set(parties)) != list(parties):  # noqa: PLR2004  (a model and a point to leave out)
-        raise InputError("parties", list(parties), f"two or more from {NESTED_MIN} up, ascending")
+        raise InputError("sizes", list(parties), f"two or more from {NESTED_MIN} up, ascending")
     ways = {"one ring": [0] * len(parties)}
     ways["rings of rings"] = [best_groups(batch, n) for n in parties]
     curves, done, total = list[Curve](), 0, 2 * len(parties) + 1

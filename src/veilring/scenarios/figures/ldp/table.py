@@ -77,6 +77,7 @@ def _of_oracles(measure: str) -> tuple[Claim, ...]:
             f"{measure}: accuracy of DE less each other's, at every epsilon up to 1,",
             0.0,
             leads([(key["DE"], other) for other in but_de], high=_SMALL),
+            ("Car", "Chess", "kr-vs-kp"),
         ),
         above(
             "above epsilon = 2 it is very close to the accuracy without noise",
@@ -89,6 +90,7 @@ def _of_oracles(measure: str) -> tuple[Claim, ...]:
             f"{measure}: accuracy at epsilon = 0.5, of all but SHE,",
             _NEARLY_90,
             heights(but_she, at=0.5),
+            ("Mushroom",),
         ),
     )
 

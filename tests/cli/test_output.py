@@ -1,0 +1,116 @@
+"""What commands print beside their results: progress, titles, lists, and whose value is wrong."""
+
+from pathlib import Path
+
+import pytest
+from tests.cli.invoking import invoke
+
+from veilring.cli.output import PROGRESS_SECONDS, show_progress
+from veilring.scenarios import load_scenario
+from veilring.scenarios.figures import FIGURES
+from veilring.scenarios.reporting.summary import titled
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A command that is quick prints none, and a long one prints one every half minute."""
+    times = iter([0.0, 1.0, PROGRESS_SECONDS, PROGRESS_SECONDS, PROGRESS_SECONDS + 1])
+    with show_progress(quiet=False, clock=lambda: next(times)) as progress:
+        assert progress is not None
+        for done in (1, 2000, 3000):
+            progress("reports made", done, 60_000)
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "reports made: 2,000 of 60,000\n")
+
+
+def test_quiet_commands_show_no_progress() -> None:
+    """Those that print JSON and nothing else."""
+    with show_progress(quiet=True) as progress:
+        assert progress is None
+
+
+@pytest.mark.parametrize(
+    ("scenario", "source", "title"),
+    [
+        ("wine", "", "wine"),
+        ("wine", "a/my.csv", "wine on my.csv"),
+        ("wine", "vectors.npz", "wine on vectors.npz"),
+        ("wine", "digits", "wine on digits"),
+        ("coalition", "", "coalition"),
+    ],
+)
+def test_a_title_names_a_table_that_was_replaced(scenario: str, source: str, title: str) -> None:
+    """A report of one's own rows is not called after the scenario's table alone."""
+    assert titled(load_scenario(scenario, [f"data.source={source}"] if source else [])) == title
+
+
+def test_all_figures_are_listed() -> None:
+    """With their titles; without a figure or the list nothing is measured."""
+    code, out, _ = invoke("reproduce", "--list")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == [*FIGURES]
+    code, _, err = invoke("reproduce")
+    assert (code, err) == (
+        2,
+        "veilring: FIGURE is missing; allowed: at least one figure, or --list\n",
+    )
+
+
+def test_errors_in_named_ways_are_expected() -> None:
+    """An exploration with faults that stop runs says that this is as it should be."""
+    code, out, _ = invoke("explore", "--seeds", "2")
+    assert "seeds went wrong" in out.splitlines()[0]
+    assert ("0 ended in named errors" in out) != ("named errors are expected" in out)
+    assert code in {0, 1}  # two seeds may lack a class of faults
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("scale", "ring", "--size", "5", "--size", "8"), "--size is [5, 8]; allowed: "),
+        (("scale", "records", "--size", "0"), "--size is [0]; allowed: "),
+        (("report", "nothing"), "DIR is nothing, which is no folder; allowed: a folder that"),
+        (("run", "wine", "--set", 'protocol.P0="1"'), "protocol.P0 is '1'; allowed: a number"),
+        (("run", "wine", "--set", "protocol.k=seven"), "protocol.k is 'seven'; allowed: a whole"),
+        (("run", "wine", "--set", "network.runtime=abacus"), "network.runtime is abacus; allowed"),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_called_as_it_was_given(words: tuple[str, ...], says: str) -> None:
+    """By its option, and in quotes where a text stands for a number."""
+    code, _, err = invoke(*words)
+    assert code == 2
+    assert err.startswith(f"veilring: {says}")
+
+
+def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
+    """With the files that are missing."""
+    _, _, err = invoke("report", tmp_path)
+    assert "which has none of report.json and error.json" in err
+
+
+@pytest.mark.parametrize("column", ["petal width (cm)"])
+def test_a_survey_of_one_column_is_deployed(tmp_path: Path, column: str) -> None:
+    """`--column` chooses what is counted; without it a survey of frequencies is refused."""
+    words = ("deploy", "survey", "iris", "--kind", "frequency", "--out")
+    code, _, err = invoke(*words, tmp_path / "none")
+    assert code == 2
+    assert err.startswith("veilring: --column is missing; allowed: a column with --kind frequency")
+    code, _, err = invoke(*words, tmp_path / "other", "--column", "wing")
+    assert code == 2
+    assert "--column is wing; allowed: a column: sepal length (cm), " in err
+    assert invoke(*words, tmp_path / "survey", "--column", column)[0] == 0
+    rows = (tmp_path / "survey" / "submitter-0.csv").read_text()
+    assert rows.startswith(f"client,{column}\nclient-0,")
+
+
+def test_a_survey_of_categories_is_deployed(tmp_path: Path) -> None:
+    """A column of categories is counted by them."""
+    source = tmp_path / "my.csv"
+    rows = [f"{row},{'abc'[row % 3]},{row % 2}" for row in range(30)]
+    source.write_text("\n".join(["size,ward,class", *rows]))
+    words = ("deploy", "survey", source, "--kind", "frequency", "--column", "ward")
+    assert invoke(*words, "--out", tmp_path / "survey")[0] == 0
+    assert '"c"' in (tmp_path / "survey" / "terms.toml").read_text()
+    assert (tmp_path / "survey" / "submitter-1.csv").read_text().startswith("client,ward\n")
