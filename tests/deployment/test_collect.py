@@ -40,7 +40,7 @@ def test_a_collection_from_its_files_to_its_estimates(start: Start) -> None:
     assert collector is not None
     early = collection.run("estimate", "collector.toml")
     assert early.poll() == 2
-    assert "reports is 0; allowed: at least 1000" in early.output
+    assert "0 of at least 1000 reports so far" in early.output
     for number, options in ((0, ()), (1, ("--single",)), (0, ())):
         submitted = collection.submit(number, *options)
         assert submitted.wait(SECONDS) == 0, submitted.output

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.deployment.collection import Collection
-from tests.protocols.ldp.collecting import accepted, batches, make_task
+from tests.protocols.ldp.collecting import accepted, batches, keep, make_task
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
@@ -82,7 +82,7 @@ def test_what_is_exported_says_what_the_store_says(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     people = ClientPool(rng.uniform(0.0, 8.0, size=(3000, 4)), rng.integers(3, size=3000))
     store = open_configured_store(config, task)
-    store.keep(accepted(task, list(people.answer(task, rng))))
+    keep(store, accepted(task, list(people.answer(task, rng))))
     store.close()
 
     def run(*command: str) -> str:

@@ -10,7 +10,9 @@ from veilring.cli.estimates import (
     ConfigPath,
     Consistent,
     SaveTo,
+    Without,
     load_collector,
+    say_saved,
     show_estimates,
 )
 
@@ -23,8 +25,9 @@ def estimate(
     confidence: Confidence = 0.95,
     recount: Annotated[
         bool,
-        typer.Option("--recount", help="Read all reports, and hold the running sums to them."),
+        typer.Option("--recount", help="Read all reports, and compare them with the running sums."),
     ] = False,
+    without: Without = None,
     save: SaveTo = None,
     consistency: Consistent = "paper",
     json: AsJson = False,
@@ -44,7 +47,10 @@ def estimate(
     from veilring.deployment.estimating import save_model
 
     loaded = load_collector(config, "estimate")
-    found = estimate_store(loaded, confidence=confidence, recount=recount)
+    found = estimate_store(loaded, confidence=confidence, recount=recount, without=without or ())
     if save is not None:
         save_model(found, save, consistency=consistency)
     show_estimates(found, json=json)
+    if recount and not json:
+        typer.echo(f"recounted {sum(found.members.values()):,} reports: the running sums are right")
+    say_saved(save, json=json)

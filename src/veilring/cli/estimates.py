@@ -15,7 +15,9 @@ __all__ = (
     "ConfigPath",
     "Consistent",
     "SaveTo",
+    "Without",
     "load_collector",
+    "say_saved",
     "show_estimates",
 )
 
@@ -32,6 +34,14 @@ SaveTo: TypeAlias = Annotated[
 Consistent: TypeAlias = Annotated[
     str, typer.Option(help="Of the model: paper, clip or norm-sub, for counts below 0.")
 ]
+Without: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="MEMBER",
+        help="Leave out what this member has sent; may be given many times.",
+        show_default=False,
+    ),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 
 
@@ -44,6 +54,12 @@ def load_collector(config: Path, command: str) -> "CollectorConfig":
     from veilring.deployment import CollectorConfig, load_config_of
 
     return load_config_of(config, CollectorConfig, f"veilring {command}")
+
+
+def say_saved(path: Path | None, *, json: bool) -> None:
+    """Say where the model was written, if it was."""
+    if path is not None and not json:
+        typer.echo(f"model: {path}")
 
 
 def show_estimates(found: "Estimates", *, json: bool) -> None:
@@ -62,6 +78,8 @@ def _print_json(found: "Estimates") -> None:
         "task": found.terms.task.digest.hex(),
         "epsilon": found.terms.task.survey.exact_epsilon,
         "reports": found.tally.clients,
+        "members": dict(found.members),
+        "without": list(found.without),
         "confidence": found.confidence,
         "estimates": [
             {name: _finite(value) for name, value in dataclasses.asdict(line).items()}
@@ -93,6 +111,11 @@ def _show(found: "Estimates") -> None:
         numbers = (f"{line.estimate:.4f}", interval, f"{line.clients:,}")
         table.add_row(line.of, line.value, line.within, *numbers)
     make_console().print(table, markup=False)
+    if found.members:
+        counted = (f"{name} {count:,}" for name, count in found.members.items())
+        typer.echo(f"stored by member: {', '.join(counted)}")
+    if found.without:
+        typer.echo(f"left out: {', '.join(found.without)}")
     rough = sum(line.rough for line in found.lines)
     if rough:
         typer.echo(f"~ {rough:,} intervals rest on too few reports to hold their confidence")

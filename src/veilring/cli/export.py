@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from veilring.cli.estimates import ConfigPath, load_collector
+from veilring.cli.estimates import ConfigPath, Without, load_collector
 
 __all__ = ("export",)
 
@@ -16,6 +16,7 @@ def export(
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Where the files go.", show_default=False)
     ],
+    without: Without = None,
 ) -> None:
     """Write all reports that a collector has stored to Parquet files, also while it collects.
 
@@ -24,5 +25,5 @@ def export(
     """
     from veilring.deployment.tallying import export_reports
 
-    files = export_reports(load_collector(config, "export"), out)
+    files = export_reports(load_collector(config, "export"), out, without=without or ())
     typer.echo(f"{len(files):,} {'file' if len(files) == 1 else 'files'}: {out}")

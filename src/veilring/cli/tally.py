@@ -5,7 +5,14 @@ from typing import Annotated
 
 import typer
 
-from veilring.cli.estimates import AsJson, Confidence, Consistent, SaveTo, show_estimates
+from veilring.cli.estimates import (
+    AsJson,
+    Confidence,
+    Consistent,
+    SaveTo,
+    say_saved,
+    show_estimates,
+)
 from veilring.cli.options import DaskAddress, Workers
 
 __all__ = ("tally",)
@@ -59,3 +66,4 @@ def tally(  # noqa: PLR0913  (each option is an argument)
     if save is not None:
         save_model(found, save, consistency=consistency)
     show_estimates(found, json=json)
+    say_saved(save, json=json)

@@ -10,8 +10,9 @@ from veilring.deployment.connecting import answering, require_party
 from veilring.deployment.survey_terms import closing_time, load_survey_terms
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.ldp.collector import Collector
-from veilring.protocols.ldp.store import Store, open_store
+from veilring.protocols.ldp.store import Quotas, Store, open_store
 from veilring.protocols.ldp.task import Task
+from veilring.transport.roster import Roster
 
 __all__ = ("collect", "open_configured_store")
 
@@ -37,13 +38,24 @@ async def collect(
     identity, roster = load_credentials(config)
     terms = load_survey_terms(Path(config.terms))
     require_party(roster, "identity", identity.name)
+    quotas = _quotas(config, roster)
     store = open_configured_store(config, terms.task)
-    async with Collector(store, time.time) as collector:
+    async with Collector(store, time.time, quotas=quotas) as collector:
         _log.info("task %s, %s", terms.task.digest.hex(), closing_time(terms))
         async with answering(identity, roster, config.listen, collector.offers(), _log):
             if on_ready is not None:
                 on_ready(collector)
             await collector.failure()
+
+
+def _quotas(config: CollectorConfig, roster: Roster) -> Quotas:
+    for member in config.reports_max_of:
+        if member not in roster.names:
+            allowed = f"a member of the roster: {', '.join(roster.names)}"
+            raise ScenarioError("reports_max_of", member, allowed)
+    if config.reports_max is None:
+        _log.warning("no reports_max: each member of the roster may send any number of reports")
+    return Quotas(config.reports_max, config.reports_max_of)
 
 
 def open_configured_store(config: CollectorConfig, task: Task, *, read_only: bool = False) -> Store:

@@ -1,5 +1,6 @@
 """The configuration of one long-lived party or of a client: one small file each."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -32,6 +33,9 @@ RELATIVE: Final = "relative"
 """Marks a key whose path is relative to the file that it stands in."""
 _ADDRESS: Final = "an address of this machine, such as 0.0.0.0"
 
+_A_COUNT: Final = "a whole number of at least 0"
+
+_Count = Annotated[int, Field(ge=0, description=_A_COUNT)]
 FilePath = Annotated[str, RELATIVE, Field(description=A_FILE)]
 AnAddress = Annotated[str, Field(description=_ADDRESS)]
 
@@ -98,12 +102,20 @@ class CollectorConfig(TermsConfig):
     Attributes:
         role: `collector`.
         store: Where the reports are kept: an SQLite file, or a PostgreSQL database.
+        reports_max: How many reports of each member may count, over all that it ever sends. A
+            report says nothing of whose it is, so that this is all that keeps a member from
+            answering for thousands.
+        reports_max_of: The limits of members that have one of their own.
         listen: The address to listen at; loopback unless it says otherwise.
     """
 
     role: Literal["collector"] = Field(description="collector")
     store: Annotated[str, RELATIVE] = Field(
         "reports.sqlite", description=f"{A_FILE}, or postgresql://USER@HOST/DATABASE"
+    )
+    reports_max: _Count | None = Field(None, description=_A_COUNT)
+    reports_max_of: Mapping[str, _Count] = Field(
+        {}, description=f"a table of members' names, each with {_A_COUNT}"
     )
     listen: AnAddress = LOOPBACK
 

@@ -5,8 +5,8 @@ collector is down, it costs the collector nothing, and no right to ask has to be
 over the network. Whoever may read the store may estimate.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import cast
@@ -65,36 +65,48 @@ class Estimates:
         tally: What came.
         confidence: Of each interval.
         lines: All numbers.
+        members: How many reports of each member the store has counted, where that is known.
+        without: The members whose reports were left out.
     """
 
     terms: SurveyTerms
     tally: Tally
     confidence: float
     lines: tuple[Line, ...]
+    members: Mapping[str, int] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
 
 
 def estimate(
-    config: CollectorConfig, *, confidence: float = CONFIDENCE, recount: bool = False
+    config: CollectorConfig,
+    *,
+    confidence: float = CONFIDENCE,
+    recount: bool = False,
+    without: Sequence[str] = (),
 ) -> Estimates:
     """Estimate from what a collector has stored, also while it collects.
 
     Args:
         config: The collector's own.
         confidence: Of each interval by itself.
-        recount: Whether to read all reports and hold the running sums against them.
+        recount: Whether to read all reports and compare them with the running sums.
+        without: The members whose reports are left out; all reports are read then, too.
 
     Raises:
         ScenarioError: If a file does not fit.
-        InputError: If there are fewer reports than the task's minimum.
+        InputError: If there are fewer reports than the task's minimum, or a member that is left out
+            has sent none.
         StoreFailed: If the store cannot be read, or its sums are not those of its reports.
     """
     terms = load_survey_terms(Path(config.terms))
     store = open_configured_store(config, terms.task, read_only=True)
     try:
-        tally = store.recount() if recount else store.tally()
+        tally = store.recount(without=without) if recount or without else store.tally()
+        members = store.members()
     finally:
         store.close()
-    return estimate_from(terms, tally, confidence=confidence)
+    found = estimate_from(terms, tally, confidence=confidence)
+    return replace(found, members=members, without=tuple(without))
 
 
 def estimate_from(terms: SurveyTerms, tally: Tally, *, confidence: float = CONFIDENCE) -> Estimates:

@@ -3,7 +3,7 @@
 It also says what is in such files: all that a store's estimates are, without the store.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -45,19 +45,22 @@ def tally_files(
     return total
 
 
-def export_reports(config: CollectorConfig, folder: Path) -> tuple[Path, ...]:
+def export_reports(
+    config: CollectorConfig, folder: Path, *, without: Sequence[str] = ()
+) -> tuple[Path, ...]:
     """Write all reports that a collector has stored, as of one moment, also while it collects.
 
     Args:
         config: The collector's own.
         folder: Where to; there is nothing yet.
+        without: The members whose reports are left out.
 
     Returns:
         The files.
 
     Raises:
         ScenarioError: If the terms do not fit.
-        InputError: If the folder is there already.
+        InputError: If the folder is there already, or a member that is left out has sent no report.
         StoreFailed: If the store cannot be read.
     """
     task = load_survey_terms(Path(config.terms)).task
@@ -67,7 +70,7 @@ def export_reports(config: CollectorConfig, folder: Path) -> tuple[Path, ...]:
             stored = (
                 (question, reports)
                 for question in range(len(task.survey.questions))
-                for reports in store.stored(question)
+                for reports in store.stored(question, without=without)
             )
             return write_parquet(task, stored, folder)
     finally:

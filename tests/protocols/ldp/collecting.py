@@ -1,16 +1,19 @@
 """A small task and reports to it, for the tests of whoever collects."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey
-from veilring.protocols.ldp.intake import Accepted, sift
+from veilring.protocols.ldp.intake import Accepted, Verdicts, sift
 from veilring.protocols.ldp.messages import ReportBatch
 from veilring.protocols.ldp.pool import Batch, ClientPool
+from veilring.protocols.ldp.store import Quotas, Senders, Store
 from veilring.protocols.ldp.task import Task
 
-__all__ = ("accepted", "batches", "make_task", "messages", "people")
+__all__ = ("accepted", "batches", "keep", "make_task", "messages", "people")
 
 CLASSES, VALUES = 3, 5
 
@@ -49,3 +52,17 @@ def accepted(task: Task, made: list[Batch]) -> tuple[Accepted, ...]:
     verdicts, found = sift(task, messages(task, made))
     assert not verdicts.any()
     return found
+
+
+def keep(
+    store: Store,
+    arrived: Sequence[Accepted],
+    *,
+    member: str = "ada",
+    quotas: Quotas | None = None,
+    closed: bool = False,
+) -> list[Verdicts]:
+    """Store what one member has sent."""
+    count = max((int(each.places.max()) + 1 for each in arrived if len(each.places)), default=0)
+    senders = Senders((member,), np.zeros(count, dtype=np.int64))
+    return store.keep(arrived, senders, quotas=quotas or Quotas(), closed=closed)

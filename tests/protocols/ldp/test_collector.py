@@ -232,7 +232,7 @@ async def test_groups_form_while_one_is_stored(path: Path) -> None:
         (Receipt(reports=1, places=np.zeros(0, "<u4"), verdicts=np.zeros(0, "u1")), "a part of"),
         (Receipt(reports=9, places=np.full(1, 9, "<u4"), verdicts=np.ones(1, "u1")), "be read"),
         (Receipt(reports=9, places=np.zeros(1, "<u4"), verdicts=np.zeros(0, "u1")), "be read"),
-        (Receipt(reports=9, places=np.zeros(1, "<u4"), verdicts=np.full(1, 8, "u1")), "be read"),
+        (Receipt(reports=9, places=np.zeros(1, "<u4"), verdicts=np.full(1, 9, "u1")), "be read"),
     ],
 )
 async def test_a_receipt_that_no_collector_sends_names_the_collector(

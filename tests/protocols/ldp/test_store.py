@@ -1,19 +1,22 @@
 """What is stored counts once, for ever, and the running sums are always those of the reports."""
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.protocols.ldp.collecting import accepted, batches, make_task
+from tests.protocols.ldp.collecting import accepted, batches, keep, make_task
 from tests.protocols.ldp.conftest import OpenStore
 
 from veilring.errors import InputError, StoreFailed
 from veilring.protocols.ldp.algorithm.survey import Tally, tally
 from veilring.protocols.ldp.intake import Accepted
 from veilring.protocols.ldp.messages import ID_BYTES
-from veilring.protocols.ldp.store import base, open_store
+from veilring.protocols.ldp.store import Quotas, Senders, base, open_store
+from veilring.protocols.ldp.store.base import Some
+from veilring.protocols.ldp.store.rows import DIGEST_END, digest_of
 from veilring.protocols.ldp.verdicts import Verdict
 
 TASK = make_task()
@@ -57,13 +60,13 @@ def test_what_is_new_counts_once_and_is_there_after_a_restart(stores: OpenStore)
     arrived = accepted(TASK, batches(TASK, 900))
     store = stores(TASK)
     assert store.tally().clients == 0
-    first = np.concatenate(store.keep(arrived))
+    first = np.concatenate(keep(store, arrived))
     assert (first == Verdict.COUNTED).all()
-    again = np.concatenate(store.keep(arrived))
+    again = np.concatenate(keep(store, arrived))
     assert (again == Verdict.KNOWN).all()
     store.close()
     reopened = stores(TASK)
-    assert (np.concatenate(reopened.keep(arrived)) == Verdict.KNOWN).all()
+    assert (np.concatenate(keep(reopened, arrived)) == Verdict.KNOWN).all()
     for found in (reopened.tally(), reopened.recount()):
         require_equal(found, expected(*arrived))
 
@@ -74,7 +77,7 @@ def test_repeats_among_those_that_arrive_together_count_once(stores: OpenStore) 
     twice = np.repeat(np.arange(len(one.ids)), 2)
     doubled = Accepted(one.question, one.ids[twice], one.reports[twice], np.arange(len(twice)))
     store = stores(TASK)
-    (verdicts,) = store.keep([doubled])
+    (verdicts,) = keep(store, [doubled])
     assert np.bincount(verdicts).tolist() == [len(one.ids), len(one.ids)]
     require_equal(store.recount(), expected(one))
 
@@ -83,16 +86,16 @@ def test_an_id_with_other_bytes_or_another_question_is_refused(stores: OpenStore
     """Whoever is first with an id keeps it, within a group and across groups and questions."""
     first, second, third = accepted(TASK, batches(TASK, 300))
     store = stores(TASK)
-    store.keep([first, second])
+    keep(store, [first, second])
     flipped = Accepted(1, second.ids, flip(second.reports), second.places)
     renamed = Accepted(
         2, first.ids[: len(third.ids)], third.reports[: len(first.ids)], third.places
     )
-    refused = np.concatenate(store.keep([flipped, renamed]))
+    refused = np.concatenate(keep(store, [flipped, renamed]))
     assert (refused == Verdict.REUSED_ID).all()
     ids = np.concatenate((third.ids[:1], third.ids[:1], third.ids[:1]))
     reports = np.concatenate((third.reports[:1], flip(third.reports[:1]), third.reports[:1]))
-    (together,) = store.keep([Accepted(2, ids, reports, np.arange(3))])
+    (together,) = keep(store, [Accepted(2, ids, reports, np.arange(3))])
     assert together.tolist() == [Verdict.COUNTED, Verdict.REUSED_ID, Verdict.KNOWN]
     require_equal(store.recount(), expected(first, second, part_of(third, slice(1))))
 
@@ -103,8 +106,8 @@ def test_new_and_known_reports_in_any_order_get_their_own_verdicts(stores: OpenS
     (one, *_) = accepted(TASK, batches(TASK, 600))
     before = rng.random(len(one.ids)) < 0.5
     store = stores(TASK)
-    store.keep([Accepted(0, one.ids[before], one.reports[before], one.places[before])])
-    (verdicts,) = store.keep([one])
+    keep(store, [Accepted(0, one.ids[before], one.reports[before], one.places[before])])
+    (verdicts,) = keep(store, [one])
     np.testing.assert_array_equal(verdicts, np.where(before, Verdict.KNOWN, Verdict.COUNTED))
     require_equal(store.recount(), expected(one))
 
@@ -115,9 +118,9 @@ def test_ids_that_differ_in_one_byte_only_are_different(stores: OpenStore) -> No
     ids[1:] = np.eye(ID_BYTES, dtype=np.uint8)
     reports = np.zeros((len(ids), 1), dtype=np.uint8)
     store = stores(TASK)
-    (verdicts,) = store.keep([Accepted(0, ids, reports, np.arange(len(ids)))])
+    (verdicts,) = keep(store, [Accepted(0, ids, reports, np.arange(len(ids)))])
     assert (verdicts == Verdict.COUNTED).all()
-    (verdicts,) = store.keep([Accepted(0, ids, reports, np.arange(len(ids)))])
+    (verdicts,) = keep(store, [Accepted(0, ids, reports, np.arange(len(ids)))])
     assert (verdicts == Verdict.KNOWN).all()
 
 
@@ -127,8 +130,8 @@ def test_what_comes_after_closing_is_refused_and_what_came_before_is_known(
     """A client whose answer was lost still learns, after the end, that its report counts."""
     (one, *_) = accepted(TASK, batches(TASK, 300))
     store = stores(TASK)
-    store.keep([part_of(one, slice(10))])
-    (verdicts,) = store.keep([one], closed=True)
+    keep(store, [part_of(one, slice(10))])
+    (verdicts,) = keep(store, [one], closed=True)
     assert verdicts.tolist() == [Verdict.KNOWN] * 10 + [Verdict.CLOSED] * (len(one.ids) - 10)
     require_equal(store.recount(), expected(part_of(one, slice(10))))
 
@@ -140,8 +143,8 @@ def test_groups_larger_than_a_statement_are_stored_whole(
     monkeypatch.setattr(base, "PIECE_REPORTS_MAX", 64)
     arrived = accepted(TASK, batches(TASK, 1000))
     store = stores(TASK)
-    store.keep([part_of(arrived[0], slice(0, None, 3))])
-    store.keep(arrived)
+    keep(store, [part_of(arrived[0], slice(0, None, 3))])
+    keep(store, arrived)
     require_equal(store.recount(), expected(*arrived))
 
 
@@ -151,87 +154,233 @@ def test_a_transaction_that_fails_leaves_nothing(
     """If the sums cannot be written, the reports are not there either."""
     arrived = accepted(TASK, batches(TASK, 300))
     store = stores(TASK)
-    store.keep(arrived[:1])
+    keep(store, arrived[:1])
 
     def fail(*_: object) -> None:
         raise StoreFailed("the disk is full")
 
     monkeypatch.setattr(store, "_write", fail)
     with pytest.raises(StoreFailed, match="full"):
-        store.keep(arrived)
+        keep(store, arrived)
     monkeypatch.undo()
     require_equal(store.recount(), expected(arrived[0]))
-    assert (np.concatenate(store.keep(arrived[1:])) == Verdict.COUNTED).all()
+    assert (np.concatenate(keep(store, arrived[1:])) == Verdict.COUNTED).all()
 
 
 def test_a_store_belongs_to_its_task(stores: OpenStore) -> None:
     """Reports to another task cannot get in by a changed file of terms."""
-    stores(TASK)
+    stores(TASK).close()
     with pytest.raises(InputError, match=r"for the task .*; allowed: one for"):
         stores(make_task(epsilon=2.0))
+    with pytest.raises(InputError, match=r"for the task .*; allowed: one for"):
+        stores(make_task(epsilon=2.0), read_only=True).tally()
 
 
 def test_whoever_estimates_reads_while_a_collector_writes(stores: OpenStore) -> None:
     """A reader sees what is committed, no half of a group, and cannot write."""
     writer = stores(TASK)
     first, *others = accepted(TASK, batches(TASK, 300))
-    writer.keep([first])
+    keep(writer, [first])
     reader = stores(TASK, read_only=True)
     require_equal(reader.tally(), expected(first))
-    writer.keep(others)
+    keep(writer, others)
     require_equal(reader.recount(), expected(first, *others))
     with pytest.raises(StoreFailed):
-        reader.keep([Accepted(0, flip(first.ids), first.reports, first.places)])
+        keep(reader, [Accepted(0, flip(first.ids), first.reports, first.places)])
 
 
-def test_two_collectors_may_share_a_store(stores: OpenStore) -> None:
+@pytest.mark.parametrize("where", ["postgres"], indirect=True)
+def test_two_collectors_may_share_a_server(stores: OpenStore) -> None:
     """What two of them store adds up, and a report that both are given counts once."""
     one, other = stores(TASK), stores(TASK)
     mine, yours = accepted(TASK, batches(TASK, 300, 1)), accepted(TASK, batches(TASK, 300, 2))
-    one.keep(mine)
-    other.keep(yours)
-    assert (np.concatenate(other.keep(mine)) == Verdict.KNOWN).all()
+    keep(one, mine)
+    keep(other, yours)
+    assert (np.concatenate(keep(other, mine)) == Verdict.KNOWN).all()
     for store in (one, other):
         require_equal(store.recount(), expected(*mine, *yours))
+        assert store.members() == {"ada": 600}
+
+
+def test_a_second_collector_of_a_file_is_refused(tmp_path: Path) -> None:
+    """One collector writes a file, and another one may when the first has let go of it."""
+    path = str(tmp_path / "reports.sqlite")
+    first = open_store(path, TASK)
+    with pytest.raises(InputError, match=r"in use: .*reports.sqlite is locked"):
+        open_store(path, TASK)
+    first.close()
+    open_store(path, TASK).close()
+
+
+def test_a_members_quota_counts_in_the_transaction(stores: OpenStore) -> None:
+    """The first reports up to the quota count, over all questions and restarts; others wait."""
+    arrived = accepted(TASK, batches(TASK, 300))
+    quotas, store = Quotas(100, {"bob": 200}), stores(TASK)
+    verdicts = keep(store, arrived, quotas=quotas)
+    counted = np.concatenate(verdicts) == Verdict.COUNTED
+    assert counted.sum() == 100
+    assert set(np.concatenate(verdicts)[~counted]) == {Verdict.OVER_QUOTA}
+    fit = [each == Verdict.COUNTED for each in verdicts]
+    firsts = [part_of(each, slice(int(ok.sum()))) for each, ok in zip(arrived, fit, strict=True)]
+    require_equal(store.recount(), expected(*firsts))
+    store.close()
+    store = stores(TASK)
+    again = np.concatenate(keep(store, arrived, quotas=quotas))
+    assert (again == np.where(counted, Verdict.KNOWN, Verdict.OVER_QUOTA)).all()
+    more = accepted(TASK, batches(TASK, 300, 8))
+    assert (np.concatenate(keep(store, more, quotas=quotas, member="bob")) == 0).sum() == 200
+    assert store.members() == {"ada": 100, "bob": 200}
+    raised = np.concatenate(keep(store, arrived, quotas=Quotas(250)))
+    assert (raised == Verdict.COUNTED).sum() == 150
+    lowered = np.concatenate(keep(store, arrived, quotas=Quotas(5)))
+    assert (lowered == Verdict.KNOWN).sum() == 250
+    assert store.members() == {"ada": 250, "bob": 200}
+
+
+def test_repeats_beyond_a_quota_are_beyond_it_too(stores: OpenStore) -> None:
+    """Of equal reports for which there is no room, none is taken for known."""
+    (one, *_) = accepted(TASK, batches(TASK, 300))
+    twice = np.repeat(np.arange(10), 2)
+    doubled = Accepted(one.question, one.ids[twice], one.reports[twice], np.arange(20))
+    (verdicts,) = keep(stores(TASK), [doubled], quotas=Quotas(3))
+    assert np.bincount(verdicts, minlength=9)[[0, 1, 8]].tolist() == [3, 3, 14]
+
+
+def test_each_member_of_a_group_has_its_own_room(stores: OpenStore) -> None:
+    """Of reports that several members sent at once, each member's first ones count."""
+    (one, *_) = accepted(TASK, batches(TASK, 300))
+    few = part_of(one, slice(30))
+    few = Accepted(few.question, few.ids, few.reports, np.arange(30))
+    senders = Senders(("ada", "bob", "eve"), np.arange(30) % 3)
+    store = stores(TASK)
+    (verdicts,) = store.keep([few], senders, quotas=Quotas(4, {"bob": 0, "eve": 99}))
+    ada = np.where(np.arange(10) < 4, Verdict.COUNTED, Verdict.OVER_QUOTA)
+    assert verdicts[::3].tolist() == ada.tolist()
+    assert set(verdicts[1::3]) == {Verdict.OVER_QUOTA}
+    assert set(verdicts[2::3]) == {Verdict.COUNTED}
+    assert store.members() == {"ada": 4, "bob": 0, "eve": 10}
+
+
+def test_a_members_reports_can_be_left_out(stores: OpenStore) -> None:
+    """A recount without a member is the tally of the others' reports, and a stranger is named."""
+    mine, yours = accepted(TASK, batches(TASK, 300, 1)), accepted(TASK, batches(TASK, 200, 2))
+    writer = stores(TASK)
+    keep(writer, mine)
+    keep(writer, yours, member="eve")
+    store = stores(TASK, read_only=True)
+    assert store.members() == {"ada": 300, "eve": 200}
+    require_equal(store.recount(without=["eve"]), expected(*mine))
+    require_equal(store.recount(without=["ada", "eve"]), Tally.empty(TASK.survey))
+    with store.transaction():
+        left = [sum(map(len, store.stored(question, without=["eve"]))) for question in range(3)]
+    assert left == [len(each.ids) for each in mine]
+    with pytest.raises(InputError, match=r"without is mallory; allowed: .*: ada, eve"):
+        store.recount(without=["mallory"])
 
 
 def test_a_changed_database_is_found_out(tmp_path: Path) -> None:
     """A recount notices a report that was added, lost or made up behind the collector's back."""
     path = tmp_path / "reports.sqlite"
     store = open_store(str(path), TASK)
-    store.keep(accepted(TASK, batches(TASK, 300)))
+    keep(store, accepted(TASK, batches(TASK, 300)))
+    store.close()
+    store = open_store(str(path), TASK, read_only=True)
     database = sqlite3.connect(path, isolation_level=None)
-    (name, report) = database.execute(
-        "SELECT id, report FROM reports WHERE question = 0"
+    (name, member, report) = database.execute(
+        "SELECT id, member, report FROM reports WHERE question = 0"
     ).fetchone()
     database.execute("DELETE FROM reports WHERE id = ?", (name,))
     with pytest.raises(StoreFailed, match="running sums"):
         store.recount()
-    database.execute("INSERT INTO reports VALUES (?, 0, ?)", (name, b"\xff"))
+    database.execute("INSERT INTO reports VALUES (?, 0, ?, ?)", (name, member, b"\xff"))
     with pytest.raises(StoreFailed, match="no client could have made"):
         store.recount()
     database.execute("UPDATE reports SET report = ? WHERE id = ?", (report, name))
     assert store.recount().clients == 300
+    database.execute("UPDATE reports SET member = x'09000000' WHERE id = ?", (name,))
+    with pytest.raises(StoreFailed, match="members' counts"):
+        store.recount()
     database.execute("UPDATE reports SET report = ? WHERE id = ?", (report + b"\0", name))
     with pytest.raises(StoreFailed, match="another length"):
         store.recount()
     database.close()
-    store.close()
+    with pytest.raises(StoreFailed, match=r"reports.sqlite is damaged .*Put back the newest copy"):
+        open_store(str(path), TASK)
 
 
-@pytest.mark.parametrize("blob", ["x''", "x'00'", "zeroblob(8)", "zeroblob(8000)"])
-def test_running_sums_of_another_length_are_found_out(tmp_path: Path, blob: str) -> None:
-    """They are never added to, nor estimated from, however many there are."""
+CHANGES = (
+    "UPDATE reports SET report = x'01' WHERE id = (SELECT id FROM some WHERE report = x'00')",
+    "UPDATE reports SET member = x'02000000' WHERE id = (SELECT id FROM some)",
+    "UPDATE reports SET question = 2 WHERE id = (SELECT id FROM reports WHERE question = 1)",
+    "UPDATE reports SET question = 9 WHERE id = (SELECT id FROM some)",
+    "UPDATE reports SET id = zeroblob(16) WHERE id = (SELECT id FROM some)",
+    "UPDATE reports SET report = x'' WHERE id = (SELECT id FROM some)",
+    "DELETE FROM reports WHERE id = (SELECT id FROM some)",
+    "DELETE FROM reports",
+    "INSERT INTO reports VALUES (zeroblob(16), 0, x'01000000', x'00')",
+    "INSERT INTO reports VALUES (zeroblob(16), 9, x'01000000', x'00')",
+    "UPDATE tallies SET sums = x''",
+    "UPDATE tallies SET sums = zeroblob(8000)",
+    "UPDATE tallies SET digest = zeroblob(8)",
+    "UPDATE members SET reports = 0",
+    "DELETE FROM task",
+)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_was_changed_by_hand_is_refused(tmp_path: Path, change: str) -> None:
+    """A collector does not start on reports, sums or members that are not those it has written."""
     path = tmp_path / "reports.sqlite"
     store = open_store(str(path), TASK)
-    arrived = accepted(TASK, batches(TASK, 300))
-    store.keep(arrived)
-    database = sqlite3.connect(path, isolation_level=None)
-    database.execute(f"UPDATE tallies SET sums = {blob}")  # noqa: S608  (our own words)
-    for use in (store.tally, lambda: store.keep(accepted(TASK, batches(TASK, 300, 9)))):
-        with pytest.raises(StoreFailed, match="running sums are stored that have another length"):
-            use()
-    database.close()
+    keep(store, accepted(TASK, batches(TASK, 300)))
+    store.close()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute(
+            "CREATE TEMP VIEW some AS SELECT * FROM reports WHERE question = 0 ORDER BY report"
+        )
+        assert database.execute(change).rowcount > 0
+    with pytest.raises(StoreFailed, match=r"reports.sqlite is damaged .*Put back the newest copy"):
+        open_store(str(path), TASK)
+
+
+def test_two_reports_that_are_exchanged_have_another_digest() -> None:
+    """Each report is hashed with its id, and each place of each byte counts."""
+    rng = np.random.default_rng(4)
+    for width in (1, 7, 8, 9, 200):
+        ids, reports = (
+            rng.integers(256, size=(50, size), dtype=np.uint8) for size in (ID_BYTES, width)
+        )
+        some = Some(ids, reports, np.ones(50, dtype=np.int64))
+        digest = digest_of(0, some)
+        halves = digest_of(0, some.at(slice(20))) + digest_of(0, some.at(slice(20, None)))
+        assert halves % DIGEST_END == digest
+        reports[0] = reports[1] ^ 1
+        digests = {digest, digest_of(0, some), digest_of(1, some)}
+        exchanged = reports.copy()
+        exchanged[[0, 1]] = reports[[1, 0]]
+        digests.add(digest_of(0, Some(ids, exchanged, some.members)))
+        for column in range(width):
+            flipped = reports.copy()
+            flipped[7, column] ^= 128
+            digests.add(digest_of(0, Some(ids, flipped, some.members)))
+        assert len(digests) == 4 + width
+
+
+def test_a_failure_of_the_disk_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a transaction that failed, the next one finds all that was acknowledged before it."""
+    store = open_store(str(tmp_path / "reports.sqlite"), TASK)
+    first, *others = accepted(TASK, batches(TASK, 300))
+    keep(store, [first])
+
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(store, "_credit", fail)
+    with pytest.raises(StoreFailed, match=r"reports.sqlite: disk I/O error"):
+        keep(store, others)
+    monkeypatch.undo()
+    keep(store, others)
+    require_equal(store.recount(), expected(first, *others))
     store.close()
 
 
@@ -241,12 +390,12 @@ def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE accounts (name TEXT)")
     database.close()
-    with pytest.raises(InputError, match="a file that a collector has made"):
+    with pytest.raises(InputError, match="allowed: a store of reports of veilring"):
         open_store(str(path), TASK)
-    with pytest.raises(StoreFailed, match="unable to open"):
-        open_store(str(tmp_path / "nothing.sqlite"), TASK, read_only=True)
+    with pytest.raises(InputError, match="allowed: a file that exists"):
+        open_store(str(tmp_path / "nothing.sqlite"), TASK, read_only=True).tally()
     (tmp_path / "text").write_text("not a database at all, but a text that is long enough" * 20)
-    with pytest.raises(StoreFailed, match="not a database"):
+    with pytest.raises(InputError, match="allowed: a store of reports of veilring"):
         open_store(str(tmp_path / "text"), TASK)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from veilring.errors import StoreFailed
 
-__all__ = ("as_store_failed", "transaction")
+__all__ = ("as_store_failed",)
 
 
 @contextmanager
@@ -20,16 +20,3 @@ def as_store_failed(
     except errors as error:
         where = f" {path}" if path else ""
         raise StoreFailed(f"{what}{where}: {error}") from error
-
-
-@contextmanager
-def transaction(database: sqlite3.Connection, *, read_only: bool = False) -> Iterator[None]:
-    """Do all that is done in the block, durably, or nothing of it."""
-    database.execute("BEGIN" if read_only else "BEGIN IMMEDIATE")
-    try:
-        yield
-        database.execute("COMMIT")
-    except BaseException:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        raise

@@ -14,11 +14,18 @@ from typing import Any, Final
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.survey import Survey, Tally
 
-__all__ = ("DIGEST_BYTES", "TASK_FORMAT", "Task")
+__all__ = ("DIGEST_BYTES", "TASK_FORMAT", "Task", "TooFewReports")
 
 TASK_FORMAT: Final = 1
 """The version of the encoding."""
 DIGEST_BYTES: Final = 32  # of SHA-256
+
+
+class TooFewReports(InputError):
+    """Raised when a task has fewer reports than its minimum, so that nothing is estimated yet."""
+
+    def __str__(self) -> str:
+        return f"{self.value} of {self.allowed} reports so far (`minimum` in the terms)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +79,10 @@ class Task:
         """Refuse to estimate from too few reports.
 
         Raises:
-            InputError: If there are fewer than the minimum.
+            TooFewReports: If there are fewer than the minimum.
         """
         if tally.clients < self.minimum:
-            raise InputError("reports", tally.clients, f"at least {self.minimum}: see the task")
+            raise TooFewReports("reports", tally.clients, f"at least {self.minimum}")
 
 
 def _plain(value: object) -> object:

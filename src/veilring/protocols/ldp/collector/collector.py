@@ -14,7 +14,8 @@ from veilring.protocols.ldp.collector.groups import Groups, Slot, held_bytes
 from veilring.protocols.ldp.intake import count_reports, receipt
 from veilring.protocols.ldp.messages import Published, ReportBatch
 from veilring.protocols.ldp.roles.submit import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX
-from veilring.protocols.ldp.store import Store
+from veilring.protocols.ldp.store import Quotas, Store
+from veilring.protocols.ldp.store.base import NO_QUOTAS
 from veilring.protocols.ldp.task import DIGEST_BYTES, Task
 
 __all__ = ("SUBMIT", "TASK", "Collector", "read_task")
@@ -33,12 +34,20 @@ class Collector:
         store: Where reports are kept; the collector closes it.
         now: Says how many seconds have passed since 1970 (UTC).
         aside: Calls what takes long; in a thread of the collector's own unless given.
+        quotas: How many reports of each member may count; without end unless given.
     """
 
-    def __init__(self, store: Store, now: Callable[[], float], aside: Aside | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], float],
+        aside: Aside | None = None,
+        *,
+        quotas: Quotas = NO_QUOTAS,
+    ) -> None:
         self._store = store
         self._thread = Threads(1, "store")  # starts no thread before the first call
-        self._groups = Groups(store, now, aside or self._thread)
+        self._groups = Groups(store, now, aside or self._thread, quotas)
         self._running: asyncio.Task[None] | None = None
 
     @property
@@ -92,7 +101,7 @@ class Collector:
                 more than a window of it before it is answered.
             StoreFailed: If the reports could not be stored.
         """
-        slot = Slot()
+        slot = Slot(client)
         receipts = asyncio.create_task(_acknowledge(party, client, slot))
         try:
             more = True

@@ -11,7 +11,7 @@ from veilring.errors import StoreFailed, VeilringError
 from veilring.nodes.aside import Aside
 from veilring.protocols.ldp.intake import Verdicts, sift
 from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
-from veilring.protocols.ldp.store import Store
+from veilring.protocols.ldp.store import Quotas, Senders, Store
 
 __all__ = ("STORE_PAUSE_SECONDS", "Groups", "Slot", "held_bytes")
 
@@ -22,9 +22,14 @@ _log = logging.getLogger("veilring.collector")
 
 
 class Slot:
-    """What one session has sent and was not told the end of."""
+    """What one session has sent and was not told the end of.
 
-    def __init__(self) -> None:
+    Args:
+        member: Who sends.
+    """
+
+    def __init__(self, member: str) -> None:
+        self.member = member
         self.waiting: list[ReportBatch] = []
         self.messages = 0
         """How many wait or are being stored."""
@@ -87,10 +92,13 @@ class Groups:
         store: Where to.
         now: Says how many seconds have passed since 1970 (UTC).
         aside: Keeps the event loop free while a transaction runs.
+        quotas: How many reports of each member may count.
     """
 
-    def __init__(self, store: Store, now: Callable[[], float], aside: Aside) -> None:
-        self._store, self._now, self._aside = store, now, aside
+    def __init__(
+        self, store: Store, now: Callable[[], float], aside: Aside, quotas: Quotas
+    ) -> None:
+        self._store, self._now, self._aside, self._quotas = store, now, aside, quotas
         self._slots: dict[Slot, None] = {}
         self._work = asyncio.Event()
 
@@ -112,7 +120,8 @@ class Groups:
         messages = [slot.take() for slot in slots]
         closed = self._store.task.is_closed(self._now())
         try:
-            verdicts = await self._aside(lambda: self._settle(messages, closed=closed))
+            members = [slot.member for slot in slots]
+            verdicts = await self._aside(lambda: self._settle(members, messages, closed=closed))
         except StoreFailed as error:
             _log.error("nothing is stored, clients have to send again: %s", error)
             for slot in slots:
@@ -122,15 +131,20 @@ class Groups:
         for slot, sent, each in zip(slots, messages, verdicts, strict=True):
             slot.settle(sent, each)
 
-    def _settle(self, messages: Sequence[Sequence[ReportBatch]], *, closed: bool) -> list[Verdicts]:
+    def _settle(
+        self, members: Sequence[str], messages: Sequence[Sequence[ReportBatch]], *, closed: bool
+    ) -> list[Verdicts]:
         """Judge and store; return the verdicts slot by slot."""
         task = self._store.task
         verdicts, accepted = sift(task, [each for sent in messages for each in sent])
+        counts = [sum(len(m.ids) for m in sent) // ID_BYTES for sent in messages]
         if accepted:
-            kept = self._store.keep(accepted, closed=closed)
+            names = tuple(sorted(set(members)))  # a member may have several sessions
+            numbers = np.array([names.index(member) for member in members])
+            senders = Senders(names, np.repeat(numbers, counts))
+            kept = self._store.keep(accepted, senders, quotas=self._quotas, closed=closed)
             for part, found in zip(accepted, kept, strict=True):
                 verdicts[part.places] = found
-        counts = [sum(len(m.ids) for m in sent) // ID_BYTES for sent in messages]
         return np.split(verdicts, np.cumsum(counts)[:-1])
 
 

@@ -2,5 +2,6 @@
 
 from veilring.protocols.ldp.store.base import Kept, Store
 from veilring.protocols.ldp.store.opening import open_store
+from veilring.protocols.ldp.store.senders import Quotas, Senders
 
-__all__ = ("Kept", "Store", "open_store")
+__all__ = ("Kept", "Quotas", "Senders", "Store", "open_store")

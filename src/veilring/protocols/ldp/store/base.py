@@ -5,25 +5,40 @@ so that they are always those of exactly the reports that are there, whenever th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.errors import StoreFailed
+from veilring.errors import InputError, StoreFailed
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.intake import Accepted, Verdicts
 from veilring.protocols.ldp.store.repeats import Repeats, in_order_of_ids
+from veilring.protocols.ldp.store.senders import Quotas, Room, Senders
 from veilring.protocols.ldp.task import Task
 from veilring.protocols.ldp.verdicts import Verdict
 
-__all__ = ("ABSENT", "OTHER", "PIECE_REPORTS_MAX", "SAME", "Found", "Kept", "Store")
+__all__ = (
+    "ABSENT",
+    "NO_QUOTAS",
+    "OTHER",
+    "PIECE_REPORTS_MAX",
+    "SAME",
+    "Found",
+    "Kept",
+    "Some",
+    "Store",
+)
 
 # One statement inserts so many; what a statement is given stays below a few MiB.
 PIECE_REPORTS_MAX: Final = 1 << 16
+
+NO_QUOTAS: Final = Quotas()
 
 Found = NDArray[np.uint8]
 """For each report `ABSENT`, or whether the report that has its id is the `SAME` or an `OTHER`."""
@@ -38,10 +53,30 @@ class Kept(NamedTuple):
     sums: Sums
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Some:
+    """Some reports to one question, each with its id and with the number of its member.
+
+    Attributes:
+        ids: Shape (reports, `ID_BYTES`).
+        reports: Shape (reports, bytes).
+        members: Shape (reports,).
+    """
+
+    ids: NDArray[np.uint8]
+    reports: Reports
+    members: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def at(self, places: NDArray[np.int64] | slice) -> "Some":
+        """Return those at some places, in their order."""
+        return Some(self.ids[places], self.reports[places], self.members[places])
+
+
 class Store(ABC):
     """A database of the reports to one task. It is used by one thread at a time.
-
-    Two collectors may share one: each transaction sees what the others have committed.
 
     Args:
         task: What the reports answer.
@@ -63,11 +98,11 @@ class Store(ABC):
         """Return a context in which all that is done is done, durably, or not at all."""
 
     @abstractmethod
-    def _insert(self, question: int, ids: NDArray[np.uint8], reports: Reports) -> int:
+    def _insert(self, question: int, some: Some) -> int:
         """Insert the reports whose ids are new, and return how many these were."""
 
     @abstractmethod
-    def _find(self, question: int, ids: NDArray[np.uint8], reports: Reports) -> Found:
+    def _find(self, question: int, some: Some) -> Found:
         """Look different ids up."""
 
     @abstractmethod
@@ -83,116 +118,236 @@ class Store(ABC):
         """Return the running sums; in a transaction, nobody else changes them until its end."""
 
     @abstractmethod
-    def _write(self, question: int, kept: Kept) -> None:
-        """Replace the running sums."""
+    def _write(self, question: int, kept: Kept, fresh: Some) -> None:
+        """Replace the running sums by others, which have some fresh reports in them."""
 
     @abstractmethod
-    def stored(self, question: int) -> Iterator[Reports]:
-        """Yield all reports to a question, some at a time."""
+    def _enrol(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the number of each member, and how many of its reports count.
 
-    def keep(self, arrived: Sequence[Accepted], *, closed: bool = False) -> list[Verdicts]:
+        A member that is new gets a number. In a transaction, nobody else changes the counts of
+        these members until its end.
+        """
+
+    @abstractmethod
+    def _credit(self, numbers: NDArray[np.int64], more: NDArray[np.int64]) -> None:
+        """Add to the counts of members, by their numbers."""
+
+    @abstractmethod
+    def _members(self) -> dict[int, tuple[str, int]]:
+        """Return the name of each member and how many of its reports count, by its number."""
+
+    @abstractmethod
+    def _stored(self, question: int) -> Iterator[Some]:
+        """Yield all reports to a question, some at a time; ids only where they are looked at."""
+
+    def keep(
+        self,
+        arrived: Sequence[Accepted],
+        senders: Senders,
+        *,
+        quotas: Quotas = NO_QUOTAS,
+        closed: bool = False,
+    ) -> list[Verdicts]:
         """Store what is new, in one transaction; when this returns, it is durable.
 
         Args:
             arrived: Reports that were accepted.
+            senders: Who sent what came; the `places` of what arrived are places in it.
+            quotas: How many reports of each member may count, over all that it ever sends.
             closed: Whether new ones come too late. What was stored before is acknowledged still.
 
         Returns:
-            The verdicts of each: `COUNTED`, `KNOWN`, `REUSED_ID` or `CLOSED`.
+            The verdicts of each: `COUNTED`, `KNOWN`, `REUSED_ID`, `CLOSED` or `OVER_QUOTA`.
         """
         with self.transaction():
-            return [self._keep(each, closed=closed) for each in arrived]
+            numbers, counts = self._enrol(senders.names)
+            limits = [quotas.of(name) for name in senders.names]
+            room = Room(np.array(limits, dtype=np.int64) - counts)
+            verdicts = []
+            for each in arrived:
+                who = senders.of[each.places]
+                verdicts.append(self._keep(each, who, numbers, room, closed=closed))
+            self._credit(numbers, room.taken)
+            return verdicts
 
     def tally(self) -> Tally:
         """Return the running sums of all questions, as of one moment."""
         with self.transaction():
             return self._as_tally(self._read)
 
-    def recount(self) -> Tally:
+    def members(self) -> dict[str, int]:
+        """Return how many reports of each member count, by its name."""
+        with self.transaction():
+            return dict(sorted(self._members().values()))
+
+    def recount(self, *, without: Collection[str] = ()) -> Tally:
         """Read all reports, judge each again, and return their tally, as of one moment.
 
+        Args:
+            without: The members whose reports are left out of what is returned.
+
         Raises:
+            InputError: If one of these never sent a report.
             StoreFailed: If it is not `tally`, or a report is there that no client could have made:
                 somebody has changed the database.
         """
         with self.transaction():
-            recounted, running = self._as_tally(self._recount), self._as_tally(self._read)
+            members = self._members()
+            left_out = _numbers_of(members, without)
+            counts: Counter[int] = Counter()
+            both = [
+                self._recount(question, left_out, counts)
+                for question in range(len(self.task.survey.questions))
+            ]
+            recounted, running = _as_tally([full for full, _ in both]), self._as_tally(self._read)
+            counted = {number: count for number, (_, count) in members.items() if count}
         if recounted.counts != running.counts or not all(
             map(np.array_equal, recounted.sums, running.sums)
         ):
             raise StoreFailed("the running sums are not those of the reports")
-        return recounted
+        if counts != counted:
+            raise StoreFailed("the members' counts are not those of the reports")
+        return _as_tally([kept for _, kept in both])
 
-    def _recount(self, question: int) -> Kept:
+    def stored(self, question: int, *, without: Collection[str] = ()) -> Iterator[Reports]:
+        """Yield all reports to a question, some at a time; call it in a transaction.
+
+        Args:
+            question: The number of the question.
+            without: The members whose reports are left out.
+
+        Raises:
+            InputError: If one of these never sent a report.
+        """
+        left_out = _numbers_of(self._members(), without)
+        for some in self._stored(question):
+            yield some.reports[~np.isin(some.members, left_out)]
+
+    def _recount(
+        self, question: int, left_out: Sequence[int], counts: "Counter[int]"
+    ) -> tuple[Kept, Kept]:
+        """Return the sums of all reports, and of those of all members but some."""
         randomiser = self.task.survey.questions[question]
-        count, sums = 0, np.zeros(randomiser.cells, dtype=np.int64)
-        for reports in self.stored(question):
-            if not randomiser.accept(reports).all():
+        full = kept = Kept(0, np.zeros(randomiser.cells, dtype=np.int64))
+        for some in self._stored(question):
+            if not randomiser.accept(some.reports).all():
                 raise StoreFailed("a report is stored that no client could have made")
-            count += len(reports)
-            sums += randomiser.aggregate(reports)
-        return Kept(count, sums)
+            numbers, each = np.unique(some.members, return_counts=True)
+            counts.update(dict(zip(numbers.tolist(), each.tolist(), strict=True)))
+            sums = randomiser.aggregate(some.reports)
+            full = Kept(full.reports + len(some), full.sums + sums)
+            lost = np.isin(some.members, left_out)
+            if lost.any():
+                sums = randomiser.aggregate(some.reports[~lost])
+            kept = Kept(kept.reports + int((~lost).sum()), kept.sums + sums)
+        return full, kept
 
     def _as_tally(self, of: Callable[[int], Kept]) -> Tally:
-        kept = [of(question) for question in range(len(self.task.survey.questions))]
-        return Tally(tuple(each.sums for each in kept), tuple(each.reports for each in kept))
+        return _as_tally([of(question) for question in range(len(self.task.survey.questions))])
 
-    def _keep(self, arrived: Accepted, *, closed: bool) -> Verdicts:
+    def _keep(
+        self,
+        arrived: Accepted,
+        who: NDArray[np.int64],
+        numbers: NDArray[np.int64],
+        room: Room,
+        *,
+        closed: bool,
+    ) -> Verdicts:
         question = arrived.question
         order = in_order_of_ids(arrived.ids)
-        ids, reports = arrived.ids[order], arrived.reports[order]
-        verdicts = self._try_all_new(question, ids, reports, closed=closed)
+        sent = Some(arrived.ids, arrived.reports, numbers[who]).at(order)
+        verdicts = None
+        if not closed and room.has_for(who):
+            verdicts = self._try_all_new(question, sent)
         if verdicts is None:
-            verdicts = self._some_known(question, ids, reports, closed=closed)
-        self._count(question, reports[verdicts == Verdict.COUNTED])
+            fits = _Fits(who, order, room)
+            verdicts = self._some_known(question, sent, fits, closed=closed)
+        fresh = verdicts == Verdict.COUNTED
+        room.take(who[order][fresh])
+        self._count(question, sent.at(np.flatnonzero(fresh)))
         in_place = np.empty_like(verdicts)
         in_place[order] = verdicts
         return in_place
 
-    def _try_all_new(
-        self, question: int, ids: NDArray[np.uint8], reports: Reports, *, closed: bool
-    ) -> Verdicts | None:
-        """Insert all reports if each of their ids is new, as is usual, and else nothing."""
-        if closed:
-            return None
+    def _try_all_new(self, question: int, sent: Some) -> Verdicts | None:
+        """Insert all reports if each of their ids is new, as is usual, and otherwise nothing."""
         self._mark()
-        if self._insert_all(question, ids, reports) == len(ids):
-            return np.full(len(ids), Verdict.COUNTED, dtype=np.uint8)
+        if self._insert_all(question, sent) == len(sent):
+            return np.full(len(sent), Verdict.COUNTED, dtype=np.uint8)
         self._undo()
         return None
 
-    def _some_known(
-        self, question: int, ids: NDArray[np.uint8], reports: Reports, *, closed: bool
-    ) -> Verdicts:
-        repeats = Repeats(ids, reports)
+    def _some_known(self, question: int, sent: Some, fits: "_Fits", *, closed: bool) -> Verdicts:
+        repeats = Repeats(sent.ids, sent.reports)
         while True:
-            found = self._find_all(question, ids[repeats.first], reports[repeats.first])
+            found = self._find_all(question, sent.at(repeats.first))
             verdicts = _VERDICTS[found]
-            fresh = found == ABSENT
+            absent = np.flatnonzero(found == ABSENT)
             if closed:
-                verdicts[fresh] = Verdict.CLOSED
+                verdicts[absent] = Verdict.CLOSED
                 break
+            fit = fits.first_of(repeats.first[absent])
+            verdicts[absent[~fit]] = Verdict.OVER_QUOTA
             self._mark()
-            new = repeats.first[fresh]
-            if self._insert_all(question, ids[new], reports[new]) == len(new):
+            new = sent.at(repeats.first[absent[fit]])
+            if self._insert_all(question, new) == len(new):
                 break
             self._undo()  # another collector was faster with one of them
         return repeats.spread(verdicts)
 
-    def _insert_all(self, question: int, ids: NDArray[np.uint8], reports: Reports) -> int:
-        return sum(
-            self._insert(question, ids[piece], reports[piece]) for piece in _pieces(len(ids))
-        )
+    def _insert_all(self, question: int, some: Some) -> int:
+        return sum(self._insert(question, some.at(piece)) for piece in _pieces(len(some)))
 
-    def _find_all(self, question: int, ids: NDArray[np.uint8], reports: Reports) -> Found:
-        found = [self._find(question, ids[piece], reports[piece]) for piece in _pieces(len(ids))]
+    def _find_all(self, question: int, some: Some) -> Found:
+        found = [self._find(question, some.at(piece)) for piece in _pieces(len(some))]
         return np.concatenate([np.zeros(0, dtype=np.uint8), *found])
 
-    def _count(self, question: int, fresh: Reports) -> None:
+    def _count(self, question: int, fresh: Some) -> None:
         if len(fresh):
             kept = self._read(question)
-            more = self.task.survey.questions[question].aggregate(fresh)
-            self._write(question, Kept(kept.reports + len(fresh), kept.sums + more))
+            more = self.task.survey.questions[question].aggregate(fresh.reports)
+            self._write(question, Kept(kept.reports + len(fresh), kept.sums + more), fresh)
+
+
+class _Fits(NamedTuple):
+    """Which reports of a group there is room for: the first that came, of each member.
+
+    Attributes:
+        who: The member of each report, in the order in which they came.
+        order: The places of the reports in that order, as they are worked on.
+        room: What there is.
+    """
+
+    who: NDArray[np.int64]
+    order: NDArray[np.int64]
+    room: Room
+
+    def first_of(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return for which of some reports there is room, by their places in the work."""
+        came = np.argsort(self.order[places])
+        fits = np.empty(len(places), dtype=np.bool_)
+        fits[came] = self.room.first_of(self.who[self.order[places]][came])
+        return fits
+
+
+def _numbers_of(members: Mapping[int, tuple[str, int]], names: Collection[str]) -> list[int]:
+    """Return the numbers of members.
+
+    Raises:
+        InputError: If one is not there.
+    """
+    numbers = {name: number for number, (name, _) in members.items()}
+    for name in names:
+        if name not in numbers:
+            known = ", ".join(sorted(numbers)) or "nobody, as there are no reports"
+            raise InputError("without", name, f"a member that has sent reports: {known}")
+    return [numbers[name] for name in names]
+
+
+def _as_tally(kept: Sequence[Kept]) -> Tally:
+    return Tally(tuple(each.sums for each in kept), tuple(each.reports for each in kept))
 
 
 def _pieces(count: int) -> list[slice]:

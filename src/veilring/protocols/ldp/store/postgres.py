@@ -4,7 +4,7 @@ The extra `postgres` brings the driver. The statements are those of `SqliteStore
 says them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -15,9 +15,15 @@ from psycopg.conninfo import conninfo_to_dict
 from typing_extensions import override
 
 from veilring.errors import InputError, StoreFailed
-from veilring.protocols.ldp.algorithm.randomiser import Reports
-from veilring.protocols.ldp.store.base import PIECE_REPORTS_MAX, Found, Kept, Store
-from veilring.protocols.ldp.store.rows import as_blob, found_in, kept_in, reports_in, values_of
+from veilring.protocols.ldp.store.base import Found, Kept, Some, Store
+from veilring.protocols.ldp.store.rows import (
+    as_blob,
+    found_in,
+    kept_in,
+    piece_rows,
+    some_in,
+    values_of,
+)
 from veilring.protocols.ldp.task import Task
 
 __all__ = ("SERVER_SECONDS", "PostgresStore")
@@ -29,14 +35,18 @@ _LOCK: Final = 0x7665696C  # "veil": only one collector at a time makes the tabl
 _SCHEMA: Final = (
     "CREATE SCHEMA IF NOT EXISTS veilring",
     "CREATE TABLE IF NOT EXISTS veilring.task (digest bytea NOT NULL, body bytea NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS veilring.members
+    (number serial PRIMARY KEY, name text NOT NULL UNIQUE, reports bigint NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS veilring.reports
-    (id bytea PRIMARY KEY, question integer NOT NULL, report bytea NOT NULL)""",
+    (id bytea PRIMARY KEY, question integer NOT NULL, member bytea NOT NULL,
+    report bytea NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS veilring.tallies
     (question integer PRIMARY KEY, reports bigint NOT NULL, sums bytea NOT NULL)""",
 )
 _INSERT: Final = """
 INSERT INTO veilring.reports
 SELECT substring(%(ids)b FROM %(size)s * i + 1 FOR %(size)s), %(question)s,
+    substring(%(members)b FROM %(number)s * i + 1 FOR %(number)s),
     substring(%(reports)b FROM %(width)s * i + 1 FOR %(width)s)
 FROM generate_series(0, %(count)s - 1) AS i
 ON CONFLICT DO NOTHING
@@ -48,6 +58,14 @@ SELECT string_agg((2 * i + CASE WHEN question = %(question)s
 FROM generate_series(0, %(count)s - 1) AS i
 JOIN veilring.reports ON id = substring(%(ids)b FROM %(size)s * i + 1 FOR %(size)s)
 """
+_STORED: Final = "SELECT id, member, report FROM veilring.reports WHERE question = %s"
+_ENROL: Final = """
+INSERT INTO veilring.members (name, reports) SELECT %s, 0
+WHERE NOT EXISTS (SELECT FROM veilring.members WHERE name = %s) ON CONFLICT DO NOTHING
+"""
+_LOCK_MEMBERS: Final = """
+SELECT name, number, reports FROM veilring.members WHERE name = ANY(%s) ORDER BY name FOR UPDATE
+"""
 _READ: Final = "SELECT reports, sums FROM veilring.tallies WHERE question = %s"
 _LOCK_AND_READ: Final = "SELECT reports, sums FROM veilring.tallies WHERE question = %s FOR UPDATE"
 _WRITE: Final = """
@@ -58,6 +76,8 @@ ON CONFLICT (question) DO UPDATE SET reports = EXCLUDED.reports, sums = EXCLUDED
 
 class PostgresStore(Store):
     """See `Store`. A connection that was lost is made again with the next transaction.
+
+    Several collectors may share a database: each transaction sees what the others have committed.
 
     Args:
         url: Of the database; it is never shown, as it may hold a password.
@@ -137,13 +157,13 @@ class PostgresStore(Store):
         self._connection().execute("ROLLBACK TO mark")
 
     @override
-    def _insert(self, question: int, ids: NDArray[np.uint8], reports: Reports) -> int:
-        return self._connection().execute(_INSERT, values_of(question, ids, reports)).rowcount
+    def _insert(self, question: int, some: Some) -> int:
+        return self._connection().execute(_INSERT, values_of(question, some)).rowcount
 
     @override
-    def _find(self, question: int, ids: NDArray[np.uint8], reports: Reports) -> Found:
-        row = self._connection().execute(_FIND, values_of(question, ids, reports)).fetchone()
-        return found_in(row[0] if row else None, len(ids))
+    def _find(self, question: int, some: Some) -> Found:
+        row = self._connection().execute(_FIND, values_of(question, some)).fetchone()
+        return found_in(row[0] if row else None, len(some))
 
     @override
     def _read(self, question: int) -> Kept:
@@ -154,17 +174,42 @@ class PostgresStore(Store):
         return kept_in(row[0], row[1], self.task.survey.questions[question].cells)
 
     @override
-    def _write(self, question: int, kept: Kept) -> None:
+    def _write(self, question: int, kept: Kept, fresh: Some) -> None:
         row = question, kept.reports, as_blob(kept.sums)
         self._connection().execute(_WRITE, row)
 
     @override
-    def stored(self, question: int) -> Iterator[Reports]:
+    def _enrol(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        db, ordered = self._connection(), sorted(names)  # so that two collectors take turns
+        for name in ordered:
+            db.execute(_ENROL, (name, name))
+        known = {
+            name: (number, count)
+            for name, number, count in db.execute(_LOCK_MEMBERS, (ordered,)).fetchall()
+        }
+        found = np.array([known[name] for name in names], dtype=np.int64).reshape(-1, 2)
+        return found[:, 0], found[:, 1]
+
+    @override
+    def _credit(self, numbers: NDArray[np.int64], more: NDArray[np.int64]) -> None:
+        with self._connection().cursor() as cursor:
+            cursor.executemany(
+                "UPDATE veilring.members SET reports = reports + %s WHERE number = %s",
+                list(zip(more.tolist(), numbers.tolist(), strict=True)),
+            )
+
+    @override
+    def _members(self) -> dict[int, tuple[str, int]]:
+        rows = self._connection().execute("SELECT number, name, reports FROM veilring.members")
+        return {number: (name, count) for number, name, count in rows}
+
+    @override
+    def _stored(self, question: int) -> Iterator[Some]:
         width = self.task.survey.questions[question].report_bytes
         with self._connection().cursor(name="stored") as rows:
-            rows.execute("SELECT report FROM veilring.reports WHERE question = %s", (question,))
-            while some := rows.fetchmany(PIECE_REPORTS_MAX):
-                yield reports_in(some, width)
+            rows.execute(_STORED, (question,))
+            while some := rows.fetchmany(piece_rows(width)):
+                yield some_in(some, width)
 
 
 def _require_readable(url: str) -> None:

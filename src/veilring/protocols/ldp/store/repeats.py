@@ -1,5 +1,7 @@
 """Reports that came twice among those that arrived together."""
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,8 @@ from veilring.protocols.ldp.messages import ID_BYTES
 from veilring.protocols.ldp.verdicts import Verdict
 
 __all__ = ("Repeats", "in_order_of_ids")
+
+_NOT_TAKEN: Final = (Verdict.CLOSED, Verdict.OVER_QUOTA)
 
 
 def in_order_of_ids(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -42,7 +46,7 @@ class Repeats:
     def spread(self, verdicts: Verdicts) -> Verdicts:
         """Return the verdicts on all reports from those on the first ones."""
         each = verdicts[self._number]
-        repeated = ~self._is_first & (each != Verdict.CLOSED)
+        repeated = ~self._is_first & ~np.isin(each, _NOT_TAKEN)
         each[repeated & ~self._is_same] = Verdict.REUSED_ID
         each[repeated & self._is_same & (each == Verdict.COUNTED)] = Verdict.KNOWN
         return each

@@ -5,48 +5,68 @@ longer to make the rows than SQLite to store them, and would hold its lock meanw
 event loop needs.
 """
 
-import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.randomiser import Reports
-from veilring.protocols.ldp.sqlite import as_store_failed, transaction
-from veilring.protocols.ldp.store.base import PIECE_REPORTS_MAX, Found, Kept, Store
-from veilring.protocols.ldp.store.rows import as_blob, found_in, kept_in, reports_in, values_of
+from veilring.errors import InputError, StoreFailed
+from veilring.privacy.statefile import Format, StateFile, open_state_file, read_state_file
+from veilring.protocols.ldp.sqlite import as_store_failed
+from veilring.protocols.ldp.store.base import PIECE_REPORTS_MAX, Found, Kept, Some, Store
+from veilring.protocols.ldp.store.rows import (
+    DIGEST_END,
+    as_blob,
+    digest_of,
+    found_in,
+    kept_in,
+    piece_rows,
+    some_in,
+    values_of,
+)
 from veilring.protocols.ldp.task import Task
 
-__all__ = ("CACHE_BYTES_MAX", "LOCK_SECONDS", "LOG_BYTES_MAX", "SqliteStore")
+__all__ = ("CACHE_BYTES_MAX", "LOG_BYTES_MAX", "SqliteStore")
 
 # Pages of the tree of ids that stay in memory; what a collector takes does not grow beyond it.
 CACHE_BYTES_MAX: Final = 64 << 20
 # Of the write-ahead log before it is moved into the file: large enough that a page that many groups
 # touch is moved once, small enough that a restart reads it in no time.
 LOG_BYTES_MAX: Final = 64 << 20
-# Another collector of the same file holds its lock for one group of reports: far below a second.
-LOCK_SECONDS: Final = 30.0
 
 _WHAT: Final = "SQLite"
-_APPLICATION: Final = 0x7665696C  # "veil", so that another program's file is not taken for ours
-_PAGE_BYTES: Final = 4096
-_SCHEMA: Final = """
+_DIGEST_BYTES: Final = 8
+_FORMAT: Final = Format(
+    name="store of reports",
+    application=0x7665696C,  # "veil", so that another program's file is not taken for ours
+    version=1,
+    schema="""
 CREATE TABLE task (digest BLOB NOT NULL, body BLOB NOT NULL) STRICT;
+CREATE TABLE members (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, reports INTEGER NOT NULL
+) STRICT;
 CREATE TABLE reports (
-    id BLOB PRIMARY KEY, question INTEGER NOT NULL, report BLOB NOT NULL
+    id BLOB PRIMARY KEY, question INTEGER NOT NULL, member BLOB NOT NULL, report BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE tallies (
-    question INTEGER PRIMARY KEY, reports INTEGER NOT NULL, sums BLOB NOT NULL
+    question INTEGER PRIMARY KEY, reports INTEGER NOT NULL, sums BLOB NOT NULL, digest BLOB NOT NULL
 ) STRICT;
-"""
+""",
+    # Reports have a digest of their own, in the tallies: there are millions, and Python would take
+    # longer to hash them one by one than SQLite to store them.
+    sealed=("task", "members", "tallies"),
+    loss="acknowledged reports are lost, and their clients do not send them again",
+    log_bytes_max=LOG_BYTES_MAX,
+)
 _INSERT: Final = """
 INSERT INTO reports
-SELECT substr(:ids, :size * i + 1, :size), :question, substr(:reports, :width * i + 1, :width)
+SELECT substr(:ids, :size * i + 1, :size), :question, substr(:members, :number * i + 1, :number),
+    substr(:reports, :width * i + 1, :width)
 FROM numbers WHERE i < :count
 ON CONFLICT DO NOTHING
 """
@@ -58,78 +78,133 @@ SELECT group_concat(
 FROM numbers CROSS JOIN reports ON id = substr(:ids, :size * i + 1, :size)
 WHERE i < :count
 """
+_WRITE: Final = """
+INSERT INTO tallies VALUES (?, ?, ?, ?)
+ON CONFLICT (question) DO UPDATE
+SET reports = excluded.reports, sums = excluded.sums, digest = excluded.digest
+"""
 
 
 class SqliteStore(Store):
-    """See `Store`.
+    """See `Store`. One collector writes it at a time.
 
     Args:
         path: The file; it is made if there is none, unless `read_only`.
         task: What the reports answer.
-        read_only: For whoever estimates while a collector writes: neither waits for the other.
+        read_only: For estimates while a collector writes: neither waits for the other.
+
+    Raises:
+        InputError: If another process writes it, or it is another program's file.
+        StoreFailed: If it is damaged, not complete, or missing though it was begun.
     """
 
     def __init__(self, path: Path, task: Task, *, read_only: bool = False) -> None:
         super().__init__(task)
-        self._read_only = read_only
-        name = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-        with as_store_failed(_WHAT, path):
-            self._db = sqlite3.connect(
-                name,
-                uri=True,
-                timeout=LOCK_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
-            )
-            try:
-                self._prepare(path)
-            except BaseException:
-                self._db.close()
-                raise
+        self._path, self._read_only = path, read_only
+        self._file: StateFile | None = None
+        self._reading: Connection | None = None
+        if not read_only:
+            with as_store_failed(_WHAT, path):
+                self._file = self._open()
+            if self._db.execute("SELECT 1 FROM task").fetchone() is None:
+                with self.transaction():
+                    row = self.task.digest, self.task.encoded
+                    self._db.execute("INSERT INTO task VALUES (?, ?)", row)
 
-    def _prepare(self, path: Path) -> None:
-        if not self._read_only:
-            self._db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute(f"PRAGMA wal_autocheckpoint = {LOG_BYTES_MAX // _PAGE_BYTES}")
-            self._db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")
-        self._db.execute(f"PRAGMA cache_size = -{CACHE_BYTES_MAX >> 10}")
-        self._db.execute("PRAGMA temp_store = MEMORY")
-        with self.transaction():
-            self._open_task(path)
-        self._db.execute("CREATE TEMP TABLE numbers (i INTEGER PRIMARY KEY)")
-        self._db.execute(
-            "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
-            "INSERT INTO numbers SELECT i FROM n",
-            (PIECE_REPORTS_MAX - 1,),
+    @property
+    def _db(self) -> Connection:
+        if self._reading is not None:
+            return self._reading
+        if self._file is None:
+            raise StoreFailed(f"{self._path} is closed")
+        return self._file.connection
+
+    def _open(self) -> StateFile:
+        """Open the file, also after a failure has closed it, and check all that it holds."""
+        file = open_state_file(self._path, _FORMAT)
+        try:
+            db = file.connection
+            db.execute(f"PRAGMA cache_size = -{CACHE_BYTES_MAX >> 10}")
+            db.execute("CREATE TEMP TABLE numbers (i INTEGER PRIMARY KEY)")
+            db.execute(
+                "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
+                "INSERT INTO numbers SELECT i FROM n",
+                (PIECE_REPORTS_MAX - 1,),
+            )
+            self._require_task(db)
+            self._require_whole(db)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _require_whole(self, db: Connection) -> None:
+        """Refuse a file whose reports are not those that were stored."""
+        for question, *_, digest in db.execute("SELECT * FROM tallies").fetchall():
+            try:
+                found = sum(digest_of(question, some) for some in self._stored_in(db, question))
+            except (StoreFailed, TypeError):  # of another length, or no bytes at all
+                raise self._damaged() from None
+            if found % DIGEST_END != int.from_bytes(digest):
+                raise self._damaged()
+        counted, in_all = (
+            db.execute(f"SELECT {what}").fetchone()[0]
+            for what in (
+                "coalesce(sum(reports), 0) FROM tallies",
+                "count(*) FROM reports",
+            )
+        )
+        if counted != in_all:
+            raise self._damaged()
+
+    def _damaged(self) -> StoreFailed:
+        name = self._path.name
+        return StoreFailed(
+            f"{self._path} is damaged (its reports are not those that were stored). Put back the "
+            f"newest copy that you have of it. Without it, {_FORMAT.loss}; to begin again all the "
+            f"same, move away {name}, {name}.lock, {name}-wal and {name}-shm"
         )
 
-    def _open_task(self, path: Path) -> None:
-        (application,) = self._db.execute("PRAGMA application_id").fetchone()
-        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if application != _APPLICATION and (tables or self._read_only):
-            raise InputError("store", path, "a file that a collector has made")
-        if not tables:
-            for statement in _SCHEMA.split(";"):
-                self._db.execute(statement)
-            self._db.execute(f"PRAGMA application_id = {_APPLICATION}")
-            row = self.task.digest, self.task.encoded
-            self._db.execute("INSERT INTO task VALUES (?, ?)", row)
-        (digest,) = self._db.execute("SELECT digest FROM task").fetchone()
-        if digest != self.task.digest:
-            made_for = f"{path}, which is for the task {digest.hex()[:16]}…"
-            raise InputError("store", made_for, f"one for {self.task.digest.hex()[:16]}…")
+    def _require_task(self, db: Connection) -> None:
+        """Refuse a file whose reports answer another task."""
+        found = db.execute("SELECT digest FROM task").fetchone()
+        if found is not None and found[0] != self.task.digest:
+            value = f"{self._path}, which is for the task {found[0].hex()[:16]}…"
+            raise InputError("store", value, f"one for {self.task.digest.hex()[:16]}…")
 
     @override
     def close(self) -> None:
-        self._db.close()
+        if self._file is not None:
+            with as_store_failed(_WHAT, self._path):
+                self._file.close()
+            self._file = None
 
     @override
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        with as_store_failed(_WHAT), transaction(self._db, read_only=self._read_only):
-            yield
+        with as_store_failed(_WHAT, self._path):
+            if self._read_only:
+                with self._read_at_once():
+                    yield
+                return
+            if self._file is None:
+                self._file = self._open()
+            try:
+                with self._file.transaction():
+                    yield
+            except BaseException:
+                self._file = None  # what failed has closed it
+                raise
+
+    @contextmanager
+    def _read_at_once(self) -> Iterator[None]:
+        with read_state_file(self._path, _FORMAT) as database:
+            self._require_task(database)
+            self._reading = database
+            try:
+                yield
+            finally:
+                self._reading = None
 
     @override
     def _mark(self) -> None:
@@ -140,30 +215,62 @@ class SqliteStore(Store):
         self._db.execute("ROLLBACK TO mark")
 
     @override
-    def _insert(self, question: int, ids: NDArray[np.uint8], reports: Reports) -> int:
-        return self._db.execute(_INSERT, values_of(question, ids, reports)).rowcount
+    def _insert(self, question: int, some: Some) -> int:
+        return self._db.execute(_INSERT, values_of(question, some)).rowcount
 
     @override
-    def _find(self, question: int, ids: NDArray[np.uint8], reports: Reports) -> Found:
-        (listed,) = self._db.execute(_FIND, values_of(question, ids, reports)).fetchone()
-        return found_in(listed, len(ids))
+    def _find(self, question: int, some: Some) -> Found:
+        (listed,) = self._db.execute(_FIND, values_of(question, some)).fetchone()
+        return found_in(listed, len(some))
 
     @override
     def _read(self, question: int) -> Kept:
-        row = self._db.execute(
-            "SELECT reports, sums FROM tallies WHERE question = ?", (question,)
-        ).fetchone()
+        row = self._tally(question)
         cells = self.task.survey.questions[question].cells
         return kept_in(row[0], row[1], cells) if row else Kept(0, np.zeros(cells, dtype=np.int64))
 
-    @override
-    def _write(self, question: int, kept: Kept) -> None:
-        row = question, kept.reports, as_blob(kept.sums)
-        self._db.execute("INSERT OR REPLACE INTO tallies VALUES (?, ?, ?)", row)
+    def _tally(self, question: int) -> tuple[int, bytes, bytes] | None:
+        row: tuple[int, bytes, bytes] | None = self._db.execute(
+            "SELECT reports, sums, digest FROM tallies WHERE question = ?", (question,)
+        ).fetchone()
+        return row
 
     @override
-    def stored(self, question: int) -> Iterator[Reports]:
+    def _write(self, question: int, kept: Kept, fresh: Some) -> None:
+        row = self._tally(question)
+        before = int.from_bytes(row[2]) if row else 0
+        digest = (before + digest_of(question, fresh)) % DIGEST_END
+        values = question, kept.reports, as_blob(kept.sums), digest.to_bytes(_DIGEST_BYTES)
+        self._db.execute(_WRITE, values)
+
+    @override
+    def _enrol(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        known = {name: (number, count) for number, (name, count) in self._members().items()}
+        for name in names:
+            if name not in known:
+                known[name] = len(known) + 1, 0
+                self._db.execute("INSERT INTO members VALUES (?, ?, 0)", (known[name][0], name))
+        found = np.array([known[name] for name in names], dtype=np.int64).reshape(-1, 2)
+        return found[:, 0], found[:, 1]
+
+    @override
+    def _credit(self, numbers: NDArray[np.int64], more: NDArray[np.int64]) -> None:
+        self._db.executemany(
+            "UPDATE members SET reports = reports + ? WHERE number = ?",
+            zip(more.tolist(), numbers.tolist(), strict=True),
+        )
+
+    @override
+    def _members(self) -> dict[int, tuple[str, int]]:
+        rows = self._db.execute("SELECT number, name, reports FROM members")
+        return {number: (name, count) for number, name, count in rows}
+
+    @override
+    def _stored(self, question: int) -> Iterator[Some]:
+        return self._stored_in(self._db, question)
+
+    def _stored_in(self, db: Connection, question: int) -> Iterator[Some]:
         width = self.task.survey.questions[question].report_bytes
-        rows = self._db.execute("SELECT report FROM reports WHERE question = ?", (question,))
-        while some := rows.fetchmany(PIECE_REPORTS_MAX):
-            yield reports_in(some, width)
+        rows = db.execute("SELECT id, member, report FROM reports WHERE question = ?", (question,))
+        while some := rows.fetchmany(piece_rows(width)):
+            yield some_in(some, width)
