@@ -8,6 +8,7 @@ a sentence that names the file, and leaves the files as they are.
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,13 +19,17 @@ from typing import Final
 import pytest
 from tests.deployment.commands import SECONDS, Command, Server, free_port, free_ports
 from typer.testing import CliRunner
+from typing_extensions import override
 
 from veilring.cli.app import app
-from veilring.deployment import load_prediction_terms
+from veilring.deployment import load_prediction_terms, load_survey_terms
 from veilring.deployment.prediction_files import read_records
 from veilring.errors import VeilringError
 from veilring.privacy.ledger import read_totals
 from veilring.privacy.ledger.store import open_store
+from veilring.protocols.ldp import store as reports
+from veilring.protocols.ldp.outbox import Outbox
+from veilring.protocols.ldp.store import Store
 from veilring.protocols.prediction.state import open_state
 
 # Places of each file that are damaged; VEILRING_DAMAGES=200 takes some minutes.
@@ -150,7 +155,95 @@ def in_state(folder: Path) -> object:
     return known, missing, in_ledger(folder / "state" / "budgets.sqlite")
 
 
+class Submitting(Server):
+    """A submitter whose collector was killed while reports flowed; it waits for it to come back."""
+
+    def __init__(self, folder: Path, collector: Server) -> None:
+        super().__init__(folder, "submitter-0")
+        self._collector = collector
+        words = ("submit", "submitter-0.toml", "submitter-0.csv", "--single")
+        self._command = Command(folder, *words, output=self.log)
+        _wait_for(lambda: stored_in(folder) > 0)
+        collector.kill()
+        # What it has heard is in the outbox then, and it waits.
+        _wait_for(lambda: "WARNING" in self.log.read_text())
+
+    @override
+    def end_in_order(self) -> None:
+        self._collector.serve()
+        assert self._command is not None
+        assert self._command.wait(SECONDS) == 0, self.log.read_text()
+        self._command = None
+        self._collector.end_in_order()
+
+
+def _wait_for(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def deploy_survey(folder: Path, clients: int) -> Server:
+    """Serve a collector with one submitter."""
+    options = ("--clients", clients, "--submitters", 1, "--port", free_port())
+    run("deploy", "survey", "iris", *options, "--out", folder)
+    (server,) = serving(folder, "collector")
+    return server
+
+
+def stored_in(folder: Path) -> int:
+    """Return how many reports the running sums of a collector are over."""
+    with closing(open_reports(folder, read_only=True)) as store:
+        return store.tally().clients
+
+
+def open_reports(folder: Path, *, read_only: bool) -> Store:
+    """Open a collector's store as a collector does, or as estimates do."""
+    task = load_survey_terms(folder / "terms.toml").task
+    return reports.open_store(str(folder / "reports.sqlite"), task, read_only=read_only)
+
+
+def use_collector(folder: Path) -> list[Server]:
+    """Take the reports of a submitter, and then of more of its clients."""
+    server = deploy_survey(folder, 300)
+    rows = folder / "submitter-0.csv"
+    lines = rows.read_text().splitlines(keepends=True)
+    for part in (lines[:200], lines):
+        rows.write_text("".join(part))
+        run("submit", folder / "submitter-0.toml", rows)
+    return [server]
+
+
+def in_reports(folder: Path) -> object:
+    """Return all that a collector has acknowledged, after it was read and counted again."""
+    with closing(open_reports(folder, read_only=False)) as store:
+        tally = store.recount()
+        return tally.counts, [sums.tolist() for sums in tally.sums], store.members()
+
+
+def use_submitter(folder: Path) -> list[Server]:
+    """Submit until some reports are acknowledged and others are not."""
+    return [Submitting(folder, deploy_survey(folder, 2000))]
+
+
+def in_outbox(folder: Path) -> object:
+    """Return all that an outbox holds."""
+    with Outbox(folder / "submitter-0.outbox.sqlite") as outbox:
+        return [
+            outbox._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608, SLF001  (ours)
+            for table in ("naming", "rows", "reports")
+        ]
+
+
 ROLES: Final = {
+    "collector": Role(("serve", "collector.toml"), ("reports.sqlite",), in_reports, use_collector),
+    "submitter": Role(
+        ("submit", "submitter-0.toml", "submitter-0.csv"),
+        ("submitter-0.outbox.sqlite",),
+        in_outbox,
+        use_submitter,
+    ),
     "data owner": Role(
         ("serve", "owner.toml"),
         ("queries.ledger",),
@@ -246,6 +339,35 @@ def _require_refused_by_process(role: Role, folder: Path) -> None:
     said = log.read_text()
     assert "Traceback" not in said
     assert any(Path(name).name in said for name in role.files), said
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+def test_a_damaged_store_gives_no_estimate_or_the_whole(tmp_path: Path, *, killed: bool) -> None:
+    """Estimates, too, are never made of fewer reports than were acknowledged without a word."""
+    folder, role, random = tmp_path / "deployed", ROLES["collector"], Random(2)  # noqa: S311  (where to damage)
+    (server,) = role.use(folder)
+    if not killed:
+        server.end_in_order()
+    server.kill()
+    sound = role.read(folder)
+    removed = [{other: sound[other] for other in sound if other != name} for name in sound]
+    damaged = [
+        sound | {name: damage(content, random.randrange(8 * len(content)))}
+        for name, content in sound.items()
+        for damage in (flipped, cut)
+        for _ in range(PLACES)
+    ]
+    named = list[bool]()
+    for files in damaged + removed:
+        role.write(folder, files)
+        try:
+            found = stored_in(folder)
+        except VeilringError as error:
+            named.append("reports.sqlite" in str(error))
+        else:
+            assert found == 300, "something was lost in silence"
+    assert named
+    assert all(named)
 
 
 def test_a_ledger_without_its_log_stops_the_owner(tmp_path: Path) -> None:

@@ -80,5 +80,5 @@ def test_json_holds_no_infinity(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_nothing_is_estimated_from_too_few(tmp_path: Path) -> None:
     """An empty tally is refused, whatever the minimum."""
     terms = terms_of(tmp_path, TERMS)
-    with pytest.raises(ValueError, match="reports is 0; allowed: at least 1"):
+    with pytest.raises(ValueError, match="0 of at least 1 reports so far"):
         estimate_from(terms, Tally.empty(terms.task.survey))

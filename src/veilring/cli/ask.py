@@ -133,7 +133,10 @@ def _write(text: str, out: Path | None) -> None:
     if out is None:
         typer.echo(text, nl=False)
     else:
-        out.write_text(text, encoding="utf-8")
+        from veilring.privacy.statefile import open_private
+
+        with open_private(out, "x") as file:  # labels say of private rows what the answers do
+            file.write(text)
 
 
 def _near(near: str | None, epsilon: float | None) -> "Near":

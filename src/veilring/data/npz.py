@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from veilring.data.table import Table
 from veilring.errors import InputError
+from veilring.privacy.statefile import open_private
 
 __all__ = ("NPZ", "Vectors", "read_npz", "read_vectors", "write_vectors")
 
@@ -143,7 +144,7 @@ def write_vectors(vectors: Vectors, path: Path) -> None:
         if texts is not None:
             arrays[name] = np.array(texts, np.str_)
     try:
-        with path.open("xb") as file:
+        with open_private(path, "xb") as file:
             np.savez_compressed(file, **arrays)
     except OSError as error:
         allowed = f"a new file that can be written ({error.strerror})"

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, Any, Final, Literal, NamedTuple
 
 import msgpack
 
@@ -43,6 +43,7 @@ __all__ = (
     "StateFile",
     "back_up",
     "create_private",
+    "open_private",
     "open_state_file",
     "read_state_file",
     "sync_folder",
@@ -374,6 +375,23 @@ def create_private(path: Path, name: str) -> None:
     except OSError as error:
         allowed = f"a file that can be written ({error.strerror})"
         raise InputError(name, path, allowed) from error
+
+
+def open_private(path: Path, mode: Literal["w", "x", "wb", "xb"]) -> IO[Any]:
+    """Open a file for writing that, if it is made, only its owner reads, whatever the umask.
+
+    Text is in UTF-8, and its ends of lines are written as they are.
+
+    Raises:
+        OSError: If it cannot be made or written.
+    """
+    encoding, newline = (None, None) if "b" in mode else ("utf-8", "")
+    # A `Path` takes no opener.
+    return open(path, mode, encoding=encoding, newline=newline, opener=_for_the_owner)
+
+
+def _for_the_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def sync_folder(folder: Path) -> None:

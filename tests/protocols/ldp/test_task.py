@@ -44,7 +44,7 @@ def test_a_task_closes_at_its_time_and_not_before() -> None:
 def test_too_few_reports_are_not_estimated() -> None:
     """Below the minimum there is no estimate, and the error says how many there must be."""
     task = make_task(minimum=10)
-    with pytest.raises(InputError, match="reports is 0; allowed: at least 10"):
+    with pytest.raises(InputError, match="0 of at least 10 reports so far"):
         task.require_enough(Tally.empty(task.survey))
     with pytest.raises(InputError, match="minimum is 0"):
         make_task(minimum=0)

@@ -12,6 +12,7 @@ from veilring.data import Split, Table, split
 from veilring.data.npz import NPZ, Vectors, write_vectors
 from veilring.deployment.trials.columns import columns_of, features_of
 from veilring.errors import InputError
+from veilring.privacy.statefile import open_private
 from veilring.randomness import Streams
 from veilring.transport.identity import make_identity, save_identity
 from veilring.transport.roster import Member, Roster
@@ -130,5 +131,5 @@ def write_table(
     columns += features_of(table) if encoded else columns_of(table)
     if labelled:
         columns.append(["label", *(table.class_names[label] for label in table.labels.tolist())])
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with open_private(path, "w") as file:
         csv.writer(file).writerows(zip(*columns, strict=True))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.privacy.statefile import open_private
 from veilring.protocols.ldp.algorithm.bayes import (
     BayesModel,
     Classifier,
@@ -42,7 +43,7 @@ def save(classifier: Classifier, path: Path) -> None:
 
     Args:
         classifier: What `learn` returns, or the `model_` of an estimator.
-        path: A file that is not there yet.
+        path: A file that is not there yet; only its owner reads it.
 
     Raises:
         InputError: If the file is there already.
@@ -51,7 +52,7 @@ def save(classifier: Classifier, path: Path) -> None:
     about = {"format": FORMAT, "version": VERSION, "steps": steps, **_written(classifier.model)}
     text = json.dumps(about, allow_nan=False) + "\n"
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with open_private(path, "x") as file:
             file.write(text)
     except FileExistsError:
         allowed = "a file that is not there yet: nothing is overwritten"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from veilring.errors import InputError
+from veilring.privacy.statefile import open_private
 from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.parquet.rows import PIECE_BYTES_MAX, ROW_BYTES, require_possible
 from veilring.protocols.ldp.task import Task
@@ -86,7 +87,7 @@ def _write(task: Task, part: Sequence[tuple[int, Reports]], path: Path) -> str:
     frame = pl.DataFrame(
         {"question": questions, "report": pl.Series(rows, dtype=pl.Binary)}
     ).select(pl.lit(task.digest).alias("task"), "question", "report")
-    with path.open("wb") as file:
+    with open_private(path, "wb") as file:
         frame.write_parquet(file, compression="zstd", compression_level=3, statistics=False)
         file.flush()
         os.fsync(file.fileno())

@@ -1,0 +1,86 @@
+"""Files with rows, reports, labels or models are their owner's alone, whatever the umask."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.deployment.collection import Collection
+from tests.deployment.commands import SECONDS, Server, free_port
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.data.npz import Vectors, write_vectors
+
+# Nothing in these says anything of a row.
+PUBLIC = (".toml", ".log")
+
+
+@pytest.fixture(autouse=True)
+def generous() -> Iterator[None]:
+    """Let new files be readable by everybody, where nothing else is said."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def require_private(folder: Path) -> None:
+    """Require that nobody but its owner reads a file of a folder."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in PUBLIC]
+    assert files
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in files}
+    assert modes == dict.fromkeys(modes, 0o600)
+
+
+def run(*words: object) -> None:
+    """Run a command that has to succeed."""
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+
+
+def test_a_collection_leaves_only_private_files(tmp_path: Path) -> None:
+    """Rows, reports, their log and index, outboxes, exports and models have mode 0600."""
+    collection = Collection(tmp_path / "survey", clients=1000, submitters=1)
+    try:
+        collection.serve()
+        submitted = collection.submit(0)
+        assert submitted.wait(SECONDS) == 0, submitted.output
+        config = collection.folder / "collector.toml"
+        run("estimate", config, "--save", collection.folder / "model.json")
+        run("export", config, "--out", collection.folder / "reports")
+        require_private(collection.folder)
+    finally:
+        collection.kill_all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("ring", ()), ("votes", ("--r", 0.3)), ("prediction", ())]
+)
+def test_rows_of_a_trial_are_private(
+    tmp_path: Path, kind: str, options: tuple[object, ...]
+) -> None:
+    """All files with rows or queries that `veilring deploy` writes have mode 0600."""
+    run("deploy", kind, "wine", *options, "--port", free_port(), "--out", tmp_path / kind)
+    require_private(tmp_path / kind)
+
+
+def test_labels_are_private(tmp_path: Path) -> None:
+    """What `veilring ask --out` writes, and the owner's ledger, have mode 0600."""
+    folder = tmp_path / "owner"
+    run("deploy", "owner", "iris", "--r", 0.3, "--port", free_port(), "--out", folder)
+    server = Server(folder, "owner")
+    server.serve()
+    try:
+        queries, labels = folder / "analyst-0.csv", folder / "labels.csv"
+        run("ask", folder / "analyst-0.toml", queries, "--out", labels)
+        require_private(folder)
+    finally:
+        server.kill()
+
+
+def test_vectors_of_texts_are_private(tmp_path: Path) -> None:
+    """An .npz file of rows has mode 0600."""
+    write_vectors(Vectors(np.zeros((2, 3), np.float32), None, None, None), tmp_path / "rows.npz")
+    require_private(tmp_path)
