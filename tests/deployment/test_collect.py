@@ -110,7 +110,8 @@ def test_a_spent_budget_a_changed_task_and_a_pinned_one(start: Start) -> None:
     refused = collection.run("serve", "collector.toml")
     assert refused.poll() == 2
     assert "store is" in refused.output
-    (collection.folder / "reports.sqlite").rename(collection.folder / "first.sqlite")
+    for path in collection.folder.glob("reports.sqlite*"):
+        path.rename(path.with_name(path.name.replace("reports", "first")))
     collection.serve()
     refused_all = collection.submit(0)
     assert refused_all.wait(SECONDS) == 1

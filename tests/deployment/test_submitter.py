@@ -126,3 +126,44 @@ def test_reports_leave_in_an_order_that_is_not_the_files(collection: Collection)
     # Five questions: an order by question and then by row descends four times at the most. A random
     # one of 120 descends 20 times or fewer with probability below 1e-9 (Eulerian law).
     assert (np.diff(order) < 0).sum() > 20
+
+
+def test_a_member_answers_for_no_more_than_its_quota(collection: Collection) -> None:
+    """Forged rows beyond `reports_max` do not count, are shown by member, and can be left out."""
+    collection.kill_all()
+    config = collection.folder / "collector.toml"
+    config.write_text("reports_max = 150\n" + config.read_text())
+    terms = collection.folder / "terms.toml"
+    terms.write_text(terms.read_text().replace("[survey]", "[survey]\nminimum = 1"))
+    for path in collection.folder.glob("reports.sqlite*"):  # of the task with another minimum
+        path.unlink()
+    collection.serve()
+    lines = lines_of(collection)
+    forged = [[f"forged-{n}", *lines[1][1:]] for n in range(400)]
+    rows = write(collection, "forged.csv", [lines[0], *forged])
+    refused = handed_in(collection, rows, 1)
+    assert collection.kept(refused.output) == 150
+    assert "250 were refused: the collector takes no more from this submitter" in refused.output
+    assert len(collection.stored()) == 150
+    found = collection.run("estimate", "collector.toml")
+    assert "stored by member: submitter-0 150" in found.output
+    nobody = collection.run("estimate", "collector.toml", "--without", "submitter-0")
+    assert nobody.poll() == 2
+    assert "0 of at least 1 reports so far" in nobody.output
+    stranger = collection.run("estimate", "collector.toml", "--without", "ada")
+    assert "without is ada; allowed: a member that has sent reports" in stranger.output
+    collection.kill_all()
+    config.write_text(config.read_text() + "\n[reports_max_of]\nsubmitter-0 = 390\n")
+    collection.serve()
+    again = handed_in(collection, rows, 1)  # the same reports, once more
+    assert collection.kept(again.output) == 390 == len(collection.stored())
+
+
+def test_a_quota_of_a_stranger_is_refused(collection: Collection) -> None:
+    """A collector does not start with a limit for a name that the roster does not have."""
+    collection.kill_all()
+    config = collection.folder / "collector.toml"
+    config.write_text(config.read_text() + "\n[reports_max_of]\nada = 390\n")
+    refused = collection.run("serve", "collector.toml")
+    assert refused.poll() == 2
+    assert "reports_max_of is ada; allowed: a member of the roster" in refused.output

@@ -14,8 +14,17 @@ def export(
     config: ConfigPath,
     *,
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where the files go.", show_default=False)
-    ],
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where the Parquet files go.", show_default=False),
+    ] = None,
+    backup: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Instead, copy an SQLite store into one complete file.",
+            show_default=False,
+        ),
+    ] = None,
     without: Without = None,
 ) -> None:
     """Write all reports that a collector has stored to Parquet files, also while it collects.
@@ -24,6 +33,15 @@ def export(
     elsewhere, on one machine or a Dask cluster.
     """
     from veilring.deployment.tallying import export_reports
+    from veilring.errors import InputError
+    from veilring.protocols.ldp.store import back_up
 
-    files = export_reports(load_collector(config, "export"), out, without=without or ())
-    typer.echo(f"{len(files):,} {'file' if len(files) == 1 else 'files'}: {out}")
+    loaded = load_collector(config, "export")
+    if (out is None) == (backup is None):
+        raise InputError("--out", out, "exactly one of --out and --backup")
+    if backup is not None:
+        back_up(loaded.store, backup)
+        typer.echo(f"copy of the store: {backup}")
+    if out is not None:
+        files = export_reports(loaded, out, without=without or ())
+        typer.echo(f"{len(files):,} {'file' if len(files) == 1 else 'files'}: {out}")

@@ -51,6 +51,8 @@ __all__ = (
 
 # How long to wait for a reader that holds up the wiping of the log; reading totals takes less.
 BUSY_SECONDS: Final = 5.0
+# How long to wait for a reader of the witness, which holds its lock for the time of one row.
+_READER_SECONDS: Final = 0.5
 MEMORY: Final = ":memory:"
 
 _ID_BYTES: Final = 16
@@ -317,12 +319,15 @@ def read_state_file(path: Path, kind: Format) -> Iterator[sqlite3.Connection]:
     path = path.resolve()
     if not path.exists():
         raise InputError(kind.name, path, "a file that exists")
+    known = _known_to_readers(path)  # before the moment that is read: its writer may end meanwhile
     with closing(_connect_to_read(path)) as connection:
         with _as_damage(path, kind):
             _require_format(connection, path, kind)
             connection.execute("BEGIN")
             state = _state_of(connection)
-        if not (state.complete or _log_size(path) or _beside(path).exists()):
+        if known is not None:
+            _require_known(path, kind, state, known)
+        elif not (state.complete or _log_size(path) or _beside(path).exists()):
             raise _incomplete(path, kind)
         _require_sealed(connection, path, kind, state)
         yield connection
@@ -425,7 +430,7 @@ class _Witness:
         self.path, self.beside, self._format = path, _beside(path), kind
         create_private(self.beside, kind.name)
         self._lock = sqlite3.connect(
-            self.beside, timeout=0, isolation_level=None, check_same_thread=False
+            self.beside, timeout=_READER_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
             self.known = self._locked()
@@ -457,42 +462,23 @@ class _Witness:
             # The lock that the first transaction takes is kept until the connection is closed.
             self._lock.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._lock.execute("BEGIN EXCLUSIVE")
-            known = self._read()
+            known = _known_in(self._lock, self.path)
             self._lock.execute("COMMIT")
             if known is not None:
                 self._change_in_place()
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                raise self._damaged() from None
+                raise _damaged_witness(self.path) from None
             value = f"in use: {self.path} is locked"
             raise InputError(self._format.name, value, "one that nobody else writes") from None
         except _UNREADABLE:
-            raise self._damaged() from None
+            raise _damaged_witness(self.path) from None
         return known
 
     def _change_in_place(self) -> None:
         """Write without a journal on the disk and without waiting: a row never changes its size."""
         self._lock.execute("PRAGMA journal_mode = MEMORY")
         self._lock.execute("PRAGMA synchronous = OFF")
-
-    def _read(self) -> tuple[bytes, int] | None:
-        (tables,) = self._lock.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if not tables:
-            return None
-        if self._lock.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
-            raise self._damaged()
-        rows = self._lock.execute("SELECT id, transactions, digest FROM witness").fetchall()
-        for name, transactions, digest in rows:
-            if digest == _hash(("witness", name, transactions)).to_bytes(_SEAL_BYTES):
-                return name, transactions
-        raise self._damaged()
-
-    def _damaged(self) -> StoreFailed:
-        return StoreFailed(
-            f"{self.beside} is damaged. It shows whether {self.path.name} is the file that was "
-            "written here last, and complete. If you are sure that it is, remove "
-            f"{self.beside.name} and start again"
-        )
 
 
 def _inspected(path: Path, kind: Format, witness: _Witness) -> _State | None:
@@ -519,7 +505,13 @@ def _inspected(path: Path, kind: Format, witness: _Witness) -> _State | None:
         if not (state.complete or logged):
             raise _incomplete(path, kind)
         return state
-    name, transactions = witness.known
+    _require_known(path, kind, state, witness.known)
+    return state
+
+
+def _require_known(path: Path, kind: Format, state: _State, known: tuple[bytes, int]) -> None:
+    """Refuse a file that is not what its witness knows."""
+    name, transactions = known
     if name != state.id:
         raise StoreFailed(
             f"{path} is another {kind.name} than the one that {_beside(path).name} knows. Put "
@@ -532,7 +524,41 @@ def _inspected(path: Path, kind: Format, witness: _Witness) -> _State | None:
             f"removed. Put back the newest files that you have. To go on without them, remove "
             f"{_beside(path).name}: then, as far as they tell, {kind.loss}"
         )
-    return state
+
+
+def _known_to_readers(path: Path) -> tuple[bytes, int] | None:
+    """Return what the witness knows, or none while a writer holds it, who has seen the file whole.
+
+    Raises:
+        StoreFailed: If the witness is damaged.
+    """
+    beside = _beside(path)
+    if not beside.exists():
+        return None
+    with closing(_connect_to_read(beside)) as witness:
+        witness.execute("PRAGMA busy_timeout = 0")
+        try:
+            return _known_in(witness, path)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                return None
+            raise _damaged_witness(path) from None
+        except _UNREADABLE:
+            raise _damaged_witness(path) from None
+
+
+def _known_in(witness: sqlite3.Connection, path: Path) -> tuple[bytes, int] | None:
+    """Return the id and the number of transactions that a witness knows, if it knows of a file."""
+    (tables,) = witness.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if not tables:
+        return None
+    if witness.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+        raise _damaged_witness(path)
+    rows = witness.execute("SELECT id, transactions, digest FROM witness").fetchall()
+    for name, transactions, digest in rows:
+        if digest == _hash(("witness", name, transactions)).to_bytes(_SEAL_BYTES):
+            return name, transactions
+    raise _damaged_witness(path)
 
 
 def _connect(path: str, kind: Format) -> sqlite3.Connection:
@@ -695,6 +721,14 @@ def _damaged(path: Path, kind: Format, what: object) -> StoreFailed:
         f"{path} is damaged ({what}). Put back the newest copy that you have of it. Without it, "
         f"{kind.loss}; to begin again all the same, move away {path.name}, "
         f"{', '.join(each.name for each in _companions(path))}"
+    )
+
+
+def _damaged_witness(path: Path) -> StoreFailed:
+    beside = _beside(path)
+    return StoreFailed(
+        f"{beside} is damaged. It shows whether {path.name} is the file that was written here "
+        f"last, and complete. If you are sure that it is, remove {beside.name} and start again"
     )
 
 

@@ -121,7 +121,8 @@ def test_an_outbox_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
     """A file that is no outbox is refused."""
-    open_store(str(tmp_path / "store"), TASK).close()
+    open_store(str(tmp_path / "reports"), TASK).close()
+    (tmp_path / "reports").rename(tmp_path / "store")
     with pytest.raises(InputError, match="allowed: a submitter's outbox"):
         Outbox(tmp_path / "store")
 

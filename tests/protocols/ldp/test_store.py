@@ -14,7 +14,7 @@ from veilring.errors import InputError, StoreFailed
 from veilring.protocols.ldp.algorithm.survey import Tally, tally
 from veilring.protocols.ldp.intake import Accepted
 from veilring.protocols.ldp.messages import ID_BYTES
-from veilring.protocols.ldp.store import Quotas, Senders, base, open_store
+from veilring.protocols.ldp.store import Quotas, Senders, back_up, base, open_store
 from veilring.protocols.ldp.store.base import Some
 from veilring.protocols.ldp.store.rows import DIGEST_END, digest_of
 from veilring.protocols.ldp.verdicts import Verdict
@@ -406,3 +406,18 @@ def test_an_acknowledged_report_is_on_the_disk(tmp_path: Path) -> None:
     assert database.execute("PRAGMA synchronous").fetchone() == (2,)
     assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     store.close()
+
+
+def test_a_copy_that_is_made_while_reports_come_is_complete(tmp_path: Path) -> None:
+    """A copy has all that was acknowledged, in one file, and a server has to be asked itself."""
+    path, copy = tmp_path / "reports.sqlite", tmp_path / "copy.sqlite"
+    store = open_store(str(path), TASK)
+    first, *others = accepted(TASK, batches(TASK, 300))
+    keep(store, [first])
+    back_up(str(path), copy)
+    keep(store, others)
+    with contextlib.closing(open_store(str(copy), TASK)) as copied:
+        require_equal(copied.recount(), expected(first))
+    store.close()
+    with pytest.raises(InputError, match="pg_dump"):
+        back_up("postgresql://census@db/survey", copy)

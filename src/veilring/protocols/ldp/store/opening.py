@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Final
 
+from veilring.errors import InputError
 from veilring.protocols.ldp.store.base import Store
-from veilring.protocols.ldp.store.sqlite import SqliteStore
+from veilring.protocols.ldp.store.sqlite import SqliteStore, back_up_store
 from veilring.protocols.ldp.task import Task
 
-__all__ = ("URL_PREFIXES", "open_store")
+__all__ = ("URL_PREFIXES", "back_up", "open_store")
 
 URL_PREFIXES: Final = ("postgresql://", "postgres://")
 
@@ -29,3 +30,15 @@ def open_store(where: str, task: Task, *, read_only: bool = False) -> Store:
 
         return PostgresStore(where, task, read_only=read_only)
     return SqliteStore(Path(where), task, read_only=read_only)
+
+
+def back_up(where: str, to: Path) -> None:
+    """Copy the SQLite file of a collector into one complete file, also while it collects.
+
+    Raises:
+        InputError: If the store is no file, or something is where the copy is to be.
+        StoreFailed: If the store is damaged or not complete, or the disk fails.
+    """
+    if where.startswith(URL_PREFIXES):
+        raise InputError("store", "a PostgreSQL database", "an SQLite file; otherwise use pg_dump")
+    back_up_store(Path(where), to)

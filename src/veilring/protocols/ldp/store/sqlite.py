@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError, StoreFailed
-from veilring.privacy.statefile import Format, StateFile, open_state_file, read_state_file
+from veilring.privacy.statefile import (
+    Format,
+    StateFile,
+    back_up,
+    open_state_file,
+    read_state_file,
+)
 from veilring.protocols.ldp.sqlite import as_store_failed
 from veilring.protocols.ldp.store.base import PIECE_REPORTS_MAX, Found, Kept, Some, Store
 from veilring.protocols.ldp.store.rows import (
@@ -31,7 +37,7 @@ from veilring.protocols.ldp.store.rows import (
 )
 from veilring.protocols.ldp.task import Task
 
-__all__ = ("CACHE_BYTES_MAX", "LOG_BYTES_MAX", "SqliteStore")
+__all__ = ("CACHE_BYTES_MAX", "LOG_BYTES_MAX", "SqliteStore", "back_up_store")
 
 # Pages of the tree of ids that stay in memory; what a collector takes does not grow beyond it.
 CACHE_BYTES_MAX: Final = 64 << 20
@@ -274,3 +280,14 @@ class SqliteStore(Store):
         rows = db.execute("SELECT id, member, report FROM reports WHERE question = ?", (question,))
         while some := rows.fetchmany(piece_rows(width)):
             yield some_in(some, width)
+
+
+def back_up_store(path: Path, to: Path) -> None:
+    """Copy a store into one complete file, also while its collector goes on.
+
+    Raises:
+        InputError: If there is no store, or something is where the copy is to be.
+        StoreFailed: If the store is damaged or not complete, or the disk fails.
+    """
+    with as_store_failed(_WHAT, path):
+        back_up(path, to, _FORMAT)
