@@ -67,12 +67,16 @@ class Records:
         digests = [self._digest(each) for each in ids]
         with self._guard:
             with self._store.transaction() as connection:
-                connection.executemany(
-                    "INSERT INTO records (digest, live) VALUES (?, 1)"
-                    " ON CONFLICT (digest) DO UPDATE SET live = 1",
-                    ((digest,) for digest in digests),
-                )
                 slots = _slots(connection, digests)
+                # A server adds all records at each start: those that are here are not written.
+                back = {int(slot) for slot in slots[slots >= 0] if not self._live[slot]}
+                revive = "UPDATE records SET live = 1 WHERE number = ?"
+                connection.executemany(revive, ((slot + 1,) for slot in sorted(back)))
+                new = dict.fromkeys(digests[place] for place in np.flatnonzero(slots < 0))
+                insert = "INSERT INTO records (digest, live) VALUES (?, 1)"
+                connection.executemany(insert, ((digest,) for digest in new))
+                if new:
+                    slots = _slots(connection, digests)
             more = max(0, int(slots.max(initial=-1)) + 1 - len(self))
             self._spent = np.concatenate([self._spent, np.zeros(more, np.int64)])
             self._live = np.concatenate([self._live, np.ones(more, np.bool_)])
