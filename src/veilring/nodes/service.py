@@ -31,8 +31,8 @@ __all__ = (
 SESSIONS_PER_PEER_MAX: Final = 16
 # Sessions of one peer that are joined. A client that asks a question at a time never meets this
 # over a network; one that has no end of them is heard less often, and loses nothing.
-OPENS_MAX: Final = 256
-OPENS_PER_SECOND: Final = 200.0
+OPENS_MAX: Final = 512
+OPENS_PER_SECOND: Final = 500.0
 # Requests of one peer that are refused. A client with other terms, or with more sessions than it
 # may have, stops or asks again within seconds; one that goes on costs more than it is told.
 REFUSALS_MAX: Final = 256

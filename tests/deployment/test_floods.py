@@ -1,0 +1,63 @@
+"""What one member can do to a server that `veilring serve` runs, and to the others, over TLS.
+
+What is asserted does not depend on how fast the machine is; `benchmarks/flood.py` measures times.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from benchmarks.flooding import RawMember, Server, idle, start_flood
+
+FRAMES = 100_000
+SECONDS = 1.0  # an attack goes on for so long at the most, once it is cut off
+MIB_MAX = 64.0
+LINES_MAX = 100
+HONEST, NEWCOMER = "submitter-0", "submitter-1"
+CUT_OFF = ("garbage", "opens", "unread", "early", "large")
+HEARD = ("tiny", "stragglers", "offered")
+FLOODERS = {kind: f"submitter-{number}" for number, kind in enumerate((*CUT_OFF, *HEARD), 2)}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """Serve a collection whose roster has a member for each flood."""
+    with Server(2 + len(FLOODERS)) as serving:
+        yield serving
+
+
+@pytest.mark.parametrize("kind", FLOODERS)
+def test_a_flood_is_borne(server: Server, kind: str) -> None:
+    """Others are answered and let in meanwhile; memory and log stay small, the culprit is named."""
+    mib, lines = server.resident_mib(), len(server.lines())
+    peak, asked = mib, 0
+    with RawMember(server.folder, HONEST) as honest:
+        frames = 100 if kind == "large" else FRAMES
+        flood = start_flood(server.folder, FLOODERS[kind], kind, frames, SECONDS)
+        try:
+            while flood.poll() is None or asked < 20:
+                honest.ask()
+                asked += 1
+                peak = max(peak, server.resident_mib())
+                if asked == 20:
+                    RawMember(server.folder, NEWCOMER).socket.close()
+        finally:
+            flood.kill()
+            sent = flood.communicate()[0]
+        honest.ask()
+    assert int(sent) > 0
+    assert max(peak, server.resident_mib()) - mib <= MIB_MAX
+    written = server.lines()[lines:]
+    assert len(written) <= LINES_MAX
+    cut = [line for line in written if f"has cut off {FLOODERS[kind]} and refuses it" in line]
+    assert bool(cut) == (kind in CUT_OFF), written
+
+
+def test_members_are_let_in_beside_idle_connections(server: Server) -> None:
+    """Two hundred connections of one address that say nothing keep no member out."""
+    lines = len(server.lines())
+    with RawMember(server.folder, HONEST) as honest, idle(server.address, 200):
+        for _ in range(3):
+            with RawMember(server.folder, NEWCOMER) as newcomer:
+                newcomer.ask()
+            honest.ask()
+    assert len(server.lines()) - lines <= LINES_MAX
