@@ -8,9 +8,17 @@ import pytest
 from tests.roles import Word
 
 from veilring.errors import SessionAborted
-from veilring.nodes.node import Node
+from veilring.nodes.node import OPEN_BYTES_MAX, STRAYS_MAX, Node
 from veilring.nodes.party import Parties, Party
-from veilring.nodes.service import SESSIONS_PER_PEER_MAX, Offer, Service, convening
+from veilring.nodes.service import (
+    OPENS_MAX,
+    REFUSALS_MAX,
+    REFUSALS_WAITING_MAX,
+    SESSIONS_PER_PEER_MAX,
+    Offer,
+    Service,
+    convening,
+)
 from veilring.nodes.session import Open
 from veilring.randomness import Streams
 from veilring.transport.memory import MemoryNetwork
@@ -144,3 +152,110 @@ async def test_a_request_that_is_no_request_is_held_against_its_sender() -> None
         await nodes["ada"].endpoint.send("bob", frame)
         greeting = await nodes["ada"].run(convening(greet, "greet", TERMS), bytes(16), pair)
     assert greeting == ["hello from bob"]
+
+
+@pytest.fixture
+def budgets_do_not_refill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make what a peer may do independent of how long the machine takes."""
+    for name in ("service.OPENS", "service.REFUSALS", "node.STRAYS"):
+        monkeypatch.setattr(f"veilring.nodes.{name}_PER_SECOND", 1e-9)
+
+
+def watched(server: Node, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
+    """Note whom a node cuts off, and whom it lets rest, once each."""
+    cut, rested = list[str](), list[str]()
+    monkeypatch.setattr(server.endpoint, "cut", lambda peer, _why: cut.append(peer))
+    monkeypatch.setattr(server.endpoint, "rest", lambda peer, _seconds: rested.append(peer))
+    return cut, rested
+
+
+def request(number: int, service: str, *, names: Parties = NAMES) -> bytes:
+    """Encode a request for a session."""
+    opened = Open(service=service, parties=tuple(names), terms=TERMS)
+    return encode(number.to_bytes(16, "big"), opened)
+
+
+async def turns(count: int = 20) -> None:
+    """Let the loop turn."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.usefixtures("budgets_do_not_refill")
+async def test_a_peer_that_is_refused_without_end_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is told why some hundred times, logged once, and then taken to break the rules."""
+    async with served() as nodes:
+        cut, _ = watched(nodes["bob"], monkeypatch)
+        for number in range(REFUSALS_MAX):
+            await nodes["ada"].endpoint.send("bob", request(number, "dance"))
+        await turns()
+        assert cut == []
+        await nodes["ada"].endpoint.send("bob", request(REFUSALS_MAX, "dance"))
+        await turns()
+        assert cut == ["ada"]
+        assert caplog.messages.count("refused a session to ada: NotOffered") == 1
+
+
+@pytest.mark.usefixtures("budgets_do_not_refill")
+async def test_a_peer_that_does_not_read_its_refusals_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Refusals that cannot be sent are bounded in number."""
+    async with served() as nodes:
+        cut, _ = watched(nodes["bob"], monkeypatch)
+        blocked = asyncio.Event()
+        monkeypatch.setattr(nodes["bob"].endpoint, "send", lambda *_: blocked.wait())
+        before = len(asyncio.all_tasks())
+        for number in range(2 * REFUSALS_WAITING_MAX):
+            await nodes["ada"].endpoint.send("bob", request(number, "dance"))
+            await turns(3)
+        assert set(cut) == {"ada"}
+        assert len(asyncio.all_tasks()) - before <= REFUSALS_WAITING_MAX
+        blocked.set()
+
+
+@pytest.mark.usefixtures("budgets_do_not_refill")
+async def test_a_peer_that_opens_sessions_without_end_rests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is answered all the same, only later."""
+    pair = Parties(["ada", "bob"])
+    async with served() as nodes:
+        cut, rested = watched(nodes["bob"], monkeypatch)
+        for number in range(OPENS_MAX + 1):
+            await nodes["ada"].endpoint.send("bob", request(number, "stumble", names=pair))
+            await turns(4)
+        assert (cut, set(rested)) == ([], {"ada"})
+
+
+@pytest.mark.usefixtures("budgets_do_not_refill")
+async def test_frames_for_sessions_that_have_ended_are_heard_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Some thousands are passed over at once; a peer that sends more has to wait."""
+    async with served() as nodes:
+        cut, rested = watched(nodes["bob"], monkeypatch)
+        for _ in range(STRAYS_MAX + 1):
+            await nodes["ada"].endpoint.send("bob", request(1, "dance"))
+        await turns()
+        assert rested == []
+        for _ in range(STRAYS_MAX):
+            await nodes["ada"].endpoint.send("bob", request(1, "dance"))
+        await turns()
+        assert (cut, set(rested)) == ([], {"ada"})
+
+
+@pytest.mark.parametrize(
+    "frame", [b"\xc1", encode(bytes(16), Word(text="x"))[:10], request(1, "x" * OPEN_BYTES_MAX)]
+)
+async def test_what_is_no_message_costs_the_sender_its_connection(
+    frame: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that are no message, and requests that no honest peer makes, are not passed over."""
+    async with served() as nodes:
+        cut, _ = watched(nodes["bob"], monkeypatch)
+        await nodes["ada"].endpoint.send("bob", frame)
+        await turns()
+        assert cut == ["ada"]

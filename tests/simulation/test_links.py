@@ -13,6 +13,7 @@ from simpy.events import Event
 
 from veilring.errors import InputError
 from veilring.simulation import Constant, Exponential, Link, LinkModel, Uniform
+from veilring.simulation.conditions import Condition, LinkConditions
 
 SENDS = st.lists(st.tuples(st.floats(0, 10), st.integers(0, 10_000)), max_size=30)
 
@@ -22,10 +23,12 @@ def fixed() -> Generator:
     return np.random.default_rng(1)
 
 
-def arrivals(model: LinkModel, sends: list[tuple[float, int]]) -> list[tuple[float, int]]:
+def arrivals(
+    model: LinkModel, sends: list[tuple[float, int]], conditions: LinkConditions | None = None
+) -> list[tuple[float, int]]:
     """Send messages, each so long after the one before; return `(instant, index)` of arrivals."""
     environment = Environment()
-    link = Link(environment, model, fixed)
+    link = Link(environment, model, fixed, conditions)
     arrived: list[tuple[float, int]] = []
 
     def note(event: Event) -> None:
@@ -67,6 +70,37 @@ def test_jitter_is_added_to_latency() -> None:
     model = LinkModel(Constant(0.5), Constant(0.25), 100)
     assert arrivals(model, [(0, 25)]) == [(1.0, 0)]
     assert model.expected_seconds == 0.75
+
+
+# One slows bytes down, one delays messages, one stops the link; latency and jitter are 60 ms, and a
+# message of 1,000 bytes takes 100 ms to depart.
+SLOW = Condition(start=1.0, end=2.0, cause=0, slowdown=3.0)
+LATE = Condition(start=1.0, end=2.0, cause=1, extra_seconds=0.2)
+STALLED = Condition(start=3.0, end=4.0, cause=2, stalled=True)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "sends", "expected"),
+    [
+        ((SLOW,), [(1.0, 1_000)], [1.36]),
+        ((SLOW,), [(1.0, 1_000), (0.0, 1_000)], [1.36, 1.66]),
+        ((SLOW,), [(1.9, 1_000), (0.0, 1_000)], [2.26, 2.36]),
+        ((SLOW, SLOW), [(1.0, 1_000)], [1.96]),
+        ((LATE,), [(1.0, 1_000)], [1.36]),
+        ((LATE,), [(1.95, 1_000), (0.0, 1_000)], [2.31, 2.31]),
+        ((LATE, SLOW), [(1.0, 1_000)], [1.56]),
+        ((STALLED,), [(2.9, 1_000)], [4.0]),
+        ((STALLED,), [(3.5, 1_000)], [4.16]),
+        ((SLOW, LATE, STALLED), [(0.5, 1_000), (0.5, 1_000), (2.5, 1_000)], [0.66, 1.56, 4.16]),
+    ],
+)
+def test_conditions_have_a_closed_form(
+    conditions: tuple[Condition, ...], sends: list[tuple[float, int]], expected: list[float]
+) -> None:
+    """A message that departs slowly, is delayed, or waits for a link arrives when it should."""
+    model = LinkModel(Constant(0.05), Constant(0.01), bandwidth_bytes_per_second=1e4)
+    arrived = arrivals(model, sends, LinkConditions(conditions, set()))
+    assert [instant for instant, _ in arrived] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("bandwidth", [0, -1, math.nan])

@@ -2,6 +2,7 @@
 
 import random
 import struct
+import tracemalloc
 from collections.abc import Iterator
 
 import msgpack
@@ -15,9 +16,11 @@ from numpy.typing import NDArray
 from veilring.errors import FrameError
 from veilring.transport.frames import (
     ARRAY_DIMENSIONS_MAX,
+    CONTAINERS_MAX,
     DTYPES,
     FRAME_BYTES_MAX,
     GOODBYE,
+    ITEMS_MAX,
     PREFIX_BYTES,
     FrameReader,
     Value,
@@ -25,6 +28,7 @@ from veilring.transport.frames import (
     frame_size,
     on_stream,
     pack,
+    read_head,
     unpack,
 )
 
@@ -131,6 +135,56 @@ def test_what_is_not_a_value_is_refused(body: bytes) -> None:
     """Bytes that are not exactly one value are a `FrameError`."""
     with pytest.raises(FrameError):
         unpack(body)
+
+
+def listed(items: int, item: bytes = b"\xc0") -> bytes:
+    """Encode a list of equal items."""
+    return b"\xdd" + struct.pack(">I", items) + item * items
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        listed(ITEMS_MAX + 1),
+        listed(FRAME_BYTES_MAX - 5, b"\x80"),
+        listed(CONTAINERS_MAX, b"\x90"),
+        listed(2, listed(CONTAINERS_MAX // 2, b"\x90")),
+        b"\xdf" + struct.pack(">I", ITEMS_MAX + 1) + b"".join(map(pack, range(2 * ITEMS_MAX + 2))),
+        (b"\xdc" + struct.pack(">H", ITEMS_MAX)) * 500 + bytes(20_000),
+    ],
+    ids=["items", "empty maps", "empty lists", "lists of lists", "entries", "announced"],
+)
+def test_a_frame_cannot_take_more_memory_than_a_few_times_its_size(body: bytes) -> None:
+    """Too many items or containers are refused before they are made."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(FrameError):
+            unpack(body)
+        assert tracemalloc.get_traced_memory()[1] < 16 * FRAME_BYTES_MAX
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("items", [ITEMS_MAX - 2, ITEMS_MAX])
+def test_as_many_items_as_are_allowed_come_back(items: int) -> None:
+    """A list of the greatest length, and lists in the greatest number, are values like others."""
+    assert unpack(listed(items)) == (None,) * items
+    assert unpack(listed(CONTAINERS_MAX - 1, b"\x90")) == ((),) * (CONTAINERS_MAX - 1)
+
+
+@pytest.mark.parametrize("rest", [b"", b"\xc1", b"\x80" * FRAME_BYTES_MAX])
+def test_a_head_is_read_whatever_follows(rest: bytes) -> None:
+    """The first two entries of a list cost the same, whatever the list holds besides."""
+    assert read_head(b"\x93" + pack(b"session") + pack("kind") + rest) == (b"session", "kind")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\xc1", b"\x01\x02", b"\x91\x01", b"\x92\x01", b"\x92" + pack("x" * 200) * 2]
+)
+def test_what_is_no_list_of_two_has_no_head(body: bytes) -> None:
+    """Bytes that do not begin like a list with two short entries are a `FrameError`."""
+    with pytest.raises(FrameError):
+        read_head(body)
 
 
 def test_a_timestamp_is_read_as_seconds() -> None:

@@ -1,0 +1,83 @@
+"""Frames that came before their session: kept as bytes, within limits, and for a while."""
+
+import pytest
+
+from veilring.errors import ProtocolViolation
+from veilring.nodes.early import (
+    EARLY_BYTES_MAX,
+    EARLY_FRAMES_MAX,
+    EARLY_SECONDS,
+    EARLY_TOTAL_BYTES_MAX,
+    EarlyFrames,
+)
+from veilring.transport.frames import FRAME_BYTES_MAX
+
+FIRST, SECOND = bytes(16), bytes(15) + b"\x01"
+
+
+def test_what_came_for_a_session_is_taken_in_order_and_once() -> None:
+    """The frames of one session are given in the order of arrival, and the others are kept."""
+    early = EarlyFrames(lambda: 0.0)
+    for number in range(4):
+        early.keep("ada", (FIRST, SECOND)[number % 2], bytes([number]))
+        early.keep("bob", FIRST, bytes([10 + number]))
+    taken = list(early.take(FIRST))
+    assert [frame for sender, frame in taken if sender == "ada"] == [b"\x00", b"\x02"]
+    assert [frame[0] for sender, frame in taken if sender == "bob"] == [10, 11, 12, 13]
+    assert list(early.take(FIRST)) == []
+    assert len(list(early.take(SECOND))) == 2
+
+
+@pytest.mark.parametrize(
+    ("frame", "most"),
+    [(b"x", EARLY_FRAMES_MAX), (bytes(FRAME_BYTES_MAX), EARLY_BYTES_MAX // FRAME_BYTES_MAX)],
+)
+def test_a_peer_that_sends_too_much_is_named_and_forgotten(frame: bytes, most: int) -> None:
+    """At a limit in frames or in bytes the peer is at fault; what others sent is kept."""
+    early = EarlyFrames(lambda: 0.0)
+    early.keep("bob", FIRST, b"of bob")
+    for _ in range(most):
+        early.keep("ada", FIRST, frame)
+    with pytest.raises(ProtocolViolation, match="fills sessions") as caught:
+        early.keep("ada", FIRST, frame)
+    assert caught.value.culprit == "ada"
+    assert list(early.take(FIRST)) == [("bob", b"of bob")]
+
+
+def test_many_peers_together_are_bounded_and_the_greatest_is_at_fault() -> None:
+    """Peers that each stay below their limit cannot fill the memory together."""
+    early = EarlyFrames(lambda: 0.0)
+    half = EARLY_BYTES_MAX // FRAME_BYTES_MAX // 2
+    for number in range(EARLY_TOTAL_BYTES_MAX // FRAME_BYTES_MAX // half - 1):
+        for _ in range(half):
+            early.keep(f"peer {number}", FIRST, bytes(FRAME_BYTES_MAX))
+    for _ in range(half - 1):
+        early.keep("ada", FIRST, bytes(FRAME_BYTES_MAX))
+    early.keep("peer 0", FIRST, bytes(FRAME_BYTES_MAX))
+    with pytest.raises(ProtocolViolation) as caught:
+        early.keep("bob", SECOND, b"of bob")
+    assert caught.value.culprit == "peer 0"
+    assert list(early.take(SECOND)) == [("bob", b"of bob")]
+
+
+def test_old_frames_are_no_attack() -> None:
+    """What is left of sessions that never began does not add up to a limit."""
+    now = 0.0
+    early = EarlyFrames(lambda: now)
+    for number in range(10 * EARLY_FRAMES_MAX):
+        now += 2 * EARLY_SECONDS / EARLY_FRAMES_MAX
+        early.keep("ada", number.to_bytes(16, "big"), b"x")
+    assert list(early.take(bytes(16))) == []
+
+
+def test_what_is_forgotten_or_dropped_is_not_counted() -> None:
+    """A peer that was lost, and a session that was refused, leave nothing behind."""
+    early = EarlyFrames(lambda: 0.0)
+    for number in range(10 * EARLY_FRAMES_MAX):
+        early.keep("ada", number.to_bytes(16, "big"), b"x")
+        early.drop(number.to_bytes(16, "big"))
+    for _ in range(EARLY_FRAMES_MAX):
+        early.keep("ada", FIRST, b"x")
+    early.forget("ada")
+    for _ in range(EARLY_FRAMES_MAX):
+        early.keep("ada", FIRST, b"x")
