@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.deployment.commands import SECONDS
+
 _ROOT = Path(__file__).parent.parent
 
 
@@ -18,7 +20,7 @@ def test_a_quick_benchmark_writes_its_numbers(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=SECONDS,
     )
     document = json.loads(output.read_text(encoding="utf-8"))
     assert document["quick"] is True

@@ -24,7 +24,7 @@ from veilring.cli import main
 
 __all__ = ("Starter",)
 
-_SECONDS: Final = 60.0  # to import everything, on a busy machine
+_SECONDS: Final = 200.0  # to import everything, on a busy machine
 # What commands import when they need it.
 _LATE: Final = ("matplotlib.backends.backend_agg", "polars", "rich.table", "sklearn.datasets")
 _NUMBER: Final = 4  # bytes

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.deployment.commands import SECONDS
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
@@ -20,5 +21,5 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a fresh interpreter and wait for it to succeed."""
     command = [sys.executable, *arguments]
     return subprocess.run(  # noqa: S603  (our own program)
-        command, check=True, capture_output=True, text=True, timeout=120
+        command, check=True, capture_output=True, text=True, timeout=SECONDS
     )

@@ -20,7 +20,9 @@ from veilring.transport.tls import LOOPBACK
 
 __all__ = ("SECONDS", "Command", "Server", "free_port", "free_ports", "start_serving")
 
-SECONDS: Final = 60.0  # several Python processes on a busy machine
+# Until a process does what a test waits for. Where nothing else runs it takes a second or two. A
+# busy machine gets a hundred times that.
+SECONDS: Final = 200.0
 
 _IMPORTED: Final = (
     *PRELOADED,

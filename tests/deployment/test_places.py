@@ -4,7 +4,6 @@ import asyncio
 import csv
 import io
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from pyproj import Geod
+from tests.deployment.commands import SECONDS, free_port
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
@@ -33,14 +33,8 @@ from veilring.deployment.projection import load_projection, utm_around
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
 from veilring.privacy.ledger import read_totals
 
-SECONDS = 60.0  # two Python processes on a busy machine
 HERE = (37.7749, -122.4194)
 DEGREES = np.random.default_rng(5).uniform((37.70, -122.50), (37.80, -122.38), (200, 2))
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 @pytest.fixture
@@ -50,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
     lines = [f"place {row},{lat!r},{lon!r}" for row, (lat, lon) in enumerate(DEGREES.tolist())]
     rows.write_text("\n".join(["name,lat,lon", *lines]) + "\n", encoding="utf-8")
     out = tmp_path / "atlas"
-    options = ["--port", str(_free_port()), "--budget", "90", "--out", str(out)]
+    options = ["--port", str(free_port()), "--budget", "90", "--out", str(out)]
     deployed = CliRunner().invoke(app, ["deploy", "places", str(rows), *options])
     assert deployed.exit_code == 0, deployed.output
     return out

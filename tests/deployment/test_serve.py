@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.deployment.commands import free_ports
+from tests.deployment.commands import SECONDS, free_ports
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
@@ -30,7 +30,6 @@ from veilring.protocols.ring.member import RingMember
 from veilring.scenarios import load_scenario
 
 PARTIES = 3
-SECONDS = 60.0  # three Python processes on a busy machine
 
 
 class Ring:
@@ -131,7 +130,7 @@ def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(ring: Ring
 
     for party in ring.parties.values():
         party.send_signal(signal.SIGTERM)
-    assert [party.wait(10) for party in ring.parties.values()] == [0] * PARTIES
+    assert [party.wait(SECONDS) for party in ring.parties.values()] == [0] * PARTIES
     everything = "".join(ring.log(number).read_text() for number in range(PARTIES))
     assert "Traceback" not in everything
     for number in range(PARTIES):

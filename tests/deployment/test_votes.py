@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.deployment.commands import Server, free_ports
+from tests.deployment.commands import SECONDS, Server, free_ports
 from tests.deployment.disks import FAULTS
 from typer.testing import CliRunner, Result
 from typing_extensions import override
@@ -30,7 +30,7 @@ from veilring.protocols.noisyvotes import Nearest
 from veilring.protocols.noisyvotes.member import VotesMember
 from veilring.randomness import Streams
 
-EPSILON, BUDGET, SECONDS = 4.0, 8.0, 60.0
+EPSILON, BUDGET = 4.0, 8.0
 NAMES = ("party-0", "party-1", "party-2")
 
 

@@ -13,7 +13,7 @@ from veilring.scenarios.comparison import Comparison
 from veilring.scenarios.comparison.page import render_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
-BROWSER_SECONDS = 60
+BROWSER_SECONDS = 200
 WIDTHS = (1280, 360)
 
 # A frame may be as narrow as a phone, where a window is not. Both tell the page around them.

@@ -14,7 +14,7 @@ from veilring.scenarios.reporting import read_folder
 from veilring.scenarios.reporting.page import render
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
-BROWSER_SECONDS = 60
+BROWSER_SECONDS = 200
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on PATH")
 

@@ -39,7 +39,6 @@ class TestEngines:
         done = run_sweep(PLAN, tmp_path / "dask.parquet", engine=engine)
         assert done.files.results.read_bytes() == alone.read_bytes()
 
-    @pytest.mark.timeout(120)
     def test_ray_on_this_machine_gives_the_same_bytes(self, alone: Path, tmp_path: Path) -> None:
         """Nor on Ray, where that is installed."""
         pytest.importorskip("ray", reason="Ray is an extra that not every Python has a wheel of")

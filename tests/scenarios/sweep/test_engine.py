@@ -93,7 +93,6 @@ def test_a_process_that_dies_is_told() -> None:
         list(results)
 
 
-@pytest.mark.timeout(60)
 def test_a_dask_worker_that_dies_is_told(scheduler: str) -> None:
     """By itself joblib would wait for ever."""
     engine = Engine("dask", dask_address=scheduler)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.deployment.commands import SECONDS
 from tests.scenarios.sweep.plans import IN_PROCESS, SMALL, read_frame
 
 from veilring.scenarios.report import Report
@@ -17,9 +18,26 @@ from veilring.scenarios.schema import Scenario
 from veilring.scenarios.sweep import Plan, parse_grid, run_sweep
 from veilring.scenarios.sweep import cells as cells_module
 
-# Eight quick cells, then eight that take 0.2 s each: time to end a process that has done the first.
-SLOW = Plan("wine", parse_grid(["parties.count=5,60"]), 8, SMALL)
-SLOW_OPTIONS = ("--grid", "parties.count=5,60", "--trials", "8", "--workers", "2")
+STOPPED = Plan("wine", parse_grid(["parties.count=5,8"]), 8, SMALL)
+OPTIONS = ("--grid", "parties.count=5,8", "--trials", "8", "--workers", "2")
+KEPT = 6
+# The command, which waits for a signal once it has kept so many cells: however busy a machine is,
+# it has not come to its end before the signal does.
+WAITING = f"""
+import signal
+from veilring.cli import main
+from veilring.scenarios.sweep.journal import Journal
+
+append = Journal.append
+
+def append_and_wait(journal, outcome):
+    append(journal, outcome)
+    if len(journal.outcomes) == {KEPT}:
+        signal.pause()
+
+Journal.append = append_and_wait
+main()
+"""
 
 
 def _end(out: Path, number: signal.Signals) -> tuple[int, str]:
@@ -29,17 +47,18 @@ def _end(out: Path, number: signal.Signals) -> tuple[int, str]:
         Its exit code, and what it wrote to standard error: a file, as workers may hold it longer.
     """
     settings = [part for each in SMALL for part in ("--set", each)]
-    command = [sys.executable, "-m", "veilring", "sweep", "wine", *SLOW_OPTIONS, *settings]
+    command = [sys.executable, "-c", WAITING, "sweep", "wine", *OPTIONS, *settings]
     errors = out.with_suffix(".err")
     with (
         errors.open("w") as stderr,
         subprocess.Popen([*command, "--out", str(out)], stderr=stderr) as process,  # noqa: S603  (our own program)
     ):
-        deadline = time.monotonic() + 60
-        while len(_lines(out)) < 6 and process.poll() is None and time.monotonic() < deadline:
+        deadline = time.monotonic() + SECONDS
+        while len(_lines(out)) <= KEPT and process.poll() is None:  # the first line is the sweep's
+            assert time.monotonic() < deadline, errors.read_text()
             time.sleep(0.01)
         process.send_signal(number)
-        return process.wait(timeout=60), errors.read_text()
+        return process.wait(SECONDS), errors.read_text()
 
 
 def _lines(out: Path) -> Sequence[bytes]:
@@ -56,7 +75,7 @@ def _go_on(out: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return run_scenario(scenario, seed=seed, clock=clock)
 
     monkeypatch.setattr(cells_module, "run_scenario", run)
-    done = run_sweep(SLOW, out, engine=IN_PROCESS)
+    done = run_sweep(STOPPED, out, engine=IN_PROCESS)
     assert done.kept + len(seeds) == len(done.cells) == 16
     return seeds
 
@@ -73,7 +92,7 @@ class TestProcesses:
         journal = out.with_name("out.parquet.journal").read_bytes()
         whole = journal[: journal.rfind(b"\n")].splitlines()[1:]
         kept = {entry["cell"]: entry["timing"] for entry in map(json.loads, whole)}
-        assert 5 <= len(kept) < 16
+        assert len(kept) == KEPT
         seeds = _go_on(out, monkeypatch)
         assert len(set(seeds)) == len(seeds) == 16 - len(kept)
         rows = read_frame(out)
@@ -86,7 +105,7 @@ class TestProcesses:
             if name in kept:  # to the bit what the process that was killed had measured
                 assert timing.items() >= kept[name].items()
         other = tmp_path / "other.parquet"
-        run_sweep(SLOW, other, engine=IN_PROCESS)
+        run_sweep(STOPPED, other, engine=IN_PROCESS)
         assert out.read_bytes() == other.read_bytes()
 
     def test_ctrl_c_says_how_to_go_on(self, tmp_path: Path) -> None:
@@ -96,5 +115,5 @@ class TestProcesses:
         assert code == 130
         assert err.startswith("veilring: stopped; what is finished is in ")
         assert err.endswith("The same command goes on from there.\n")
-        assert 6 <= len(_lines(out)) < 16
+        assert len(_lines(out)) == 1 + KEPT
         assert not out.exists()
