@@ -1,6 +1,7 @@
 """How a submitter divides what it sends among sessions, and how long it tries."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from veilring.deployment import sending
 from veilring.deployment.sending import (
     PATIENCE_SECONDS,
     RETRY_SECONDS,
+    RETRY_SECONDS_MAX,
     Sender,
     for_one_session,
 )
@@ -94,9 +96,25 @@ def _tried(outbox: Path, error: VeilringError, receipts: int) -> tuple[float, in
 def test_a_submitter_waits_from_its_last_receipt(tmp_path: Path, receipts: int) -> None:
     """It gives up with the third failure in a row, the first that is five minutes after it."""
     seconds, sessions = _tried(tmp_path / "outbox", PeerLost("census"), receipts)
-    assert 2 * (SESSION_SECONDS + RETRY_SECONDS) < PATIENCE_SECONDS < 3 * SESSION_SECONDS + 1
+    pauses = RETRY_SECONDS * (1 + 2)
+    assert 2 * SESSION_SECONDS + pauses < PATIENCE_SECONDS < 3 * SESSION_SECONDS + pauses
     assert sessions == receipts + 3
-    assert seconds == sessions * SESSION_SECONDS + (sessions - 1) * RETRY_SECONDS
+    # A pause is twice the one before, and the first again after a receipt.
+    pauses += (receipts + 3) * RETRY_SECONDS if receipts else 0
+    assert seconds == sessions * SESSION_SECONDS + pauses
+
+
+def test_a_collector_that_is_down_is_asked_and_named_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In five minutes there are some twenty attempts, each counted in the one line that it logs."""
+    monkeypatch.setattr("tests.deployment.test_sending.SESSION_SECONDS", 0.0)
+    with caplog.at_level(logging.WARNING, "veilring.submitter"):
+        seconds, sessions = _tried(tmp_path / "outbox", PeerLost("census"), 0)
+    assert PATIENCE_SECONDS < seconds <= PATIENCE_SECONDS + RETRY_SECONDS_MAX
+    assert sessions < 30
+    assert len(caplog.messages) == sessions - 1
+    assert "attempt 5 without a receipt; 12 reports wait" in caplog.messages[4]
 
 
 @pytest.mark.parametrize("reason", ["NotOffered", "OtherTerms", "WrongParties"])

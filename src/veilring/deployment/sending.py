@@ -31,6 +31,7 @@ __all__ = (
     "CONNECT_SECONDS",
     "PATIENCE_SECONDS",
     "RETRY_SECONDS",
+    "RETRY_SECONDS_MAX",
     "SESSION_BYTES_MAX",
     "SESSION_MESSAGES_MAX",
     "SETTLED_BATCH",
@@ -41,8 +42,11 @@ __all__ = (
 
 # A collector that is being started again is there within seconds.
 CONNECT_SECONDS: Final = 30.0
-# Between two attempts; the connection itself is made again in the background.
+# Between the first two attempts; the connection itself is made again in the background. Each
+# attempt that brings no receipt doubles it, so that a collector that is down is not asked, nor
+# named in the log, each second; at most it is a twentieth of what a submitter waits in all.
 RETRY_SECONDS: Final = 1.0
+RETRY_SECONDS_MAX: Final = 15.0
 # Without a single receipt for so long the submitter gives up; what it made is kept, and the same
 # command goes on.
 PATIENCE_SECONDS: Final = 300.0
@@ -120,19 +124,25 @@ class Sender:
             VeilringError: If the collector refuses, or `PATIENCE_SECONDS` brought no receipt.
         """
         clock = asyncio.get_running_loop().time
-        book, heard = _Book(outbox, task, progress), clock()
+        book, heard, failures = _Book(outbox, task, progress), clock(), 0
         while book.waiting:
             before = book.waiting
             try:
                 await self._send_some(task, outbox, book, at_once)
             except (TransportError, SessionAborted, SessionTimeout) as error:
-                heard = clock() if book.waiting < before else heard
+                if book.waiting < before:
+                    heard, failures = clock(), 0
                 if _is_final(error) or clock() - heard > PATIENCE_SECONDS:
                     raise
-                _log.warning("%s; what was not acknowledged is sent again", error)
-                await asyncio.sleep(RETRY_SECONDS)
+                pause = min(RETRY_SECONDS * 2**failures, RETRY_SECONDS_MAX)
+                failures += 1
+                _log.warning(
+                    "%s; attempt %d without a receipt; %d reports wait and are sent again in %g s",
+                    *(error, failures, book.waiting, pause),
+                )
+                await asyncio.sleep(pause)
             else:
-                heard = clock()
+                heard, failures = clock(), 0
 
     async def _send_some(
         self, task: Task, outbox: Outbox, book: "_Book", at_once: int | None

@@ -75,6 +75,9 @@ def test_what_an_estimator_learned_needs_no_estimator(
     assert (found == estimator.predict_log_proba(rows)).all()
 
 
+RANGES = {"step": "ranges", "lows": [0.0] * 5, "highs": [1.0] * 5}
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -104,6 +107,10 @@ def test_what_an_estimator_learned_needs_no_estimator(
         {"steps": [{"step": "ranges", "lows": [1.0], "highs": [0.0]}]},
         {"steps": [{"step": "bins", "lows": [0.0], "highs": [1.0], "counts": [0]}]},
         {"steps": [{"step": "projection", "centre": [0.0], "axes": [[1.0]], "origin": ""}]},
+        {"steps": [{"step": "bins", "lows": [0.0], "highs": [1.0], "counts": [10**400]}]},
+        {"steps": [{"step": "bins", "lows": [0.0], "highs": [1.0], "counts": [7]}]},
+        {"steps": [{"step": "ranges", "lows": [0.0], "highs": [1.0]}]},
+        {"steps": [RANGES, {"step": "bins", "lows": [0.0], "highs": [1.0], "counts": [2]}]},
     ],
     ids=str,
 )
@@ -170,3 +177,12 @@ def test_what_is_not_json_of_ours_is_refused(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(InputError, match=r"model\.json"):
         load(path)
+
+
+def test_a_model_without_its_steps_refuses_numbers(tmp_path: Path) -> None:
+    """Where somebody has removed the bins from a file, numbers are refused, and it says why."""
+    path = tmp_path / "model.json"
+    save(LDPNaiveBayes(ranges=(0.0, 1.0)).fit(np.zeros((20, 2)), np.arange(20) % 2).model_, path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "steps": []}))
+    with pytest.raises(InputError, match="allowed: numbered values"):
+        load(path).classify(np.array([[0.5, 0.5]]))

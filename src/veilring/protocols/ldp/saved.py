@@ -70,8 +70,8 @@ def load(path: Path) -> Classifier:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         kind = content["format"], content["version"], content["kind"]
-        model = _READERS[kind](content)
-        return Classifier(tuple(map(_step, content["steps"])), model)
+        steps = tuple(map(_step, content["steps"]))
+        return _fitting(Classifier(steps, _READERS[kind](content)))
     except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, OSError) as error:
         allowed = f"a file of format {FORMAT!r}, version {VERSION} ({type(error).__name__})"
         raise InputError("path", path, allowed) from None
@@ -129,6 +129,26 @@ def _array(
     _require(array.ndim == axes and array.size > 0)
     _require(bool(((array >= least) & (array <= most)).all()))
     return array
+
+
+def _fitting(classifier: Classifier) -> Classifier:
+    """Return a classifier whose model takes what its steps give; refuse another one."""
+    steps, model = classifier.steps, classifier.model
+    if not steps:
+        return classifier
+    last, binned = steps[-1], isinstance(model, DiscreteBayes)
+    _require(isinstance(last, Bins) == binned)
+    if isinstance(last, Bins) and isinstance(model, DiscreteBayes):
+        _require(last.counts == tuple(map(len, model.feature_counts)))
+    match steps[0]:
+        case Ranges(lows=lows) | Bins(ranges=Ranges(lows=lows)):
+            features = len(lows)
+        case Projection(centre=centre):
+            features = len(centre)
+        case _:
+            raise ValueError
+    classifier.joint(np.zeros((1, features)))  # each step has as many features as the one before
+    return classifier
 
 
 def _require(right: bool) -> None:  # noqa: FBT001  (reads as an assertion)

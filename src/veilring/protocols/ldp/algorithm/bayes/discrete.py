@@ -52,11 +52,15 @@ class DiscreteBayes(Posterior):
         """Return `log(P(C_j) prod_i P(F_i = x_i | C_j))`, shape (rows, classes).
 
         Raises:
-            InputError: If a row has another number of features, or a value that there is not.
+            InputError: If a row has another number of features, values that are no integers, or a
+                value that there is not.
         """
         sizes = [len(counts) for counts in self.feature_counts]
         if rows.ndim != 2 or rows.shape[1] != len(sizes):  # noqa: PLR2004  (rows by features)
             raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {len(sizes)})")
+        if rows.dtype.kind not in "iu":
+            allowed = "numbered values; a model of binned numbers has the step that numbers them"
+            raise InputError("rows", f"of {rows.dtype}", allowed)
         if not np.all((rows >= 0) & (rows < np.array(sizes))):
             raise InputError("rows", "out of range", "values of each feature, from 0")
         terms = zip(self.log_conditionals, rows.T, strict=True)
