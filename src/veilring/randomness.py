@@ -2,11 +2,14 @@
 
 A draw depends on the seed and on the *name* of its stream only, so that adding a party, a link or
 a measurement does not change what any other draws. Secrets (masks, noise, coins) and experiments
-(splits, latencies) take different names and so never share a stream.
+(splits, latencies) take different names and so never share a stream. A process that is forked has
+new keys for all cryptographic streams, so that it never draws what its parent draws.
 """
 
 import hashlib
+import os
 import secrets
+import weakref
 from typing import Final
 
 import numpy as np
@@ -42,7 +45,7 @@ class Streams:
     def generator(self, *name: str | int) -> Generator:
         """Return the generator that belongs to `name`, at its beginning."""
         if self.seed is None:
-            return keyed(secrets.token_bytes(KEY_BYTES))
+            return _Secret(_cipher(secrets.token_bytes(KEY_BYTES)))
         words = np.frombuffer(_digest(name), dtype="<u4")
         return Generator(PCG64DXSM(SeedSequence(self.seed, spawn_key=tuple(map(int, words)))))
 
@@ -55,7 +58,33 @@ class Streams:
 
 def keyed(key: bytes) -> Generator:
     """Return the ChaCha20 generator that belongs to a secret key of 32 bytes, at its beginning."""
-    return Generator(ChaCha(key=int.from_bytes(key, "little"), rounds=_CHACHA_ROUNDS))
+    return Generator(_cipher(key))
+
+
+class _Secret(Generator):
+    """A generator that a forked process does not share with its parent."""
+
+    __slots__ = ("__weakref__",)
+
+    def __init__(self, bits: ChaCha) -> None:
+        super().__init__(bits)
+        _secrets.add(self)
+
+
+_secrets: Final = weakref.WeakSet[_Secret]()
+
+
+def _take_new_keys() -> None:
+    for generator in _secrets:
+        generator.bit_generator.state = _cipher(secrets.token_bytes(KEY_BYTES)).state
+
+
+if hasattr(os, "register_at_fork"):  # not every system forks
+    os.register_at_fork(after_in_child=_take_new_keys)
+
+
+def _cipher(key: bytes) -> ChaCha:
+    return ChaCha(key=int.from_bytes(key, "little"), rounds=_CHACHA_ROUNDS)
 
 
 def _digest(name: tuple[str | int, ...]) -> bytes:
