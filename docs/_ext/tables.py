@@ -40,6 +40,7 @@ _SUFFIXES: Final = (
     "_KEPT",
     "_MAX",
     "_MIN",
+    "_PER_SECOND",
     "_PROBES",
     "_SECONDS",
     "_SIZE",
