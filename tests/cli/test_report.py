@@ -81,7 +81,7 @@ class TestRun:
         code, _, err = invoke(*command, "--out", tmp_path)
         (note,) = json.loads((tmp_path / "error.json").read_text())["notes"]
         assert code == 1
-        assert re.fullmatch(r"The same split, partition and drawn faults: --seed \d+\.", note)
+        assert re.fullmatch(r"The same split and partition: --seed \d+\.", note)
         assert note in err
         assert note in invoke("trace", tmp_path)[1]
         assert invoke("report", tmp_path)[0] == 0
