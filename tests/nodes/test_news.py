@@ -90,8 +90,8 @@ async def test_whatever_ends_a_members_own_session_is_told_to_its_client_and_to_
     async with deployed(cy, met) as client:
         ask = convening(wait_for_answer, "ask", TERMS)
         with pytest.raises(SessionAborted) as caught:
-            await client.run(ask, b"\x01" * 16, Parties((CLIENT, "ada")), seconds=10.0)
-        await asyncio.wait_for(met.get(), 10.0)
+            await client.run(ask, b"\x01" * 16, Parties((CLIENT, "ada")))
+        await met.get()
     failed = caught.value
     assert (failed.by, failed.reason, failed.culprit) == ("ada", reason, blamed)
 
@@ -106,4 +106,4 @@ async def test_sessions_that_were_refused_leave_nothing_behind(
         for number in range(1, 21):
             ask = convening(wait_for_answer, "ask", TERMS)
             with pytest.raises(SessionAborted, match="NotOffered, blaming cy"):
-                await client.run(ask, bytes([number]) * 16, pair, seconds=10.0)
+                await client.run(ask, bytes([number]) * 16, pair)

@@ -121,13 +121,13 @@ async def test_a_peer_may_open_only_so_many_sessions() -> None:
             asyncio.create_task(nodes["ada"].run(role, bytes([number]) * 16, pair))
             for number in range(SESSIONS_PER_PEER_MAX)
         ]
-        await asyncio.sleep(0.01)
+        await turns()
         with pytest.raises(SessionAborted, match="TooManySessions"):
             await nodes["ada"].run(convening(greet, "greet", TERMS), b"x" * 16, pair)
         for task in hanging:
             task.cancel()
         await asyncio.gather(*hanging, return_exceptions=True)
-        await asyncio.sleep(0.01)
+        await turns()
         greeting = await nodes["ada"].run(convening(greet, "greet", TERMS), b"y" * 16, pair)
     assert greeting == ["hello from bob"]
 

@@ -20,17 +20,17 @@ from veilring.transport.tls import LOOPBACK
 async def test_wrong_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides name both versions, at once and not only when their patience ends."""
     monkeypatch.setattr(sides, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
-    reasons = await both_fail(Town(("alice", "bob")), seconds=60.0)
+    reasons = await both_fail(Town(("alice", "bob")))
     assert all("protocol version 2 meets version 1" in reason for reason in reasons)
 
 
 async def test_wrong_roster() -> None:
     """Both sides say that their rosters differ."""
     town = Town(("alice", "bob"))
-    alice = town.start("alice", seconds=60.0)
+    alice = town.start("alice")
     await asyncio.sleep(0)
     town.roster = Roster((*town.roster.members, Member.of(make_identity("carol"), kind="client")))
-    errors = await asyncio.gather(alice, town.start("bob", seconds=60.0), return_exceptions=True)
+    errors = await asyncio.gather(alice, town.start("bob"), return_exceptions=True)
     for error in errors:
         assert isinstance(error, HandshakeError)
         assert "the rosters differ" in error.reason
@@ -40,7 +40,7 @@ async def test_swapped_identities() -> None:
     """If bob's address answers with carol's key, alice says so and carol is told."""
     town = Town(("alice", "bob", "carol"))
     there = {"bob": (LOOPBACK, town.ports["carol"]), "carol": (LOOPBACK, town.ports["bob"])}
-    others = [town.start("bob", seconds=3.0), town.start("carol", seconds=3.0)]
+    others = [town.start("bob"), town.start("carol")]
     await asyncio.sleep(0)
     town.roster = town.roster.at(there)
     async with asyncio.timeout(NAMED_WITHIN_SECONDS):

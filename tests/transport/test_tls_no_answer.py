@@ -21,7 +21,7 @@ async def test_nobody_listens() -> None:
     town = Town(("alice", "bob", "carol"))
     town.sockets.pop("bob").close()
     with pytest.raises(HandshakeError, match=r"bob.*nobody listens") as caught:
-        await town.start("alice", seconds=0.5)
+        await town.start("alice", seconds=2.0)
     assert caught.value.peer == "bob, carol"
     with pytest.raises(HandshakeError, match="did not connect within"):
         await town.start("carol", seconds=0.2)
