@@ -31,7 +31,7 @@ __all__ = ("Served", "crash_rounds")
 
 QUERIERS = ("querier-0", "querier-1")
 # Each record is a neighbour of each query, and can pay for all of them.
-EVERYBODY = PredictionSection(queries=100_000, epsilon=200.0, kernel="rbf", tau=0.1, sigma2=1.0)
+EVERYBODY = PredictionSection(queries=1_000_000, epsilon=200.0, kernel="rbf", tau=0.1, sigma2=4.0)
 STABLE = 100  # these records stay; the others come and go
 
 
