@@ -1,5 +1,6 @@
 """Options and arguments that several commands have, each said once."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -14,6 +15,7 @@ __all__ = (
     "ScenarioName",
     "Settings",
     "Workers",
+    "table_settings",
 )
 
 EXIT_INTERRUPTED: Final = 130  # what shells give a program that Ctrl-C ended
@@ -62,3 +64,9 @@ DaskAddress = Annotated[
     str | None,
     typer.Option(help="A Dask scheduler, such as tcp://10.0.0.5:8786.", show_default=False),
 ]
+
+
+def table_settings(label: str | None, separator: str) -> list[str]:
+    """Return the keys that a scenario has for `LabelColumn` and `CellSeparator`, as `Settings`."""
+    given = {"label": label, "separator": None if separator == "," else separator}
+    return [f"data.{key}={json.dumps(each)}" for key, each in given.items() if each is not None]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilring.cli.options import CellSeparator, LabelColumn, ScenarioName, Settings
+from veilring.cli.options import CellSeparator, LabelColumn, ScenarioName, Settings, table_settings
 from veilring.errors import InputError, VeilringError
 
 if TYPE_CHECKING:
@@ -76,10 +76,7 @@ def run(  # noqa: PLR0913  (the options of a command)
         settings.append(f"network.runtime={json.dumps(runtime)}")
     if seed is not None:
         settings.append(f"run.seed={seed}")
-    if label is not None:
-        settings.append(f"data.label={json.dumps(label)}")
-    if separator != ",":
-        settings.append(f"data.separator={json.dumps(separator)}")
+    settings += table_settings(label, separator)
     loaded = load_scenario(scenario, settings)
     if loaded.network.runtime == "processes":
         # What processes are forked from starts while we import and load.

@@ -65,6 +65,6 @@ def require_separator(file: str, names: Sequence[str], separator: str, *, offere
     for other, (word, option) in _SEPARATORS.items():
         if other != separator and other in names[0]:
             chosen = _SEPARATORS[separator][0]
-            choose = f", or choose the separator: --separator {option}" if offered else ""
+            choose = f"; run, compare and deploy take --separator {option}" if offered else ""
             allowed = f"{chosen} as the separator: save the file with {chosen}{choose}"
             raise InputError(f"{file}, line 1", f"separated by {word}", allowed)

@@ -163,7 +163,7 @@ def require_classes(file: str, column: "pl.Series", *, is_chosen: bool = False) 
         most = max(CLASSES_SURE, min(CLASSES_MAX, rows // ROWS_A_CLASS))
     allowed = f"at most {most} classes, which are whole numbers or words, for {rows} rows"
     if not is_chosen:
-        allowed += " (the last column is taken as the label; choose another by --label)"
+        allowed += " (the last column is taken as the label; run, compare and deploy take --label)"
     if are_numbers and not (numbers % 1 == 0).all():
         raise InputError(where, "of numbers that are not whole", allowed)
     if (different := column.n_unique()) > most:

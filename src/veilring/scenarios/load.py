@@ -59,6 +59,8 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
         names = scenario_names()
         hint = did_you_mean(name_or_path, names)
         allowed = f"{', '.join(names)}, or a path to a {_SUFFIX}{hint}"
+        if name_or_path.endswith((".csv", ".npz")):
+            allowed += f"; for a table: wine --set data.source={name_or_path}"
         require_key(name_or_path in names, "scenario", name_or_path, allowed)
         path, raw = Path(name_or_path), parse_toml(scenario_text(name_or_path))
     if any(override.partition("=")[0].strip() == "parties.names" for override in overrides):

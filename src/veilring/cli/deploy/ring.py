@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from veilring.cli.options import NewFolder, Settings
+from veilring.cli.options import CellSeparator, LabelColumn, NewFolder, Settings, table_settings
 
 __all__ = ("ring",)
 
@@ -12,6 +12,8 @@ __all__ = ("ring",)
 def ring(
     scenario: Annotated[str, typer.Argument(help="A built-in scenario or a path to a .toml file.")],
     *,
+    label: LabelColumn = None,
+    separator: CellSeparator = ",",
     overrides: Settings = None,
     seed: Annotated[int, typer.Option(help="Of the split and the partition.")] = 0,
     port: Annotated[
@@ -36,7 +38,7 @@ def ring(
     from veilring.deployment.trials.ring import write_deployment
     from veilring.scenarios import load_scenario
 
-    loaded = load_scenario(scenario, overrides or ())
+    loaded = load_scenario(scenario, [*table_settings(label, separator), *(overrides or ())])
     show_notes(loaded.data.source, loaded.data.label, loaded.data.separator)
     parties = write_deployment(loaded, out, seed=seed, port=port)
     for party in parties:

@@ -199,7 +199,8 @@ def _read(path: Path, make: Callable[[Any], T], parse: Callable[[str], object] =
     """Read a text that `parse` understands and `make` accepts."""
     try:
         return make(parse(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:  # those of JSON, TOML and pydantic are values' errors
+    # Errors of JSON, TOML and pydantic are values' errors; brackets may nest too deeply.
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError("DIR", path, f"what `veilring run --out` wrote ({error})") from error
 
 
