@@ -117,10 +117,11 @@ def repair(
     damage = repair_files(loaded, lose_records=lose_records, lose_budgets=lose_budgets)
     typer.echo(f"{damage.records:,} records can be read")
     if damage.lost:
-        typer.echo(f"{damage.lost:,} records or changes are lost: --lose-records accepts that")
+        accept = "" if lose_records else ": --lose-records accepts that"
+        typer.echo(f"{damage.lost:,} records or changes are lost{accept}")
     if damage.refunded:
-        refunded = f"what {damage.refunded:,} records have spent is forgotten"
-        typer.echo(f"{refunded}: --lose-budgets accepts that")
+        accept = "" if lose_budgets else ": --lose-budgets accepts that"
+        typer.echo(f"what {damage.refunded:,} records have spent is forgotten{accept}")
     if not damage.is_accepted(lose_records=lose_records, lose_budgets=lose_budgets):
         typer.echo("nothing was changed")
         raise typer.Exit(1)
