@@ -101,7 +101,8 @@ def tune(  # noqa: PLR0913  (the options of a command)
     )
     streams = Streams(seed)
     public, classes = _public(data, agreed, chosen.queries, streams)
-    budget = individual_budget(chosen.epsilon, chosen.delta, chosen.accountant)
+    paid = 0.0 if agreed is None else agreed.origin_price
+    budget = individual_budget(chosen.epsilon, chosen.delta, chosen.accountant) - paid
     parameters = IndKNN(classes, chosen.queries, budget, sigma2=1.0)
     like = Kernel(chosen.kernel, width=chosen.width)
     found = search(public, parameters, like, streams.generator("tune"), runs=runs)

@@ -45,6 +45,26 @@ def test_terms_decide_what_is_tuned(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_labelled(Path(data), table)[0], quantise(2 * rows - 1))
 
 
+def test_what_an_origin_has_cost_is_missing_in_what_is_tuned(tmp_path: Path) -> None:
+    """The budget that is tuned for is the server's, less the price of its origin."""
+    rows = np.random.default_rng(3).standard_normal((60, 2)) + np.array([2.0, 0.0])
+    np.savez(tmp_path / "public.npz", X=rows, y=np.arange(60) % 2)
+    written = tmp_path / "terms.toml"
+    priced = 'classes = ["0", "1"]\ndimensions = 2\norigin = [0.1, 0.0]\norigin_price = {}\n'
+    found = []
+    for price in (0.0, 0.02, 1.0):
+        written.write_text(priced.format(price) if price < 1 else priced.format(0.02))
+        command = ["tune", str(tmp_path / "public.npz"), "--terms", str(written), "--json"]
+        if price == 1:
+            command += ["--epsilon", "0.1"]  # less than the origin has cost
+        found.append(CliRunner().invoke(app, command))
+    free, paid, exceeded = found
+    assert (free.exit_code, paid.exit_code) == (0, 0)
+    assert free.stdout != paid.stdout
+    assert exceeded.exit_code == 2
+    assert "budget is -0.0" in exceeded.output
+
+
 def test_the_first_round_finds_the_best_threshold_without_noise() -> None:
     """Of all thresholds none makes a better vote, and no lower one as good a vote."""
     public = _public()
