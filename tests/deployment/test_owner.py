@@ -136,7 +136,7 @@ def test_rows_cannot_begin_to_pay_after_answers_for_which_they_did_not(tmp_path:
         asyncio.run(_serve_once(folder / "owner.toml"))
 
 
-def test_rows_keep_their_names_and_places(tmp_path: Path) -> None:
+def test_rows_keep_their_names_and_places(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Rows that pay may be added at the end; moved or renamed ones, with others' budgets, may not.
 
     Cells that were corrected in their place have to be meant.
@@ -158,7 +158,9 @@ def test_rows_keep_their_names_and_places(tmp_path: Path) -> None:
             serve(*moved)
     with pytest.raises(ScenarioError, match="key is label; allowed: nothing: by their places"):
         serve(*rows[:52], config='key = "label"\n')
+    assert "take it out again" not in caplog.text
     serve(rows[60], *rows[1:52], config="amend = true\n")
+    assert "take it out again" in caplog.text
     serve(rows[60], *rows[1:53])
 
 

@@ -147,7 +147,9 @@ def _require_known(ledger: Ledger, config: OwnerConfig, rows: Rows) -> None:
     count, digest = (ledger.recall("rows") or " ").split(" ")
     first = int(count or 0)
     same = first <= len(rows) and digest == _digest(rows, first)
-    if count and not (same or config.amend):
+    if count and not same and config.amend:
+        _log.warning("rows have changed in their places, as `amend` says; take it out again")
+    elif count and not same:
         said = "not those of before, in their places, and then more"
         allowed = "rows in the order in which they have paid; or `amend`, if they were corrected"
         raise ScenarioError("rows", said, allowed)
