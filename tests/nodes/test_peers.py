@@ -131,3 +131,24 @@ async def test_a_peer_that_floods_with_large_messages_is_named() -> None:
             await nodes["ada"].endpoint.send("bob", large)
         with pytest.raises(ProtocolViolation, match=r"ada.*ahead of its turn"):
             await waiting
+
+
+async def test_a_session_that_has_failed_keeps_nothing_more() -> None:
+    """While its role is still at its own work, a flood finds no room in it."""
+    pair = Parties(["ada", "bob"])
+    done = asyncio.Event()
+
+    async def work(_party: Party) -> None:
+        await done.wait()
+
+    async with three_nodes() as nodes:
+        working = asyncio.create_task(nodes["bob"].run(work, FIRST, pair))
+        await asyncio.sleep(0)
+        session = vars(nodes["bob"])["_sessions"][FIRST]
+        for _ in range(4 * UNREAD_MESSAGES_MAX):
+            await nodes["ada"].endpoint.send("bob", encode(FIRST, Word(text="x")))
+            await asyncio.sleep(0)
+        assert len(vars(session)["_inboxes"]["ada"].unread) == UNREAD_MESSAGES_MAX + 1
+        done.set()
+        with pytest.raises(ProtocolViolation, match=r"ada.*ahead of its turn"):
+            await working

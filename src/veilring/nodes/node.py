@@ -222,7 +222,8 @@ class Node:
                 for peer in session.peers:
                     await self._try_to_send(peer, frame)
         except TimeoutError:
-            _log.warning("%s: a peer did not take the news of an aborted session", self.name)
+            line = "%s: a peer did not take the news of an aborted session"
+            self._lines.say(logging.WARNING, self.name, "news", line, self.name)
 
     async def _try_to_send(self, peer: str, frame: bytes) -> None:
         try:

@@ -22,8 +22,9 @@ M = TypeVar("M", bound=Message)
 # Parties of one protocol run in step, so that a few messages at most wait for each other; a peer
 # that is a thousand ahead is broken or means harm, and would fill our memory.
 UNREAD_MESSAGES_MAX: Final = 1024
-# The same in bytes, for large messages: sixteen of the largest frames.
-UNREAD_BYTES_MAX: Final = 16 << 20
+# The same in bytes, for large messages: four of the largest frames. With as many sessions as a peer
+# may open, it fills 64 MiB.
+UNREAD_BYTES_MAX: Final = 4 << 20
 
 
 class Abort(Message, kind="session.abort"):
@@ -174,6 +175,8 @@ class Session(Party):
         """Take what arrived for this session."""
         if sender not in self._parties:
             return  # an outsider knows the session's name: nothing that it says counts
+        if self.error is not None:
+            return  # the role has yet to notice: meanwhile nothing is kept for it
         try:
             message = envelope.message()
         except FrameError as error:
