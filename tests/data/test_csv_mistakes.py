@@ -66,6 +66,7 @@ def test_a_good_table_has_no_notes(tmp_path: Path) -> None:
         (b"a;b;class\n1;2;x\n", r"separated by semicolons; allowed: commas as the separator"),
         (b"a\tb\tclass\n1\t2\tx\n", r"separated by tabs; allowed: commas as the separator"),
         (b"a|b|class\n1|2|x\n", r"separated by vertical bars; allowed: commas"),
+        (b"\na,b,class\n1,2,x\n", "line 1 is no header"),
         (b"a" * 200_000 + b",class\n1,x\n", "line 1 is no header"),
     ],
 )

@@ -347,6 +347,18 @@ def test_embeddings_are_read_as_they_are_and_from_a_public_origin(tmp_path: Path
     np.testing.assert_array_equal(records.directions, read_queries(path, terms))
 
 
+def test_a_file_of_embeddings_without_rows_is_refused(tmp_path: Path) -> None:
+    """As records and as queries."""
+    (tmp_path / "terms.toml").write_text(EMBEDDED)
+    terms = load_prediction_terms(tmp_path / "terms.toml")
+    path = tmp_path / "none.npz"
+    np.savez(path, X=np.zeros((0, 3)), y=np.zeros(0, np.int64), ids=np.zeros(0, np.str_))
+    with pytest.raises(InputError, match=r"none\.npz is without rows"):
+        read_records(path, terms, "id")
+    with pytest.raises(InputError, match=r"none\.npz is without rows"):
+        read_queries(path, terms)
+
+
 def priced(path: Path, price: float) -> Rules:
     """Return the rules of terms whose origin was paid for."""
     path.write_text(f"origin_price = {price}\n{EMBEDDED}")

@@ -95,6 +95,9 @@ def _read(path: Path, separator: Separator, *, offered: bool) -> "pl.DataFrame":
         reason = str(error).partition("\n")[0]
         allowed = f"a CSV file in UTF-8 with a header and as many cells in each row ({reason})"
         raise InputError("source", path, allowed) from None
+    if len(names) != frame.width:
+        found = f"no header ({len(names)} names over {frame.width} columns)"
+        raise InputError(f"{path.name}, line 1", found, "a name for each column; check its quotes")
     frame = frame.select(pl.all().fill_null("").str.strip_chars())
     require_header(path.name, names, frame)
     require_names(path.name, names)

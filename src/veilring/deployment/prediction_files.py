@@ -110,7 +110,10 @@ def read_ids(path: Path) -> list[str]:
 def _vectors(path: Path) -> Vectors:
     if path.suffix.lower() != NPZ:
         raise InputError("file", path, "an .npz file, because the terms have dimensions")
-    return read_vectors(path, "file")
+    held = read_vectors(path, "file")
+    if not len(held.features):
+        raise InputError(path.name, "without rows", "at least one row in X")
+    return held
 
 
 def _labels(path: Path, held: Vectors, terms: PredictionTerms) -> NDArray[np.int64]:
