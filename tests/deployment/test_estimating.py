@@ -82,3 +82,22 @@ def test_nothing_is_estimated_from_too_few(tmp_path: Path) -> None:
     terms = terms_of(tmp_path, TERMS)
     with pytest.raises(ValueError, match="0 of at least 1 reports so far"):
         estimate_from(terms, Tally.empty(terms.task.survey))
+
+
+def test_intervals_of_too_few_reports_are_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where few reports are expected to say the rarest thing, a line says so; with many, none."""
+    terms = terms_of(tmp_path, GAUSSIAN.replace("20", "1"))
+    many = estimated(terms)
+    assert not any(line.rough for line in many.lines)
+    rng, survey = np.random.default_rng(4), terms.task.survey
+    reports = answer(survey, np.full((30, 1), 75.0), np.arange(30) % 2, rng).reports
+    few = estimate_from(terms, tally(survey, reports))
+    assert all(line.rough for line in few.lines)
+    show_estimates(many, json=False)
+    assert "~" not in capsys.readouterr().out
+    show_estimates(few, json=False)
+    assert "~ 6 intervals rest on too few reports" in capsys.readouterr().out
+    show_estimates(few, json=True)
+    assert all(line["rough"] for line in json.loads(capsys.readouterr().out)["estimates"])
