@@ -146,22 +146,27 @@ class SqliteStore(Store):
 
     def _require_whole(self, db: Connection) -> None:
         """Refuse a file whose reports are not those that were stored."""
-        for question, *_, digest in db.execute("SELECT * FROM tallies").fetchall():
-            try:
-                found = sum(digest_of(question, some) for some in self._stored_in(db, question))
-            except (StoreFailed, TypeError):  # of another length, or no bytes at all
-                raise self._damaged() from None
-            if found % DIGEST_END != int.from_bytes(digest):
-                raise self._damaged()
-        counted, in_all = (
-            db.execute(f"SELECT {what}").fetchone()[0]
-            for what in (
-                "coalesce(sum(reports), 0) FROM tallies",
-                "count(*) FROM reports",
-            )
-        )
-        if counted != in_all:
+        tallies = db.execute("SELECT question, digest FROM tallies").fetchall()
+        try:
+            found = self._digests(db)
+        except (StoreFailed, LookupError, TypeError):  # of another length, or to no question
+            raise self._damaged() from None
+        if found != {question: int.from_bytes(digest) for question, digest in tallies}:
             raise self._damaged()
+
+    def _digests(self, db: Connection) -> dict[int, int]:
+        """Return the digest of all reports to each question that has some, in one reading."""
+        widths = [each.report_bytes for each in self.task.survey.questions]
+        digests: dict[int, int] = {}
+        rows = db.execute("SELECT question, id, member, report FROM reports")
+        while piece := rows.fetchmany(piece_rows(max(widths))):
+            asked: dict[int, list[tuple[bytes, bytes, bytes]]] = {}
+            for question, *row in piece:
+                asked.setdefault(question, []).append(tuple(row))
+            for question, some in asked.items():
+                more = digest_of(question, some_in(some, widths[question]))
+                digests[question] = (digests.get(question, 0) + more) % DIGEST_END
+        return digests
 
     def _damaged(self) -> StoreFailed:
         name = self._path.name
@@ -273,11 +278,9 @@ class SqliteStore(Store):
 
     @override
     def _stored(self, question: int) -> Iterator[Some]:
-        return self._stored_in(self._db, question)
-
-    def _stored_in(self, db: Connection, question: int) -> Iterator[Some]:
         width = self.task.survey.questions[question].report_bytes
-        rows = db.execute("SELECT id, member, report FROM reports WHERE question = ?", (question,))
+        statement = "SELECT id, member, report FROM reports WHERE question = ?"
+        rows = self._db.execute(statement, (question,))
         while some := rows.fetchmany(piece_rows(width)):
             yield some_in(some, width)
 
