@@ -7,8 +7,10 @@ interpreter takes a second.
 import contextlib
 import multiprocessing
 import os
+import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +20,18 @@ from veilring.nodes.runtimes.processes import PRELOADED
 from veilring.transport.sockets import bind
 from veilring.transport.tls import LOOPBACK
 
-__all__ = ("SECONDS", "Command", "Server", "free_port", "free_ports", "start_serving")
+__all__ = (
+    "SECONDS",
+    "Body",
+    "Command",
+    "Server",
+    "free_port",
+    "free_ports",
+    "run",
+    "start_serving",
+    "wait_for",
+    "wait_until",
+)
 
 # Until a process does what a test waits for. Where nothing else runs it takes a second or two. A
 # busy machine gets a hundred times that.
@@ -35,6 +48,9 @@ _IMPORTED: Final = (
     "rich.progress",
     "rich.table",
 )
+Body = Callable[[Path, tuple[str, ...], Path], None]
+"""What a process runs: it is given the folder, the command's words and the file for its output."""
+
 _FORK = multiprocessing.get_context("forkserver")
 
 
@@ -45,13 +61,14 @@ class Command:
         folder: Where it runs.
         words: What would be typed after `veilring`.
         output: The file for all that it prints.
+        body: What the process runs: the command, or something like it.
     """
 
-    def __init__(self, folder: Path, *words: str, output: Path) -> None:
+    def __init__(self, folder: Path, *words: str, output: Path, body: "Body | None" = None) -> None:
         self._file = output
         output.write_text("")
         _FORK.set_forkserver_preload(list(_IMPORTED))  # says nothing to a server that runs
-        self._process = _FORK.Process(target=_run, args=(folder, words, output), daemon=True)
+        self._process = _FORK.Process(target=body or run, args=(folder, words, output), daemon=True)
         self._process.start()
 
     @property
@@ -75,6 +92,11 @@ class Command:
         code = self._process.exitcode
         assert code is not None, self.output
         return code
+
+    def freeze(self) -> None:
+        """Stop it, as a machine that hangs would; its connections stay open."""
+        assert self._process.pid is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
 
     def terminate(self) -> None:
         """Ask it to end."""
@@ -115,7 +137,7 @@ class Server:
     def wait_until_ready(self) -> None:
         """Wait until it answers; a member of several is ready when all of them have started."""
         assert self._command is not None
-        _wait_until_ready(self._command)
+        wait_for(self._command, "is ready")
 
     def kill(self) -> None:
         """End it as a loss of power would."""
@@ -153,15 +175,26 @@ class Server:
 def start_serving(folder: Path, name: str, *, output: Path) -> Command:
     """Start `veilring serve` and wait until it is ready."""
     command = Command(folder, "serve", f"{name}.toml", output=output)
-    _wait_until_ready(command)
+    wait_for(command, "is ready")
     return command
 
 
-def _wait_until_ready(command: Command) -> None:
+def wait_for(command: Command, text: str) -> None:
+    """Wait until a command that goes on has printed a text."""
+
+    def printed() -> bool:
+        found = text in command.output
+        assert found or command.poll() is None, command.output
+        return found
+
+    wait_until(printed)
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    """Wait until something has happened."""
     deadline = time.monotonic() + SECONDS
-    while "is ready" not in command.output:
-        assert time.monotonic() < deadline, command.output
-        assert command.poll() is None, command.output
+    while not happened():
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
@@ -181,7 +214,8 @@ def free_ports(count: int) -> int:
     raise AssertionError("no free ports")
 
 
-def _run(folder: Path, words: tuple[str, ...], output: Path) -> None:
+def run(folder: Path, words: tuple[str, ...], output: Path) -> None:
+    """Run a command in this process, and write down all that it prints."""
     os.chdir(folder)
     with output.open("ab") as file:
         for stream in (sys.stdout, sys.stderr):

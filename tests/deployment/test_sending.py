@@ -21,6 +21,7 @@ from veilring.deployment.sending import (
     for_one_session,
 )
 from veilring.errors import PeerLost, SessionAborted, VeilringError
+from veilring.nodes.limit import Limits
 from veilring.protocols.ldp.outbox import Outbox
 from veilring.protocols.ldp.pool import Batch
 from veilring.transport.identity import make_identity
@@ -61,7 +62,7 @@ class _Unlucky(Sender):
 
     def __init__(self, error: VeilringError, receipts: int) -> None:
         me = make_identity("clinic")
-        super().__init__(me, Roster((Member.of(me, "h", 1),)), "census")
+        super().__init__(me, Roster((Member.of(me, "h", 1),)), "census", Limits())
         self.error, self.receipts, self.sessions = error, receipts, 0
 
     @override

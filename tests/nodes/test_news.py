@@ -78,7 +78,7 @@ async def deployed(cy: dict[str, Offer], met: asyncio.Queue[SessionAborted]) -> 
     [
         ({"meet": Offer(meet, OTHER, lambda _: True)}, "OtherTerms", "cy"),
         ({}, "NotOffered", "cy"),
-        ({"meet": Offer(stumble, TERMS, lambda _: True)}, "ZeroDivisionError", "cy"),
+        ({"meet": Offer(stumble, TERMS, lambda _: True)}, "InternalError", "cy"),
         ({"meet": Offer(accuse_bob, TERMS, lambda _: True)}, "ProtocolViolation", "bob"),
     ],
 )

@@ -106,7 +106,7 @@ async def test_a_role_that_fails_tells_its_peers_the_kind_of_error_only() -> Non
         )
     assert isinstance(results[0], ValueError)
     assert isinstance(results[1], SessionAborted)
-    assert (results[1].by, results[1].reason, results[1].culprit) == ("ada", "ValueError", "")
+    assert (results[1].by, results[1].reason, results[1].culprit) == ("ada", "InternalError", "")
 
 
 async def test_a_cancelled_role_tells_its_peers() -> None:

@@ -75,7 +75,10 @@ async def label(config: AnalystConfig, queries: Path) -> dict[str, list[object]]
     request = _request(config, rows)
     terms.rules.check(request)
     require_party(roster, "ask", config.ask)
-    async with connected(identity, roster, config.ask) as (node, pair):
+    async with connected(identity, roster, config.ask, limits=config.limits, terms=terms.keys) as (
+        node,
+        pair,
+    ):
         role, session = ask_owner(terms.digest), Streams().token("session")
         answer = await node.run(role, session, pair, request, rules=terms.rules)
     columns: dict[str, list[object]] = {"label": [terms.classes[each] for each in answer.labels]}

@@ -49,7 +49,10 @@ async def ask(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
     features = terms.read_own_queries(queries, config.outside_max, _log)
     require_party(roster, "ask", config.ask)
     labels = np.zeros(len(features), dtype=np.int64)
-    async with connected(identity, roster, config.ask) as (node, pair):
+    async with connected(identity, roster, config.ask, limits=config.limits, terms=terms.keys) as (
+        node,
+        pair,
+    ):
         for first in range(0, len(features), size):
             batch = slice(first, first + size)
             session = Streams().token("session")

@@ -42,7 +42,8 @@ async def collect(
     store = open_configured_store(config, terms.task)
     async with Collector(store, time.time, quotas=quotas) as collector:
         _log.info("task %s, %s", terms.task.digest.hex(), closing_time(terms))
-        async with answering(identity, roster, config.listen, collector.offers(), _log):
+        offers = collector.offers()
+        async with answering(identity, roster, config.listen, offers, _log, limits=config.limits):
             if on_ready is not None:
                 on_ready(collector)
             await collector.failure()

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
 from veilring.errors import InputError, ScenarioError
+from veilring.nodes.limit import ANSWER_SECONDS, SESSION_SECONDS, Limits
 from veilring.protocols.ldp.outbox import ROW_NUMBER
 from veilring.scenarios.schema import Section
 from veilring.transport.identity import Identity, load_identity
@@ -47,11 +48,20 @@ class Config(Section):
         role: What it does: see `roles`.
         identity: The file with this party's own key.
         roster: The file that says who takes part.
+        session_seconds: For how long the parties of a session wait for each other; the same at all.
+        answer_seconds: For how long a peer may compute before it counts as silent; likewise.
     """
 
     role: str
     identity: FilePath
     roster: FilePath
+    session_seconds: float = Field(SESSION_SECONDS, gt=0, description="a number above 0")
+    answer_seconds: float = Field(ANSWER_SECONDS, gt=0, description="a number above 0")
+
+    @property
+    def limits(self) -> Limits:
+        """How long sessions may take."""
+        return Limits(self.session_seconds, self.answer_seconds)
 
 
 class TermsConfig(Config):

@@ -92,7 +92,7 @@ async def _tell(
     identity, roster = load_credentials(config)
     require_party(roster, "server", config.server)
     changed = 0
-    async with connected(identity, roster, config.server) as (node, pair):
+    async with connected(identity, roster, config.server, limits=config.limits) as (node, pair):
         for piece in pieces:
             changed += await node.run(role, Streams().token("session"), pair, piece)
     return changed

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import tomli_w
 from pydantic import ValidationError
@@ -14,6 +14,9 @@ from veilring.scenarios.schema import Section
 from veilring.toml import load_toml
 
 __all__ = ("Agreed", "has_table", "read_toml")
+
+_TEXT_MAX: Final = 32  # characters: longer values are told apart by their hash
+_DIGITS: Final = 16
 
 S = TypeVar("S", bound=Section)
 
@@ -27,9 +30,30 @@ class Agreed(Section):
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         return hashlib.sha256(text.encode()).digest()
 
+    @property
+    def keys(self) -> dict[str, str]:
+        """The value of each key as a text, two tables deep; a long value is given by its hash.
+
+        Parties that differ say by this which keys do.
+        """
+        found = dict[str, str]()
+        for key, value in self.model_dump(mode="json").items():
+            if isinstance(value, dict):
+                found |= {f"{key}.{inner}": _text(given) for inner, given in value.items()}
+            else:
+                found[key] = _text(value)
+        return found
+
     def to_toml(self) -> str:
         """Return the text of the file."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_defaults=True))
+
+
+def _text(value: object) -> str:
+    text = json.dumps(value, sort_keys=True)
+    if len(text) <= _TEXT_MAX:
+        return text
+    return f"SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}"
 
 
 def read_toml(path: Path, model: type[S]) -> S:

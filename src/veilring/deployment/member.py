@@ -22,8 +22,9 @@ async def serve(
 ) -> None:
     """Be a member of a ring until cancelled.
 
-    All files are read and checked first; then the member waits for the others, and answers. A
-    member that was lost is dialled again, and takes part again in what is asked after that.
+    All files are read and checked first; then the member waits for the others, and answers. Until
+    all are there it refuses whoever asks, and says for whom it waits. A member that was lost is
+    dialled again, and takes part again in what is asked after that.
 
     A cancelled member leaves in order, also while it waits: it says goodbye, and the sessions that
     are open end at all parties.
@@ -34,16 +35,17 @@ async def serve(
 
     Raises:
         ScenarioError: If a file does not fit.
-        HandshakeError: If a member is missing after a day, or will never fit.
+        HandshakeError: If a member is missing after a day.
     """
     identity, roster = load_credentials(config)
     terms = load_terms(Path(config.terms), len(roster.parties))
     rows = terms.read_own_rows(Path(config.rows), config.outside_max, _log)
-    async with meeting(identity, roster, config.listen, _log) as node:
+    async with meeting(identity, roster, config.listen, _log, config.limits, terms.keys) as met:
         parties = Parties(roster.parties)
-        member = RingMember(node, rows, parties, terms.parameters, terms.digest)
-        async with Service(node, member.offers()):
-            _log.info("%s is ready", node.name)
+        member = RingMember(met.node, rows, parties, terms.parameters, terms.digest, config.limits)
+        async with Service(met.node, member.offers()):
+            await met.all_here()
+            _log.info("%s is ready", met.node.name)
             if on_ready is not None:
                 on_ready(member)
-            await asyncio.Event().wait()
+            await met.stay(asyncio.Event().wait())

@@ -102,7 +102,8 @@ async def own(config: OwnerConfig, *, on_ready: Callable[[Owner], None] | None =
         async with Threads(WORKERS_MAX, "labels") as aside:
             owner = Owner(rows, terms.rules, ledger, aside, ids=ids)
             offers = owner.offers(terms.digest)
-            async with answering(identity, roster, config.listen, offers, _log):
+            place = (identity, roster, config.listen, offers, _log)
+            async with answering(*place, limits=config.limits, terms=terms.keys):
                 if on_ready is not None:
                     on_ready(owner)
                 await owner.failure()

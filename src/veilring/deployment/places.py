@@ -180,7 +180,8 @@ async def serve_places(
         raise ScenarioError("area", terms.area, f"a box around all places of {config.rows}")
     places = Places.of(terms.projection.to_metres(degrees))
     offered = offers(places, terms.digest)
-    async with answering(identity, roster, config.listen, offered, _log):
+    place = (identity, roster, config.listen, offered, _log)
+    async with answering(*place, limits=config.limits, terms=terms.keys):
         if on_ready is not None:
             on_ready(places)
         await asyncio.Event().wait()

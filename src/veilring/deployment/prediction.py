@@ -73,7 +73,8 @@ async def predict(
             server = PredictionServer(state, aside, config.curators)
             offers = server.offers(terms.digest)
             kept = f"{len(state):,} records, {state.answered:,} queries answered"
-            async with answering(identity, roster, config.listen, offers, _log, kept=kept):
+            place = (identity, roster, config.listen, offers, _log)
+            async with answering(*place, limits=config.limits, terms=terms.keys, kept=kept):
                 if on_ready is not None:
                     on_ready(server)
                 await server.failure()

@@ -95,7 +95,8 @@ async def query(config: QuerierConfig, queries: Path) -> dict[str, list[str]]:
     block, labels = config.block or rules.fitting, list[str]()
     parts = [rows[first : first + block] for first in range(0, len(rows), block)]
     keys = [make_request(part, name=config.name).key for part in parts]
-    async with connected(identity, roster, config.ask) as (node, pair):
+    server = connected(identity, roster, config.ask, limits=config.limits, terms=terms.keys)
+    async with server as (node, pair):
         look, role = look_at_server(terms.digest), ask_server(terms.digest)
         left, answered = await node.run(look, Streams().token("session"), pair, keys)
         refusal = _refusal(parts, answered, left, rules)

@@ -137,7 +137,9 @@ async def seek(config: SeekerConfig, near: Near) -> dict[str, list[object]]:
     asked, asking = snap(here, config.grid), _Asking(config, terms, near.epsilon)
 
     async def ask(queries: NDArray[np.float64], keeper: Keeper) -> Nearest:
-        async with connected(identity, roster, config.ask) as (node, pair):
+        async with connected(
+            identity, roster, config.ask, limits=config.limits, terms=terms.keys
+        ) as (node, pair):
             return await asking(node, pair, queries, keeper)
 
     budgets = Budgets("epsilon", total=config.budget)

@@ -13,6 +13,7 @@ from veilring.errors import (
     TransportError,
     VeilringError,
 )
+from veilring.nodes.limit import Limits
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import convening
@@ -76,18 +77,20 @@ class Sender:
         identity: Who submits.
         roster: Who there is.
         collector: To whom.
+        limits: How long sessions may take.
     """
 
-    def __init__(self, identity: Identity, roster: Roster, collector: str) -> None:
+    def __init__(self, identity: Identity, roster: Roster, collector: str, limits: Limits) -> None:
         self._identity, self._roster, self._collector = identity, roster, collector
-        self._pair = Parties((identity.name, collector))
+        self._pair, self._limits = Parties((identity.name, collector)), limits
         self._node: Node | None = None
 
     async def __aenter__(self) -> Self:
         endpoint = await TlsEndpoint.start(
             self._identity, self._roster, connect_to=(self._collector,), timeout=CONNECT_SECONDS
         )
-        self._node = Node(endpoint, Streams())
+        limits = self._limits
+        self._node = Node(endpoint, Streams(), seconds=limits.client, limits=limits)
         self._node.start()
         return self
 

@@ -84,7 +84,7 @@ async def submit(
     require_party(roster, "collector", config.collector)
     report = progress or (lambda _doing, _done, _total: None)
     with _open_outbox(config) as outbox:
-        async with Sender(identity, roster, config.collector) as sender:
+        async with Sender(identity, roster, config.collector, config.limits) as sender:
             terms = await sender.read_task()
             _require_task(config, terms)
             outbox.wait_again(terms.task)

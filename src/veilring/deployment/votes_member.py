@@ -56,8 +56,9 @@ async def serve_votes(
 ) -> None:
     """Vote until cancelled.
 
-    All files are read and checked first; then the member waits for the others, and answers. A
-    member that was lost is dialled again, and takes part again in what is asked after that.
+    All files are read and checked first; then the member waits for the others, and answers. Until
+    all are there it refuses whoever asks, and says for whom it waits. A member that was lost is
+    dialled again, and takes part again in what is asked after that.
 
     Args:
         config: Which files to read, and where to listen.
@@ -66,7 +67,7 @@ async def serve_votes(
     Raises:
         ScenarioError: If a file does not fit.
         InputError: If another process writes the ledger, or it was begun with other budgets.
-        HandshakeError: If a member is missing after a day, or will never fit.
+        HandshakeError: If a member is missing after a day.
         StoreFailed: If the disk fails. What was answered until then is on it.
     """
     identity, roster = load_credentials(config)
@@ -74,14 +75,18 @@ async def serve_votes(
     rows = terms.read_own_rows(Path(config.rows), config.outside_max, _log)
     budgets = _budgets(config, terms, roster)
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
-        async with meeting(identity, roster, config.listen, _log) as node:
-            parties = Parties(roster.parties)
-            member = VotesMember(node, rows, parties, terms.parameters, ledger, terms.digest)
-            async with Service(node, member.offers()):
-                _log.info("%s is ready", node.name)
+        place = (config.listen, _log, config.limits, terms.keys)
+        async with meeting(identity, roster, *place) as met:
+            parties, limits = Parties(roster.parties), config.limits
+            member = VotesMember(
+                met.node, rows, parties, terms.parameters, ledger, terms.digest, limits
+            )
+            async with Service(met.node, member.offers()):
+                await met.all_here()
+                _log.info("%s is ready", met.node.name)
                 if on_ready is not None:
                     on_ready(member)
-                await member.failure()
+                await met.stay(member.failure())
 
 
 def _budgets(config: VotesMemberConfig, terms: VotesTerms, roster: Roster) -> Budgets:

@@ -10,10 +10,12 @@ the caller's                `InputError`, `ScenarioError`, `ClusterError`, `Budg
                             `SimulationError`
 a peer's                    `ProtocolViolation`, `FrameError`, `HandshakeError`
 one of several peers'       `Tampered`
-the network's, or a crash   `PeerLost`, `SessionTimeout`, `EndpointClosed`, `AddressTaken`
+the network's, or a crash   `PeerLost`, `PeerSilent`, `SessionTimeout`, `NotReady`,
+                            `EndpointClosed`, `AddressTaken`
 the disk's or a database's  `StoreFailed`
 somebody else's abort       `SessionAborted`, `RunFailed`, `SweepFailed`
 the protocol's own          `Deadlock`, `UnforeseenCost`
+a mistake in the program    `InternalError`
 ==========================  ==============================================================
 """
 
@@ -29,7 +31,10 @@ from veilring.errors.root import TransportError, VeilringError
 from veilring.errors.surroundings import (
     AddressTaken,
     EndpointClosed,
+    InternalError,
+    NotReady,
     PeerLost,
+    PeerSilent,
     SessionTimeout,
     StoreFailed,
 )
@@ -50,7 +55,10 @@ __all__ = (
     "FrameError",
     "HandshakeError",
     "InputError",
+    "InternalError",
+    "NotReady",
     "PeerLost",
+    "PeerSilent",
     "ProtocolViolation",
     "RunFailed",
     "ScenarioError",

@@ -2,11 +2,40 @@
 
 from veilring.errors.root import TransportError, VeilringError
 
-__all__ = ("AddressTaken", "EndpointClosed", "PeerLost", "SessionTimeout", "StoreFailed")
+__all__ = (
+    "AddressTaken",
+    "EndpointClosed",
+    "InternalError",
+    "NotReady",
+    "PeerLost",
+    "PeerSilent",
+    "SessionTimeout",
+    "StoreFailed",
+)
 
 
 class StoreFailed(VeilringError):
     """Raised when a database cannot be reached or did not take what had to be durable."""
+
+
+class InternalError(VeilringError):
+    """Raised when a party met an error that nobody foresaw; its own log says more."""
+
+
+class NotReady(VeilringError):
+    """Raised when a party is asked for what it cannot do before others are connected.
+
+    Attributes:
+        party: Who is asked.
+        culprit: The first of the parties that it waits for.
+    """
+
+    def __init__(self, party: str, culprit: str) -> None:
+        self.party, self.culprit = party, culprit
+        super().__init__(party, culprit)
+
+    def __str__(self) -> str:
+        return f"{self.party} is not ready: it waits for {self.culprit}"
 
 
 class EndpointClosed(TransportError):
@@ -60,11 +89,24 @@ class SessionTimeout(VeilringError):
     Attributes:
         seconds: The limit.
         waiting_for: Who waited for what when time was up, in sentences.
+        culprit: The party at fault; empty if nobody can be blamed, or nobody has asked.
+        verdict: What it did, or why nobody can be blamed, in a sentence; empty if nobody has asked.
     """
 
-    def __init__(self, seconds: float, waiting_for: str) -> None:
+    def __init__(
+        self, seconds: float, waiting_for: str, culprit: str = "", verdict: str = ""
+    ) -> None:
         self.seconds, self.waiting_for = seconds, waiting_for
-        super().__init__(seconds, waiting_for)
+        self.culprit, self.verdict = culprit, verdict
+        super().__init__(seconds, waiting_for, culprit, verdict)
 
     def __str__(self) -> str:
-        return f"not finished after {self.seconds:g} s: {self.waiting_for}"
+        late = f"not finished after {self.seconds:g} s: {self.waiting_for}"
+        return f"{self.verdict}; {late}" if self.verdict else late
+
+
+class PeerSilent(SessionTimeout):
+    """Raised when a session took too long and a peer does not even say where it stands.
+
+    The peer is connected; its process was stopped, its network is cut, or it computes for long.
+    """

@@ -1,11 +1,27 @@
 """What ends because a part of it failed: a session, a run, a sweep, or all who wait."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from veilring.errors.root import VeilringError
 from veilring.errors.surroundings import SessionTimeout
 
 __all__ = ("Deadlock", "RunFailed", "SessionAborted", "SweepFailed", "UnforeseenCost")
+
+
+# What the reason of an abort means to a person who has no other log than their own.
+_MEANS: Final = {
+    "SessionTimeout": "it was not finished in time, and nobody can be blamed; the log of {by} says"
+    " who waited for whom",
+    "StoreFailed": "{by} cannot use its disk or database; its operator has to act",
+    "InternalError": "{by} met an error that is not the fault of its peers; its log says more",
+}
+_BLAMED: Final = {
+    "SessionTimeout": "{culprit} did not send what was due in time",
+    "PeerSilent": "{culprit} is connected and does not answer: stopped, cut off or busy",
+    "StoreFailed": "{culprit} cannot use its disk or database; its operator has to act",
+    "InternalError": "{culprit} met an error that is not the fault of its peers; its log says more",
+}
 
 
 class SessionAborted(VeilringError):
@@ -22,8 +38,12 @@ class SessionAborted(VeilringError):
         super().__init__(by, reason, culprit)
 
     def __str__(self) -> str:
+        if self.reason == "NotReady":
+            return f"{self.by} is not ready: it waits for {self.culprit or 'other parties'}"
         blame = f", blaming {self.culprit}" if self.culprit else ""
-        return f"{self.by} aborted the session ({self.reason}{blame})"
+        ended = f"{self.by} aborted the session ({self.reason}{blame})"
+        means = (_BLAMED if self.culprit else _MEANS).get(self.reason)
+        return f"{ended}: {means.format(by=self.by, culprit=self.culprit)}" if means else ended
 
 
 class Deadlock(VeilringError):

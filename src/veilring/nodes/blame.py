@@ -74,10 +74,11 @@ def find_fault(standings: Iterable[Standing]) -> Verdict:
     """
     by_name = {standing.party: standing for standing in standings}
     waits = [(wait, standing) for standing in by_name.values() for wait in standing.waits]
+    alone = len(waits) == 1  # the earliest in any order
     ordered = sorted(
-        (wait.due, standing.party, wait.sender, wait.kind)
+        (wait.due or 0, standing.party, wait.sender, wait.kind)
         for wait, standing in waits
-        if wait.due is not None
+        if wait.due is not None or alone
     )
     if not ordered or len(ordered) < len(waits):
         return _nobody(_at_work(by_name.values()) or "no order of the missing messages is known")

@@ -3,27 +3,30 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from types import EllipsisType, TracebackType
 from typing import Final, Self, TypeVar
 
 from veilring.errors import (
     ClusterError,
     EndpointClosed,
     FrameError,
+    InputError,
+    NotReady,
     PeerLost,
     ProtocolViolation,
-    SessionAborted,
+    SessionTimeout,
     TransportError,
     VeilringError,
 )
 from veilring.measure.events import Tap
 from veilring.nodes.blame import Standing
 from veilring.nodes.early import EarlyFrames
-from veilring.nodes.limit import within
-from veilring.nodes.news import news
+from veilring.nodes.inquiry import Inquiry, Stands, WhereDoYouStand, judged, told
+from veilring.nodes.limit import SESSION_SECONDS, Limits, within
+from veilring.nodes.news import named, news
 from veilring.nodes.party import Parties
-from veilring.nodes.session import Open, Session
+from veilring.nodes.session import Abort, Open, Session
 from veilring.randomness import Streams
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, encode, open_frame
@@ -33,7 +36,7 @@ __all__ = (
     "ABORT_SECONDS",
     "ENDED_SESSIONS_MAX",
     "OPEN_BYTES_MAX",
-    "SESSION_SECONDS",
+    "REPLIES_WAITING_MAX",
     "STANDINGS_KEPT",
     "STRAYS_MAX",
     "STRAYS_PER_SECOND",
@@ -43,9 +46,6 @@ __all__ = (
 
 R = TypeVar("R")
 
-# A batch of a thousand queries in a ring of fifty on a WAN takes some 30 s; a session that is still
-# open after two minutes waits for a silent peer.
-SESSION_SECONDS: Final = 120.0
 # Telling the others that we give up is a courtesy: a peer that does not read may not hold us here.
 ABORT_SECONDS: Final = 1.0
 # Stragglers of a session that has ended here arrive within seconds; this many ids are 64 KiB.
@@ -59,6 +59,8 @@ STRAYS_MAX: Final = 4096
 STRAYS_PER_SECOND: Final = 10_000.0
 # A request for a session names its parties: a thousand of the longest names fit.
 OPEN_BYTES_MAX: Final = 1 << 16
+# A peer has 16 sessions open here, and asks once where we stand in each.
+REPLIES_WAITING_MAX: Final = 16
 
 Opener = Callable[[str, bytes, Open], None]
 """What to do when a peer opens a session here: `(peer, session, what it asks for)`."""
@@ -74,11 +76,24 @@ class Node:
     Args:
         endpoint: The way to the peers; the node owns it from now on.
         streams: Where the party's randomness comes from.
+        seconds: The limit on a session, unless it has its own.
+        limits: Those of a deployment: when a session's time is up, this node asks all its parties
+            where they stand. Otherwise whoever launched the nodes sees that.
     """
 
-    def __init__(self, endpoint: Endpoint, streams: Streams) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        streams: Streams,
+        *,
+        seconds: float = SESSION_SECONDS,
+        limits: Limits | None = None,
+    ) -> None:
         self.endpoint = endpoint
         self._streams = streams
+        self._seconds, self._limits = seconds, limits
+        self._inquiries: dict[bytes, Inquiry] = {}
+        self._replies: dict[str, set[asyncio.Task[None]]] = {}
         self._opener: Opener | None = None
         self._sessions: dict[bytes, Session] = {}
         self._ended: OrderedDict[bytes, None] = OrderedDict()
@@ -139,7 +154,7 @@ class Node:
         parties: Parties,
         *given: object,
         taps: Sequence[Tap] = (),
-        seconds: float | None = SESSION_SECONDS,
+        seconds: float | EllipsisType | None = ...,
         **public: object,
     ) -> R:
         """Play a role in a session; all its participants do so under the same name.
@@ -152,7 +167,7 @@ class Node:
             parties: All participants.
             *given: What the role gets after the party, usually its private input.
             taps: What listens at the session's channel.
-            seconds: The limit on the whole session, or none.
+            seconds: The limit on the whole session, or none; by default the node's.
             **public: What the role gets by name, usually the public parameters.
 
         Returns:
@@ -163,11 +178,15 @@ class Node:
         """
         opened = self._open(session, parties, taps)
         try:
-            async with within(seconds, opened):
+            async with within(self._seconds if seconds is ... else seconds, opened):
                 result = await role(opened, *given, **public)
             opened.finish()
         except BaseException as error:
-            cause = opened.fail(_named(error, opened))
+            cause = opened.fail(named(error, opened))
+            if isinstance(cause, SessionTimeout) and opened.is_late and self._limits is not None:
+                cause = await self._inquire(opened, cause, self._limits.answer)
+            elif cause is not error and isinstance(error, VeilringError):
+                _log.warning("%s: %s", self.name, error)  # the peer that asked has left before
             await self._tell(opened, cause)
             if isinstance(error, VeilringError | TimeoutError):
                 raise cause from None
@@ -211,6 +230,22 @@ class Node:
         if len(self._ended) > ENDED_SESSIONS_MAX:
             self._ended.popitem(last=False)
 
+    async def _inquire(
+        self, session: Session, cause: SessionTimeout, seconds: float
+    ) -> SessionTimeout:
+        """Ask all peers where they stand, and return the error with what that says of the fault."""
+        inquiry = self._inquiries[session.session] = Inquiry(session)
+        frame = encode(session.session, WhereDoYouStand())
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(self._try_to_send(peer, frame) for peer in session.peers))
+                await inquiry.all_answered()
+        except TimeoutError:
+            _log.debug("%s: not all peers say where they stand", self.name)
+        finally:
+            del self._inquiries[session.session]
+        return session.judge(judged(inquiry, cause, seconds))
+
     async def _tell(self, session: Session, cause: VeilringError) -> None:
         """Tell all peers that this party gives up; each of them that was reached may stop too."""
         abort = news(session, cause)
@@ -228,7 +263,7 @@ class Node:
     async def _try_to_send(self, peer: str, frame: bytes) -> None:
         try:
             await self.endpoint.send(peer, frame)
-        except TransportError:
+        except (TransportError, InputError):  # it was lost, or has never been there
             _log.debug("%s: %s is gone and needs no news", self.name, peer)
 
     def _take(self, peer: str, item: bytes | PeerLost) -> None:
@@ -247,6 +282,8 @@ class Node:
     def _dispatch(self, sender: str, frame: bytes) -> None:
         try:
             envelope = open_frame(frame)
+            if self._inquired(sender, envelope):
+                return
             session = self._sessions.get(envelope.session)
             if session is not None and sender in session.parties:
                 session.deliver(sender, envelope, frame)
@@ -258,6 +295,29 @@ class Node:
             self.accuse(ProtocolViolation(sender, str(error)))
         except ProtocolViolation as violation:
             self.accuse(violation)
+
+    def _inquired(self, sender: str, envelope: Envelope) -> bool:
+        """Take what belongs to an inquiry, and say whether it did."""
+        if envelope.kind == WhereDoYouStand.kind:
+            self._reply(sender, envelope.session)
+            return True
+        inquiry = self._inquiries.get(envelope.session)
+        if envelope.kind == Stands.kind:
+            if inquiry is not None and isinstance(answer := envelope.message(), Stands):
+                inquiry.take(sender, answer)
+            return True
+        if inquiry is not None and envelope.kind == Abort.kind:
+            inquiry.excuse(sender)  # it gives up, too, and knows the session no more
+        return False
+
+    def _reply(self, sender: str, session: bytes) -> None:
+        """Say where this party stands, unless the peer does not read the replies before this."""
+        waiting = self._replies.setdefault(sender, set())
+        if len(waiting) < REPLIES_WAITING_MAX:
+            frame = encode(session, told(self.standings().get(session)))
+            reply = asyncio.create_task(self._try_to_send(sender, frame))
+            waiting.add(reply)
+            reply.add_done_callback(waiting.discard)
 
     def _meet(self, sender: str, envelope: Envelope, frame: bytes) -> None:
         """Take what belongs to a session that is not open here."""
@@ -280,13 +340,17 @@ class Node:
                 session.fail(violation)
         self.endpoint.cut(culprit, violation)
 
+    def require(self, parties: Iterable[str]) -> None:
+        """Refuse what needs parties that are not connected now.
+
+        Raises:
+            NotReady: It names the first of them.
+        """
+        there = {self.name, *self.endpoint.connected}
+        missing = next((name for name in parties if name not in there), "")
+        if missing:
+            raise NotReady(self.name, missing)
+
     def standings(self) -> dict[bytes, Standing]:
         """Return where this party stands in each open session, and stood in those just ended."""
         return self._stood | {name: open_.standing() for name, open_ in self._sessions.items()}
-
-
-def _named(error: BaseException, session: Session) -> VeilringError:
-    """Return the tree's error for whatever ended a role."""
-    if isinstance(error, VeilringError):
-        return error
-    return SessionAborted(session.me, type(error).__name__)

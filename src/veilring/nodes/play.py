@@ -8,7 +8,8 @@ from typing import Any
 from veilring.measure import Meter, Tap, Trace, Transcript, View
 from veilring.nodes.adversary import Adversary, corrupt
 from veilring.nodes.blame import Standing
-from veilring.nodes.node import SESSION_SECONDS, Node
+from veilring.nodes.limit import SESSION_SECONDS
+from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 
 __all__ = ("Job", "Outcome", "play")

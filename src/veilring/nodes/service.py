@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
 from veilring.errors import ProtocolViolation, TransportError, VeilringError
-from veilring.nodes.node import SESSION_SECONDS, Node
+from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast
 from veilring.nodes.session import Abort, Open
 from veilring.transport.messages import encode
@@ -53,13 +53,13 @@ class Offer:
         play: The role: ``await play(party, opener)``, where the opener is the peer that asked.
         terms: SHA-256 of the public parameters; a peer that has others is refused.
         may_open: Whether a peer may ask for it.
-        seconds: The limit on a session.
+        seconds: The limit on a session; by default the node's.
     """
 
     play: Callable[[Party, str], Awaitable[object]]
     terms: bytes
     may_open: Callable[[str], bool]
-    seconds: float = SESSION_SECONDS
+    seconds: float | None = None
 
 
 class Service:
@@ -118,7 +118,8 @@ class Service:
         self._open[peer] += 1
         try:
             parties = Parties(request.parties)
-            await self._node.run(offer.play, session, parties, peer, seconds=offer.seconds)
+            seconds = ... if offer.seconds is None else offer.seconds
+            await self._node.run(offer.play, session, parties, peer, seconds=seconds)
         except VeilringError as error:
             line = "%s for %s failed: %s"
             what = f"{request.service}: {error}"

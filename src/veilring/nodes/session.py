@@ -8,7 +8,14 @@ from typing import Final, TypeVar
 from numpy.random import Generator
 from typing_extensions import override
 
-from veilring.errors import FrameError, InputError, ProtocolViolation, SessionAborted, VeilringError
+from veilring.errors import (
+    FrameError,
+    InputError,
+    ProtocolViolation,
+    SessionAborted,
+    SessionTimeout,
+    VeilringError,
+)
 from veilring.measure.events import SETUP_ROUND, Event, Tap
 from veilring.nodes.blame import Standing, Wait
 from veilring.nodes.party import Parties, Party
@@ -61,6 +68,7 @@ class Session(Party):
     Attributes:
         error: What ended it, if anything has.
         was_aborted: Whether that came from a peer, in this session.
+        is_late: Whether its time was up.
 
     Raises:
         InputError: If this party is not among the participants.
@@ -90,6 +98,7 @@ class Session(Party):
         self._over = False
         self.error: VeilringError | None = None
         self.was_aborted = False
+        self.is_late = False
 
     @property
     @override
@@ -132,7 +141,7 @@ class Session(Party):
         self._blocked[to] += 1
         try:
             await self._endpoint.send(to, frame)
-            self._sent[to] += 1
+            self._sent[to] += not isinstance(message, Open)  # which opens the peer's session
         finally:
             self._blocked[to] -= 1
 
@@ -201,6 +210,16 @@ class Session(Party):
             for inbox in self._inboxes.values():
                 inbox.wake()
         return self.error
+
+    def expire(self, error: SessionTimeout) -> None:
+        """End the session because its time is up, unless it has ended."""
+        self.is_late = self.error is None
+        self.fail(error)
+
+    def judge(self, error: SessionTimeout) -> SessionTimeout:
+        """Say more of why the time was up, once it is known, and return what is said."""
+        self.error = error
+        return error
 
     def finish(self) -> None:
         """Hold what the role left unread against its sender: honest parties say only what is due.

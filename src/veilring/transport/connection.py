@@ -49,6 +49,7 @@ class Hub(Protocol):
 
     me: str
     roster: Roster
+    terms: str
 
     @property
     def is_full(self) -> bool:

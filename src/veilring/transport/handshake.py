@@ -8,7 +8,10 @@ sends `Hello`; the listener answers `Welcome` or `Refuse`; only then are the two
 dialler too may send `Refuse`, instead of `Hello`.
 """
 
+import hashlib
+import json
 import ssl
+from collections.abc import Mapping
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
@@ -23,6 +26,7 @@ __all__ = (
     "HANDSHAKE_SECONDS",
     "PROTOCOL_VERSION",
     "REASON_CHARACTERS_MAX",
+    "TERMS_CHARACTERS_MAX",
     "TOO_SLOW",
     "Hello",
     "Refusal",
@@ -32,14 +36,20 @@ __all__ = (
     "greeting",
     "judge",
     "read_greeting",
+    "terms_text",
 )
 
 PROTOCOL_VERSION: Final = 1
 """What the bytes of frames and messages mean; both sides must have the same."""
 # A handshake takes a few round trips; asyncio's own limit of 60 s lets a silent peer hold us up.
 HANDSHAKE_SECONDS: Final = 5.0
+# Terms have some dozens of keys of a few words each; what is longer is said by its hash.
+TERMS_CHARACTERS_MAX: Final = 1 << 14
 # A reason comes from the other side and ends in our log: it is a line, not a page.
 REASON_CHARACTERS_MAX: Final = 400
+
+_KEYS_SHOWN: Final = 4  # of terms that differ, in one reason
+_VALUE_SHOWN: Final = 40  # characters of a key or a value there
 
 _NO_SESSION: Final = bytes(
     SESSION_BYTES
@@ -47,15 +57,19 @@ _NO_SESSION: Final = bytes(
 
 
 class Hello(Message, kind="transport.hello"):
-    """Says who speaks, to whom, under which roster.
+    """Says who speaks, to whom, under which roster, and what it believes is run.
 
-    These fields never change: a new version changes what follows them.
+    The first four fields never change: a new version changes what follows them.
+
+    Attributes:
+        terms: The public keys of the terms as `terms_text` writes them; empty if it has none.
     """
 
     version: int
     roster: bytes
     sender: str
     receiver: str
+    terms: Annotated[str, Field(max_length=TERMS_CHARACTERS_MAX)] = ""
 
 
 class Welcome(Message, kind="transport.welcome"):
@@ -100,8 +114,28 @@ def read_greeting(frame: bytes) -> Hello | Welcome | Refuse:
     return message
 
 
-def judge(hello: Hello, roster: Roster, *, me: str, peer: str) -> Refusal | None:
-    """Return what is wrong with a greeting from the member whose key is `peer`'s, if anything."""
+def terms_text(terms: Mapping[str, str]) -> str:
+    """Return how public terms are written in a greeting.
+
+    Args:
+        terms: The value of each key, as a text that people can read.
+    """
+    text = json.dumps(dict(terms), sort_keys=True) if terms else ""
+    if len(text) <= TERMS_CHARACTERS_MAX:
+        return text
+    return json.dumps({"terms": hashlib.sha256(text.encode()).hexdigest()})
+
+
+def judge(hello: Hello, roster: Roster, *, me: str, peer: str, terms: str = "") -> Refusal | None:
+    """Return what is wrong with a greeting from the member whose key is `peer`'s, if anything.
+
+    Args:
+        hello: The greeting.
+        roster: Ours.
+        me: The name of the member that was greeted.
+        peer: The name of the member that has the key.
+        terms: Ours, as `terms_text` writes them. Only who has some compares them.
+    """
     if hello.version != PROTOCOL_VERSION:
         return Refusal(f"protocol version {hello.version} meets version {PROTOCOL_VERSION}")
     if hello.roster != roster.hash:
@@ -112,7 +146,35 @@ def judge(hello: Hello, roster: Roster, *, me: str, peer: str) -> Refusal | None
     if hello.receiver != me:
         sought = hello.receiver[:NAME_CHARACTERS_MAX]
         return Refusal(f"{sought!a} was looked for at the address of {me}")
+    if terms and hello.terms and hello.terms != terms:
+        return Refusal(f"the terms differ: {_differences(hello.terms, peer, terms, me)}")
     return None
+
+
+def _differences(theirs: str, peer: str, ours: str, me: str) -> str:
+    """Say which keys differ, and what they are at both ends."""
+    there, here = _keys(theirs), _keys(ours)
+    keys = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+    said = [
+        f"{key}: {there.get(key, 'nothing')} at {peer}, {here.get(key, 'nothing')} at {me}"
+        for key in keys[:_KEYS_SHOWN]
+    ]
+    more = f" and {len(keys) - _KEYS_SHOWN} more" if len(keys) > _KEYS_SHOWN else ""
+    return "; ".join(said) + more
+
+
+def _keys(text: str) -> dict[str, str]:
+    try:
+        terms = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    known = isinstance(terms, dict)
+    return {_shown(key): _shown(value) for key, value in terms.items()} if known else {}
+
+
+def _shown(value: object) -> str:
+    text = "".join(c if c.isprintable() else "?" for c in str(value))
+    return text if len(text) <= _VALUE_SHOWN else f"{text[:_VALUE_SHOWN]}…"
 
 
 def explain(error: BaseException | None) -> str:

@@ -34,11 +34,18 @@ class Links:
     Args:
         me: The name of the endpoint's party.
         roster: All members.
+        terms: What is run, as a greeting says it; empty if peers may believe what they like.
         clock: The time in seconds.
     """
 
-    def __init__(self, me: str, roster: Roster, clock: Callable[[], float] = loop_time) -> None:
-        self.me, self.roster = me, roster
+    def __init__(
+        self,
+        me: str,
+        roster: Roster,
+        terms: str = "",
+        clock: Callable[[], float] = loop_time,
+    ) -> None:
+        self.me, self.roster, self.terms = me, roster, terms
         self._turns = Turns()
         self.inbox = Inbox(me, self._turns.unblock)
         self._clock = clock

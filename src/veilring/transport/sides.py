@@ -45,6 +45,7 @@ class Outgoing(Connection):
                 roster=self._hub.roster.hash,
                 sender=me,
                 receiver=self.peer,
+                terms=self._hub.terms,
             )
             self.write(greeting(hello))
 
@@ -69,7 +70,7 @@ class Incoming(Connection):
             self.refuse(Refusal("a welcome came before any greeting"))
             return
         hub = self._hub
-        refusal = judge(message, hub.roster, me=hub.me, peer=self.peer)
+        refusal = judge(message, hub.roster, me=hub.me, peer=self.peer, terms=hub.terms)
         refusal = refusal or hub.objection(self.peer) or hub.haste(self.peer)
         if refusal is not None:
             self.refuse(refusal)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final, Self
 
 from typing_extensions import override
@@ -13,7 +13,7 @@ from veilring.errors import HandshakeError, InputError, PeerLost, VeilringError
 from veilring.transport.connection import GOODBYE_SECONDS
 from veilring.transport.endpoint import Endpoint, Sink
 from veilring.transport.frames import check_frame
-from veilring.transport.handshake import HANDSHAKE_SECONDS, Refusal
+from veilring.transport.handshake import HANDSHAKE_SECONDS, Refusal, terms_text
 from veilring.transport.identity import Identity
 from veilring.transport.inbox import Item, hand_over
 from veilring.transport.links import Links
@@ -66,13 +66,17 @@ class TlsEndpoint(Endpoint):
     """
 
     def __init__(
-        self, identity: Identity, roster: Roster, handshake_seconds: float = HANDSHAKE_SECONDS
+        self,
+        identity: Identity,
+        roster: Roster,
+        handshake_seconds: float = HANDSHAKE_SECONDS,
+        terms: Mapping[str, str] | None = None,
     ) -> None:
         self._handshake_seconds = handshake_seconds
         self.name = identity.name
         self.refusals: deque[HandshakeError] = deque(maxlen=REFUSALS_KEPT)
         self._roster = roster
-        self._links = Links(identity.name, roster)
+        self._links = Links(identity.name, roster, terms_text(terms or {}))
         self._client_context = client_context(identity, roster)
         self._server_context = server_context(identity, roster)
         self._expected: tuple[str, ...] = ()
@@ -90,8 +94,9 @@ class TlsEndpoint(Endpoint):
         listener: socket.socket | None = None,
         listen_host: str = LOOPBACK,
         connect_to: Collection[str] | None = None,
-        timeout: float = CONNECT_SECONDS,  # noqa: ASYNC109  (its end names who is missing, and why)
+        timeout: float | None = CONNECT_SECONDS,  # noqa: ASYNC109  (its end says who is missing)
         handshake_seconds: float = HANDSHAKE_SECONDS,
+        terms: Mapping[str, str] | None = None,
     ) -> Self:
         """Listen, dial, and return once all expected peers are connected.
 
@@ -102,8 +107,11 @@ class TlsEndpoint(Endpoint):
                 a race. It belongs to the endpoint. Clients have none.
             listen_host: The address to listen at on the roster's port if there is no `listener`.
             connect_to: The parties to wait for; all other parties unless given.
-            timeout: For how many seconds to try.
+            timeout: For how many seconds to try. With none it returns at once; then `absent` says
+                who is missing, and `change` when to look again.
             handshake_seconds: How long one attempt may take, at either side.
+            terms: The public keys of what is run and their values: a peer whose own differ is
+                refused, with the keys that do.
 
         Raises:
             InputError: If an argument does not fit the roster or the machine.
@@ -117,10 +125,12 @@ class TlsEndpoint(Endpoint):
             if listener is not None:
                 listener.close()
             raise
-        endpoint = cls(identity, roster, handshake_seconds)
+        endpoint = cls(identity, roster, handshake_seconds, terms)
         try:
             endpoint._listen(listener, listen_host)
-            await endpoint._assemble(expected, timeout)
+            endpoint._dial_all(expected)
+            if timeout is not None:
+                await endpoint._assemble(timeout)
             endpoint._links.hand_out()
         except BaseException:
             await endpoint.close()
@@ -209,11 +219,31 @@ class TlsEndpoint(Endpoint):
                 self._handshake_seconds,
             )
 
-    async def _assemble(self, expected: tuple[str, ...], seconds: float) -> None:
+    def absent(self) -> dict[str, str]:
+        """Return why each expected peer is missing that is not connected now, by its name."""
+        missing = [name for name in self._expected if name not in self._links.connected]
+        return {name: self._obstacle_of(name) for name in missing}
+
+    def _obstacle_of(self, name: str) -> str:
+        member = self._roster.member(name)
+        if name in self._obstacles:
+            return f"{member.host}:{member.port}: {self._obstacles[name].reason}"
+        if dials(self._roster, self.name, name):
+            return f"{member.host}:{member.port}"
+        last = f"; the last connection refused: {self.refusals[-1]}" if self.refusals else ""
+        return f"{member.host}:{member.port}: it has not connected{last}"
+
+    async def change(self) -> None:
+        """Wait until a peer connects, is lost or is not reached for another reason."""
+        await self._links.change()
+
+    def _dial_all(self, expected: tuple[str, ...]) -> None:
         self._expected = expected
         for name in expected:
             if dials(self._roster, self.name, name):
                 self._tasks.add(asyncio.create_task(self._keep_dialling(name)))
+
+    async def _assemble(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
                 while self._missing() and not self._hopeless():
@@ -256,10 +286,12 @@ class TlsEndpoint(Endpoint):
             refusal = await self._dial(name)
             if refusal is None:
                 pause = DIAL_PAUSE_FIRST_SECONDS
+                self._obstacles.pop(name, None)
                 continue
-            line = "%s does not reach %s: %s"
+            where = f"{self._roster.member(name).host}:{self._roster.member(name).port}"
+            line = "%s does not reach %s at %s: %s"
             self._lines.say(
-                logging.INFO, name, refusal.reason, line, self.name, name, refusal.reason
+                logging.INFO, name, refusal.reason, line, self.name, name, where, refusal.reason
             )
             self._obstacle(name, refusal)
             await asyncio.sleep(pause)
@@ -293,7 +325,9 @@ class TlsEndpoint(Endpoint):
             ssl_shutdown_timeout=GOODBYE_SECONDS,
         )
         refusal = await greeted(connection, attempt, self._handshake_seconds)
-        if refusal is not None:
+        if refusal is None:
+            self._obstacles.pop(connection.peer, None)
+        else:
             self._turned_away(connection.peer or address, refusal.reason)
             if connection.peer:
                 self._obstacle(connection.peer, refusal)

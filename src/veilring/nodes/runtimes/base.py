@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from veilring.measure import Mark
-from veilring.nodes.node import SESSION_SECONDS
+from veilring.nodes.limit import SESSION_SECONDS
 from veilring.nodes.party import Parties
 from veilring.nodes.play import Job, Outcome
 from veilring.randomness import Streams

@@ -17,6 +17,7 @@ from veilring.errors import (
     SessionAborted,
     StoreFailed,
 )
+from veilring.nodes.limit import Limits
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.service import Offer, convening
@@ -76,6 +77,7 @@ class VotesMember:
             member at the others; whoever opened it closes it. A charge is on the disk within
             milliseconds, and nobody else's turn comes meanwhile, as while rows are counted.
         terms: SHA-256 of all that must be equal at parties that run together.
+        limits: How long sessions may take.
 
     Raises:
         InputError: If the rows are of another schema, or the parameters are not for so many
@@ -88,6 +90,7 @@ class VotesMember:
     parameters: NoisyVotesParameters
     ledger: Ledger
     terms: bytes
+    limits: Limits = field(default_factory=Limits)
     _failure: Failure = field(default_factory=Failure, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -96,9 +99,10 @@ class VotesMember:
 
     def offers(self) -> dict[str, Offer]:
         """Return the two services: other members may have it join, and anybody may ask it."""
+        joined, served = self.limits.joined, self.limits.served
         return {
-            JOIN: Offer(self._join, self.terms, lambda peer: peer in self.parties),
-            ASK: Offer(self._answer, self.terms, lambda _peer: True),
+            JOIN: Offer(self._join, self.terms, lambda peer: peer in self.parties, joined),
+            ASK: Offer(self._answer, self.terms, lambda _peer: True, served),
         }
 
     async def failure(self) -> None:
@@ -144,6 +148,7 @@ class VotesMember:
     async def _convene(self, queries: NDArray[np.float64], payer: str) -> NoisyVotes:
         with self._ending():
             self._require_budget(payer)
+        self.node.require(self.parties)
         vote = partial(self._vote, asker=self.node.name, payer=payer, queries=queries)
         session = Streams().token("session")
         return await self.node.run(convening(vote, JOIN, self.terms), session, self.parties)
@@ -151,6 +156,7 @@ class VotesMember:
     async def _join(self, party: Party, opener: str) -> None:
         if party.parties != self.parties:
             raise ProtocolViolation(opener, "asked for the votes of other parties")
+        self.node.require(self.parties)
         with self._ending():
             self._require_budget(opener)
         await self._vote(party, asker=opener, payer=opener)

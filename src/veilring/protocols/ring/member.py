@@ -1,13 +1,14 @@
 """The long-lived ring member and its client: what `veilring serve` and `veilring ask` play."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import ProtocolViolation
+from veilring.nodes.limit import Limits
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.service import Offer, convening
@@ -41,6 +42,7 @@ class RingMember:
         parties: All members of the ring, in the order of the roster.
         parameters: Public.
         terms: SHA-256 of all that must be equal at parties that run together.
+        limits: How long sessions may take.
 
     Raises:
         InputError: If the rows are of another schema.
@@ -51,6 +53,7 @@ class RingMember:
     parties: Parties
     parameters: KNNParameters
     terms: bytes
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         self.parameters.check_rows(self.rows)
@@ -58,14 +61,16 @@ class RingMember:
 
     def offers(self) -> dict[str, Offer]:
         """Return the two services: other members may have it join, and anybody may ask it."""
+        joined, served = self.limits.joined, self.limits.served
         return {
-            JOIN: Offer(self._join, self.terms, lambda peer: peer in self.parties),
-            ASK: Offer(self._answer, self.terms, lambda _peer: True),
+            JOIN: Offer(self._join, self.terms, lambda peer: peer in self.parties, joined),
+            ASK: Offer(self._answer, self.terms, lambda _peer: True, served),
         }
 
     async def _join(self, party: Party, opener: str) -> None:
         if party.parties != self.parties:
             raise ProtocolViolation(opener, "asked for a ring of other parties")
+        self.node.require(self.parties)
         await private_knn(party, self.rows, asker=opener, parameters=self.parameters)
 
     async def _answer(self, party: Party, client: str) -> None:
@@ -78,9 +83,11 @@ class RingMember:
 
         Raises:
             InputError: If the queries do not fit.
+            NotReady: If a party is not connected.
             VeilringError: If the run failed.
         """
         self.parameters.check_queries(queries)
+        self.node.require(self.parties)
         return await self.node.run(
             convening(private_knn, JOIN, self.terms),
             Streams().token("session"),

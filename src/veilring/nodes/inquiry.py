@@ -1,0 +1,134 @@
+"""Asking where all parties of a session stand, once its time is up.
+
+Each peer answers with names, kinds, rounds and counts of messages, never with what they said. One
+that does not answer is stopped, cut off or busy, and is named. Otherwise the earliest message that
+is missing decides; see `veilring.nodes.blame`.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from veilring.errors import PeerSilent, SessionTimeout
+from veilring.nodes.blame import Standing, Wait, find_fault
+from veilring.nodes.session import Session
+from veilring.transport.identity import NAME_CHARACTERS_MAX
+from veilring.transport.messages import Message
+
+__all__ = ("Inquiry", "Stands", "WhereDoYouStand", "judged", "told")
+
+# A kind of message as an error shows it; it comes from a peer.
+_KIND_CHARACTERS_MAX: Final = 64
+
+_Name = Annotated[str, Field(max_length=NAME_CHARACTERS_MAX)]
+_Kind = Annotated[str, Field(max_length=_KIND_CHARACTERS_MAX, pattern=r"^[a-z0-9._-]*$")]
+
+
+class WhereDoYouStand(Message, kind="session.inquiry"):
+    """Asks a peer where it stands in the session."""
+
+
+class Stands(Message, kind="session.standing"):
+    """Says where a party stands: the fields of `Standing`.
+
+    Attributes:
+        known: Whether it knows the session at all.
+        waits: Sender, kind and due round of each message that it waits for.
+        blocked: As in `Standing`.
+        over: As in `Standing`.
+        sent: As in `Standing`, as pairs.
+        received: As in `Standing`, as pairs.
+    """
+
+    known: bool
+    waits: tuple[tuple[_Name, _Kind, int | None], ...] = ()
+    blocked: tuple[_Name, ...] = ()
+    over: bool = False
+    sent: tuple[tuple[_Name, int], ...] = ()
+    received: tuple[tuple[_Name, int], ...] = ()
+
+
+def told(standing: Standing | None) -> Stands:
+    """Return what a party says of where it stands; of an unknown session, that it is unknown."""
+    if standing is None:
+        return Stands(known=False)
+    return Stands(
+        known=True,
+        waits=tuple((wait.sender, wait.kind, wait.due) for wait in standing.waits),
+        blocked=standing.blocked,
+        over=standing.over,
+        sent=tuple(standing.sent.items()),
+        received=tuple(standing.received.items()),
+    )
+
+
+class Inquiry:
+    """Collects the answers of all peers of a session.
+
+    Args:
+        session: The session whose time is up.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._left = set(session.peers)
+        self._standings = {session.me: session.standing()}
+        self._done = asyncio.Event()
+
+    @property
+    def silent(self) -> list[str]:
+        """The peers that have not answered, in the order of the roster."""
+        return [peer for peer in self._session.peers if peer in self._left]
+
+    @property
+    def standings(self) -> list[Standing]:
+        """Where those stand that have answered, and this party itself."""
+        return list(self._standings.values())
+
+    def take(self, sender: str, answer: Stands) -> None:
+        """Take an answer; only a peer's first one counts, and only what it says of the parties."""
+        if answer.known and sender in self._session.peers:
+            standing = _standing(sender, answer, self._session.parties)
+            self._standings.setdefault(sender, standing)
+        self.excuse(sender)
+
+    def excuse(self, sender: str) -> None:
+        """Take note that a peer is there, though it does not say where it stands."""
+        self._left.discard(sender)
+        if not self._left:
+            self._done.set()
+
+    async def all_answered(self) -> None:
+        """Wait until all peers have answered."""
+        await self._done.wait()
+
+
+def judged(inquiry: Inquiry, timeout: SessionTimeout, seconds: float) -> SessionTimeout:
+    """Return the error of a session whose time is up with what an inquiry has found.
+
+    Args:
+        inquiry: It has ended.
+        timeout: The error so far.
+        seconds: For how long it was waited for answers.
+    """
+    if inquiry.silent:
+        silent = ", ".join(inquiry.silent)
+        have = "has" if len(inquiry.silent) == 1 else "have"
+        said = f"{silent} {have} not answered for {seconds:g} s: stopped, cut off or busy"
+        return PeerSilent(timeout.seconds, timeout.waiting_for, silent, said)
+    verdict = find_fault(inquiry.standings)
+    return SessionTimeout(timeout.seconds, timeout.waiting_for, *verdict)
+
+
+def _standing(sender: str, answer: Stands, parties: Iterable[str]) -> Standing:
+    known = frozenset(parties)
+    return Standing(
+        sender,
+        waits=tuple(Wait(*wait) for wait in answer.waits if wait[0] in known),
+        blocked=tuple(peer for peer in answer.blocked if peer in known),
+        over=answer.over,
+        sent=dict(answer.sent),
+        received=dict(answer.received),
+    )

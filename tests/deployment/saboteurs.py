@@ -1,0 +1,44 @@
+"""Commands of parties that fall silent once a session is open: what their processes run."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tests.deployment import commands
+
+from veilring.deployment import connecting
+from veilring.nodes.adversaries import Silent
+from veilring.nodes.adversary import corrupt
+from veilring.nodes.node import Node
+from veilring.nodes.party import Party
+from veilring.nodes.service import Offer, Service
+from veilring.protocols.noisyvotes import member as votes_member
+from veilring.protocols.ring import member as ring_member
+
+__all__ = ("run_silently",)
+
+_log = logging.getLogger("veilring.saboteur")
+
+
+async def _say_nothing(_party: Party, opener: str) -> None:
+    """Join a session for good."""
+    _log.warning("a session with %s", opener)
+    await asyncio.Event().wait()
+
+
+class _SilentService(Service):
+    """Joins each session and says nothing in it."""
+
+    def __init__(self, node: Node, offers: Mapping[str, Offer]) -> None:
+        silent = {name: replace(offer, play=_say_nothing) for name, offer in offers.items()}
+        super().__init__(node, silent)
+
+
+def run_silently(folder: Path, words: tuple[str, ...], output: Path) -> None:
+    """Run a command as `commands.run` does, and fall silent: members from round 1 on."""
+    for module, role in ((ring_member, "private_knn"), (votes_member, "private_votes")):
+        setattr(module, role, corrupt(getattr(module, role), Silent()))
+    vars(connecting)["Service"] = _SilentService
+    commands.run(folder, words, output)

@@ -1,0 +1,322 @@
+"""What goes wrong in a deployment is said with the name of the party at fault, or as nobody's.
+
+Each party is a process over TLS. A silent party is found once the time is up, so that limits are
+short here. A machine that is too busy for them makes a run fail for which nobody can be blamed, and
+then the client asks again: no test depends on how fast it is.
+"""
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+import tomli_w
+from tests.deployment.commands import (
+    SECONDS,
+    Body,
+    Command,
+    free_port,
+    free_ports,
+    wait_for,
+    wait_until,
+)
+from tests.deployment.saboteurs import run_silently
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.toml import load_toml
+from veilring.transport.identity import make_identity, write_identity
+from veilring.transport.roster import Roster
+
+LIMITS: Final = "session_seconds = 2\nanswer_seconds = 2\n"
+SERVER_LIMITS: Final = "session_seconds = 0.5\nanswer_seconds = 1\n"
+ATTEMPTS: Final = 8
+PARTIES: Final = ("party-0", "party-1", "party-2")
+PLACES: Final = "lat,lon\n37.77,-122.42\n37.78,-122.41\n37.79,-122.40\n37.76,-122.43\n"
+
+
+@dataclass
+class Deployment:
+    """The files of a deployment and its processes.
+
+    Attributes:
+        folder: Where the files are.
+        client: What the client types.
+        running: Its processes, by the party's name.
+    """
+
+    folder: Path
+    client: tuple[str, ...]
+    running: dict[str, Command] = field(default_factory=dict)
+
+    def serve(self, *names: str, body: Body | None = None) -> None:
+        """Start parties."""
+        for name in names:
+            log = self.folder / f"{name}.log"
+            words = ("serve", f"{name}.toml")
+            self.running[name] = Command(self.folder, *words, output=log, body=body)
+
+    def wait_for(self, name: str, text: str) -> str:
+        """Wait until a party's log has a text, and return the log."""
+        wait_for(self.running[name], text)
+        return self.running[name].output
+
+    def ask(self) -> Command:
+        """Have the client ask."""
+        return Command(self.folder, *self.client, output=self.folder / "client.log")
+
+    def fail(self) -> str:
+        """Have the client ask, require that it fails and prints no labels, and return its error."""
+        asked = self.ask()
+        assert asked.wait(2 * SECONDS) == 1, asked.output
+        assert "Traceback" not in asked.output
+        return asked.output
+
+    def fail_with(self, text: str, honest: tuple[str, ...]) -> None:
+        """Have the client ask until its error has a text; no error blames an honest party."""
+        errors = []
+        for _ in range(ATTEMPTS):
+            errors.append(self.fail())
+            assert not any(f"blaming {name}" in errors[-1] for name in honest), errors
+            if text in errors[-1]:
+                return
+        raise AssertionError(errors)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        """Replace a text of a file by another."""
+        path = self.folder / name
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+
+    def own_roster(self, name: str, change: Mapping[str, object]) -> None:
+        """Give a party a roster of its own, in which its own entry is another."""
+        tables = load_toml(self.folder / "roster.toml")
+        for member in tables["members"]:
+            if member["name"] == name:
+                member.update(change)
+        (self.folder / "own-roster.toml").write_text(tomli_w.dumps(tables))
+        self.edit(f"{name}.toml", '"roster.toml"', '"own-roster.toml"')
+
+    def end(self) -> None:
+        """End all processes."""
+        for command in self.running.values():
+            command.kill()
+
+
+def deploy(folder: Path, limits: str, *command: str) -> None:
+    """Write a deployment with short limits."""
+    made = CliRunner().invoke(app, ["deploy", *command, "--out", str(folder)])
+    assert made.exit_code == 0, made.output
+    for path in folder.glob("*.toml"):
+        if path.name not in {"roster.toml", "terms.toml"}:
+            path.write_text(limits + path.read_text())
+
+
+RINGS: Final = {
+    "ring": ("ring", "wine", "--set", "parties.count=3"),
+    "votes": ("votes", "iris", "--r", "0.3"),
+}
+SERVERS: Final = {
+    "owner": (("owner", "iris", "--r", "0.4"), "owner", ("analyst-0.toml", "analyst-0.csv")),
+    "prediction": (("prediction", "iris"), "server", ("querier-0.toml", "querier-0.csv")),
+    "places": (
+        ("places", "places.csv"),
+        "server",
+        ("seeker.toml", "--near", "37.77,-122.42", "--epsilon", "6"),
+    ),
+    "collector": (("survey", "iris"), "collector", ("submitter-0.toml", "submitter-0.csv")),
+}
+
+
+@pytest.fixture(scope="module", params=RINGS)
+def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the files of a ring or of noisy votes."""
+    folder = tmp_path_factory.mktemp("files") / str(request.param)
+    deploy(folder, LIMITS, *RINGS[request.param], "--port", str(free_ports(len(PARTIES))))
+    return folder
+
+
+@pytest.fixture
+def ring(files: Path, tmp_path: Path) -> Iterator[Deployment]:
+    """Give a fresh copy of these files, and end what was started in it."""
+    folder = tmp_path / "ring"
+    shutil.copytree(files, folder)
+    queries = "queries.csv" if (folder / "queries.csv").exists() else "client.csv"
+    found = Deployment(folder, ("ask", "client.toml", queries))
+    yield found
+    found.end()
+
+
+def port_of(folder: Path, name: str) -> int:
+    """Return the port of a party by the roster."""
+    return Roster.load(folder / "roster.toml").member(name).port
+
+
+def new_key(folder: Path, name: str) -> Mapping[str, object]:
+    """Give a party another key, and return its entry in a roster."""
+    identity = make_identity(name)
+    (folder / f"{name}.key").write_bytes(write_identity(identity))
+    return {"fingerprint": identity.fingerprint, "certificate": identity.certificate_pem}
+
+
+def test_a_party_that_was_never_started(ring: Deployment) -> None:
+    """The asked party answers at once that it is not ready, and both name the missing one."""
+    ring.serve("party-0", "party-1")
+    where = f"127.0.0.1:{port_of(ring.folder, 'party-2')}"
+    reason = f"party-0 does not reach party-2 at {where}: nobody listens at its address"
+    ring.wait_for("party-0", reason)
+    ring.wait_for("party-0", "waits for all of")
+    ring.fail_with("veilring: party-0 is not ready: it waits for party-2", honest=())
+    ring.wait_for("party-0", "for client failed: party-0 is not ready: it waits for party-2")
+    ring.serve("party-2")
+    for name in PARTIES:
+        ring.wait_for(name, f"{name} is ready")
+
+
+def test_a_party_that_hangs(ring: Deployment) -> None:
+    """One that is stopped does not say where it stands, and the others name it."""
+    ring.serve(*PARTIES)
+    for name in PARTIES:
+        ring.wait_for(name, "is ready")
+    ring.running["party-2"].freeze()
+    ring.fail_with("(PeerSilent, blaming party-2)", honest=("party-0", "party-1"))
+    ring.wait_for("party-0", "failed: party-2 has not answered for 2 s")
+    ring.wait_for("party-1", "(PeerSilent, blaming party-2)")
+
+
+def test_the_party_that_is_asked_hangs(ring: Deployment) -> None:
+    """The client does not reach it, and names it."""
+    ring.serve(*PARTIES)
+    for name in PARTIES:
+        ring.wait_for(name, "is ready")
+    ring.running["party-0"].freeze()
+    error = ring.fail()
+    assert error.startswith("veilring: no connection with party-0: it did not finish the handshake")
+
+
+def test_a_party_that_falls_silent(ring: Deployment) -> None:
+    """It answers that it is there, but not what is due: the others' word convicts it."""
+    ring.serve("party-0", "party-1")
+    ring.serve("party-2", body=run_silently)
+    for name in PARTIES:
+        ring.wait_for(name, "is ready")
+    ring.fail_with("(SessionTimeout, blaming party-2)", honest=("party-0", "party-1"))
+    ring.wait_for("party-0", "failed: party-2 did not send ")
+    ring.wait_for("party-1", "blaming party-2): party-2 did not send what was due in time")
+
+
+def test_a_party_with_a_key_that_its_roster_does_not_have(ring: Deployment) -> None:
+    """It says so before it waits for anybody, and ends; the others wait for it by name."""
+    new_key(ring.folder, "party-2")
+    ring.serve(*PARTIES)
+    assert ring.running["party-2"].wait(SECONDS) == 2
+    said = ring.running["party-2"].output
+    assert "identity is another key of party-2; allowed: the key " in said
+    assert "waits for all" not in said
+    ring.wait_for("party-0", "does not reach party-2 at ")
+    ring.fail_with("veilring: party-0 is not ready: it waits for party-2", honest=())
+
+
+@pytest.mark.parametrize(("wrong", "asked"), [("party-2", "party-0"), ("party-0", "party-1")])
+def test_a_party_with_a_key_that_the_others_do_not_know(
+    ring: Deployment, wrong: str, asked: str
+) -> None:
+    """Whether it dials or is dialled, the others wait for it by name and their logs say why."""
+    ring.own_roster(wrong, new_key(ring.folder, wrong))
+    ring.edit("client.toml", 'ask = "party-0"', f'ask = "{asked}"')
+    ring.serve(*PARTIES)
+    log = ring.wait_for(asked, "its certificate is not good under our roster")
+    assert re.search(f"does not reach {wrong} at|refused a connection: ", log)
+    error = ring.fail()
+    assert error.startswith(f"veilring: {asked} is not ready: it waits for ")
+    assert wrong in error
+
+
+def test_a_party_at_another_port(ring: Deployment) -> None:
+    """Nobody listens where the others look for it: they say where, and wait for it by name."""
+    ring.own_roster("party-2", {"port": free_port()})
+    ring.serve(*PARTIES)
+    where = f"127.0.0.1:{port_of(ring.folder, 'party-2')}"
+    ring.wait_for("party-0", f"does not reach party-2 at {where}: nobody listens at its address")
+    ring.fail_with("veilring: party-0 is not ready: it waits for party-2", honest=())
+
+
+def test_a_party_with_other_terms(ring: Deployment) -> None:
+    """It is found before anything is asked, and the keys that differ are named with both values."""
+    terms = load_toml(ring.folder / "terms.toml")
+    section, key = ("votes", "r") if "votes" in terms else ("protocol", "k")
+    here = terms.get(section, {}).get(key, 5)
+    terms.setdefault(section, {})[key] = there = 7 if key == "k" else 0.5
+    (ring.folder / "others.toml").write_text(tomli_w.dumps(terms))
+    ring.edit("party-2.toml", '"terms.toml"', '"others.toml"')
+    ring.serve(*PARTIES)
+    differ = f"the terms differ: {section}.{key}: "
+    ring.wait_for("party-2", f"{differ}{here} at party-0, {there} at party-2")
+    ring.wait_for("party-0", f"{differ}{here} at party-0, {there} at party-2")
+    ring.fail_with("veilring: party-0 is not ready: it waits for party-2", honest=())
+    ring.edit("client.toml", '"terms.toml"', '"others.toml"')
+    refused = f"veilring: no connection with party-0: it refused us: {differ}{there} at client"
+    assert ring.fail().startswith(f"{refused}, {here} at party-0")
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Deployment, str]]:
+    """Write the files of one server, and give them with its name in the roster."""
+    command, name, client = SERVERS[request.param]
+    (tmp_path / "places.csv").write_text(PLACES)
+    words = [str(tmp_path / word) if word == "places.csv" else word for word in command]
+    folder = tmp_path / "files"
+    deploy(folder, SERVER_LIMITS, *words, "--port", str(free_port()))
+    verb = "submit" if request.param == "collector" else "ask"
+    found = Deployment(folder, (verb, *client))
+    yield found, name
+    found.end()
+
+
+def test_a_server_that_hangs_or_says_nothing(server: tuple[Deployment, str]) -> None:
+    """One that is stopped is named; of one that is at work nobody can say more than that."""
+    deployment, name = server
+    deployment.serve(name, body=run_silently)
+    deployment.wait_for(name, "is ready")
+    deployment.fail_with(f"{name} aborted the session (SessionTimeout): ", honest=())
+    assert "nobody can be blamed" in (deployment.folder / "client.log").read_text()
+    deployment.wait_for(name, f"from {name}, which is at its own work")
+    sessions = deployment.running[name].output.count("a session with")
+    asked = deployment.ask()
+    wait_until(lambda: deployment.running[name].output.count("a session with") > sessions)
+    deployment.running[name].freeze()
+    assert asked.wait(2 * SECONDS) == 1
+    assert f"{name} has not answered for 1 s: stopped, cut off or busy" in asked.output
+
+
+def test_a_server_that_is_not_there_or_has_another_key(server: tuple[Deployment, str]) -> None:
+    """The client names it, and says what it found at its address."""
+    deployment, name = server
+    if name == "owner":  # all clients connect in the same way, and try for 10 s
+        error = deployment.fail()
+        assert f"no connection with {name}: nobody listens at its address" in error
+    deployment.own_roster(name, new_key(deployment.folder, name))
+    deployment.serve(name)
+    deployment.wait_for(name, "is ready")
+    error = deployment.fail()
+    assert f"no connection with {name}: its certificate is not good under our roster" in error
+
+
+def test_a_server_with_other_terms(server: tuple[Deployment, str]) -> None:
+    """The client is told at once which key differs, and what it is at both ends."""
+    deployment, name = server
+    terms = load_toml(deployment.folder / "terms.toml")
+    key, there = ("edition", "2") if "places" in terms else ("classes", ["a", "b", "c"])
+    (deployment.folder / "others.toml").write_text(tomli_w.dumps(terms | {key: there}))
+    client, _ = deployment.client[1:3]
+    if '"terms.toml"' not in (deployment.folder / client).read_text():
+        return  # who submits is told the terms by the collector
+    deployment.edit(client, '"terms.toml"', '"others.toml"')
+    deployment.serve(name)
+    deployment.wait_for(name, "is ready")
+    said = f"no connection with {name}: it refused us: the terms differ: {key}: "
+    assert said in (error := deployment.fail()), error
+    assert error.rstrip().endswith(f" at {name}")

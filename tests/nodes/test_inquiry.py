@@ -1,0 +1,106 @@
+"""Asking where all parties stand: what is said, who is named, and what a lie can do."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from tests.roles import Word
+
+from veilring.errors import PeerSilent, SessionAborted, SessionTimeout
+from veilring.nodes.limit import Limits
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties, Party
+from veilring.nodes.service import Offer, Service, convening
+from veilring.randomness import Streams
+from veilring.transport.memory import MemoryNetwork
+
+NAMES = Parties(("ada", "bob", "cyd"))
+TERMS = bytes(32)
+QUICK = Limits(session=0.2, answer=5.0)
+
+
+async def go_round(party: Party, *_: object, silent: str = "") -> None:
+    """Pass a word round, ada first; one of them drops it."""
+    place = NAMES.position(party.me)
+    if place:
+        await party.receive(Word, sender=NAMES[place - 1], due=place)
+    party.round(place + 1)
+    if party.me != silent:
+        await party.send(NAMES[(place + 1) % len(NAMES)], Word(text="on"))
+    if not place:
+        await party.receive(Word, sender=NAMES[-1], due=len(NAMES))
+    await party.receive(Word, sender=NAMES[place - 1], due=len(NAMES) + 1)  # which never comes
+
+
+@asynccontextmanager
+async def three(silent: str, limits: Limits = QUICK) -> AsyncIterator[dict[str, Node]]:
+    """Give ada's, bob's and cyd's nodes; the last two join what ada convenes."""
+    network = MemoryNetwork(tuple(NAMES))
+    nodes = {
+        name: Node(network.endpoint(name), Streams(1), seconds=limits.session, limits=limits)
+        for name in NAMES
+    }
+
+    async def join(party: Party, _opener: str) -> None:
+        await go_round(party, silent=silent)
+
+    async with AsyncExitStack() as stack:
+        for node in nodes.values():
+            await stack.enter_async_context(node)
+            if node.name != "ada":
+                offers = {"round": Offer(join, TERMS, lambda _: True, limits.joined)}
+                await stack.enter_async_context(Service(node, offers))
+        yield nodes
+
+
+async def convene(node: Node, silent: str) -> SessionTimeout:
+    """Return the error of the party that convenes the others."""
+    role = convening(go_round, "round", TERMS)
+    with pytest.raises(SessionTimeout) as caught:
+        await node.run(role, bytes(16), NAMES, silent=silent)
+    return caught.value
+
+
+@pytest.mark.parametrize("silent", NAMES)
+async def test_the_one_that_dropped_the_word_is_named(silent: str) -> None:
+    """All say what they miss; the earliest missing message names its sender, whoever it is."""
+    async with three(silent) as nodes:
+        error = await convene(nodes["ada"], silent)
+    assert error.culprit == silent
+    assert error.verdict.startswith(f"{silent} did not send test.word to ")
+
+
+async def test_one_that_does_not_answer_is_named_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that is connected and says nothing at all is stopped, cut off or busy."""
+    async with three("bob", Limits(session=0.2, answer=0.2)) as nodes:
+        monkeypatch.setattr(nodes["cyd"], "_dispatch", lambda *_: None)
+        error = await convene(nodes["ada"], "")
+    assert isinstance(error, PeerSilent)
+    assert (error.culprit, "cyd has not answered for 0.2 s" in str(error)) == ("cyd", True)
+
+
+async def test_the_others_are_told_who_it_was() -> None:
+    """Who joined hears of the culprit from the one that asked all of them."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    async with three("cyd") as nodes:
+        usual = nodes["bob"].run
+
+        async def listening(*given: object, **public: object) -> object:
+            try:
+                return await usual(*given, **public)  # type: ignore[arg-type]
+            except SessionAborted as error:
+                heard.put_nowait(str(error))
+                raise
+
+        nodes["bob"].run = listening  # type: ignore[method-assign, assignment]
+        await convene(nodes["ada"], "")
+        said = await asyncio.wait_for(heard.get(), 10.0)
+    assert said.endswith("(SessionTimeout, blaming cyd): cyd did not send what was due in time")
+
+
+def test_the_nearer_to_the_fault_gives_up_first() -> None:
+    """Each limit leaves room for the answers and the news of the one before it."""
+    limits = Limits(session=120, answer=5)
+    found = (limits.session, limits.joined, limits.served, limits.client)
+    assert found == (120, 130, 140, 150)

@@ -1,0 +1,56 @@
+"""Terms in the greeting: members that believe in different ones say which keys differ."""
+
+import pytest
+
+from veilring.transport.handshake import (
+    PROTOCOL_VERSION,
+    TERMS_CHARACTERS_MAX,
+    Hello,
+    judge,
+    terms_text,
+)
+from veilring.transport.identity import make_identity
+from veilring.transport.roster import Member, Roster
+
+ADA, BOB = make_identity("ada"), make_identity("bob")
+ROSTER = Roster((Member.of(ADA, "h", 1), Member.of(BOB, "h", 2)))
+KEYS = {"protocol.k": "5", "protocol.sum": '"ring"'}
+
+
+def refusal(theirs: str, ours: str) -> str:
+    """Return why ada refuses bob's greeting, if it does."""
+    hello = Hello(
+        version=PROTOCOL_VERSION, roster=ROSTER.hash, sender="bob", receiver="ada", terms=theirs
+    )
+    found = judge(hello, ROSTER, me="ada", peer="bob", terms=ours)
+    return found.reason if found else ""
+
+
+def test_keys_that_differ_are_named_with_both_values() -> None:
+    """One that only one side has is nothing at the other."""
+    ours = terms_text(KEYS)
+    assert refusal(ours, ours) == ""
+    changed = terms_text(KEYS | {"protocol.k": "7", "edition": "2"})
+    said = "the terms differ: edition: 2 at bob, nothing at ada; protocol.k: 7 at bob, 5 at ada"
+    assert refusal(changed, ours) == said
+
+
+def test_who_has_no_terms_compares_none() -> None:
+    """Curators and submitters are told what is run by the party that they ask."""
+    assert refusal("", terms_text(KEYS)) == refusal(terms_text(KEYS), "") == ""
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "[" * 5000, '{"a": {"b": 1}}', '{"\\u0007": "x"}'])
+def test_terms_that_are_none_are_refused_like_others(text: str) -> None:
+    """What a peer calls its terms is shown in one short line of printable characters."""
+    said = refusal(text, terms_text(KEYS))
+    assert said.startswith("the terms differ: ")
+    assert said.isprintable()
+
+
+def test_long_terms_are_told_apart_by_a_hash() -> None:
+    """A greeting stays small, however many keys there are."""
+    many = {f"key {number}": "x" for number in range(TERMS_CHARACTERS_MAX)}
+    ours, theirs = terms_text(many), terms_text(many | {"key 1": "y"})
+    assert max(len(ours), len(theirs)) < 100
+    assert "terms: " in refusal(theirs, ours)
