@@ -70,6 +70,19 @@ async def test_idle_connections_keep_nobody_out(said: bytes) -> None:
         assert all("it said nothing while others waited" in e.reason for e in alice.refusals)
 
 
+async def test_what_is_no_tls_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plaintext is turned away by its first byte, and counts as no handshake."""
+    monkeypatch.setattr(listener, "FAILURES_MAX", 1)
+    monkeypatch.setattr(listener, "FAILURES_PER_SECOND", 1e-9)
+    town = Town(("alice",), ("carol",))
+    async with town.start_all("alice") as endpoints:
+        alice = endpoints["alice"]
+        async with crowd(town, 50, b"GET / HTTP/1.1\r\n\r\n"):
+            await until(lambda: len(alice.refusals) == 50)
+        assert all("does not speak TLS" in error.reason for error in alice.refusals)
+        await pass_through(town, alice)
+
+
 async def test_handshakes_that_stall_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Places are taken from those who dawdle, of an address that has its share of them."""
     monkeypatch.setattr(listener, "PATIENCE_SECONDS", 0.0)
@@ -105,7 +118,8 @@ async def test_failing_handshakes_of_an_address_are_budgeted(
         alice = endpoints["alice"]
         for _ in range(5):
             await pass_through(town, alice)
-        async with crowd(town, 3, b"GET / HTTP/1.1\r\n\r\n"):
+        broken = b"\x16\x03\x01\x00\x04\x01\x00\x00\x00"  # begins a handshake that is none
+        async with crowd(town, 3, broken):
             await until(lambda: len(alice.refusals) == 2)
             with pytest.raises(HandshakeError):
                 await town.start("carol", seconds=0.5)

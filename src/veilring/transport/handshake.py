@@ -24,6 +24,8 @@ from veilring.transport.roster import Roster
 
 __all__ = (
     "HANDSHAKE_SECONDS",
+    "HUNG_UP",
+    "NOT_TLS",
     "PROTOCOL_VERSION",
     "REASON_CHARACTERS_MAX",
     "TERMS_CHARACTERS_MAX",
@@ -183,7 +185,7 @@ def explain(error: BaseException | None) -> str:
         case ssl.SSLCertVerificationError():
             return f"its certificate is not good under our roster: {error.verify_message}"
         case None | ssl.SSLEOFError() | ConnectionResetError() | BrokenPipeError():
-            return _HUNG_UP
+            return HUNG_UP
         case ssl.SSLError(reason=str(reason)):
             return _TLS_REASONS.get(reason, f"TLS failed: {reason.lower().replace('_', ' ')}")
         case TimeoutError() | ConnectionAbortedError():
@@ -196,17 +198,17 @@ def explain(error: BaseException | None) -> str:
 
 TOO_SLOW: Final = "it did not finish the handshake in time"
 """Why a connection that goes on for too long, or says nothing, is given up."""
-_HUNG_UP: Final = (
+HUNG_UP: Final = (
     "it ended the connection during the handshake without a reason; most likely our certificate "
     "is not in its roster or has expired"
 )
-_NOT_TLS: Final = "it does not speak TLS 1.3"
+NOT_TLS: Final = "it does not speak TLS 1.3"
 _TLS_REASONS: Final = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it showed no certificate",
-    "UNSUPPORTED_PROTOCOL": _NOT_TLS,
-    "TLSV1_ALERT_PROTOCOL_VERSION": _NOT_TLS,
-    "WRONG_VERSION_NUMBER": _NOT_TLS,
-    "HTTP_REQUEST": _NOT_TLS,
+    "UNSUPPORTED_PROTOCOL": NOT_TLS,
+    "TLSV1_ALERT_PROTOCOL_VERSION": NOT_TLS,
+    "WRONG_VERSION_NUMBER": NOT_TLS,
+    "HTTP_REQUEST": NOT_TLS,
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it asks for a certificate and we showed none",
     "TLSV1_ALERT_UNKNOWN_CA": "our certificate is not in its roster",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate has expired",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Final
 
-from veilring.transport.handshake import TOO_SLOW
+from veilring.transport.handshake import HUNG_UP, NOT_TLS, TOO_SLOW
 from veilring.transport.pacing import Budgets, SparingLog
 
 __all__ = (
@@ -141,9 +141,24 @@ class Listener:
     def _hear(self, caller: _Caller) -> None:
         """Look at what has come; a part of a message is looked at again later, not at once."""
         self._loop.remove_reader(caller.sock)
-        caller.is_ready = _has_spoken(caller.sock)
-        if caller.is_ready:
-            self._start()
+        self._judge(caller)
+        self._start()
+
+    def _judge(self, caller: _Caller) -> None:
+        """Note whether a connection has said enough, and end it if that was no TLS."""
+        try:
+            said = caller.sock.recv(_RECORD_MAX, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            said = b""
+        if not said:
+            self._drop(caller, HUNG_UP)
+        elif said[0] != _HANDSHAKE:
+            self._drop(caller, NOT_TLS)
+        else:
+            length = _RECORD_HEADER + int.from_bytes(said[3:_RECORD_HEADER], "big")
+            caller.is_ready = len(said) >= min(length, _RECORD_MAX)
 
     def _keep_looking(self) -> None:
         if self._timer is None and self._waiting and not self._closed:
@@ -157,7 +172,7 @@ class Listener:
             if caller.since < horizon:
                 self._drop(caller, TOO_SLOW)
             elif not caller.is_ready:
-                caller.is_ready = _has_spoken(caller.sock)
+                self._judge(caller)
         self._start()
         self._keep_looking()
 
@@ -224,17 +239,3 @@ class Listener:
         self._waiting.clear()
         for task in self.admissions:
             task.cancel()
-
-
-def _has_spoken(sock: socket.socket) -> bool:
-    """Say whether a TLS client's first message is there whole, or something that is none."""
-    try:
-        said = sock.recv(_RECORD_MAX, socket.MSG_PEEK)
-    except (BlockingIOError, InterruptedError):
-        return False
-    except OSError:
-        return True  # the handshake will say what happened
-    if not said or said[0] != _HANDSHAKE:
-        return True
-    whole = _RECORD_HEADER + int.from_bytes(said[3:_RECORD_HEADER], "big")
-    return len(said) >= min(max(whole, _RECORD_HEADER), _RECORD_MAX)
