@@ -99,6 +99,7 @@ def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(ring: Ring
         ring.wait_for(number, "is ready")
     first = ring.ask()
     assert first.returncode == 0, first.stderr
+    ring.wait_for(0, "party-0 had 44 queries labelled for client")
     labels = [row["label"] for row in csv.DictReader(first.stdout.splitlines())]
     given = (ring.folder / "queries.csv").read_bytes()
     truth = [row["label"] for row in csv.DictReader(given.decode().splitlines())]

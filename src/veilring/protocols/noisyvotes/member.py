@@ -1,5 +1,6 @@
 """The long-lived party of noisy votes and its client: it pays before it adds its share of a sum."""
 
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ ASK: Final = "noisyvotes.ask"
 """What a client asks of one member: the labels of a batch of queries."""
 JOIN: Final = "noisyvotes.private-votes"
 """What that member asks of the others: to join the noisy votes."""
+
+_log = logging.getLogger("veilring.votes")
 
 _A_NAME: Final = rf"^[A-Za-z0-9._-]{{0,{NAME_CHARACTERS_MAX}}}$"  # or none
 _KEPT: Final = np.dtype("<i8")  # a label, as the ledger's file has it
@@ -180,7 +183,12 @@ class VotesMember:
             check_batch(batch.queries, batch.radii if batch.radii.size else None, self.parameters)
         except InputError as error:
             party.accuse(ProtocolViolation(client, f"asked what cannot be answered: {error}"))
-        await party.send(client, await self.ask(batch.queries, client))
+        answer = await self.ask(batch.queries, client)
+        await party.send(client, answer)
+        if not answer.exhausted:
+            line = "%s had %d queries labelled for %s; a batch costs epsilon %g, once"
+            asked = len(batch.queries)
+            _log.info(line, self.node.name, asked, client, self.parameters.epsilon)
 
     @contextmanager
     def _ending(self) -> Iterator[None]:

@@ -1,5 +1,6 @@
 """The prediction server: it answers queriers, and does at once what its curators say."""
 
+import logging
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final, TypeVar
@@ -19,9 +20,11 @@ from veilring.protocols.prediction.messages import (
 )
 from veilring.protocols.prediction.records import Records
 from veilring.protocols.prediction.state import Refused, State
-from veilring.protocols.verdicts import Failure
+from veilring.protocols.verdicts import Failure, Verdict
 
 __all__ = ("ADD", "FORGET", "LOOK", "PREDICT", "PredictionServer")
+
+_log = logging.getLogger("veilring.prediction")
 
 PREDICT: Final = "prediction.predict"
 """What a querier asks: labels for its queries. Whoever is in the roster may."""
@@ -91,6 +94,8 @@ class PredictionServer:
             reply = await self._do(partial(self._state.answer, querier, request, party.rng))
             party.round(number)
             await party.send(querier, reply)
+            if reply.verdict == Verdict.ANSWERED:
+                _log.info("%s labelled %d queries for %s", party.me, len(reply.labels), querier)
             more = request.more
 
     async def look(self, party: Party, querier: str) -> None:

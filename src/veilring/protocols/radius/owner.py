@@ -1,6 +1,7 @@
 """The data owner: it labels what analysts ask, and pays before it answers."""
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,6 +25,8 @@ from veilring.protocols.verdicts import Failure, Refusal, Verdict, settle
 from veilring.transport.frames import pack, unpack
 
 __all__ = ("LABEL", "Owner")
+
+_log = logging.getLogger("veilring.owner")
 
 LABEL: Final = "radius.label"
 """What an analyst asks of a data owner: the labels of a batch of queries."""
@@ -102,6 +105,10 @@ class Owner:
         answer = await self._in_turn(analyst, lambda: self.settle(analyst, request, rng))
         party.round(2)
         await party.send(analyst, answer)
+        if answer.verdict == Verdict.ANSWERED:
+            line = "%s labelled %d queries for %s; they cost epsilon %g, once"
+            price = self._rules.price(request)
+            _log.info(line, party.me, len(request.queries), analyst, price)
 
     def settle(self, analyst: str, request: Request, rng: Generator) -> Answer:
         """Return the answer that may leave: it is paid for, and on the disk.

@@ -1,5 +1,6 @@
 """The long-lived ring member and its client: what `veilring serve` and `veilring ask` play."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Final
@@ -24,6 +25,8 @@ ASK: Final = "ring.ask"
 """What a client asks of one member: the labels of a batch of queries."""
 JOIN: Final = "ring.private-knn"
 """What that member asks of the others: to join the private kNN."""
+
+_log = logging.getLogger("veilring.member")
 
 
 class Labels(Message, kind="ring.labels"):
@@ -77,6 +80,7 @@ class RingMember:
         queries = (await party.receive(Queries, sender=client)).features
         answer = await self.ask(queries)
         await party.send(client, Labels(labels=answer.labels))
+        _log.info("%s had %d queries labelled for %s", self.node.name, len(queries), client)
 
     async def ask(self, queries: NDArray[np.float64]) -> KNNAnswer:
         """Label a batch of queries together with all other members.
