@@ -8,12 +8,15 @@ import pytest
 from tests.roles import Word
 
 from veilring.errors import PeerSilent, SessionAborted, SessionTimeout
+from veilring.nodes.blame import Standing, Wait
+from veilring.nodes.inquiry import told
 from veilring.nodes.limit import Limits
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.service import Offer, Service, convening
 from veilring.randomness import Streams
 from veilring.transport.memory import MemoryNetwork
+from veilring.transport.messages import decode, encode
 
 NAMES = Parties(("ada", "bob", "cyd"))
 TERMS = bytes(32)
@@ -104,3 +107,13 @@ def test_the_nearer_to_the_fault_gives_up_first() -> None:
     limits = Limits(session=120, answer=5)
     found = (limits.session, limits.joined, limits.served, limits.client)
     assert found == (120, 130, 140, 150)
+
+
+def test_where_a_party_stands_among_a_thousand_fits_a_frame() -> None:
+    """However many peers there are, the lists of an answer are few."""
+    peers = [f"party-{number}" for number in range(1_000)]
+    counts = dict.fromkeys(peers, 7)
+    waits = tuple(Wait(peer, "test.word", 3) for peer in peers)
+    standing = Standing("ada", waits, sent=counts, received=counts)
+    _, answer = decode(encode(bytes(16), told(standing)))
+    assert answer == told(standing)

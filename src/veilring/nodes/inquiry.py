@@ -31,36 +31,46 @@ class WhereDoYouStand(Message, kind="session.inquiry"):
 
 
 class Stands(Message, kind="session.standing"):
-    """Says where a party stands: the fields of `Standing`.
+    """Says where a party stands: the fields of `Standing`, in few lists, as a frame has to be.
 
     Attributes:
         known: Whether it knows the session at all.
-        waits: Sender, kind and due round of each message that it waits for.
+        senders: The sender of each message that it waits for.
+        kinds: The kind of each.
+        dues: The round in which each is due, if the role says so.
         blocked: As in `Standing`.
         over: As in `Standing`.
-        sent: As in `Standing`, as pairs.
-        received: As in `Standing`, as pairs.
+        peers: The peers that the counts are of.
+        sent: How many messages it has sent to each of them.
+        received: How many it was sent by each.
     """
 
     known: bool
-    waits: tuple[tuple[_Name, _Kind, int | None], ...] = ()
+    senders: tuple[_Name, ...] = ()
+    kinds: tuple[_Kind, ...] = ()
+    dues: tuple[int | None, ...] = ()
     blocked: tuple[_Name, ...] = ()
     over: bool = False
-    sent: tuple[tuple[_Name, int], ...] = ()
-    received: tuple[tuple[_Name, int], ...] = ()
+    peers: tuple[_Name, ...] = ()
+    sent: tuple[int, ...] = ()
+    received: tuple[int, ...] = ()
 
 
 def told(standing: Standing | None) -> Stands:
     """Return what a party says of where it stands; of an unknown session, that it is unknown."""
     if standing is None:
         return Stands(known=False)
+    peers = tuple({**standing.sent, **standing.received})
     return Stands(
         known=True,
-        waits=tuple((wait.sender, wait.kind, wait.due) for wait in standing.waits),
+        senders=tuple(wait.sender for wait in standing.waits),
+        kinds=tuple(wait.kind for wait in standing.waits),
+        dues=tuple(wait.due for wait in standing.waits),
         blocked=standing.blocked,
         over=standing.over,
-        sent=tuple(standing.sent.items()),
-        received=tuple(standing.received.items()),
+        peers=peers,
+        sent=tuple(standing.sent.get(peer, 0) for peer in peers),
+        received=tuple(standing.received.get(peer, 0) for peer in peers),
     )
 
 
@@ -126,9 +136,13 @@ def _standing(sender: str, answer: Stands, parties: Iterable[str]) -> Standing:
     known = frozenset(parties)
     return Standing(
         sender,
-        waits=tuple(Wait(*wait) for wait in answer.waits if wait[0] in known),
+        waits=tuple(
+            Wait(*wait)
+            for wait in zip(answer.senders, answer.kinds, answer.dues, strict=False)
+            if wait[0] in known
+        ),
         blocked=tuple(peer for peer in answer.blocked if peer in known),
         over=answer.over,
-        sent=dict(answer.sent),
-        received=dict(answer.received),
+        sent=dict(zip(answer.peers, answer.sent, strict=False)),
+        received=dict(zip(answer.peers, answer.received, strict=False)),
     )
