@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.transport.refusals import refused, until
-from tests.transport.rosters import Town
+from tests.transport.rosters import PATIENCE_SECONDS, Town
 from tests.transport.strangers import hello, stranger
 
 from veilring.errors import HandshakeError, PeerLost, ProtocolViolation
@@ -18,6 +18,7 @@ from veilring.transport import links, listener
 from veilring.transport.frames import FRAME_BYTES_MAX, on_stream
 from veilring.transport.handshake import Refuse, Welcome, greeting, read_greeting
 from veilring.transport.pacing import FRAMES_PER_TURN_MAX
+from veilring.transport.sockets import bind
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
 
 FLOOD = 20_000
@@ -91,6 +92,35 @@ async def test_handshakes_that_stall_keep_nobody_out(monkeypatch: pytest.MonkeyP
         alice = endpoints["alice"]
         await until(lambda: any("did not go on" in e.reason for e in alice.refusals))
         await pass_through(town, alice)
+
+
+async def test_a_listener_that_closes_before_a_handshake_began_leaves_nothing_open() -> None:
+    """A connection whose turn had come, and had not begun, is closed."""
+    admitted = list[str]()
+
+    async def admit(_sock: socket.socket, address: str) -> bool:
+        admitted.append(address)
+        return True
+
+    ours, theirs = bind(LOOPBACK, 0), socket.socket()
+    listening = listener.Listener(ours, admit, lambda *_: None, PATIENCE_SECONDS)
+    with theirs:
+        theirs.connect(ours.getsockname())
+        theirs.sendall(client_hello())
+        while not listening.admissions:  # noqa: ASYNC110  (it tells nobody)
+            await asyncio.sleep(0)
+        listening.close()
+        theirs.setblocking(False)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            with pytest.raises(ConnectionError):
+                raise_at_end(await asyncio.get_running_loop().sock_recv(theirs, 1))
+    assert admitted == []
+
+
+def raise_at_end(said: bytes) -> None:
+    """Take the end of a connection for what its reset is."""
+    if not said:
+        raise ConnectionResetError
 
 
 async def test_who_dawdles_while_nobody_waits_may_go_on() -> None:

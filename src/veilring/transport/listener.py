@@ -64,6 +64,7 @@ class _Caller:
     port: int
     since: float
     is_ready: bool = False
+    has_begun: bool = False
     task: asyncio.Task[bool] | None = field(default=None)
 
     @property
@@ -196,10 +197,14 @@ class Listener:
         self._loop.remove_reader(caller.sock)
         self._failures.spend(caller.host)
         caller.since = self._loop.time()
-        caller.task = self._loop.create_task(self._admit(caller.sock, caller.address))
+        caller.task = self._loop.create_task(self._try(caller))
         self._trying[caller] = None
         caller.task.add_done_callback(lambda task: self._ended(caller, task))
         self._loop.call_soon(self._start)
+
+    async def _try(self, caller: _Caller) -> bool:
+        caller.has_begun = True
+        return await self._admit(caller.sock, caller.address)
 
     def _has_place(self, host: str) -> bool:
         """Say whether a host may try; if one that has had its time is in the way, end it."""
@@ -218,6 +223,8 @@ class Listener:
     def _ended(self, caller: _Caller, task: asyncio.Task[bool]) -> None:
         del self._trying[caller]
         if task.cancelled():
+            if not caller.has_begun:
+                caller.sock.close()  # nobody else has it
             if not self._closed:
                 self._turned_away(caller.address, "it did not go on while others waited")
         elif task.exception() is None and task.result():
