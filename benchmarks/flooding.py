@@ -135,7 +135,7 @@ class RawMember:
         self.frame()
 
     def opening(self, service: str = TASK) -> Open:
-        """Return what asks for a session."""
+        """Return a frame that asks for a session."""
         return Open(service=service, parties=(self.name, COLLECTOR), terms=_NO_TERMS)
 
     def __enter__(self) -> Self:

@@ -36,7 +36,7 @@ def test_a_server_has_all_that_it_needs() -> None:
 
 
 def optional(project: dict[str, dict[str, list[str]]], extra: str) -> list[str]:
-    """Return what an extra needs."""
+    """Return the requirements of an extra."""
     return project["optional-dependencies"][extra]
 
 

@@ -130,7 +130,7 @@ def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier, variant:
 
 @pytest.mark.parametrize(("rows", "splits"), [(100, 5), (16, 3), (3, 1), (2, 0)])
 def test_by_default_a_seeker_names_a_bucket(rows: int, splits: int) -> None:
-    """In one message, of 32 places, or of so many that there are two buckets at least."""
+    """In one message, a bucket of 32 places, or of fewer if there were only one bucket."""
     seeker = clone(TreeWalkClassifier(6.0)).set_params(ranges=RANGES)
     seeker.fit(ROWS[:rows], LABELS[:rows]).predict(QUERIES)
     assert seeker.cost_ == bucket_cost(BucketPlan(splits, 0, len(QUERIES)), rows, 2)

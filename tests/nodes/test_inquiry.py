@@ -67,7 +67,7 @@ async def convene(node: Node, silent: str) -> SessionTimeout:
 
 @pytest.mark.parametrize("silent", NAMES)
 async def test_the_one_that_dropped_the_word_is_named(silent: str) -> None:
-    """All say what they miss; the earliest missing message names its sender, whoever it is."""
+    """All say what they miss; the earliest missing message names its sender, at any place."""
     async with three(silent) as nodes:
         error = await convene(nodes["ada"], silent)
     assert error.culprit == silent

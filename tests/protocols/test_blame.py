@@ -104,7 +104,7 @@ def failure(
     seconds: float | None = None,
     latency: float = 0.0,
 ) -> VeilringError | None:
-    """Return what ends a run on the simulated clock, if it fails."""
+    """Return the error that ends a run on the simulated clock, if it fails."""
 
     async def main() -> None:
         links = Topology(LinkModel(latency=Constant(latency))) if latency else None
@@ -185,7 +185,7 @@ def test_a_slow_party_or_link_is_not_blamed(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLAYS)
 def test_a_party_that_crashed_is_named(name: str) -> None:
-    """Whoever it is, each party that it leaves behind says so."""
+    """At any place, each party that it leaves behind says so."""
     play = PLAYS[name]
     for victim in play.parties:
         crash = Fault("crash", 0.35, np.inf, (victim,))

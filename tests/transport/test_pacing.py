@@ -72,7 +72,7 @@ def test_a_line_is_repeated_once_a_minute_with_a_count(caplog: pytest.LogCapture
 
 
 def test_lines_that_all_differ_are_bounded_too(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever makes up new lines without end silences itself, and nobody else."""
+    """A peer that makes up new lines without end silences itself, and nobody else."""
     lines = SparingLog(LOG, Clock())
     with caplog.at_level(logging.INFO, LOG.name):
         for number in range(1_000):

@@ -64,7 +64,7 @@ def show_progress(
 
 
 def _lines(clock: Callable[[], float]) -> Progress:
-    """Return what prints a line of progress every `PROGRESS_SECONDS`."""
+    """Return a callback that prints a line of progress every `PROGRESS_SECONDS`."""
     last = clock()
 
     def tell(doing: str, done: int, total: int) -> None:

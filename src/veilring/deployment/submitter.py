@@ -139,7 +139,7 @@ def _make_reports(
 
 
 def _names(config: SubmitterConfig, path: Path, cells: Cells, count: int) -> list[str]:
-    """Return what the outbox calls each client: a key is one whatever blanks are around it."""
+    """Return each client's name in the outbox; blanks around a key do not count."""
     if config.key == ROW_NUMBER:
         if ROW_NUMBER in cells:
             raise ScenarioError("key", ROW_NUMBER, f"a column of {path.name} with another name")

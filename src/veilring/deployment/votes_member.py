@@ -57,7 +57,7 @@ async def serve_votes(
     """Vote until cancelled.
 
     All files are read and checked first; then the member waits for the others, and answers. Until
-    all are there it refuses whoever asks, and says for whom it waits. A member that was lost is
+    all are there it refuses requests, and names the parties it waits for. A member that was lost is
     dialled again, and takes part again in what is asked after that.
 
     Args:

@@ -57,7 +57,7 @@ class Stands(Message, kind="session.standing"):
 
 
 def told(standing: Standing | None) -> Stands:
-    """Return what a party says of where it stands; of an unknown session, that it is unknown."""
+    """Return a party's answer to an inquiry: its standing, or that the session is unknown."""
     if standing is None:
         return Stands(known=False)
     peers = tuple({**standing.sent, **standing.received})

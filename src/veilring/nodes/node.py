@@ -78,7 +78,7 @@ class Node:
         streams: Where the party's randomness comes from.
         seconds: The limit on a session, unless it has its own.
         limits: Those of a deployment: when a session's time is up, this node asks all its parties
-            where they stand. Otherwise whoever launched the nodes sees that.
+            where they stand. Otherwise the launcher of the nodes sees that.
     """
 
     def __init__(

@@ -217,7 +217,7 @@ class Session(Party):
         self.fail(error)
 
     def judge(self, error: SessionTimeout) -> SessionTimeout:
-        """Say more of why the time was up, once it is known, and return what is said."""
+        """Put the error that says more in the place of an expired session's, and return it."""
         self.error = error
         return error
 

@@ -191,7 +191,7 @@ class StateFile:
             self._rest(complete=True)
         self._marked = False
         if not self._move_log():
-            allowed = "nobody who reads it while it is wiped"
+            allowed = "no reader while it is wiped; try again when the other process has read it"
             raise InputError(self._format.name, "being read", allowed)
 
     def close(self) -> None:
@@ -527,7 +527,7 @@ def _require_known(path: Path, kind: Format, state: _State, known: tuple[bytes, 
 
 
 def _known_to_readers(path: Path) -> tuple[bytes, int] | None:
-    """Return what the witness knows, or none while a writer holds it, who has seen the file whole.
+    """Return the witness's id and count, or `None` while a writer, which checked them, holds it.
 
     Raises:
         StoreFailed: If the witness is damaged.

@@ -103,7 +103,7 @@ class Failure:
         self._reported = asyncio.Event()
 
     def report(self, error: StoreFailed) -> None:
-        """Keep the first failure, and wake whoever waits for one. Call it in the event loop."""
+        """Keep the first failure and wake the task that waits for it. Call it in the event loop."""
         self._error = self._error or error
         self._reported.set()
 

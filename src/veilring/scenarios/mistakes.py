@@ -18,7 +18,7 @@ MISTAKES_MAX: Final = 20
 
 
 def scenario_error(error: ValidationError, root: type[BaseModel] = Scenario) -> ScenarioError:
-    """Return what pydantic found in a file's tables as one error, each mistake once.
+    """Return pydantic's findings about a file's tables as one error, each mistake once.
 
     It has the first `MISTAKES_MAX` mistakes.
 

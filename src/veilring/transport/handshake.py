@@ -129,7 +129,7 @@ def terms_text(terms: Mapping[str, str]) -> str:
 
 
 def judge(hello: Hello, roster: Roster, *, me: str, peer: str, terms: str = "") -> Refusal | None:
-    """Return what is wrong with a greeting from the member whose key is `peer`'s, if anything.
+    """Return an objection to a greeting from the member whose key is `peer`'s, or `None`.
 
     Args:
         hello: The greeting.

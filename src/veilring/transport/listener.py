@@ -135,7 +135,7 @@ class Listener:
             self._loop.add_reader(self._sock, self._accept)
 
     def _most_dispensable(self) -> _Caller:
-        """Return who goes first: who has not spoken, of the host that has most, the oldest."""
+        """Return the next to evict: among the silent, the oldest of the host that has most."""
         count = Counter(caller.host for caller in self._waiting)
         return max(self._waiting, key=lambda caller: (not caller.is_ready, count[caller.host]))
 

@@ -129,7 +129,7 @@ def cases(draw: st.DrawFn) -> Case:
     case=cases(),
 )
 def test_no_outcome_depends_on_a_row(tables: tuple[Rows, Rows], place: int, case: Case) -> None:
-    """Whoever lacks a row, ending, words, sizes and charges at all parties are the same."""
+    """If any party lacks a row, ending, words, sizes and charges at all parties are the same."""
     others = Rows(np.full((4, FEATURES), 0.5), np.arange(4) % CLASSES)
 
     def play(rows: Rows) -> list[Outcome]:

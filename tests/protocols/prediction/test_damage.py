@@ -59,7 +59,7 @@ def answered(folder: Path) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return what lies in a folder, less the locks, which hold nothing."""
+    """Return all files of a folder but the locks, which hold nothing."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".lock"}
 
 

@@ -66,7 +66,7 @@ def rows_of(path: Path) -> dict[str, bytes]:
 
 
 def expected(names: Iterable[str]) -> dict[str, bytes]:
-    """Return what is to be found of some of the records."""
+    """Return the expected content for some of the records."""
     places = {name: place for place, name in enumerate(RECORDS.ids)}
     return {
         name: RECORDS.features[places[name]].tobytes() + RECORDS.labels[places[name]].tobytes()

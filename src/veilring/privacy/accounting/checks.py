@@ -22,11 +22,11 @@ DELTA_DOUBTFUL: Final = 1e-3
 
 
 def doubt_of_delta(delta: float, rows: int = 1) -> str:
-    """Return what to tell whoever chose a delta that is allowed and too large; else nothing.
+    """Return a warning about a delta that is allowed but too large, or an empty string.
 
     Args:
         delta: Chosen for a promise about rows.
-        rows: How many there are, if that may be told to whoever is told.
+        rows: The number of rows, if the reader of the warning may know it.
     """
     most = min(DELTA_DOUBTFUL, 1 / max(1, rows))
     if delta <= most:

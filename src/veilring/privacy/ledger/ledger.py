@@ -90,7 +90,7 @@ class Ledger:
         return self._store.id
 
     def recall(self, name: str) -> str | None:
-        """Return what was kept under this name, or none if nothing was."""
+        """Return the value that was kept under this name, or `None`."""
         with self._guard:
             kept = _setting(self._store, _OWNERS + name)
         return None if kept is None else kept.decode()

@@ -77,7 +77,7 @@ class VotesMember:
         parties: All members, in the order of the roster.
         parameters: Public.
         ledger: Where batches are charged: to the client at the member that was asked, and to that
-            member at the others; whoever opened it closes it. A charge is on the disk within
+            member at the others; its owner closes it. A charge is on the disk within
             milliseconds, and nobody else's turn comes meanwhile, as while rows are counted.
         terms: SHA-256 of all that must be equal at parties that run together.
         limits: How long sessions may take.

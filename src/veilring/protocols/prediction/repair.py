@@ -110,7 +110,7 @@ class _Files:
         self._salvage = partial(salvage, rows, rules.features, schema, ledger.id)
 
     def damage(self) -> Damage:
-        """Return what is lost."""
+        """Return the loss as a clause."""
         found, noted = self._salvage(), noted_steps(self._ledger)
         another = not found.tied or found.steps > noted + 1
         strangers = int((~self._accounts.known(found.ids)).sum())

@@ -71,7 +71,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: VeilringError) -> "Failure":
-        """Return what is to be kept of an error."""
+        """Return the fields of an error that a folder keeps."""
         errors = error.errors if isinstance(error, RunFailed) else {}
         parties = {party: say_failure(met) for party, met in errors.items()}
         notes = tuple(getattr(error, "__notes__", ()))

@@ -50,7 +50,7 @@ class Line(NamedTuple):
 
 
 def titled(scenario: Scenario) -> str:
-    """Return what a report of a scenario is called: by its table as well, if that was replaced."""
+    """Return the title of a scenario's report; it names the table if that was replaced."""
     name, source = scenario.name, scenario.data.source
     if source.lower().endswith((".csv", ".npz")):
         return f"{name} on {Path(source).name}"
