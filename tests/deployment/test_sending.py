@@ -22,7 +22,7 @@ from veilring.deployment.sending import (
 )
 from veilring.errors import PeerLost, SessionAborted, VeilringError
 from veilring.nodes.limit import Limits
-from veilring.protocols.ldp.outbox import Outbox
+from veilring.protocols.ldp.outbox import Outbox, Rows
 from veilring.protocols.ldp.pool import Batch
 from veilring.transport.identity import make_identity
 from veilring.transport.roster import Member, Roster
@@ -85,7 +85,8 @@ def _tried(outbox: Path, error: VeilringError, receipts: int) -> tuple[float, in
 
     async def main() -> float:
         with Outbox(outbox) as kept:
-            kept.add(TASK, [str(n) for n in range(CLIENTS)], batches(TASK, CLIENTS))
+            rows = Rows([str(n) for n in range(CLIENTS)], b"", [b""] * CLIENTS)
+            kept.add(TASK, rows, batches(TASK, CLIENTS))
             with pytest.raises(type(error)):
                 await sender.send(TASK, kept, at_once=1, progress=lambda *_: None)
         return asyncio.get_running_loop().time()

@@ -131,9 +131,7 @@ def _make_reports(
     for first in range(0, len(chosen), CLIENTS_MAX):
         places = chosen[first : first + CLIENTS_MAX]
         some = ClientPool(pool.rows[places], pool.labels[places])
-        mine = [names[place] for place in places.tolist()]
-        outbox.know(rows, places.tolist())
-        outbox.add(terms.task, mine, some.answer(terms.task, rng))
+        outbox.add(terms.task, rows.at(places.tolist()), some.answer(terms.task, rng))
         progress("reports made", first + len(places), len(chosen))
     return int(len(new) - len(chosen))
 

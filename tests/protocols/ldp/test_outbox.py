@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 from tests.protocols.ldp.collecting import batches, make_task, people
 
 from veilring.errors import InputError, StoreFailed
-from veilring.protocols.ldp.outbox import ROW_NUMBER, Outbox
+from veilring.protocols.ldp.outbox import ROW_NUMBER, Outbox, Rows
 from veilring.protocols.ldp.pool import Batch
 from veilring.protocols.ldp.store import open_store
 from veilring.protocols.ldp.task import Task
@@ -18,6 +18,11 @@ from veilring.protocols.ldp.verdicts import Verdict
 
 TASK = make_task()
 NAMES = [f"client-{n}" for n in range(300)]
+
+
+def named(clients: Sequence[str]) -> Rows:
+    """Return rows without cells."""
+    return Rows(clients, b"", [b""] * len(clients))
 
 
 def by_client(made: Iterable[Batch]) -> dict[int, tuple[int, bytes, bytes]]:
@@ -33,7 +38,7 @@ def test_what_is_sent_again_is_the_same_to_the_byte(tmp_path: Path) -> None:
     """Question, id and report of each client are those that were made, after a restart too."""
     made = batches(TASK, len(NAMES))
     with Outbox(tmp_path / "outbox") as outbox:
-        outbox.add(TASK, NAMES, made)
+        outbox.add(TASK, named(NAMES), made)
         first = [(batch.question, batch.ids.tobytes(), batch.reports.tobytes()) for batch in made]
     with Outbox(tmp_path / "outbox") as outbox:
         again = list(outbox.waiting(TASK))
@@ -47,7 +52,7 @@ def test_what_is_sent_again_is_the_same_to_the_byte(tmp_path: Path) -> None:
 def test_what_was_answered_is_not_sent_again(tmp_path: Path) -> None:
     """A verdict, good or bad, ends a report's waiting; what has none goes on waiting."""
     with Outbox(tmp_path / "outbox") as outbox:
-        outbox.add(TASK, NAMES, batches(TASK, len(NAMES)))
+        outbox.add(TASK, named(NAMES), batches(TASK, len(NAMES)))
         first, second, *_ = outbox.waiting(TASK)
         refused = np.full(len(second), Verdict.CLOSED, dtype=np.uint8)
         counted = np.full(len(first), Verdict.COUNTED, dtype=np.uint8)
@@ -61,11 +66,11 @@ def test_what_was_answered_is_not_sent_again(tmp_path: Path) -> None:
 def test_a_client_reports_to_a_task_once(tmp_path: Path) -> None:
     """A second report of any client is refused, with all that came beside it."""
     with Outbox(tmp_path / "outbox") as outbox:
-        outbox.add(TASK, NAMES[:200], batches(TASK, 200))
+        outbox.add(TASK, named(NAMES[:200]), batches(TASK, 200))
         assert outbox.reported(TASK, NAMES).tolist() == [True] * 200 + [False] * 100
         assert not outbox.reported(make_task(epsilon=2.0), NAMES).any()
         with pytest.raises(StoreFailed, match="UNIQUE"):
-            outbox.add(TASK, NAMES[199:], batches(TASK, 101, 7))
+            outbox.add(TASK, named(NAMES[199:]), batches(TASK, 101, 7))
     with Outbox(tmp_path / "outbox") as outbox:
         assert sum(map(len, outbox.waiting(TASK))) == 200
 
@@ -79,7 +84,7 @@ def test_a_lifetime_budget_holds_over_all_tasks(tmp_path: Path) -> None:
             affords = outbox.can_afford(NAMES, spends, 2 * spends)
             expected = [True] * 300 if round_ < 2 else [False] * 100 + [True] * 200
             assert affords.tolist() == expected
-            outbox.add(task, NAMES[:100], batches(task, 100, round_))
+            outbox.add(task, named(NAMES[:100]), batches(task, 100, round_))
     with Outbox(tmp_path / "outbox") as outbox:
         assert outbox.can_afford(NAMES[:1], spends, 4 * spends).all()
         assert not outbox.can_afford(NAMES[:1], spends * 1.0000001, 4 * spends).any()
@@ -89,7 +94,7 @@ def test_the_budget_covers_what_one_report_spends(tmp_path: Path) -> None:
     """What an outbox charges is the exact loss of the task's costliest question."""
     task = make_task(epsilon=0.7)
     with Outbox(tmp_path / "outbox") as outbox:
-        outbox.add(task, NAMES[:1], batches(task, 1))
+        outbox.add(task, named(NAMES[:1]), batches(task, 1))
         left = 0.7 - max(question.exact_epsilon for question in task.survey.questions)
         assert not outbox.can_afford(NAMES[:1], left + 1e-9, 0.7).any()
 
@@ -106,7 +111,7 @@ def test_nobody_else_may_read_an_outbox(tmp_path: Path) -> None:
     generous = os.umask(0)
     try:
         with Outbox(tmp_path / "outbox") as outbox:
-            outbox.add(TASK, NAMES, batches(TASK, len(NAMES)))
+            outbox.add(TASK, named(NAMES), batches(TASK, len(NAMES)))
             modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     finally:
         os.umask(generous)
@@ -132,7 +137,7 @@ def test_pages_give_every_report_once(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("veilring.protocols.ldp.outbox.batch_reports", lambda _width: 7)
     seen: list[int] = []
     with Outbox(tmp_path / "outbox") as outbox:
-        outbox.add(TASK, NAMES, _answers(TASK))
+        outbox.add(TASK, named(NAMES), _answers(TASK))
         for batch in outbox.waiting(TASK):
             assert len(batch) <= 7
             seen += batch.clients.tolist()
@@ -145,7 +150,7 @@ def test_pages_give_every_report_once(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_no_report_is_left_out_by_a_batch_of_none(tmp_path: Path, at_once: int) -> None:
     """Whoever asks for batches of no report, or fewer, is refused."""
     with Outbox(tmp_path / "outbox") as outbox:
-        outbox.add(TASK, NAMES, batches(TASK, len(NAMES)))
+        outbox.add(TASK, named(NAMES), batches(TASK, len(NAMES)))
         with pytest.raises(InputError, match="at_once"):
             list(outbox.waiting(TASK, at_once=at_once))
     with pytest.raises(InputError, match="at_once"):
@@ -162,7 +167,8 @@ def test_rows_are_known_again_by_their_cells(tmp_path: Path) -> None:
     cells = {"age": np.array(["1", "2"]), "sex": np.array(["f", "m"])}
     swapped = {header: column[::-1] for header, column in cells.items()}
     with Outbox(tmp_path / "keyed") as outbox:
-        outbox.know(outbox.recognise("name", ["a", "b"], cells), [0])
+        rows = outbox.recognise("name", ["a", "b"], cells)
+        outbox.add(TASK, rows.at([0]), batches(TASK, 1))
         outbox.recognise("name", ["a", "c"], cells)
         outbox.recognise("name", ["b", "a"], swapped)  # the rows in another order
         outbox.recognise("name", ["b"], {"age": np.array(["9"])})  # unknown as yet
@@ -172,7 +178,7 @@ def test_rows_are_known_again_by_their_cells(tmp_path: Path) -> None:
         outbox.recognise("name", ["a", "b"], swapped, amend=True)
         outbox.recognise("name", ["a", "b"], swapped)
     with Outbox(tmp_path / "numbered") as outbox:
-        outbox.know(outbox.recognise(ROW_NUMBER, ["1", "2"], cells), [0, 1])
+        outbox.add(TASK, outbox.recognise(ROW_NUMBER, ["1", "2"], cells), batches(TASK, 2))
         with pytest.raises(InputError, match="with 2 rows that differ"):
             outbox.recognise(ROW_NUMBER, ["1", "2"], swapped)
         with pytest.raises(InputError, match="with 2 rows that differ"):  # other columns
@@ -181,6 +187,28 @@ def test_rows_are_known_again_by_their_cells(tmp_path: Path) -> None:
             outbox.recognise(ROW_NUMBER, ["1", "2"], cells, amend=True)
         with pytest.raises(InputError, match="key"):
             outbox.recognise("name", ["1", "2"], cells)
+
+
+@pytest.mark.parametrize("by", ["name", ROW_NUMBER])
+def test_a_row_may_be_corrected_until_it_has_reported(tmp_path: Path, by: str) -> None:
+    """If making the reports is interrupted, neither a report nor a row is remembered."""
+
+    def interrupted() -> Iterable[Batch]:
+        yield from batches(TASK, 2)
+        raise KeyboardInterrupt
+
+    cells = {"age": np.array(["33", "34"])}
+    with Outbox(tmp_path / "outbox") as outbox:
+        rows = outbox.recognise(by, ["1", "2"], cells)
+        with pytest.raises(KeyboardInterrupt):
+            outbox.add(TASK, rows, interrupted())
+    corrected = {"age": np.array(["33", "43"])}
+    with Outbox(tmp_path / "outbox") as outbox:
+        assert not outbox.reported(TASK, ["1", "2"]).any()
+        outbox.add(TASK, outbox.recognise(by, ["1", "2"], corrected), batches(TASK, 2))
+        assert outbox.reported(TASK, ["1", "2"]).all()
+        with pytest.raises(InputError, match="with 1 rows that differ, from row 2 on"):
+            outbox.recognise(by, ["1", "2"], cells)
 
 
 def test_an_outbox_shows_no_cell(tmp_path: Path) -> None:
@@ -195,7 +223,7 @@ def test_an_outbox_shows_no_cell(tmp_path: Path) -> None:
 def test_what_there_was_no_room_for_waits_again(tmp_path: Path) -> None:
     """A report over a collector's quota is sent again by the next command; a bad one is not."""
     with Outbox(tmp_path / "outbox") as outbox:
-        outbox.add(TASK, NAMES, batches(TASK, len(NAMES)))
+        outbox.add(TASK, named(NAMES), batches(TASK, len(NAMES)))
         first, second, *others = outbox.waiting(TASK)
         for batch, verdict in ((first, Verdict.OVER_QUOTA), (second, Verdict.CLOSED)):
             outbox.settle([(batch, np.full(len(batch), verdict, dtype=np.uint8))])

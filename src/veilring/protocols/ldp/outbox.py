@@ -79,6 +79,12 @@ class Rows(NamedTuple):
     columns: bytes
     marks: Sequence[bytes]
 
+    def at(self, places: Sequence[int]) -> Self:
+        """Return some of the rows, in the order of `places`."""
+        clients = [self.clients[place] for place in places]
+        marks = [self.marks[place] for place in places]
+        return self._replace(clients=clients, marks=marks)
+
 
 class Outbox:
     """One file, which one process uses at a time. Use it as a context manager.
@@ -184,15 +190,9 @@ class Outbox:
     def _know_again(self, rows: Rows) -> None:
         with as_store_failed(_WHAT):
             known = {client for (client,) in self._db.execute("SELECT client FROM rows")}
-        self.know(rows, [place for place, client in enumerate(rows.clients) if client in known])
-
-    def know(self, rows: Rows, places: Sequence[int]) -> None:
-        """Remember some rows, by their places; call it before their reports are added."""
+        places = [place for place, client in enumerate(rows.clients) if client in known]
         with self._transaction() as database:
-            database.executemany(
-                "INSERT OR REPLACE INTO rows VALUES (?, ?, ?)",
-                ((rows.clients[place], rows.columns, rows.marks[place]) for place in places),
-            )
+            _remember(database, rows.at(places))
 
     def reported(self, task: Task, clients: Sequence[str]) -> NDArray[np.bool_]:
         """Return which clients have made their report to a task, shape (clients,)."""
@@ -217,12 +217,15 @@ class Outbox:
             dtype=np.bool_,
         )
 
-    def add(self, task: Task, clients: Sequence[str], batches: Iterable[Batch]) -> None:
-        """Keep reports; when this returns, they are durable.
+    def add(self, task: Task, rows: Rows, batches: Iterable[Batch]) -> None:
+        """Keep reports and the rows that they are of; when this returns, both are durable.
+
+        Both are kept in one transaction: a row is known if and only if its client has reported, so
+        that a row may be corrected until then, and not afterwards.
 
         Args:
-            task: What they were made for.
-            clients: Each one's name. The batches say whose a report is by its place here.
+            task: The task that the reports answer.
+            rows: The row of each client. The batches refer to clients by their places in it.
             batches: Reports that were not sent anywhere.
 
         Raises:
@@ -230,12 +233,13 @@ class Outbox:
         """
         epsilon = task.survey.exact_epsilon
         with self._transaction() as database:
+            _remember(database, rows)
             for batch in batches:
                 database.executemany(
                     "INSERT INTO reports (client, task, epsilon, question, id, report) "
                     "VALUES (?, ?, ?, ?, ?, ?)",
                     (
-                        (clients[who], task.digest, epsilon, batch.question, name, report)
+                        (rows.clients[who], task.digest, epsilon, batch.question, name, report)
                         for who, name, report in zip(
                             batch.clients.tolist(),
                             _rows(batch.ids),
@@ -303,6 +307,14 @@ class Outbox:
                 (task.digest,),
             ).fetchall()
         return {None if v is None else Verdict(v): number for v, number in rows}
+
+
+def _remember(database: Connection, rows: Rows) -> None:
+    known = zip(rows.clients, rows.marks, strict=True)
+    database.executemany(
+        "INSERT OR REPLACE INTO rows VALUES (?, ?, ?)",
+        ((client, rows.columns, mark) for client, mark in known),
+    )
 
 
 def _rows(table: NDArray[np.uint8]) -> Iterator[bytes]:
