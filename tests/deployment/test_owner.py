@@ -164,6 +164,20 @@ def test_rows_keep_their_names_and_places(tmp_path: Path, caplog: pytest.LogCapt
     serve(rows[60], *rows[1:53])
 
 
+def test_a_ledger_holds_no_hash_that_tests_guesses_of_rows(tmp_path: Path) -> None:
+    """What it keeps of the rows to compare them depends on a key that no other ledger has."""
+    kept = []
+    budgets = {"total": 9.0, "record": 1.0}
+    for name in ("one", "other"):
+        deployed = Deployed(tmp_path / name, budgets=budgets)
+        asyncio.run(_serve_once(deployed.folder / "owner.toml"))
+        with open_ledger(deployed.ledger, Budgets(**budgets)) as ledger:
+            kept.append((ledger.recall("rows") or "").split(" "))
+    (rows, fingerprint), (same_rows, other_fingerprint) = kept
+    assert rows == same_rows
+    assert fingerprint != other_fingerprint
+
+
 def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
     """The command's files fit each other, and say what each party has to type."""
     folder = tmp_path / "owner"

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -147,18 +146,17 @@ def _require_known(ledger: Ledger, config: OwnerConfig, rows: Rows) -> None:
         return
     count, digest = (ledger.recall("rows") or " ").split(" ")
     first = int(count or 0)
-    same = first <= len(rows) and digest == _digest(rows, first)
+    same = first <= len(rows) and digest == _fingerprint(ledger, rows, first)
     if count and not same and config.amend:
         _log.warning("rows have changed in their places, as `amend` says; take it out again")
     elif count and not same:
         said = "not those of before, in their places, and then more"
         allowed = "rows in the order in which they have paid; or `amend`, if they were corrected"
         raise ScenarioError("rows", said, allowed)
-    ledger.keep("rows", f"{len(rows)} {_digest(rows, len(rows))}")
+    ledger.keep("rows", f"{len(rows)} {_fingerprint(ledger, rows, len(rows))}")
 
 
-def _digest(rows: Rows, count: int) -> str:
-    """Return a hash of the first rows."""
-    first = sha256(rows.features[:count].astype("<f8").tobytes())
-    first.update(rows.labels[:count].astype("<i8").tobytes())
-    return first.hexdigest()
+def _fingerprint(ledger: Ledger, rows: Rows, count: int) -> str:
+    """Return the ledger's fingerprint of the first rows."""
+    features = rows.features[:count].astype("<f8").tobytes()
+    return ledger.fingerprint(features + rows.labels[:count].astype("<i8").tobytes())

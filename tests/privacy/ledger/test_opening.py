@@ -1,6 +1,7 @@
 """Opening a ledger: with its own budgets and key, after what went wrong, and nothing else."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,27 @@ def test_records_get_no_budgets_after_answers_that_they_did_not_pay_for(tmp_path
         ledger.charge(charge("ann", "1", 1.0))
     with pytest.raises(InputError, match="record is new, and answers were paid for without"):
         open_ledger(path, Budgets(total=9.0, record=1.0), amend=True)
+
+
+def test_a_fingerprint_is_of_one_ledgers_key(tmp_path: Path) -> None:
+    """It is the same after a restart, another in each ledger, and not a record's hash."""
+    budgets = Budgets(total=1.0, record=1.0)
+    with open_ledger(tmp_path / "a", budgets) as ledger:
+        ledger.records.add(["ann"])
+        made = ledger.fingerprint(b"ann")
+        assert made != ledger.fingerprint(b"bob")
+    with open_ledger(tmp_path / "a", budgets) as ledger:
+        assert ledger.fingerprint(b"ann") == made
+    with closing(sqlite3.connect(tmp_path / "a")) as database:
+        ((record,),) = database.execute("SELECT digest FROM records")
+    assert record.hex() not in made
+    with open_ledger(tmp_path / "b", budgets) as other:
+        assert other.fingerprint(b"ann") != made
+    fingerprints = []
+    for name in ("c", "d"):
+        with open_ledger(tmp_path / name, budgets, key=b"k" * 32) as ledger:
+            fingerprints.append(ledger.fingerprint(b"ann"))
+    assert fingerprints[0] == fingerprints[1] != made
 
 
 def test_what_is_kept_is_recalled(tmp_path: Path) -> None:

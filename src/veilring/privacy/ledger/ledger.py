@@ -4,6 +4,7 @@ import secrets
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable
+from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
@@ -23,6 +24,8 @@ __all__ = ("Ledger", "open_ledger")
 
 _KEY_BYTES: Final = 32
 _OWNERS: Final = "owner's "  # begins the names of settings that are not the ledger's own
+_FINGERPRINT_BYTES: Final = 32
+_FINGERPRINTS: Final = b"fingerprint"  # keeps them apart from the hashes of records' ids
 _OWN_KEY_BYTES: Final = (16, 64)  # guessable below; BLAKE2b takes no more
 
 
@@ -34,9 +37,9 @@ def open_ledger(
     Args:
         path: Its file, on a disk of this machine; none for a ledger in memory, for simulations.
         budgets: Those that the ledger was begun with.
-        key: 16 to 64 secret bytes for the hashes of records' ids, the same each time; for owners
-            who keep secrets elsewhere. Without it the file holds one of its own, and whoever has
-            the file can test whether a guessed id was ever in it.
+        key: 16 to 64 secret bytes for the hashes of records' ids and for fingerprints, the same
+            each time; for owners who keep secrets elsewhere. Without it the file holds a key of
+            its own, and anybody with the file can test guesses of ids and of fingerprinted data.
         amend: Whether other budgets than before are meant. What was spent stays spent, and the
             unit stays the same.
 
@@ -78,7 +81,7 @@ class Ledger:
     """
 
     def __init__(self, store: StateFile, limits: Limits, key: bytes) -> None:
-        self._store, self._limits, self._guard = store, limits, RLock()
+        self._store, self._limits, self._guard, self._key = store, limits, RLock(), key
         self.records = Records(store, self._guard, limits.record, key)
         rows = store.connection.execute("SELECT name, spent FROM analysts").fetchall()
         self._spent = Counter(dict(rows))
@@ -99,6 +102,15 @@ class Ledger:
         """Keep what has to be the same, or known, whenever this ledger is used again."""
         with self._guard:
             _set(self._store, _OWNERS + name, value.encode())
+
+    def fingerprint(self, data: bytes) -> str:
+        """Return a hash of secret data under the ledger's key, as 64 hexadecimal digits.
+
+        Without the key nobody can compare it with a guess of the data. It differs from a record's
+        hash, also where the data are the same.
+        """
+        made = blake2b(data, key=self._key, person=_FINGERPRINTS, digest_size=_FINGERPRINT_BYTES)
+        return made.hexdigest()
 
     def find(self, analyst: str, key: str, request: bytes) -> bytes | None:
         """Return the answer that this request already got, or none if it is new.
