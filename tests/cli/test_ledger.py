@@ -1,6 +1,7 @@
 """`veilring ledger`: totals for the owner, and nothing finer."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,33 @@ def test_a_backup_is_whole_and_its_return_is_meant(path: Path) -> None:
     path.with_name("queries.ledger.lock").unlink()
     with open_ledger(path, budgets) as ledger:
         assert ledger.totals().spent == 1.125
+
+
+def test_a_backup_is_put_back_after_a_kill(path: Path, tmp_path: Path) -> None:
+    """With the four files of the killed process moved away, the copy opens with what it had."""
+    killed = tmp_path / "killed"
+    budgets = Budgets(total=2.0, analysts={"bob": 0.5}, record=0.123)
+    with open_ledger(path, budgets) as ledger:
+        assert invoke("ledger", "backup", str(path), str(tmp_path / "copy"))[0] == 0
+        ledger.charge(Charge("cid", "0", b"?", b"!", 0.25))
+        killed.mkdir()
+        for each in tmp_path.glob("queries.ledger*"):
+            shutil.copy(each, killed)
+    left = {each.name.removeprefix("queries.ledger") for each in killed.iterdir()}
+    assert left == {"", "-wal", "-shm", ".lock"}
+    for each in tuple(killed.iterdir()):
+        each.unlink()
+    shutil.copy(tmp_path / "copy", killed / "queries.ledger")
+    with open_ledger(killed / "queries.ledger", budgets) as ledger:
+        assert ledger.totals().spent == 0.875
+
+
+@pytest.mark.parametrize("command", [("ledger", "backup"), ("export",)], ids=" ".join)
+def test_help_says_how_to_put_a_copy_back(command: tuple[str, ...]) -> None:
+    """It names each of the files that are moved away first."""
+    code, out, _ = invoke(*command, "--help")
+    assert code == 0
+    assert all(f" {end}" in out for end in ("-wal", "-shm", ".lock"))
 
 
 def test_show_does_not_disturb_the_writer(path: Path) -> None:

@@ -31,6 +31,10 @@ def export(
 
     They are noisy reports by question, without ids and without names: what `veilring tally` adds up
     elsewhere, on one machine or a Dask cluster.
+
+    To put a copy of --backup back, stop the collector and move four files away: the store and,
+    beside it, those that end in -wal, -shm and .lock. Then put the copy in the store's place.
+    Reports that were stored since the copy are lost.
     """
     from veilring.deployment.tallying import export_reports
     from veilring.errors import InputError

@@ -59,9 +59,11 @@ def backup(
 ) -> None:
     """Copy a ledger into one complete file, while its server goes on.
 
-    A plain copy of the files of a running server may be incomplete, and is refused then. To put a
-    copy back, stop the server, replace the ledger, and remove the lock file beside it, which knows
-    that charges are missing: what was spent since the copy is forgotten.
+    A plain copy of the files of a running server may be incomplete, and is refused then.
+
+    To put a copy back, stop the server and move four files away: the ledger and, beside it, those
+    that end in -wal, -shm and .lock. The first two exist only after a kill, and would damage the
+    copy. Then put the copy in the ledger's place. What was spent since the copy is forgotten.
 
     For example:
 
