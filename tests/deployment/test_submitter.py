@@ -1,5 +1,6 @@
 """Whose row is whose: no client gets a second report because a file or its keys have changed."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,11 @@ import numpy as np
 import pytest
 from tests.deployment.collection import Collection
 from tests.deployment.commands import SECONDS, Command
+
+from veilring.deployment.config import SubmitterConfig
+from veilring.deployment.roles import load_config_of
+from veilring.deployment.submitter import submit
+from veilring.protocols.ldp.pool import Batch, ClientPool
 
 CLIENTS = 120
 
@@ -116,6 +122,28 @@ def test_keys_of_other_people_are_refused(collection: Collection) -> None:
     configure(collection, "client")
     handed_in(collection, others)
     assert collection.outboxes() == made
+
+
+def test_a_row_may_be_corrected_until_its_report_is_made(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted while it makes reports, a submitter has not remembered their rows either."""
+
+    def interrupted(*_: object) -> Iterator[Batch]:
+        raise RuntimeError
+
+    lines = without_key(lines_of(collection))
+    configure(collection, "row number")
+    rows = collection.folder / write(collection, "rows.csv", lines)
+    config = load_config_of(collection.folder / "submitter-0.toml", SubmitterConfig, "submit")
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError):
+        patched.setattr(ClientPool, "answer", interrupted)
+        asyncio.run(submit(config, rows))
+    assert not collection.outboxes()
+    corrected = write(collection, "corrected.csv", [lines[0], lines[-1], *lines[1:-1]])
+    handed_in(collection, corrected)
+    assert len(collection.outboxes()) == CLIENTS
+    assert "rows that differ" in handed_in(collection, "rows.csv", 2).output
 
 
 def test_reports_leave_in_an_order_that_is_not_the_files(collection: Collection) -> None:

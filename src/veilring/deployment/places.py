@@ -33,7 +33,7 @@ __all__ = ("Area", "PlacesConfig", "PlacesTerms", "load_places_terms", "serve_pl
 _log = logging.getLogger("veilring.places")
 _LATITUDE: Final = f"a number from {-LATITUDE_MAX:g} to {LATITUDE_MAX:g}"
 _LONGITUDE: Final = f"a number from {-LONGITUDE_MAX:g} to {LONGITUDE_MAX:g}"
-# Who stands at the edge of a town may ask what is near, and the nearest place is in the town.
+# A client at the edge of a town may search, too, and the nearest place is in the town.
 _MARGIN: Final = 0.1
 _MARGIN_DEGREES: Final = 0.01  # about a kilometre
 _DECIMALS: Final = 4  # some ten metres

@@ -1,8 +1,8 @@
-"""What an honest report hardly ever says: ranges outside of which a lie is certain, for practice.
+"""Ranges that an honest report leaves with probability below 2^-64 on either side.
 
-A collector that takes any bytes takes also reports that no client would draw in the lifetime of the
-universe, and each such lie outweighs many clients. The ranges follow from public numbers alone, by
-Chernoff's bound: an honest report is outside of them with probability `NEVER` a side, at most.
+Without them a collector would also accept reports that no honest client draws in the lifetime of
+the universe, and each of these false reports outweighs many clients. The ranges follow from public
+numbers alone, by Chernoff's bound.
 """
 
 import math

@@ -43,7 +43,7 @@ SCHEMA_BYTES: Final = 32
 TIE_BYTES: Final = 16
 # Read at once when the file is opened, so that memory holds the rows about once.
 READ_BYTES_MAX: Final = 1 << 24
-# Of one step: the numbers of their places fit the block of a mark.
+# The maximum number of records in one step, so that their places fit into one mark.
 STEP_RECORDS_MAX: Final = 1000
 REPAIR: Final = "veilring records repair"
 

@@ -102,7 +102,9 @@ def _opened(rules: Rules, budgets: Path | None, rows: Path | None, schema: bytes
 
 
 class State:
-    """See above. Get it from `open_state`, and use it in a `with` block, one call at a time.
+    """The server's durable state. Create it with `open_state`.
+
+    Use it in a `with` block, one call at a time.
 
     Args:
         rules: Public.
