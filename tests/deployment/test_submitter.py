@@ -136,8 +136,8 @@ def test_a_row_may_be_corrected_until_its_report_is_made(
     configure(collection, "row number")
     rows = collection.folder / write(collection, "rows.csv", lines)
     config = load_config_of(collection.folder / "submitter-0.toml", SubmitterConfig, "submit")
-    with monkeypatch.context() as patched, pytest.raises(RuntimeError):
-        patched.setattr(ClientPool, "answer", interrupted)
+    monkeypatch.setattr(ClientPool, "answer", interrupted)
+    with pytest.raises(RuntimeError):
         asyncio.run(submit(config, rows))
     assert not collection.outboxes()
     corrected = write(collection, "corrected.csv", [lines[0], lines[-1], *lines[1:-1]])
