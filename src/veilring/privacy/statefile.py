@@ -2,14 +2,16 @@
 
 What a server must not forget (charges, reports, answers) is in files of this kind. A transaction
 is on the disk when it ends: a write-ahead log beside the file, synced at each commit. What happens
-to files between two runs is not in SQLite's hands, so four things are added to what it does:
+to files between two runs is not in SQLite's hands, so five things are added to what it does:
 
 - **A lock** is held by the writer, in a file beside it, and the operating system drops it when the
-  process dies, however that happens. Those who only read are not held up.
+  process dies, however that happens. Readers are not held up, and hold up no transaction.
 - **A witness** in the same file says which state file was begun here and how many transactions it
   has had. A state file that is missing, empty, another one, an older copy, or whose log was lost or
-  cut, is refused. Without the witness a file is refused if it was not closed in order and has no
-  log, so that a copy of the main file alone is never taken for the whole.
+  cut, is refused.
+- **A mark** in the main file's header, SQLite's own for a file that has a log, is set before the
+  first transaction, and cleared when the file is closed in order. So a main file alone, without
+  log and witness, is never taken for the whole.
 - **A count** of transactions in the file is read in each of them. If it has changed, another
   process has written although the lock was held (somebody removed the lock file), and nothing more
   is written.
@@ -39,6 +41,7 @@ from veilring.privacy.checks import require
 __all__ = (
     "BUSY_SECONDS",
     "MEMORY",
+    "READER_SECONDS",
     "Format",
     "StateFile",
     "back_up",
@@ -49,10 +52,13 @@ __all__ = (
     "sync_folder",
 )
 
-# How long to wait for a reader that holds up the wiping of the log; reading totals takes less.
+# How long to wait for the lock of a file; another writer's transaction takes less.
 BUSY_SECONDS: Final = 5.0
+# How long to wait for a reader when a file is opened for writing, or its log is wiped. Reading and
+# checking a gigabyte takes less.
+READER_SECONDS: Final = 30.0
 # How long to wait for a reader of the witness, which holds its lock for the time of one row.
-_READER_SECONDS: Final = 0.5
+_WITNESS_SECONDS: Final = 0.5
 MEMORY: Final = ":memory:"
 
 _ID_BYTES: Final = 16
@@ -65,12 +71,15 @@ _UNREADABLE: Final = (sqlite3.DatabaseError, ValueError, TypeError, OverflowErro
 
 _OWN_SCHEMA: Final = """
 CREATE TABLE statefile (
-    id BLOB NOT NULL, transactions INTEGER NOT NULL, complete INTEGER NOT NULL, seal BLOB NOT NULL
+    id BLOB NOT NULL, transactions INTEGER NOT NULL, seal BLOB NOT NULL
 );
 """
+# The number of transactions is a blob: as an integer it would change its size as it grows, and the
+# row its place, which a loss of power could tear.
 _WITNESS_SCHEMA: Final = """
-CREATE TABLE witness (id BLOB NOT NULL, transactions INTEGER NOT NULL, digest BLOB NOT NULL);
+CREATE TABLE witness (id BLOB NOT NULL, transactions BLOB NOT NULL, digest BLOB NOT NULL);
 """
+_COUNT_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +113,12 @@ class _State(NamedTuple):
 
     id: bytes
     transactions: int
-    complete: bool
     seal: int
 
     @property
     def digest(self) -> int:
         """A hash of the row, which is a summand of the seal that is written."""
-        return _hash(("statefile", self.id, self.transactions, self.complete))
+        return _hash(("statefile", self.id, self.transactions))
 
 
 class StateFile:
@@ -132,8 +140,6 @@ class StateFile:
     ) -> None:
         self._connection, self._format, self._witness = connection, kind, witness
         self._state, self._closed, self._change = state, False, 0
-        # Whether the main file says that it is not complete without its log.
-        self._marked = False
         if witness is not None:
             connection.create_function("seal_add", -1, self._seal_add)
             connection.create_function("seal_drop", -1, self._seal_drop)
@@ -171,65 +177,43 @@ class StateFile:
         Raises:
             StoreFailed: If another process has written the file since this one opened it.
         """
-        if not self._marked:
-            self._rest(complete=False)
-            # While a reader holds up the log there is no mark, and the next transaction tries.
-            self._marked = self._move_log()
-        with self._changing(complete=False) as connection:
-            yield connection
-
-    def wipe(self) -> None:
-        """Move the log into the file and cut it off, so that no old page is left in either.
-
-        The file is complete without its log then, and says so.
-
-        Raises:
-            InputError: If a reader did not let go of the old pages in `BUSY_SECONDS`.
-        """
-        self.require_open()
-        if not self._state.complete:
-            self._rest(complete=True)
-        self._marked = False
-        if not self._move_log():
-            allowed = "no reader while it is wiped; try again when the other process has read it"
-            raise InputError(self._format.name, "being read", allowed)
-
-    def close(self) -> None:
-        """Let go of the file, which says that it is complete. Doing so again changes nothing."""
-        if self._closed:
-            return
-        try:
-            if not self._state.complete:
-                self._rest(complete=True)
-            self._move_log()  # if a reader holds it up, the next writer goes on from the log
-        finally:
-            self._let_go()
-
-    def _rest(self, *, complete: bool) -> None:
-        """Change nothing but whether the file says that it is complete."""
-        with self._changing(complete=complete):
-            pass
-
-    def _move_log(self) -> bool:
-        """Move the log into the file and cut it off, unless a reader holds it up."""
-        busy, *_ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        return not busy
-
-    @contextmanager
-    def _changing(self, *, complete: bool) -> Iterator[sqlite3.Connection]:
         connection = self.connection
         try:
             connection.execute("BEGIN IMMEDIATE")
             self._require_alone()
             self._change = 0
             yield connection
-            self._keep_state(complete=complete)
+            self._keep_state()
             connection.execute("COMMIT")
             if self._witness is not None:
                 self._witness.write(self._state)
         except BaseException:
             self._let_go()  # which rolls back
             raise
+
+    def wipe(self) -> None:
+        """Move the log into the file and cut it off, so that no old page is left in either.
+
+        Raises:
+            InputError: If a reader did not let go of the old pages in `READER_SECONDS`.
+        """
+        with _patient(self.connection):
+            busy, *_ = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise _being_read(self._format)
+
+    def close(self) -> None:
+        """Let go of the file, which says that it is complete. Doing so again changes nothing."""
+        if self._closed:
+            return
+        try:
+            self._connection.execute("PRAGMA journal_mode = MEMORY")  # moves the log into the file
+        except sqlite3.OperationalError as error:
+            if _code(error) not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+                raise
+            # A reader holds the log, from which the next writer goes on.
+        finally:
+            self._let_go()
 
     def _require_alone(self) -> None:
         if self._witness is None:
@@ -242,9 +226,9 @@ class StateFile:
                 "here. Find and stop one of the two, and never remove a lock file by hand"
             )
 
-    def _keep_state(self, *, complete: bool) -> None:
+    def _keep_state(self) -> None:
         seal = (self._state.seal + self._change) % _SEAL_END
-        self._state = _State(self._state.id, self._state.transactions + 1, complete, seal)
+        self._state = _State(self._state.id, self._state.transactions + 1, seal)
         if self._witness is not None:
             _write_state(self._connection, self._state)
 
@@ -269,38 +253,32 @@ def open_state_file(path: Path | None, kind: Format) -> StateFile:
         kind: Its kind.
 
     Raises:
-        InputError: If another process writes it, it is another program's file, or it cannot be
-            made.
+        InputError: If another process writes it, or reads it for longer than `READER_SECONDS`, it
+            is another program's file, or it cannot be made.
         StoreFailed: If it is missing though it was begun, damaged, or not complete. Nothing of it
             was changed, and the message says what to do.
         sqlite3.Error: If the disk fails.
     """
     if path is None:
-        connection = _connect(MEMORY, kind)
-        _begin(connection, kind, _new_state())
-        return StateFile(connection, kind, None, _new_state())
+        connection, state = _connect(MEMORY, kind), _new_state()
+        _make_tables(connection, kind, state)
+        return StateFile(connection, kind, None, state)
     path = path.resolve()
     witness = _Witness(path, kind)
     try:
-        known = _inspected(path, kind, witness)
-        if known is None:
-            create_private(path, kind.name)
+        state = _inspected(path, kind, witness) or _begun(path, kind)
+        if witness.known is None:
+            witness.write(state)
         connection = _connect(str(path), kind)
         try:
-            if known is None:
-                known = _new_state()
-                _begin(connection, kind, known)
-            if witness.known is None:
-                witness.write(known)
-            file = StateFile(connection, kind, witness, known)
+            _use_log(connection, kind)
+            return StateFile(connection, kind, witness, state)
         except BaseException:
             connection.close()
             raise
-        sync_folder(path.parent)
     except BaseException:
         witness.close()
         raise
-    return file
 
 
 @contextmanager
@@ -327,7 +305,7 @@ def read_state_file(path: Path, kind: Format) -> Iterator[sqlite3.Connection]:
             state = _state_of(connection)
         if known is not None:
             _require_known(path, kind, state, known)
-        elif not (state.complete or _log_size(path) or _beside(path).exists()):
+        elif _needs_log(connection) and not (_log_size(path) or _beside(path).exists()):
             raise _incomplete(path, kind)
         _require_sealed(connection, path, kind, state)
         yield connection
@@ -355,8 +333,7 @@ def back_up(path: Path, to: Path, kind: Format) -> None:
         create_private(part, "copy")
         with closing(sqlite3.connect(part, isolation_level=None)) as copy:
             source.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")
-            _write_state(copy, _state_of(copy)._replace(complete=True))
+            copy.execute("PRAGMA journal_mode = MEMORY")  # the copy needs no log
     part.replace(to)
     sync_folder(to.resolve().parent)
 
@@ -430,7 +407,7 @@ class _Witness:
         self.path, self.beside, self._format = path, _beside(path), kind
         create_private(self.beside, kind.name)
         self._lock = sqlite3.connect(
-            self.beside, timeout=_READER_SECONDS, isolation_level=None, check_same_thread=False
+            self.beside, timeout=_WITNESS_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
             self.known = self._locked()
@@ -440,8 +417,9 @@ class _Witness:
 
     def write(self, state: _State) -> None:
         """Keep what the state file is now."""
-        digest = _hash(("witness", state.id, state.transactions)).to_bytes(_SEAL_BYTES)
-        row = (state.id, state.transactions, digest)
+        count = state.transactions.to_bytes(_COUNT_BYTES)
+        digest = _hash(("witness", state.id, count)).to_bytes(_SEAL_BYTES)
+        row = (state.id, count, digest)
         if self.known is None:
             self._lock.executescript(f"BEGIN;{_WITNESS_SCHEMA}")
             self._lock.execute("INSERT INTO witness VALUES (?, ?, ?)", row)
@@ -467,7 +445,7 @@ class _Witness:
             if known is not None:
                 self._change_in_place()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            if _code(error) != sqlite3.SQLITE_BUSY:
                 raise _damaged_witness(self.path) from None
             value = f"in use: {self.path} is locked"
             raise InputError(self._format.name, value, "one that nobody else writes") from None
@@ -501,11 +479,11 @@ def _inspected(path: Path, kind: Format, witness: _Witness) -> _State | None:
             connection.execute("BEGIN")
             state = _state_of(connection)
         _require_sealed(connection, path, kind, state)
-    if witness.known is None:
-        if not (state.complete or logged):
-            raise _incomplete(path, kind)
-        return state
-    _require_known(path, kind, state, witness.known)
+        needs_log = _needs_log(connection)
+    if witness.known is not None:
+        _require_known(path, kind, state, witness.known)
+    elif needs_log and not logged:
+        raise _incomplete(path, kind)
     return state
 
 
@@ -540,8 +518,8 @@ def _known_to_readers(path: Path) -> tuple[bytes, int] | None:
         try:
             return _known_in(witness, path)
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
-                return None
+            if _code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY}:
+                return None  # it is being written, or was when its process died
             raise _damaged_witness(path) from None
         except _UNREADABLE:
             raise _damaged_witness(path) from None
@@ -555,10 +533,23 @@ def _known_in(witness: sqlite3.Connection, path: Path) -> tuple[bytes, int] | No
     if witness.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
         raise _damaged_witness(path)
     rows = witness.execute("SELECT id, transactions, digest FROM witness").fetchall()
-    for name, transactions, digest in rows:
-        if digest == _hash(("witness", name, transactions)).to_bytes(_SEAL_BYTES):
-            return name, transactions
+    for name, count, digest in rows:
+        if digest == _hash(("witness", name, count)).to_bytes(_SEAL_BYTES):
+            return name, int.from_bytes(count)
     raise _damaged_witness(path)
+
+
+def _begun(path: Path, kind: Format) -> _State:
+    """Begin a file: it is there whole, or not at all."""
+    state, new = _new_state(), path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    create_private(new, kind.name)
+    with closing(_connect(str(new), kind)) as connection:
+        connection.execute("PRAGMA journal_mode = MEMORY")
+        _make_tables(connection, kind, state)
+    new.replace(path)
+    sync_folder(path.parent)
+    return state
 
 
 def _connect(path: str, kind: Format) -> sqlite3.Connection:
@@ -568,9 +559,6 @@ def _connect(path: str, kind: Format) -> sqlite3.Connection:
     try:
         connection.execute(f"PRAGMA page_size = {kind.page_bytes}")
         connection.execute("PRAGMA secure_delete = ON")  # what is deleted is zeroed
-        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        fits = mode == ("memory" if path == MEMORY else "wal")
-        require(fits, kind.name, f"in journal mode {mode}", "a disk of this machine")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA fullfsync = ON")  # macOS only: sync past the disk's own cache
         connection.execute("PRAGMA checkpoint_fullfsync = ON")
@@ -585,6 +573,38 @@ def _connect(path: str, kind: Format) -> sqlite3.Connection:
     return connection
 
 
+def _use_log(connection: sqlite3.Connection, kind: Format) -> None:
+    """Let transactions go to a log; from here on the main file says that it needs one."""
+    if _needs_log(connection):
+        return
+    try:
+        with _patient(connection):
+            # The mark is a few bytes of one sector, and needs no journal of its own.
+            connection.execute("PRAGMA journal_mode = MEMORY")
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    except sqlite3.OperationalError as error:
+        if _code(error) == sqlite3.SQLITE_BUSY:
+            raise _being_read(kind) from None
+        raise
+    require(mode == "wal", kind.name, f"in journal mode {mode}", "a disk of this machine")
+
+
+def _needs_log(connection: sqlite3.Connection) -> bool:
+    """Return whether a main file says that it is not complete without its log."""
+    (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+    return bool(mode == "wal")
+
+
+@contextmanager
+def _patient(connection: sqlite3.Connection) -> Iterator[None]:
+    """Wait for readers longer than for anything else."""
+    connection.execute(f"PRAGMA busy_timeout = {int(1000 * READER_SECONDS)}")
+    try:
+        yield
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * BUSY_SECONDS)}")
+
+
 def _connect_to_read(path: Path) -> sqlite3.Connection:
     uri = f"{path.as_uri()}?mode=ro"
     return sqlite3.connect(
@@ -592,19 +612,19 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
     )
 
 
-def _begin(connection: sqlite3.Connection, kind: Format, state: _State) -> None:
+def _make_tables(connection: sqlite3.Connection, kind: Format, state: _State) -> None:
     connection.executescript(
         f"BEGIN; PRAGMA application_id = {kind.application};"
         f"PRAGMA user_version = {kind.version}; {_OWN_SCHEMA} {kind.schema}"
     )
-    row = (state.id, state.transactions, state.complete, bytes(_SEAL_BYTES))
-    connection.execute("INSERT INTO statefile VALUES (?, ?, ?, ?)", row)
+    row = (state.id, state.transactions, bytes(_SEAL_BYTES))
+    connection.execute("INSERT INTO statefile VALUES (?, ?, ?)", row)
     _write_state(connection, state)
     connection.execute("COMMIT")
 
 
 def _new_state() -> _State:
-    return _State(secrets.token_bytes(_ID_BYTES), 0, complete=True, seal=0)
+    return _State(secrets.token_bytes(_ID_BYTES), 0, seal=0)
 
 
 def _require_format(
@@ -617,7 +637,7 @@ def _require_format(
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         found = application, version
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+        if _code(error) != sqlite3.SQLITE_NOTADB:
             raise
     if found != (kind.application, kind.version):
         if begun:
@@ -680,17 +700,16 @@ def _expected_schema(kind: Format) -> list[tuple[str, ...]]:
 
 
 def _state_of(connection: sqlite3.Connection) -> _State:
-    ((name, transactions, complete, seal),) = connection.execute(
-        "SELECT * FROM statefile"
-    ).fetchall()
-    state = _State(bytes(name), int(transactions), bool(complete), 0)
+    ((name, transactions, seal),) = connection.execute("SELECT * FROM statefile").fetchall()
+    state = _State(bytes(name), int(transactions), 0)
     return state._replace(seal=(int.from_bytes(seal) - state.digest) % _SEAL_END)
 
 
 def _write_state(connection: sqlite3.Connection, state: _State) -> None:
     seal = ((state.seal + state.digest) % _SEAL_END).to_bytes(_SEAL_BYTES)
-    row = (state.transactions, state.complete, seal)
-    connection.execute("UPDATE statefile SET transactions = ?, complete = ?, seal = ?", row)
+    connection.execute(
+        "UPDATE statefile SET transactions = ?, seal = ?", (state.transactions, seal)
+    )
 
 
 def _hash(values: tuple[object, ...]) -> int:
@@ -707,13 +726,24 @@ def _as_damage(path: Path, kind: Format) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_ERROR:
+        if _code(error) != sqlite3.SQLITE_ERROR:
             raise
         raise _damaged(path, kind, error) from None
     except _UNREADABLE as error:
         if isinstance(error, InputError):
             raise
         raise _damaged(path, kind, error) from None
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Return SQLite's primary code; an error of Python's own module over a bad text has none."""
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return code & 0xFF
+
+
+def _being_read(kind: Format) -> InputError:
+    allowed = "no reader for a moment; try again when the other process has read it"
+    return InputError(kind.name, "being read by another process", allowed)
 
 
 def _damaged(path: Path, kind: Format, what: object) -> StoreFailed:

@@ -82,7 +82,7 @@ def test_a_reader_that_does_not_let_go_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The record is forgotten; its traces go with the next one, when nobody reads."""
-    monkeypatch.setattr("veilring.privacy.statefile.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("veilring.privacy.statefile.READER_SECONDS", 0.01)
     path = tmp_path / "a"
     with open_ledger(path, RECORD_BUDGETS) as ledger:
         ledger.records.add(["ann", "bob"])
