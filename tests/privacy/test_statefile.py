@@ -123,6 +123,21 @@ def test_damage_is_refused_or_changes_nothing(
     assert refused > PLACES // 4, "damage is found"
 
 
+def test_a_schema_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """SQLite's module raises errors of its own there, and none of them passes through."""
+    path = notebook(tmp_path, "closed")
+    sound = contents(path.parent)
+    start = sound["notebook"].index(b"CREATE TABLE notes")
+    for byte in range(start, start + 60, 3):
+        for name, content in sound.items():
+            (path.parent / name).write_bytes(content)
+        path.write_bytes(_flip(sound["notebook"], 8 * byte + 7))
+        with pytest.raises(StoreFailed, match="notebook is damaged"):
+            open_state_file(path, FORMAT)
+        with pytest.raises(StoreFailed, match="notebook is damaged"), read_state_file(path, FORMAT):
+            pass
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["notebook", "notebook-wal", "notebook-shm", "notebook.lock"])
 def test_a_removed_file_is_refused_or_changes_nothing(tmp_path: Path, way: str, name: str) -> None:
