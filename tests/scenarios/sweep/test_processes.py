@@ -29,6 +29,7 @@ from veilring.cli import main
 from veilring.scenarios.sweep.journal import Journal
 
 append = Journal.append
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
 
 def append_and_wait(journal, outcome):
     append(journal, outcome)
@@ -54,11 +55,14 @@ def _end(out: Path, number: signal.Signals) -> tuple[int, str]:
         subprocess.Popen([*command, "--out", str(out)], stderr=stderr) as process,  # noqa: S603  (our own program)
     ):
         deadline = time.monotonic() + SECONDS
-        while len(_lines(out)) <= KEPT and process.poll() is None:  # the first line is the sweep's
-            assert time.monotonic() < deadline, errors.read_text()
-            time.sleep(0.01)
-        process.send_signal(number)
-        return process.wait(SECONDS), errors.read_text()
+        try:
+            while len(_lines(out)) <= KEPT and process.poll() is None:  # the first is the sweep's
+                assert time.monotonic() < deadline, errors.read_text()
+                time.sleep(0.01)
+            process.send_signal(number)
+            return process.wait(SECONDS), errors.read_text()
+        finally:
+            process.kill()
 
 
 def _lines(out: Path) -> Sequence[bytes]:
