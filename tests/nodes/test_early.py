@@ -4,6 +4,7 @@ import pytest
 
 from veilring.errors import ProtocolViolation
 from veilring.nodes.early import (
+    DROPPED,
     EARLY_BYTES_MAX,
     EARLY_FRAMES_MAX,
     EARLY_SECONDS,
@@ -44,20 +45,40 @@ def test_a_peer_that_sends_too_much_is_named_and_forgotten(frame: bytes, most: i
     assert list(early.take(FIRST)) == [("bob", b"of bob")]
 
 
-def test_many_peers_together_are_bounded_and_the_greatest_is_at_fault() -> None:
-    """Peers that each stay below their limit cannot fill the memory together."""
+MIB = bytes(1 << 20)
+
+
+def test_many_peers_together_are_bounded_and_nobody_is_at_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of the peer that has most the oldest session is dropped whole; the log says so once."""
     early = EarlyFrames(lambda: 0.0)
-    half = EARLY_BYTES_MAX // FRAME_BYTES_MAX // 2
-    for number in range(EARLY_TOTAL_BYTES_MAX // FRAME_BYTES_MAX // half - 1):
-        for _ in range(half):
-            early.keep(f"peer {number}", FIRST, bytes(FRAME_BYTES_MAX))
-    for _ in range(half - 1):
-        early.keep("ada", FIRST, bytes(FRAME_BYTES_MAX))
-    early.keep("peer 0", FIRST, bytes(FRAME_BYTES_MAX))
-    with pytest.raises(ProtocolViolation) as caught:
-        early.keep("bob", SECOND, b"of bob")
-    assert caught.value.culprit == "peer 0"
-    assert list(early.take(SECOND)) == [("bob", b"of bob")]
+    sessions = [number.to_bytes(16, "big") for number in range(100)]
+    for number in range(EARLY_TOTAL_BYTES_MAX // EARLY_BYTES_MAX):
+        for session in sessions[: EARLY_BYTES_MAX // FRAME_BYTES_MAX]:
+            early.keep(f"peer {number}", session, bytes(FRAME_BYTES_MAX))
+    for session in sessions:
+        early.keep("bob", session, b"of bob")
+    early.keep("peer 0", sessions[0], b"more")
+    assert [frame for name, frame in early.take(sessions[0]) if name == "peer 0"] == [DROPPED]
+    assert all(("bob", b"of bob") in early.take(session) for session in sessions[1:])
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("dropped frames of peer 0, sent before their session")
+
+
+def test_colluding_peers_get_nobody_accused_and_no_session_misread() -> None:
+    """An honest peer that has most of all loses a session as a whole, and what it sends later."""
+    early = EarlyFrames(lambda: 0.0)
+    early.keep("ada", FIRST, MIB)
+    early.keep("ada", FIRST, b"second")
+    for number in range(2 * EARLY_TOTAL_BYTES_MAX // len(MIB)):
+        early.keep(f"peer {number}", SECOND, MIB[:-1])
+    early.keep("ada", FIRST, b"third")
+    assert list(early.take(FIRST)) == [("ada", DROPPED)]
+    kept = [len(frame) for _, frame in early.take(SECOND)]
+    assert sum(kept) <= EARLY_TOTAL_BYTES_MAX
+    early.keep("ada", FIRST, b"again")
+    assert list(early.take(FIRST)) == [("ada", b"again")]
 
 
 def test_old_frames_are_no_attack() -> None:

@@ -65,13 +65,44 @@ async def convene(node: Node, silent: str) -> SessionTimeout:
     return caught.value
 
 
-@pytest.mark.parametrize("silent", NAMES)
-async def test_the_one_that_dropped_the_word_is_named(silent: str) -> None:
-    """All say what they miss; the earliest missing message names its sender, at any place."""
+async def test_the_one_whose_word_the_judge_misses_is_named() -> None:
+    """All say what they miss; the earliest missing message is the judge's own."""
+    async with three("cyd") as nodes:
+        error = await convene(nodes["ada"], "cyd")
+    assert error.culprit == "cyd"
+    assert error.verdict == "cyd did not send test.word to ada when it was due"
+
+
+@pytest.mark.parametrize(("silent", "misses"), [("ada", "bob"), ("bob", "cyd")])
+async def test_on_the_word_of_a_peer_both_ends_are_suspects(silent: str, misses: str) -> None:
+    """The earliest missing message is missed by a peer, which may lie: nobody is convicted."""
     async with three(silent) as nodes:
         error = await convene(nodes["ada"], silent)
-    assert error.culprit == silent
-    assert error.verdict.startswith(f"{silent} did not send test.word to ")
+    assert error.culprit == ""
+    did_not = f"{silent} did not send test.word to {misses} when it was due"
+    assert error.verdict == f"{did_not}, or {misses} says so falsely"
+
+
+@pytest.mark.parametrize(
+    ("received", "verdict"),
+    [
+        (2, "bob did not send x.y to cyd when it was due, or cyd says so falsely"),
+        (1, "nobody can be blamed: a message from bob to cyd has not arrived"),
+        (9, "nobody can be blamed: bob says that it sent 2 messages to cyd, which received 9"),
+    ],
+)
+async def test_a_liar_convicts_nobody(
+    received: int, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is silent, and says that an honest peer is, is named beside it or nobody is."""
+    lie = Standing("cyd", (Wait("bob", "x.y", 0),), received={"bob": received})
+    honest = Standing("bob", (Wait("cyd", "test.word", 7),), sent={"cyd": 2})
+    async with three("cyd") as nodes:
+        for standing in (lie, honest):
+            answer = {bytes(16): standing}
+            monkeypatch.setattr(nodes[standing.party], "standings", lambda answer=answer: answer)
+        error = await convene(nodes["ada"], "")
+    assert (error.culprit, error.verdict) == ("", verdict)
 
 
 async def test_one_that_does_not_answer_is_named_for_that(monkeypatch: pytest.MonkeyPatch) -> None:

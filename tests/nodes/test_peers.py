@@ -19,6 +19,12 @@ class Other(Message, kind="test.other"):
     number: int
 
 
+async def send_and_wait(party: Party) -> None:
+    """Send much to bob, and wait for an answer."""
+    await party.send("bob", Word(text="y" * 950))
+    await party.receive(Word, sender="bob")
+
+
 async def test_what_an_outsider_says_in_a_session_does_not_count() -> None:
     """Only participants are heard, even if somebody else knows the session's name."""
     pair = Parties(["ada", "bob"])
@@ -115,6 +121,31 @@ async def test_a_peer_that_fills_unopened_sessions_is_named_and_forgotten(
             await nodes["ada"].endpoint.send("bob", frame)
         with pytest.raises(ProtocolViolation, match="nobody has opened"):
             await waiting
+
+
+async def test_a_session_whose_early_frames_were_dropped_fails_without_a_culprit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody is accused, other sessions go on, and all are told why this one cannot be joined."""
+    monkeypatch.setattr("veilring.nodes.early.EARLY_TOTAL_BYTES_MAX", 1_000)
+    pair = Parties(["ada", "bob"])
+    async with three_nodes() as nodes:
+        waiting = asyncio.create_task(nodes["bob"].run(listen_to_ada, SECOND, pair))
+        asking = asyncio.create_task(nodes["ada"].run(send_and_wait, FIRST, pair))
+        large = encode(bytes(15) + b"\x02", Word(text="x" * 900))
+        for _ in range(20):  # turns of the loop, until all have sent and bob has heard it
+            await asyncio.sleep(0)
+        await nodes["cy"].endpoint.send("bob", large)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        with pytest.raises(SessionAborted) as at_bob:
+            await nodes["bob"].run(listen_to_ada, FIRST, pair)
+        with pytest.raises(SessionAborted, match="bob had no room for messages") as at_ada:
+            await asking
+        await nodes["ada"].run(pass_word, SECOND, pair)
+        assert await waiting == "after"
+    for caught in (at_bob, at_ada):
+        assert (caught.value.by, caught.value.culprit) == ("bob", "")
 
 
 async def test_a_peer_that_floods_with_large_messages_is_named() -> None:

@@ -1,16 +1,19 @@
 """Long-lived nodes: peers open sessions, and each is joined or refused with a reason."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from tests.roles import Word
+from tests.transport.rosters import Town
 
 from veilring.errors import SessionAborted
 from veilring.nodes.node import OPEN_BYTES_MAX, STRAYS_MAX, Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.service import (
+    EXCESS_WAITING_MAX,
     OPENS_MAX,
     REFUSALS_MAX,
     REFUSALS_WAITING_MAX,
@@ -214,6 +217,76 @@ async def test_a_peer_that_does_not_read_its_refusals_is_cut_off(
         assert set(cut) == {"ada"}
         assert len(asyncio.all_tasks()) - before <= REFUSALS_WAITING_MAX
         blocked.set()
+
+
+@pytest.mark.usefixtures("budgets_do_not_refill")
+async def test_a_peer_with_too_many_sessions_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is refused one more, it is told so, is not cut off, and keeps the others."""
+    pair = Parties(["ada", "bob"])
+    async with served() as nodes:
+        cut, rested = watched(nodes["bob"], monkeypatch)
+        for number in range(2 * OPENS_MAX):
+            await nodes["ada"].endpoint.send("bob", request(number, "wait", names=pair))
+            await turns(4)
+        assert (cut, len(rested)) == ([], OPENS_MAX)
+        for number in range(SESSIONS_PER_PEER_MAX):
+            name = number.to_bytes(16, "big")
+            await nodes["ada"].endpoint.send("bob", encode(name, Word(text="go")))
+        await turns()
+        greeting = await nodes["ada"].run(convening(greet, "greet", TERMS), b"y" * 16, pair)
+    assert greeting == ["hello from bob"]
+
+
+@pytest.mark.usefixtures("budgets_do_not_refill")
+async def test_a_peer_with_too_many_sessions_that_does_not_read_rests_and_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Behind a slow line it is read less often; one that never reads is cut off at last."""
+    async with served() as nodes:
+        for number in range(SESSIONS_PER_PEER_MAX):
+            await nodes["ada"].endpoint.send("bob", request(number, "wait"))
+        await turns()
+        cut, rested = watched(nodes["bob"], monkeypatch)
+        blocked = asyncio.Event()
+        monkeypatch.setattr(nodes["bob"].endpoint, "send", lambda *_: blocked.wait())
+        for number in range(EXCESS_WAITING_MAX):
+            await nodes["ada"].endpoint.send("bob", request(100 + number, "wait"))
+            await turns(3)
+        assert (cut, len(rested)) == ([], EXCESS_WAITING_MAX - REFUSALS_WAITING_MAX)
+        await nodes["ada"].endpoint.send("bob", request(99, "wait"))
+        await turns(3)
+        assert cut == ["ada"]
+        blocked.set()
+
+
+async def test_a_client_that_opens_hundreds_of_sessions_at_once_gets_them_all() -> None:
+    """Over TLS, where peers are cut off, it asks again for those that were too many."""
+    pair, town = Parties(["ada", "cy"]), Town(["ada"], ["cy"])
+    refused, enough = Counter[str](), asyncio.Event()
+
+    async def join_late(party: Party, _opener: str) -> None:
+        await enough.wait()
+        await greet(party)
+
+    async def ask(node: Node, number: int) -> list[str]:
+        while True:
+            try:
+                role = convening(greet, "late", TERMS)
+                return await node.run(role, number.to_bytes(16, "big"), pair)
+            except SessionAborted as error:
+                refused[error.reason] += 1
+            number += 1_000
+            if refused.total() > 2 * REFUSALS_MAX:
+                enough.set()
+            await asyncio.sleep(0.1)
+
+    offers = {"late": Offer(join_late, TERMS, lambda _: True)}
+    async with town.start_all() as endpoints:
+        client = Node(endpoints["cy"], Streams(1))
+        async with Node(endpoints["ada"], Streams(1)) as server, client, Service(server, offers):
+            heard = await asyncio.gather(*(ask(client, number) for number in range(300)))
+    assert heard == [["hello from ada"]] * 300
+    assert set(refused) == {"TooManySessions"}
 
 
 @pytest.mark.usefixtures("budgets_do_not_refill")

@@ -206,12 +206,32 @@ def test_the_earliest_missing_message_decides() -> None:
     assert find_fault(reversed(circle)).culprit == "cyd"
 
 
+def test_a_judge_believes_only_what_it_has_seen_itself() -> None:
+    """Between equal messages its own decides; on a peer's word both ends are suspects."""
+    standings = [
+        Standing("ada", (Wait("bob", "x", 5),)),
+        Standing("bob", (Wait("cyd", "x", 6),)),
+        Standing("cyd", (Wait("bob", "x", 5),)),
+    ]
+    assert find_fault(standings, judge="ada").culprit == "bob"
+    assert find_fault(standings, judge="cyd") == Verdict(
+        "bob", "bob did not send x to cyd when it was due"
+    )
+    assert find_fault(standings, judge="bob") == Verdict(
+        "", "bob did not send x to ada when it was due, or ada says so falsely"
+    )
+
+
 @pytest.mark.parametrize(
     ("standings", "why"),
     [
         (
             [Standing("ada", (Wait("bob", "x", 5),)), Standing("bob", sent={"ada": 1}, over=True)],
             "a message from bob to ada has not arrived",
+        ),
+        (
+            [Standing("ada", (Wait("bob", "x", 5),), received={"bob": 1}), Standing("bob")],
+            "bob says that it sent 0 messages to ada, which received 1",
         ),
         (
             [Standing("ada", (Wait("bob", "x", 5),)), Standing("bob")],

@@ -89,8 +89,10 @@ class SessionTimeout(VeilringError):
     Attributes:
         seconds: The limit.
         waiting_for: Who waited for what when time was up, in sentences.
-        culprit: The party at fault; empty if nobody can be blamed, or nobody has asked.
-        verdict: What it did, or why nobody can be blamed, in a sentence; empty if nobody has asked.
+        culprit: The party at fault; empty if nobody can be blamed, one of two parties lies, or
+            nobody has asked.
+        verdict: What it did, which two parties are suspected of what, or why nobody can be blamed,
+            in a sentence; empty if nobody has asked.
     """
 
     def __init__(

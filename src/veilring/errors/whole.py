@@ -13,6 +13,7 @@ __all__ = ("Deadlock", "RunFailed", "SessionAborted", "SweepFailed", "Unforeseen
 _MEANS: Final = {
     "SessionTimeout": "it was not finished in time, and nobody can be blamed; the log of {by} says"
     " who waited for whom",
+    "EarlyFramesDropped": "{by} had no room for messages that came before it joined; ask again",
     "StoreFailed": "{by} cannot use its disk or database; its operator has to act",
     "InternalError": "{by} met an error that is not the fault of its peers; its log says more",
 }

@@ -7,7 +7,8 @@ and needs nothing more to send it: it has sent it, or it is at fault. If the cou
 show that it was sent, the network or either end may have lost it, and nobody can be blamed.
 
 The rule convicts nobody honest as long as all parties say truly where they stand. A launcher sees
-that for itself. Of what another party says of itself, the conviction is worth as much as its word.
+that for itself. A party that judges by what its peers say knows only its own place: it convicts the
+sender of a message that it misses itself. If a peer misses the message, it suspects both ends.
 """
 
 from collections.abc import Iterable, Mapping
@@ -61,29 +62,34 @@ class Verdict(NamedTuple):
     """Who is at fault."""
 
     culprit: str
-    """Its name; empty if nobody can be blamed."""
+    """Its name; empty if nobody can be blamed, or one of two parties lies."""
     sentence: str
-    """What it did, or why nobody can be blamed."""
+    """What it did, which two parties are suspected of what, or why nobody can be blamed."""
 
 
-def find_fault(standings: Iterable[Standing]) -> Verdict:
+def find_fault(standings: Iterable[Standing], judge: str = "") -> Verdict:
     """Name the party that keeps a session from going on, if that follows from where all stand.
 
     Args:
         standings: Of the parties of one session.
+        judge: The party that judges, and has all standings but its own from its peers, which may
+            lie; empty if they are known to be true.
     """
     by_name = {standing.party: standing for standing in standings}
     waits = [(wait, standing) for standing in by_name.values() for wait in standing.waits]
     alone = len(waits) == 1  # the earliest in any order
     ordered = sorted(
-        (wait.due or 0, standing.party, wait.sender, wait.kind)
+        (wait.due or 0, standing.party != judge, standing.party, wait.sender, wait.kind)
         for wait, standing in waits
         if wait.due is not None or alone
     )
     if not ordered or len(ordered) < len(waits):
         return _nobody(_at_work(by_name.values()) or "no order of the missing messages is known")
-    _, waiting, sender, kind = ordered[0]
-    return _judge(by_name.get(sender), by_name[waiting], sender, kind)
+    _, is_hearsay, waiting, sender, kind = ordered[0]
+    verdict = _judge(by_name.get(sender), by_name[waiting], sender, kind)
+    if verdict.culprit and judge and is_hearsay:
+        return Verdict("", f"{verdict.sentence}, or {waiting} says so falsely")
+    return verdict
 
 
 def _judge(sender: Standing | None, waiting: Standing, name: str, kind: str) -> Verdict:
@@ -91,8 +97,12 @@ def _judge(sender: Standing | None, waiting: Standing, name: str, kind: str) -> 
         return _nobody(f"{waiting.party} waits for {kind} from {name}, of which nothing is known")
     if sender.blocked:
         return _nobody(f"{name} waits for {', '.join(sender.blocked)} to read")
-    if sender.sent.get(waiting.party, 0) > waiting.received.get(name, 0):
+    sent, received = sender.sent.get(waiting.party, 0), waiting.received.get(name, 0)
+    if sent > received:
         return _nobody(f"a message from {name} to {waiting.party} has not arrived")
+    if sent < received:
+        counts = f"{name} says that it sent {sent} messages to {waiting.party}, which received"
+        return _nobody(f"{counts} {received}")
     if sender.is_working:
         return _nobody(f"{waiting.party} waits for {kind} from {name}, which is at its own work")
     return Verdict(name, f"{name} did not send {kind} to {waiting.party} when it was due")

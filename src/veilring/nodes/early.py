@@ -1,13 +1,16 @@
 """Frames that came before their session was opened here."""
 
-from collections import Counter
+import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
 from veilring.errors import ProtocolViolation
-from veilring.transport.pacing import loop_time
+from veilring.transport.pacing import SparingLog, loop_time
 
 __all__ = (
+    "DROPPED",
     "EARLY_BYTES_MAX",
     "EARLY_FRAMES_MAX",
     "EARLY_SECONDS",
@@ -20,18 +23,64 @@ __all__ = (
 EARLY_FRAMES_MAX: Final = 1024
 # Eight of the largest frames: one can be the queries of a batch.
 EARLY_BYTES_MAX: Final = 8 << 20
-# The same of all peers together: four that fill our memory hand in hand get no further.
+# The limit in bytes for all peers together, so that colluding peers gain nothing.
 EARLY_TOTAL_BYTES_MAX: Final = 32 << 20
 # A session that was not opened here two minutes after its first frame has failed at its sender. Its
 # frames are no attack, and may not add up to one.
 EARLY_SECONDS: Final = 120.0
 
 
-class _Early(NamedTuple):
-    """What has come for one session."""
+DROPPED: Final = b""
+"""Stands for all frames of a peer in a session that there was no room for. No frame is empty."""
+
+_log = logging.getLogger("veilring.node")
+
+
+@dataclass(slots=True)
+class _Session:
+    """What one peer has sent for one session."""
 
     since: float
-    frames: list[tuple[str, bytes]]
+    frames: list[bytes] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What one peer has sent: its sessions, the oldest first."""
+
+    sessions: dict[bytes, _Session] = field(default_factory=dict)
+    frame_count: int = 0
+    byte_count: int = 0
+
+    def add(self, session: bytes, frame: bytes, now: float) -> None:
+        kept = self.sessions.setdefault(session, _Session(now))
+        if kept.frames != [DROPPED]:  # a later frame without those before it would be misread
+            kept.frames.append(frame)
+            self.frame_count += 1
+            self.byte_count += len(frame)
+
+    def pop(self, session: bytes) -> list[bytes]:
+        kept = self.sessions.pop(session, None)
+        if kept is None:
+            return []
+        self.frame_count -= len(kept.frames)
+        self.byte_count -= sum(map(len, kept.frames))
+        return kept.frames
+
+    def forget_before(self, horizon: float) -> None:
+        while self.sessions:
+            session, kept = next(iter(self.sessions.items()))
+            if kept.since > horizon:
+                return
+            self.pop(session)
+
+    def make_room(self) -> None:
+        """Drop what was sent for the oldest session of which there is anything left."""
+        session = next(name for name, kept in self.sessions.items() if kept.frames != [DROPPED])
+        kept = self.sessions[session]
+        self.frame_count -= len(kept.frames) - 1
+        self.byte_count -= sum(map(len, kept.frames))
+        kept.frames[:] = [DROPPED]
 
 
 class EarlyFrames:
@@ -43,33 +92,38 @@ class EarlyFrames:
 
     def __init__(self, clock: Callable[[], float] = loop_time) -> None:
         self._clock = clock
-        self._sessions: dict[bytes, _Early] = {}  # the oldest first
-        self._count: Counter[str] = Counter()
-        self._bytes: Counter[str] = Counter()
+        self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)
+        self._lines = SparingLog(_log, clock)
 
     def keep(self, sender: str, session: bytes, frame: bytes) -> None:
         """Keep a frame.
 
+        If all peers together have sent too much, nobody is at fault: some may be honest, and each
+        has kept within its limits. The oldest frames of the peer that has sent most are dropped.
+
         Raises:
-            ProtocolViolation: If a peer, most often this one, has sent too much; all that it sent
-                is forgotten.
+            ProtocolViolation: If this peer has sent too much; all that it sent is forgotten.
         """
-        self._forget_old()
-        early = self._sessions.setdefault(session, _Early(self._clock(), []))
-        early.frames.append((sender, frame))
-        self._count[sender] += 1
-        self._bytes[sender] += len(frame)
-        if self._count[sender] > EARLY_FRAMES_MAX or self._bytes[sender] > EARLY_BYTES_MAX:
-            self._reject(sender)
-        if self._bytes.total() > EARLY_TOTAL_BYTES_MAX:
-            self._reject(max(self._bytes, key=self._bytes.__getitem__))
+        now = self._clock()
+        peer = self._peers[sender]
+        peer.forget_before(now - EARLY_SECONDS)
+        peer.add(session, frame, now)
+        if peer.frame_count > EARLY_FRAMES_MAX or peer.byte_count > EARLY_BYTES_MAX:
+            self.forget(sender)
+            raise ProtocolViolation(sender, "fills sessions that nobody has opened")
+        if self._total() > EARLY_TOTAL_BYTES_MAX:
+            self._make_room(now - EARLY_SECONDS)
 
     def take(self, session: bytes) -> Iterator[tuple[str, bytes]]:
-        """Give what has come for a session, each sender's frames in order, and keep the rest."""
-        if session in self._sessions:
-            for sender, frame in self._sessions.pop(session).frames:
-                self._discount(sender, frame)
+        """Give what has come for a session, each sender's frames in order, and keep the rest.
+
+        Of a sender whose frames were dropped it gives `DROPPED` alone.
+        """
+        for sender, peer in list(self._peers.items()):
+            for frame in peer.pop(session):
                 yield sender, frame
+            if not peer.sessions:
+                self.forget(sender)
 
     def drop(self, session: bytes) -> None:
         """Forget what has come for a session that is not joined here."""
@@ -78,28 +132,16 @@ class EarlyFrames:
 
     def forget(self, sender: str) -> None:
         """Forget all that a peer has sent."""
-        if not self._count.pop(sender, 0):
-            return
-        del self._bytes[sender]
-        for session, early in list(self._sessions.items()):
-            early.frames[:] = [each for each in early.frames if each[0] != sender]
-            if not early.frames:
-                del self._sessions[session]
+        self._peers.pop(sender, None)
 
-    def _reject(self, sender: str) -> None:
-        self.forget(sender)
-        raise ProtocolViolation(sender, "fills sessions that nobody has opened")
+    def _total(self) -> int:
+        return sum(peer.byte_count for peer in self._peers.values())
 
-    def _discount(self, sender: str, frame: bytes) -> None:
-        self._count[sender] -= 1
-        self._bytes[sender] -= len(frame)
-        if not self._count[sender]:
-            del self._count[sender], self._bytes[sender]
-
-    def _forget_old(self) -> None:
-        horizon = self._clock() - EARLY_SECONDS
-        while self._sessions:
-            session = next(iter(self._sessions))
-            if self._sessions[session].since > horizon:
-                return
-            self.drop(session)
+    def _make_room(self, horizon: float) -> None:
+        for peer in self._peers.values():
+            peer.forget_before(horizon)
+        while self._total() > EARLY_TOTAL_BYTES_MAX:
+            sender = max(self._peers, key=lambda name: self._peers[name].byte_count)
+            self._peers[sender].make_room()
+            line = "dropped frames of %s, sent before their session was opened: no room for all"
+            self._lines.say(logging.WARNING, sender, "no room", line, sender)

@@ -2,7 +2,8 @@
 
 Each peer answers with names, kinds, rounds and counts of messages, never with what they said. One
 that does not answer is stopped, cut off or busy, and is named. Otherwise the earliest message that
-is missing decides; see `veilring.nodes.blame`.
+is missing decides. If it is this party that misses it, its sender is named. If it is a peer, either
+of the two may lie, and both are named as suspects; see `veilring.nodes.blame`.
 """
 
 import asyncio
@@ -88,6 +89,11 @@ class Inquiry:
         self._done = asyncio.Event()
 
     @property
+    def judge(self) -> str:
+        """The party that asks."""
+        return self._session.me
+
+    @property
     def silent(self) -> list[str]:
         """The peers that have not answered, in the order of the roster."""
         return [peer for peer in self._session.peers if peer in self._left]
@@ -128,7 +134,7 @@ def judged(inquiry: Inquiry, timeout: SessionTimeout, seconds: float) -> Session
         have = "has" if len(inquiry.silent) == 1 else "have"
         said = f"{silent} {have} not answered for {seconds:g} s: stopped, cut off or busy"
         return PeerSilent(timeout.seconds, timeout.waiting_for, silent, said)
-    verdict = find_fault(inquiry.standings)
+    verdict = find_fault(inquiry.standings, inquiry.judge)
     return SessionTimeout(timeout.seconds, timeout.waiting_for, *verdict)
 
 

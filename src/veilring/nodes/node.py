@@ -15,13 +15,14 @@ from veilring.errors import (
     NotReady,
     PeerLost,
     ProtocolViolation,
+    SessionAborted,
     SessionTimeout,
     TransportError,
     VeilringError,
 )
 from veilring.measure.events import Tap
 from veilring.nodes.blame import Standing
-from veilring.nodes.early import EarlyFrames
+from veilring.nodes.early import DROPPED, EarlyFrames
 from veilring.nodes.inquiry import Inquiry, Stands, WhereDoYouStand, judged, told
 from veilring.nodes.limit import SESSION_SECONDS, Limits, within
 from veilring.nodes.news import named, news
@@ -207,7 +208,10 @@ class Node:
             if peer in parties:
                 session.fail(lost)
         for sender, frame in self._early.take(name):
-            session.deliver(sender, open_frame(frame), frame)
+            if frame != DROPPED:
+                session.deliver(sender, open_frame(frame), frame)
+            elif sender in parties:
+                session.fail(SessionAborted(self.name, "EarlyFramesDropped"))
         return session
 
     def _still_lost(self) -> dict[str, PeerLost]:

@@ -15,6 +15,7 @@ from veilring.transport.messages import encode
 from veilring.transport.pacing import REST_SECONDS, Budgets, SparingLog
 
 __all__ = (
+    "EXCESS_WAITING_MAX",
     "OPENS_MAX",
     "OPENS_PER_SECOND",
     "REFUSALS_MAX",
@@ -29,16 +30,24 @@ __all__ = (
 # A peer that opens more sessions than this at once is broken or means harm; each costs us a task
 # and its arrays. A client that labels a large file keeps one or two open.
 SESSIONS_PER_PEER_MAX: Final = 16
-# Sessions of one peer that are joined. A client that asks a question at a time never meets this
-# over a network; one that has no end of them is heard less often, and loses nothing.
+# Sessions of one peer that are joined, or refused because it has too many open. A client that asks
+# a question at a time never meets this over a network; a faster one is read less often, and loses
+# nothing.
 OPENS_MAX: Final = 512
 OPENS_PER_SECOND: Final = 500.0
-# Requests of one peer that are refused. A client with other terms, or with more sessions than it
-# may have, stops or asks again within seconds; one that goes on costs more than it is told.
+# Requests of one peer that are refused for any other reason. A client with other terms stops; one
+# that goes on costs more than it is told.
 REFUSALS_MAX: Final = 256
 REFUSALS_PER_SECOND: Final = 16.0
 # Refusals that wait for a peer that does not read. Each is a task and a frame.
 REFUSALS_WAITING_MAX: Final = 16
+# The same for a peer that has too many sessions open. A client behind a slow line may be honest: it
+# is read 20 times a second while refusals wait, so that this many take longer than ten seconds.
+EXCESS_WAITING_MAX: Final = 256
+
+# The one reason for which a refused client asks again, as it should.
+_TOO_MANY: Final = "TooManySessions"
+_DOES_NOT_READ: Final = "does not read why"
 
 R = TypeVar("R")
 
@@ -110,7 +119,7 @@ class Service:
         if peer not in request.parties or len(set(request.parties)) != len(request.parties):
             return "WrongParties"
         if self._open[peer] >= SESSIONS_PER_PEER_MAX:
-            return "TooManySessions"
+            return _TOO_MANY
         return ""
 
     async def _join(self, peer: str, session: bytes, request: Open) -> None:
@@ -135,12 +144,23 @@ class Service:
         self._node.shut(session)
         line = "refused a session to %s: %s"
         self._lines.say(logging.WARNING, peer, reason, line, peer, reason)
-        does_not_read = self._refusing[peer] >= REFUSALS_WAITING_MAX
-        if does_not_read or not self._refusals.spend(peer):
-            how = "does not read why" if does_not_read else "asked again too often"
-            self._node.accuse(ProtocolViolation(peer, f"was refused sessions, and {how}"))
+        if fault := self._excess(peer) if reason == _TOO_MANY else self._insistence(peer):
+            self._node.accuse(ProtocolViolation(peer, f"was refused sessions, and {fault}"))
         else:
             self._begin(self._refuse(peer, session, reason), f"refusal for {peer}")
+
+    def _excess(self, peer: str) -> str:
+        """Slow down a peer that has too many sessions open; say what it does wrong, if anything."""
+        waiting = self._refusing[peer]
+        if not self._opens.spend(peer) or waiting >= REFUSALS_WAITING_MAX:
+            self._node.endpoint.rest(peer, REST_SECONDS)
+        return _DOES_NOT_READ if waiting >= EXCESS_WAITING_MAX else ""
+
+    def _insistence(self, peer: str) -> str:
+        """Say what a peer does wrong that is refused what it may never have, if anything."""
+        if self._refusing[peer] >= REFUSALS_WAITING_MAX:
+            return _DOES_NOT_READ
+        return "" if self._refusals.spend(peer) else "asked again too often"
 
     async def _refuse(self, peer: str, session: bytes, reason: str) -> None:
         self._refusing[peer] += 1

@@ -1,8 +1,8 @@
 """Who is let in to try: connections that have yet to prove that they are a peer's.
 
 Anybody who reaches the port can connect, say nothing, or begin handshakes and leave them. So a
-connection costs a socket until it has sent its whole first message; then it gets one of a few
-places, of which no address has more than some, and loses it if it dawdles while others wait.
+connection costs a socket until it has sent its whole first message. A limited number of handshakes
+run at once, fewer for one address. A slow handshake is cancelled when others wait.
 """
 
 import asyncio
