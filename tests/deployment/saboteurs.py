@@ -9,15 +9,18 @@ from pathlib import Path
 from tests.deployment import commands
 
 from veilring.deployment import connecting
+from veilring.nodes import node
 from veilring.nodes.adversaries import Silent
 from veilring.nodes.adversary import corrupt
+from veilring.nodes.blame import Standing
+from veilring.nodes.inquiry import Stands, told
 from veilring.nodes.node import Node
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, Service
 from veilring.protocols.noisyvotes import member as votes_member
 from veilring.protocols.ring import member as ring_member
 
-__all__ = ("run_silently",)
+__all__ = ("run_lying", "run_silently")
 
 _log = logging.getLogger("veilring.saboteur")
 
@@ -42,3 +45,15 @@ def run_silently(folder: Path, words: tuple[str, ...], output: Path) -> None:
         setattr(module, role, corrupt(getattr(module, role), Silent()))
     vars(connecting)["Service"] = _SilentService
     commands.run(folder, words, output)
+
+
+def _lie(standing: Standing | None) -> Stands:
+    """Say that the first message of all is missing, and that party-1 owes it."""
+    lie = {"known": True, "senders": ("party-1",), "kinds": ("x.y",), "dues": (0,)}
+    return told(standing).model_copy(update=lie)
+
+
+def run_lying(folder: Path, words: tuple[str, ...], output: Path) -> None:
+    """Run a command as `run_silently` does, and put the blame on party-1 when asked."""
+    vars(node)["told"] = _lie
+    run_silently(folder, words, output)

@@ -23,7 +23,7 @@ from tests.deployment.commands import (
     wait_for,
     wait_until,
 )
-from tests.deployment.saboteurs import run_silently
+from tests.deployment.saboteurs import run_lying, run_silently
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
@@ -219,6 +219,18 @@ def test_a_party_that_falls_silent(ring: Deployment) -> None:
     expected = "and nobody can be blamed" if is_hearsay else "(SessionTimeout, blaming party-2)"
     assert any(expected in error for error in errors)
     ring.wait_for("party-1", expected)
+
+
+def test_a_party_that_falls_silent_and_says_that_another_did(ring: Deployment) -> None:
+    """A lie blames nobody: both are suspects, or their counts contradict each other."""
+    ring.serve("party-0", "party-1")
+    ring.serve("party-2", body=run_lying)
+    for name in PARTIES:
+        ring.wait_for(name, "is ready")
+    ring.fail_with("and nobody can be blamed", honest=("party-0", "party-1"))
+    log = ring.wait_for("party-0", "for client failed: ")
+    lie = "party-1 did not send x.y to party-2 when it was due"
+    assert log.count(lie) == log.count(f"{lie}, or party-2 says so falsely")
 
 
 def test_a_party_with_a_key_that_its_roster_does_not_have(ring: Deployment) -> None:
