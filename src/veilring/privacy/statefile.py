@@ -245,12 +245,16 @@ class StateFile:
         self._change -= _hash(values)
 
 
-def open_state_file(path: Path | None, kind: Format) -> StateFile:
+def open_state_file(
+    path: Path | None, kind: Format, *, check: Callable[[sqlite3.Connection], None] | None = None
+) -> StateFile:
     """Open a state file for writing, or begin it.
 
     Args:
         path: Where it is, on a disk of this machine; none for one in memory.
         kind: Its kind.
+        check: Called with a connection to a file that was begun before and whose seal is right. It
+            raises an error if the file is refused all the same, before anything of it changes.
 
     Raises:
         InputError: If another process writes it, or reads it for longer than `READER_SECONDS`, it
@@ -266,7 +270,7 @@ def open_state_file(path: Path | None, kind: Format) -> StateFile:
     path = path.resolve()
     witness = _Witness(path, kind)
     try:
-        state = _inspected(path, kind, witness) or _begun(path, kind)
+        state = _inspected(path, kind, witness, check) or _begun(path, kind)
         if witness.known is None:
             witness.write(state)
         connection = _connect(str(path), kind)
@@ -459,7 +463,12 @@ class _Witness:
         self._lock.execute("PRAGMA synchronous = OFF")
 
 
-def _inspected(path: Path, kind: Format, witness: _Witness) -> _State | None:
+def _inspected(
+    path: Path,
+    kind: Format,
+    witness: _Witness,
+    check: Callable[[sqlite3.Connection], None] | None,
+) -> _State | None:
     """Return the state of a file that is sound, or none if it was never begun.
 
     It is opened for reading only: SQLite would move a damaged log into the file, and remove it.
@@ -480,6 +489,8 @@ def _inspected(path: Path, kind: Format, witness: _Witness) -> _State | None:
             state = _state_of(connection)
         _require_sealed(connection, path, kind, state)
         needs_log = _needs_log(connection)
+        if check is not None:
+            check(connection)
     if witness.known is not None:
         _require_known(path, kind, state, witness.known)
     elif needs_log and not logged:

@@ -127,7 +127,7 @@ class SqliteStore(Store):
 
     def _open(self) -> StateFile:
         """Open the file, also after a failure has closed it, and check all that it holds."""
-        file = open_state_file(self._path, _FORMAT)
+        file = open_state_file(self._path, _FORMAT, check=self._require_sound)
         try:
             db = file.connection
             db.execute(f"PRAGMA cache_size = -{CACHE_BYTES_MAX >> 10}")
@@ -137,12 +137,14 @@ class SqliteStore(Store):
                 "INSERT INTO numbers SELECT i FROM n",
                 (PIECE_REPORTS_MAX - 1,),
             )
-            self._require_task(db)
-            self._require_whole(db)
         except BaseException:
             file.close()
             raise
         return file
+
+    def _require_sound(self, db: Connection) -> None:
+        self._require_task(db)
+        self._require_whole(db)
 
     def _require_whole(self, db: Connection) -> None:
         """Refuse a file whose reports are not those that were stored."""
