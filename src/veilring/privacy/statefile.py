@@ -318,7 +318,8 @@ def read_state_file(path: Path, kind: Format) -> Iterator[sqlite3.Connection]:
 def back_up(path: Path, to: Path, kind: Format) -> None:
     """Copy a state file, whole and in one file, while its writer goes on.
 
-    Where a file is put back, its lock file has to be removed: it knows of what came after the copy.
+    Where a copy is put back, the log, its index and the lock file of the old file have to be moved
+    away: they know of what came after the copy.
 
     Args:
         path: The state file.
