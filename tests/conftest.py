@@ -1,7 +1,19 @@
 """What holds for all tests."""
 
+import os
+import signal
+
 from hypothesis import settings
 
 # The same cases each time, and none fails because the machine is busy.
 settings.register_profile("veilring", derandomize=True, deadline=None)
 settings.load_profile("veilring")
+
+# A shell ignores Ctrl-C for what it runs in the background; tests of Ctrl-C would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Run one worker more than there are cores: many tests wait for processes of their own."""
+    return 1 + (os.cpu_count() or 1)

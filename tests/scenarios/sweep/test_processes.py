@@ -29,7 +29,6 @@ from veilring.cli import main
 from veilring.scenarios.sweep.journal import Journal
 
 append = Journal.append
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
 
 def append_and_wait(journal, outcome):
     append(journal, outcome)
