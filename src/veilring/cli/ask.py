@@ -133,7 +133,7 @@ def _write(text: str, out: Path | None) -> None:
     if out is None:
         typer.echo(text, nl=False)
     else:
-        from veilring.privacy.statefile import open_private
+        from veilring.privacy.files import open_private
 
         with open_private(out, "x") as file:  # labels say of private rows what the answers do
             file.write(text)

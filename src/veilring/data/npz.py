@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from veilring.data.table import Table
 from veilring.errors import InputError
-from veilring.privacy.statefile import open_private
+from veilring.privacy.files import open_private
 
 __all__ = ("NPZ", "Vectors", "read_npz", "read_vectors", "write_vectors")
 

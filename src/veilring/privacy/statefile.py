@@ -22,7 +22,6 @@ to files between two runs is not in SQLite's hands, so five things are added to 
 These are against accidents, not against somebody who may write the file.
 """
 
-import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
@@ -31,12 +30,13 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any, Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import msgpack
 
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.checks import require
+from veilring.privacy.files import create_private, sync_folder
 
 __all__ = (
     "BUSY_SECONDS",
@@ -45,11 +45,8 @@ __all__ = (
     "Format",
     "StateFile",
     "back_up",
-    "create_private",
-    "open_private",
     "open_state_file",
     "read_state_file",
-    "sync_folder",
 )
 
 # How long to wait for the lock of a file; another writer's transaction takes less.
@@ -341,55 +338,6 @@ def back_up(path: Path, to: Path, kind: Format) -> None:
             copy.execute("PRAGMA journal_mode = MEMORY")  # the copy needs no log
     part.replace(to)
     sync_folder(to.resolve().parent)
-
-
-def create_private(path: Path, name: str) -> None:
-    """Make a file that only its owner reads, unless it is there.
-
-    One that is there is not opened: closing it would drop SQLite's locks of this process.
-
-    Args:
-        path: Where it is to be.
-        name: What it is, as a noun for the message.
-
-    Raises:
-        InputError: If it cannot be made.
-    """
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
-        return
-    except OSError as error:
-        allowed = f"a file that can be written ({error.strerror})"
-        raise InputError(name, path, allowed) from error
-
-
-def open_private(path: Path, mode: Literal["w", "x", "wb", "xb"]) -> IO[Any]:
-    """Open a file for writing that, if it is made, only its owner reads, whatever the umask.
-
-    Text is in UTF-8, and its ends of lines are written as they are.
-
-    Raises:
-        OSError: If it cannot be made or written.
-    """
-    encoding, newline = (None, None) if "b" in mode else ("utf-8", "")
-    # A `Path` takes no opener.
-    return open(path, mode, encoding=encoding, newline=newline, opener=_for_the_owner)
-
-
-def _for_the_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make sure that the names of new files survive a loss of power, too."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class _Witness:

@@ -12,7 +12,7 @@ from veilring.data import Split, Table, split
 from veilring.data.npz import NPZ, Vectors, write_vectors
 from veilring.deployment.trials.columns import columns_of, features_of
 from veilring.errors import InputError
-from veilring.privacy.statefile import open_private
+from veilring.privacy.files import open_private
 from veilring.randomness import Streams
 from veilring.transport.identity import make_identity, save_identity
 from veilring.transport.roster import Member, Roster

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.statefile import open_private
+from veilring.privacy.files import open_private
 from veilring.protocols.ldp.algorithm.bayes import (
     BayesModel,
     Classifier,

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError, StoreFailed
-from veilring.privacy.statefile import sync_folder
+from veilring.privacy.files import sync_folder
 from veilring.protocols.prediction.records import ID_BYTES_MAX, Records
 
 __all__ = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from veilring.errors import InputError
-from veilring.privacy.statefile import open_private
+from veilring.privacy.files import open_private
 from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.parquet.rows import PIECE_BYTES_MAX, ROW_BYTES, require_possible
 from veilring.protocols.ldp.task import Task
