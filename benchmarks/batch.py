@@ -16,8 +16,6 @@ from veilring.nodes.ring import deal_ring
 from veilring.protocols.ring import private_knn
 from veilring.scenarios.scale.tables import dealt_wine
 
-__all__ = ("measure",)
-
 PARTIES = 5
 AT_ONCE = 8
 

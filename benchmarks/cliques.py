@@ -21,8 +21,6 @@ from veilring.protocols.radius.algorithm import (
 )
 from veilring.protocols.rows import Rows
 
-__all__ = ("measure",)
-
 PER_BALL = 15
 ROWS = 4000
 

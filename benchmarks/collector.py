@@ -18,8 +18,6 @@ import psutil
 from benchmarks.measurement import Measurement, ratios
 from veilring.deployment.trials.collecting import BATCHED, Drive, drive_collection
 
-__all__ = ("measure",)
-
 SUBMITTERS = 8
 REPORT_BYTES = 8
 # What one transaction of the collector holds when it is busy, more or less.

@@ -20,8 +20,6 @@ from benchmarks.flooding import FLOODS, RawMember, Server, idle, start_flood
 from benchmarks.measurement import Bound, Measurement
 from veilring.errors import FrameError
 
-__all__ = ("measure",)
-
 FRAMES = 100_000
 IDLE_CONNECTIONS = 200
 SECONDS = 10.0

@@ -36,8 +36,6 @@ from veilring.transport.sockets import bind
 from veilring.transport.tls import LOOPBACK
 from veilring.transport.tls_context import client_context
 
-__all__ = ("FLOODS", "RawMember", "Server", "idle", "start_flood")
-
 _NO_TERMS: Final = bytes(32)
 _WAIT_SECONDS: Final = 60.0  # for what takes milliseconds, on a machine as busy as it may be
 _CHUNK: Final = 500  # frames of one write, so that a flood notices that it was cut off

@@ -21,8 +21,6 @@ from veilring.transport.sockets import bind
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
 from veilring.transport.tls_context import client_context, server_context
 
-__all__ = ("measure",)
-
 K = 5
 BATCHES = (1, 1_000)  # queries whose vectors travel in one frame
 

@@ -6,8 +6,6 @@ import sys
 
 from benchmarks.measurement import Bound, Measurement
 
-__all__ = ("measure",)
-
 CPU_SECONDS = Bound("at most", 10.0)
 PEAK_MIB = Bound("at most", 1024.0)
 

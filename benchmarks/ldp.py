@@ -18,8 +18,6 @@ from benchmarks.measurement import Bound, Measurement, Timed, ratios
 from veilring.protocols.ldp.algorithm.oracles import ORACLES
 from veilring.randomness import Streams
 
-__all__ = ("measure",)
-
 EPSILON = 1.0
 DOMAINS = (4, 32, 128, 1024)
 MILLION = 1_000_000

@@ -16,8 +16,6 @@ from typing import Self
 
 from benchmarks.measurement import Skipped
 
-__all__ = ("LIBRARIES", "Library")
-
 _SCRIPT = Path(__file__).with_name("ldp_library.py")
 
 

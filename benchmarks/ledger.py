@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from benchmarks.measurement import Measurement, Timed, pairs, ratios
 from veilring.privacy.ledger import Budgets, Charge, Ledger, RecordCharge, open_ledger
 
-__all__ = ("measure",)
-
 RECORDS = 50_000
 NEIGHBOURS = 300
 BLOCK = 128

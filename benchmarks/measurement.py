@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ("Bound", "Measurement", "Skipped", "Timed", "pairs", "ratios", "timed")
-
 Timed = Callable[[], float]
 """Does something once and returns the seconds that it took."""
 

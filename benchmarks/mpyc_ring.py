@@ -19,8 +19,6 @@ from cryptography.x509.oid import NameOID
 
 from benchmarks.measurement import Skipped
 
-__all__ = ("METHODS", "MpycParties")
-
 METHODS = ("sort", "merge")
 """How MPyC may find them; `mpyc_party` says what each does."""
 

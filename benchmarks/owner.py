@@ -25,8 +25,6 @@ from veilring.protocols.rows import Rows
 from veilring.scenarios.scale.tables import clustered_balls
 from veilring.transport.messages import encode
 
-__all__ = ("measure",)
-
 ROWS = 1372  # as many as the banknote table
 PER_BALL = 15
 HOSTILE_FEATURES, HOSTILE_SHARE = 50, 0.7

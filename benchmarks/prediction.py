@@ -26,8 +26,6 @@ from veilring.protocols.prediction.algorithm import (
 from veilring.protocols.prediction.algorithm.features import inner_products
 from veilring.scenarios.scale.unit_rows import Clusters
 
-__all__ = ("measure",)
-
 FEATURES = 768
 CLASSES = 10
 QUERIES = 1000  # T

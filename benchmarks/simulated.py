@@ -17,8 +17,6 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.transport.messages import Message
 
-__all__ = ("measure",)
-
 ACTORS = 1_000
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 
 from benchmarks.measurement import Bound, Measurement
 
-__all__ = ("measure",)
-
 
 @dataclass(slots=True)
 class _Samples:

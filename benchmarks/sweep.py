@@ -7,8 +7,6 @@ from pathlib import Path
 from benchmarks.measurement import Bound, Measurement, Skipped, Timed, pairs, ratios
 from veilring.scenarios.sweep import Engine, Plan, parse_grid, run_sweep
 
-__all__ = ("measure",)
-
 CELLS = 200
 GRID = ("parties.count=5,10", "protocol.rounds=1..4")
 SETTINGS = ("data.queries=5", "run.leakage_trials=0")

@@ -17,8 +17,6 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import deal_ring
 from veilring.protocols.ring import TopKParameters, pp_topk, rounds_for
 
-__all__ = ("measure",)
-
 K = 5
 RUNS = 10  # of PP-TopK in each repetition: one takes milliseconds, less than the machine's hiccups
 ERROR = 1e-6

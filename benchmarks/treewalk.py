@@ -14,8 +14,6 @@ from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.protocols.treewalk.algorithm.walks import BASIC, walk
 from veilring.randomness import Streams
 
-__all__ = ("measure",)
-
 QUERIES = 100_000
 SIZES = (100_000, 1_000_000)
 QUICK_SIZES = (20_000,)

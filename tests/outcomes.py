@@ -29,8 +29,6 @@ from veilring.randomness import Streams
 from veilring.transport.memory import MemoryEndpoint, MemoryNetwork
 from veilring.transport.messages import open_frame
 
-__all__ = ("Outcome", "Repeating", "World", "neighbours", "world")
-
 # Few places, so that rows often share one and lie on the edge of a ball.
 _PLACES = (0.0, 0.25, 0.5, 0.75, 1.0)
 

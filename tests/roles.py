@@ -10,19 +10,6 @@ from veilring.nodes.party import Party
 from veilring.nodes.ring import draw_ring
 from veilring.transport.messages import Message
 
-__all__ = (
-    "Word",
-    "chat",
-    "die",
-    "draw",
-    "fail",
-    "fail_late",
-    "pass_array",
-    "pass_on",
-    "say",
-    "unreturnable",
-)
-
 
 class Word(Message, kind="test.word"):
     """Something to say."""

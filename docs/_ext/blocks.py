@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ("MEANINGS", "RUN", "Block", "Note", "blocks", "pages")
-
 MEANINGS: Final = frozenset({"file", "with", "first", "in CI", "stops", "same", "by hand"})
 """What a comment before a block may begin with."""
 RUN: Final = frozenset({"sh", "console", "python"})

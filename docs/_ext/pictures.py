@@ -10,8 +10,6 @@ from sphinx.application import Sphinx
 
 from veilring.scenarios.figures.oracles import draw_oracles
 
-__all__ = ("setup",)
-
 _FOLDER: Final = "_made"  # in the pages' own folder, where pages find pictures
 
 

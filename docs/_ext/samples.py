@@ -14,8 +14,6 @@ import numpy as np
 from veilring.data import load_table
 from veilring.deployment.trials.kit import write_table
 
-__all__ = ("write_sample",)
-
 _AROUND: Final = (37.7749, -122.4194)  # where the pages stand: San Francisco
 
 

@@ -6,8 +6,6 @@ import time
 from pathlib import Path
 from typing import Final, NoReturn
 
-__all__ = ("SECONDS", "Mistyped", "Served")
-
 SECONDS: Final = 200.0
 """The most that a command may take, or a server until it is ready, on a busy machine."""
 _PATIENCE: Final = 5.0  # with a server that is to be ended anyhow

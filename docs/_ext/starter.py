@@ -22,8 +22,6 @@ from typing import Final, Self
 import veilring
 from veilring.cli import main
 
-__all__ = ("Starter",)
-
 _SECONDS: Final = 200.0  # to import everything, on a busy machine
 # What commands import when they need it.
 _LATE: Final = ("matplotlib.backends.backend_agg", "polars", "rich.table", "sklearn.datasets")

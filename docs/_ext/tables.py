@@ -28,8 +28,6 @@ from typing_extensions import override
 import veilring
 from veilring.scenarios import Scenario
 
-__all__ = ("EXTRAS", "Limit", "absent", "key_rows", "label_cells", "limits", "setup")
-
 # What bounds memory, time or numbers; the other constants are formats and conventions.
 _SUFFIXES: Final = (
     "ATTEMPTS",

@@ -30,8 +30,6 @@ from docs._ext.blocks import Block, blocks
 from docs._ext.samples import write_sample
 from docs._ext.served import SECONDS, Mistyped, Served
 
-__all__ = ("Mistyped", "Typist", "type_page")
-
 _COLUMNS: Final = "120"  # as wide as the lines of a page
 _PORTS: Final = range(22_000, 32_000, 10)  # below those that connections get from the system
 _INSTALLS: Final = re.compile(

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from veilring.errors import ProtocolViolation, RunFailed, Tampered
 from veilring.scenarios import load_scenario, run_scenario
 
-__all__ = ("main",)
-
 # Noise that is small against the distances between wines, and noise that hides much.
 DELTAS = (0.01, 0.1)
 SEEDS = range(5)

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from veilring import simulation
 from veilring.errors import ProtocolViolation
-from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party, broadcast
+from veilring.nodes.run import Run
 from veilring.transport import Message
 from veilring.transport.messages import Array
-
-__all__ = ("Mask", "Masked", "class_counts", "forecast")
 
 Words = NDArray[np.uint64]
 

@@ -7,8 +7,6 @@ from veilring.measure import Journal
 from veilring.nodes import Cluster, Party
 from veilring.transport.messages import Message
 
-__all__ = ("PARTIES", "Word", "main", "say")
-
 PARTIES = ("ada", "bob", "cy")
 
 

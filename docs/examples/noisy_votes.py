@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import make_moons
 
 from veilring import simulation
-from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.run import Run
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     Nearest,
@@ -25,8 +26,6 @@ from veilring.protocols.noisyvotes import (
 from veilring.protocols.radius import ByGrid, RNParameters, label_batch, label_openly
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.rows import Rows
-
-__all__ = ("main",)
 
 PARTIES, RADIUS, K, SPLITS = 10, 0.05, 30, 6
 LOWS, HIGHS = np.array([-2.0, -1.5]), np.array([3.0, 2.0])

@@ -5,8 +5,6 @@ import numpy as np
 from veilring.protocols.ring import TopKParameters
 from veilring.protocols.ring.attacks import Setting, UniformPrior, attack_table, tracing_success
 
-__all__ = ("over_repetitions", "retries", "settings", "single_sessions")
-
 ROWS = 100
 
 

@@ -9,8 +9,6 @@ from veilring.protocols.ring.leakage import (
     uniform_values,
 )
 
-__all__ = ("by_rounds", "to_coalitions")
-
 TRIALS, K = 5_000, 5
 
 

@@ -12,8 +12,6 @@ from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
 from veilring.protocols.ring.algorithm import walecki_cycles
 from veilring.protocols.ring.attacks import CoalitionView, sandwich
 
-__all__ = ("main",)
-
 SIZES = range(5, 22)
 
 

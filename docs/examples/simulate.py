@@ -8,17 +8,16 @@ from numpy.typing import NDArray
 
 from veilring import simulation
 from veilring.errors import Deadlock
-from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.retry import Retried, run_with_retries
 from veilring.nodes.ring import Ring
+from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
 from veilring.simulation import LinkModel, LogNormal, Topology
 from veilring.simulation.faults import Fault
 from veilring.transport import Message
-
-__all__ = ("Token", "add_up", "crash", "mistaken", "run_once", "wait_for_ever")
 
 Numbers = NDArray[np.float64]
 NAMES = ("oslo", "lima", "pune", "rome")

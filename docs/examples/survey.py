@@ -19,8 +19,6 @@ from veilring.protocols.ldp import (
     tally,
 )
 
-__all__ = ("classes", "people", "shares")
-
 CLIENTS, EPSILON = 60_000, 1.0
 AGES = ("below 30", "30 to 49", "50 to 69", "70 and more")
 

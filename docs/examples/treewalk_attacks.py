@@ -16,8 +16,6 @@ from veilring.protocols.treewalk.attacks import (
 from veilring.protocols.treewalk.planner import own_probability
 from veilring.randomness import Streams
 
-__all__ = ("mechanisms", "table")
-
 SIDE = 10.0  # kilometres
 RADIUS = 0.7
 PLACES = 1000

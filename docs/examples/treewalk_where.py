@@ -11,8 +11,6 @@ from veilring.protocols.treewalk.attacks import overheard_blur, overheard_respon
 from veilring.randomness import Streams
 from veilring.scenarios.figures.treewalk.where import CELLS, beliefs_after, draw_where
 
-__all__ = ("show",)
-
 SPLITS = 5  # buckets of 32 places
 SHARE = 0.01  # of the map
 

@@ -2,8 +2,6 @@
 
 from veilring.scenarios import load_scenario, run_scenario
 
-__all__ = ("main",)
-
 LATENCY = 0.05
 SETUP_STEPS = 3  # queries, commitments, reveals
 

@@ -13,8 +13,6 @@ from veilring.nodes.cluster import Cluster
 from veilring.protocols.ring import KNNParameters, private_knn
 from veilring.protocols.rows import Rows
 
-__all__ = ("ask", "locate")
-
 QUERIES = np.array([[0.30, 0.40, 0.50], [0.31, 0.40, 0.50], [0.30, 0.41, 0.50], [0.30, 0.40, 0.51]])
 
 

@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-__all__ = ("COMMANDS", "main")
-
 _HERE: Final = Path(__file__).parent
 
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -2,7 +2,5 @@
 
 from veilring.cli import main
 
-__all__ = ()
-
 if __name__ == "__main__":
     main()

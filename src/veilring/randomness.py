@@ -18,8 +18,6 @@ from randomgen import ChaCha
 
 from veilring.errors import InputError
 
-__all__ = ("KEY_BYTES", "Streams", "keyed")
-
 _CHACHA_ROUNDS: Final = 20  # the full cipher; the faster 8 and 12 have a thinner margin
 KEY_BYTES: Final = 32
 """What ChaCha takes."""

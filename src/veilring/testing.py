@@ -19,9 +19,7 @@ import pytest
 
 if TYPE_CHECKING:  # a plugin is imported in every test run of its user: it has to be light
     from veilring.nodes.adversary import Adversary
-    from veilring.nodes.cluster import Run
-
-__all__ = ("ProtocolRunner", "assert_cost", "run_protocol")
+    from veilring.nodes.run import Run
 
 R = TypeVar("R")
 _INI: Final = "veilring_runtimes"

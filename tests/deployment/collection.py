@@ -11,8 +11,6 @@ from veilring.cli.app import app
 from veilring.deployment import CollectorConfig, load_config, load_survey_terms
 from veilring.deployment.collector import open_configured_store
 
-__all__ = ("Collection",)
-
 
 class Collection:
     """A folder of `veilring deploy survey`, and what runs in it."""

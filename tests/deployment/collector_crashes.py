@@ -13,8 +13,6 @@ import numpy as np
 from tests.deployment.collection import Collection
 from tests.deployment.commands import SECONDS, Command
 
-__all__ = ("Crashes", "crash_rounds")
-
 SUBMITTERS = 2
 ROWS = 6000  # for a submitter that has handed in all it had; sent in about a second
 ALL_EVERY = 4  # rounds: then everything is killed, every other time while reports are made

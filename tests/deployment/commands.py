@@ -20,19 +20,6 @@ from veilring.nodes.runtimes.processes import PRELOADED
 from veilring.transport.sockets import bind
 from veilring.transport.tls import LOOPBACK
 
-__all__ = (
-    "SECONDS",
-    "Body",
-    "Command",
-    "Server",
-    "free_port",
-    "free_ports",
-    "run",
-    "start_serving",
-    "wait_for",
-    "wait_until",
-)
-
 # Until a process does what a test waits for. Where nothing else runs it takes a second or two. A
 # busy machine gets a hundred times that.
 SECONDS: Final = 200.0

@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-__all__ = ("FAULTS", "Fault")
-
 Fault = Callable[[Path, int], AbstractContextManager[object]]
 """Makes a state file fail for the process that writes it: `fault(path, pid)`."""
 

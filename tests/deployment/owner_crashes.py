@@ -29,8 +29,6 @@ from veilring.protocols.radius.messages import Request
 from veilring.randomness import Streams
 from veilring.transport.tls import TlsEndpoint
 
-__all__ = ("Crashes", "Deployed", "crash_rounds")
-
 ANALYSTS = ("analyst-0", "analyst-1")
 PRICE, LAST_PRICE = 0.001, 0.5
 TOTAL, ANALYST = 20.0, 12.0

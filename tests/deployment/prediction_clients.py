@@ -23,8 +23,6 @@ from veilring.protocols.prediction.querier import ask_server
 from veilring.protocols.prediction.records import Records
 from veilring.randomness import Streams
 
-__all__ = ("Crashes", "Curator", "Querier")
-
 BLOCK_MAX = 20
 
 T = TypeVar("T")

@@ -27,8 +27,6 @@ from veilring.protocols.prediction.rowfile import open_rows
 from veilring.randomness import Streams
 from veilring.transport.tls import TlsEndpoint
 
-__all__ = ("Served", "crash_rounds")
-
 QUERIERS = ("querier-0", "querier-1")
 # Each record is a neighbour of each query, and can pay for all of them.
 EVERYBODY = PredictionSection(queries=1_000_000, epsilon=200.0, kernel="rbf", tau=0.1, sigma2=4.0)

@@ -20,8 +20,6 @@ from veilring.nodes.service import Offer, Service
 from veilring.protocols.noisyvotes import member as votes_member
 from veilring.protocols.ring import member as ring_member
 
-__all__ = ("run_lying", "run_silently")
-
 _log = logging.getLogger("veilring.saboteur")
 
 

@@ -27,7 +27,7 @@ from tests.deployment.saboteurs import run_lying, run_silently
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.toml import load_toml
+from veilring.config import load_toml
 from veilring.transport.identity import make_identity, write_identity
 from veilring.transport.roster import Roster
 

@@ -15,8 +15,8 @@ from docs._ext.starter import Starter
 from docs._ext.typist import type_page
 
 from veilring.cli.app import app
+from veilring.config import Section, read_toml
 from veilring.deployment import load_config
-from veilring.deployment.files import read_toml
 from veilring.deployment.owner_terms import OwnerTerms
 from veilring.deployment.places import PlacesTerms
 from veilring.deployment.prediction_terms import PredictionTerms
@@ -24,7 +24,6 @@ from veilring.deployment.survey_terms import SurveyTerms
 from veilring.deployment.terms import Terms
 from veilring.deployment.votes_terms import VotesTerms
 from veilring.scenarios import make_scenario
-from veilring.scenarios.schema import Section
 
 ROOT: Final = Path(__file__).parents[2]
 LANGUAGES: Final = RUN | {"", "ini", "pycon", "text", "toml"}

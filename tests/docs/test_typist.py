@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from docs._ext.typist import Mistyped, type_page
+from docs._ext.served import Mistyped
+from docs._ext.typist import type_page
 
 
 def _type(text: str, folder: Path) -> None:

@@ -18,8 +18,6 @@ from veilring.estimators import (
 from veilring.measure.cost import Cost, Traffic
 from veilring.protocols.forecast import Forecast
 
-__all__ = ("COINS", "ESTIMATORS", "RANGES", "Table", "measured", "named", "scaled", "three_classes")
-
 Table = tuple[NDArray[np.float64], NDArray[np.str_]]
 
 COINS = "veilring.estimators.session.Session.coins"

@@ -39,8 +39,6 @@ from veilring.cli.trace import trace
 from veilring.cli.tune import tune
 from veilring.errors import InputError, VeilringError
 
-__all__ = ("EXIT_INPUT", "EXIT_RUN", "app")
-
 EXIT_RUN: Final = 1
 EXIT_INPUT: Final = 2  # what Typer exits with for a wrong option, too
 

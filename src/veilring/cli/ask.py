@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from veilring.deployment import Near, SeekerConfig
     from veilring.deployment.roles import Columns
 
-__all__ = ("ask",)
-
 
 def ask(
     config: Annotated[Path, typer.Argument(help="The client's configuration.", metavar="CONFIG")],

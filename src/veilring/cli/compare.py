@@ -13,8 +13,6 @@ from veilring.errors import InputError
 if TYPE_CHECKING:
     from veilring.scenarios.comparison import Comparison
 
-__all__ = ("compare",)
-
 _SEED_BITS = 32
 _MIN = {"guarantee": 15}
 _COLUMNS_MIN = 118  # with fewer, numbers would be cut off

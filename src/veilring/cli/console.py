@@ -5,8 +5,6 @@ from typing import Final
 
 from rich.console import Console
 
-__all__ = ("COLUMNS", "make_console")
-
 COLUMNS: Final = 120  # as wide as the lines of a page of the documentation
 
 

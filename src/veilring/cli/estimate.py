@@ -16,8 +16,6 @@ from veilring.cli.estimates import (
     show_estimates,
 )
 
-__all__ = ("estimate",)
-
 
 def estimate(
     config: ConfigPath,

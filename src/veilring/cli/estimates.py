@@ -9,18 +9,6 @@ import typer
 if TYPE_CHECKING:
     from veilring.deployment import CollectorConfig, Estimates
 
-__all__ = (
-    "AsJson",
-    "Confidence",
-    "ConfigPath",
-    "Consistent",
-    "SaveTo",
-    "Without",
-    "load_collector",
-    "say_saved",
-    "show_estimates",
-)
-
 ConfigPath: TypeAlias = Annotated[
     Path, typer.Argument(help="The collector's configuration.", metavar="CONFIG")
 ]

@@ -10,8 +10,6 @@ from veilring.cli.options import Settings
 if TYPE_CHECKING:
     from veilring.scenarios.exploring import Campaign
 
-__all__ = ("explore",)
-
 
 def explore(
     scenario: Annotated[

@@ -7,8 +7,6 @@ import typer
 
 from veilring.cli.estimates import ConfigPath, Without, load_collector
 
-__all__ = ("export",)
-
 
 def export(
     config: ConfigPath,

@@ -7,8 +7,6 @@ from typing import Any, Final
 
 import typer
 
-__all__ = ("HELP_NAMES", "bare_flags", "tidy", "unwrapped")
-
 HELP_NAMES: Final = ("-h", "--help")
 
 _INDENT: Final = "    "

@@ -8,8 +8,6 @@ import typer
 if TYPE_CHECKING:
     from veilring.transport.roster import Roster
 
-__all__ = ("app",)
-
 app = typer.Typer(
     help="Make keys and rosters. Each party makes its own key; only public parts are exchanged.",
     no_args_is_help=True,

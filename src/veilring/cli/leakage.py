@@ -12,8 +12,6 @@ from veilring.errors import InputError
 if TYPE_CHECKING:
     from veilring.scenarios.leakage_grid import GridPoint
 
-__all__ = ("leakage",)
-
 
 def leakage(  # noqa: PLR0913  (the options of a command)
     protocol: Annotated[str, typer.Argument(help="Which: ring/pp-topk.", metavar="PROTOCOL")],

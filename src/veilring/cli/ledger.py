@@ -10,8 +10,6 @@ import typer
 if TYPE_CHECKING:
     from veilring.privacy.ledger import Totals
 
-__all__ = ("app",)
-
 app = typer.Typer(
     help="Look at a ledger of privacy budgets, or back it up.",
     no_args_is_help=True,

@@ -6,18 +6,6 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-__all__ = (
-    "EXIT_INTERRUPTED",
-    "CellSeparator",
-    "DaskAddress",
-    "LabelColumn",
-    "NewFolder",
-    "ScenarioName",
-    "Settings",
-    "Workers",
-    "table_settings",
-)
-
 EXIT_INTERRUPTED: Final = 130  # what shells give a program that Ctrl-C ended
 
 ScenarioName = Annotated[

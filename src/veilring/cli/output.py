@@ -14,7 +14,8 @@ from veilring.cli.console import make_console
 from veilring.data import Table, load_table
 from veilring.data.csv import Separator
 from veilring.errors import InputError
-from veilring.scenarios.report import Estimate, Report
+from veilring.scenarios.findings import Estimate
+from veilring.scenarios.report import Report
 from veilring.scenarios.reporting.summary import (
     accuracies,
     adversaries,
@@ -25,15 +26,6 @@ from veilring.scenarios.reporting.summary import (
 )
 from veilring.scenarios.reporting.words import percent
 from veilring.scenarios.runner import Progress
-
-__all__ = (
-    "PROGRESS_SECONDS",
-    "load_noting",
-    "show_columns",
-    "show_notes",
-    "show_progress",
-    "show_report",
-)
 
 # A log of an hour has a hundred lines then, and nobody takes a command for dead.
 PROGRESS_SECONDS: Final = 30.0

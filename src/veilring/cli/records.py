@@ -8,8 +8,6 @@ import typer
 if TYPE_CHECKING:
     from veilring.deployment import CuratorConfig
 
-__all__ = ("app",)
-
 app = typer.Typer(
     help="Change the records of a prediction server while it serves, or repair its files.",
     no_args_is_help=True,

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from veilring.scenarios import Report, Scenario
     from veilring.scenarios.runner import Progress
 
-__all__ = ("run",)
-
 
 def run(  # noqa: PLR0913  (the options of a command)
     scenario: ScenarioName,

@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ("serve",)
-
 
 def serve(
     config: Annotated[Path, typer.Argument(help="The party's configuration.", metavar="CONFIG")],

@@ -8,8 +8,6 @@ import typer
 if TYPE_CHECKING:
     from veilring.deployment import Submitted
 
-__all__ = ("submit",)
-
 
 def submit(
     config: Annotated[

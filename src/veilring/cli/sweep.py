@@ -7,8 +7,6 @@ import typer
 
 from veilring.cli.options import EXIT_INTERRUPTED, DaskAddress, ScenarioName, Settings, Workers
 
-__all__ = ("sweep",)
-
 
 def sweep(  # noqa: PLR0913  (each option is an argument)
     scenario: ScenarioName,

@@ -15,8 +15,6 @@ from veilring.cli.estimates import (
 )
 from veilring.cli.options import DaskAddress, Workers
 
-__all__ = ("tally",)
-
 
 def tally(  # noqa: PLR0913  (each option is an argument)
     terms: Annotated[Path, typer.Argument(help="The terms of the collection.", metavar="TERMS")],

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from veilring.scenarios.reporting.tables import Amount
 
-__all__ = ("LIMIT_DEFAULT", "trace")
-
 LIMIT_DEFAULT: Final = 40  # about what a terminal shows at once
 
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from veilring.protocols.prediction.tuning import Found, Public
     from veilring.randomness import Streams
 
-__all__ = ("tune",)
-
 _SHOWN: Final = 10  # pairs; all are in the file
 
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from veilring.data.table import Table
 
-__all__ = ("BUILTIN", "read_builtin")
-
 
 class _Set(NamedTuple):
     """What is public about a set; the rows are in scikit-learn's package."""

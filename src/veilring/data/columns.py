@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from veilring.data.table import Categories, Table
 from veilring.errors import InputError
 
-__all__ = ("CATEGORIES_MAX", "encode", "number_classes")
-
 # Each category becomes a feature that every query carries, and each class an entry of every vote.
 # A column with more values than this is an identifier or a number with a slip in it.
 CATEGORIES_MAX: Final = 1000

@@ -30,8 +30,6 @@ from veilring.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ("SEPARATORS_ALLOWED", "Separator", "read_cells", "read_csv")
-
 Separator = Literal[",", ";", "|", "tab"]
 """What stands between the cells of a line."""
 SEPARATORS_ALLOWED: Final = "a comma, a semicolon, | or the word tab"

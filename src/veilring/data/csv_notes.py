@@ -10,8 +10,6 @@ from veilring.data.slips import CLASSES_SURE, numbers_in
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ("FAR", "MANY_CATEGORIES", "ROWS_MIN", "notes_of")
-
 # Fewer rows say little about their column.
 ROWS_MIN: Final = 10
 # Scaled by the least and the greatest value, the middle half of the rows lies within a hundredth of

@@ -6,8 +6,6 @@ from typing import Final
 
 from veilring.errors import InputError
 
-__all__ = ("decode", "require_separator")
-
 # The longer marks first: that of UTF-32 begins with that of UTF-16.
 _MARKS: Final = (
     (codecs.BOM_UTF32_LE, "UTF-32"),

@@ -28,8 +28,6 @@ from veilring.data.table import Table
 from veilring.errors import InputError
 from veilring.privacy.files import open_private
 
-__all__ = ("NPZ", "Vectors", "read_npz", "read_vectors", "write_vectors")
-
 NPZ: Final = ".npz"
 
 # A label has two bytes on the wire; where there are more, they number rows and not classes.

@@ -9,8 +9,6 @@ from veilring.data.columns import encode
 from veilring.data.table import Table
 from veilring.errors import InputError
 
-__all__ = ("fetch_openml",)
-
 
 def fetch_openml(name: str) -> Table:
     """Fetch the active version of a data set of openml.org, or take it from scikit-learn's cache.

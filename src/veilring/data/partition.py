@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 
-__all__ = ("ALPHA_MAX", "ALPHA_MIN", "PARTITIONS", "PartitionKind", "partition")
-
 PartitionKind = Literal["iid", "dirichlet", "by-label", "sizes"]
 PARTITIONS: Final[tuple[PartitionKind, ...]] = ("iid", "dirichlet", "by-label", "sizes")
 

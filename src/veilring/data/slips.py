@@ -8,23 +8,6 @@ from veilring.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = (
-    "CLASSES_MAX",
-    "CLASSES_SURE",
-    "IDS_ROWS_MIN",
-    "NUMBERS_MIN",
-    "ROWS_A_CLASS",
-    "cell_at",
-    "numbers_in",
-    "require_classes",
-    "require_full",
-    "require_header",
-    "require_names",
-    "require_no_ids",
-    "require_one_kind",
-    "require_points",
-)
-
 # A column of categories rarely has so many numbers among them: it is a column of numbers in which
 # a word stands for what is not known, and as categories each number would become a feature.
 NUMBERS_MIN: Final = 0.9

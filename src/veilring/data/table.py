@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 
-__all__ = ("Bounds", "Categories", "Split", "Table", "bounds_of", "scale_to_unit", "split")
-
 
 class Categories(NamedTuple):
     """The features that one column of categories became: 1 where a row has the value, else 0.

@@ -15,8 +15,6 @@ from veilring.data.csv import read_cells
 from veilring.data.npz import Vectors
 from veilring.errors import InputError
 
-__all__ = ("embed", "embed_csv")
-
 
 def embed(texts: list[str], model: Path) -> NDArray[np.float32]:
     """Return the embedding of each text, of length 1, shape (texts, dimensions).

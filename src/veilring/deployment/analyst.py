@@ -17,8 +17,6 @@ from veilring.protocols.radius.analyst import ask_nearest, ask_owner, ask_within
 from veilring.protocols.radius.messages import Request
 from veilring.randomness import Streams
 
-__all__ = ("AnalystConfig", "label")
-
 _log = logging.getLogger("veilring.analyst")
 
 _DECIMALS: Final = 6  # of a radius in the unit cube

@@ -7,17 +7,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.config import has_table
 from veilring.deployment.config import ClientConfig, load_credentials
 from veilring.deployment.connecting import connected, require_party
-from veilring.deployment.files import has_table
 from veilring.deployment.schema import Schema
 from veilring.deployment.terms import load_terms
 from veilring.deployment.votes_terms import load_votes_terms
 from veilring.protocols.noisyvotes.member import ask_votes
 from veilring.protocols.ring.member import ask_ring
 from veilring.randomness import Streams
-
-__all__ = ("ask",)
 
 _log = logging.getLogger("veilring.client")
 

@@ -14,8 +14,6 @@ from veilring.protocols.ldp.store import Quotas, Store, open_store
 from veilring.protocols.ldp.task import Task
 from veilring.transport.roster import Roster
 
-__all__ = ("collect", "open_configured_store")
-
 _log = logging.getLogger("veilring.collector")
 
 

@@ -12,25 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.config import Section
 from veilring.data.npz import NPZ
 from veilring.data.slips import cell_at
 from veilring.errors import InputError, ScenarioError
-from veilring.scenarios.schema import Section
-
-__all__ = (
-    "FEATURES_ALLOWED",
-    "Cells",
-    "FeatureTerms",
-    "Features",
-    "Words",
-    "check_features",
-    "look_up",
-    "numbers_of",
-    "read_categories",
-    "read_labels",
-    "read_numbers",
-    "require_different",
-)
 
 Words = Annotated[tuple[str, ...], Field(strict=False)]
 Cells: TypeAlias = Mapping[str, NDArray[np.str_]]

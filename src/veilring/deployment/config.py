@@ -6,28 +6,14 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from veilring.config import Section
 from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.limit import ANSWER_SECONDS, SESSION_SECONDS, Limits
 from veilring.protocols.ldp.outbox import ROW_NUMBER
-from veilring.scenarios.schema import Section
 from veilring.transport.identity import Identity, load_identity
 from veilring.transport.roster import Roster
 from veilring.transport.tls import LOOPBACK
-
-__all__ = (
-    "A_FILE",
-    "RELATIVE",
-    "AnAddress",
-    "ClientConfig",
-    "CollectorConfig",
-    "Config",
-    "FilePath",
-    "MemberConfig",
-    "SubmitterConfig",
-    "TermsConfig",
-    "load_credentials",
-)
 
 A_FILE: Final = "a path, relative to this file"
 RELATIVE: Final = "relative"

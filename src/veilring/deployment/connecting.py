@@ -18,17 +18,6 @@ from veilring.transport.identity import Identity
 from veilring.transport.roster import Roster
 from veilring.transport.tls import TlsEndpoint
 
-__all__ = (
-    "CONNECT_SECONDS",
-    "PEERS_SECONDS",
-    "REMIND_SECONDS",
-    "Meeting",
-    "answering",
-    "connected",
-    "meeting",
-    "require_party",
-)
-
 # Somebody sits and waits for the answer.
 CONNECT_SECONDS: Final = 10.0
 

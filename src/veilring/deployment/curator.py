@@ -16,8 +16,6 @@ from veilring.protocols.prediction.curator import adding, forgetting
 from veilring.protocols.prediction.records import Records, require_ids
 from veilring.randomness import Streams
 
-__all__ = ("PIECE_RECORDS_MAX", "CuratorConfig", "add", "forget")
-
 # In one session: it takes seconds, far from the limit on a session.
 PIECE_RECORDS_MAX: Final = 4096
 

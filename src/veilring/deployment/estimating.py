@@ -25,8 +25,6 @@ from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.saved import save
 
-__all__ = ("Estimates", "Line", "estimate", "estimate_from", "save_model")
-
 
 @dataclass(frozen=True, slots=True)
 class Line:

@@ -12,8 +12,6 @@ from veilring.nodes.party import Parties
 from veilring.nodes.service import Service
 from veilring.protocols.ring.member import RingMember
 
-__all__ = ("serve",)
-
 _log = logging.getLogger("veilring.member")
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from veilring.config import Section
 from veilring.data.csv import read_cells
 from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
 from veilring.deployment.connecting import answering, require_party
@@ -17,10 +18,7 @@ from veilring.nodes.aside import Threads
 from veilring.privacy.ledger import Budgets, Ledger, open_ledger
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.rows import Rows
-from veilring.scenarios.schema import Section
 from veilring.transport.tls import LOOPBACK
-
-__all__ = ("WORKERS_MAX", "BudgetsSection", "OwnerConfig", "own")
 
 # Analysts whose batches are worked on at once; each has one turn at a time. Python runs a clique
 # search in one thread at a time anyway, and others wait a second or two at the most.

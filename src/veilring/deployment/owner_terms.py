@@ -7,8 +7,8 @@ from typing import Literal, Self
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.config import Section, as_scenario_errors, read_toml
 from veilring.data import Table
-from veilring.deployment.files import read_toml
 from veilring.deployment.schema import Schema, features_of_table
 from veilring.protocols.radius.algorithm import (
     GRID_FEATURES_MAX,
@@ -19,10 +19,6 @@ from veilring.protocols.radius.algorithm import (
     Mechanism,
 )
 from veilring.protocols.radius.rules import Accounting, Rules
-from veilring.scenarios.mistakes import as_scenario_errors
-from veilring.scenarios.schema import Section
-
-__all__ = ("LabellingSection", "OwnerTerms", "load_owner_terms", "owner_terms_of_table")
 
 
 class LabellingSection(Section):

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.config import Agreed, Section, read_toml
 from veilring.data.csv import read_cells
 from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
 from veilring.deployment.connecting import answering, require_party
-from veilring.deployment.files import Agreed, read_toml
 from veilring.deployment.projection import (
     LATITUDE_MAX,
     LONGITUDE_MAX,
@@ -25,10 +25,7 @@ from veilring.errors import InputError, ScenarioError
 from veilring.protocols.treewalk.algorithm.places import Places
 from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX
 from veilring.protocols.treewalk.service import offers
-from veilring.scenarios.schema import Section
 from veilring.transport.tls import LOOPBACK
-
-__all__ = ("Area", "PlacesConfig", "PlacesTerms", "load_places_terms", "serve_places")
 
 _log = logging.getLogger("veilring.places")
 _LATITUDE: Final = f"a number from {-LATITUDE_MAX:g} to {LATITUDE_MAX:g}"

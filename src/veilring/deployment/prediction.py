@@ -21,8 +21,6 @@ from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import State, open_state
 from veilring.transport.tls import LOOPBACK
 
-__all__ = ("PredictionServerConfig", "predict", "repair")
-
 _log = logging.getLogger("veilring.prediction")
 
 

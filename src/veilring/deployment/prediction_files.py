@@ -18,8 +18,6 @@ from veilring.deployment.ranges import OUTSIDE_MAX, check_ranges
 from veilring.errors import InputError
 from veilring.protocols.prediction.records import Records
 
-__all__ = ("read_ids", "read_labelled", "read_queries", "read_records")
-
 _log = getLogger("veilring.prediction")
 
 

@@ -11,23 +11,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.config import Section, as_scenario_errors, read_toml
 from veilring.data import Table
 from veilring.deployment.columns import FEATURES_ALLOWED, FeatureTerms
-from veilring.deployment.files import read_toml
 from veilring.deployment.schema import Schema, features_of_table
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.accounting.individual import Accountant
 from veilring.protocols.prediction.algorithm import BLOCK, PAPER_WIDTH, Kernel, KernelName, quantise
 from veilring.protocols.prediction.rules import Queriers, Rules
-from veilring.scenarios.mistakes import as_scenario_errors
-from veilring.scenarios.schema import Section
-
-__all__ = (
-    "PredictionSection",
-    "PredictionTerms",
-    "load_prediction_terms",
-    "prediction_terms_of_table",
-)
 
 
 class PredictionSection(Section):

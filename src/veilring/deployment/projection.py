@@ -12,8 +12,6 @@ from veilring.errors import InputError, ScenarioError
 if TYPE_CHECKING:
     from pyproj import Transformer
 
-__all__ = ("LATITUDE_MAX", "LONGITUDE_MAX", "Projection", "load_projection", "utm_around")
-
 _DEGREES: Final = "EPSG:4326"
 _AXES: Final = 2
 LATITUDE_MAX: Final = 90.0

@@ -19,9 +19,6 @@ from veilring.protocols.prediction.querier import ask_server, look_at_server, ma
 from veilring.protocols.prediction.rules import Rules
 from veilring.randomness import Streams
 
-__all__ = ("QuerierConfig", "Unfinished", "query")
-
-
 _log = logging.getLogger("veilring.querier")
 
 

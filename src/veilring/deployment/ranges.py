@@ -19,8 +19,6 @@ from pydantic import Field
 from veilring.deployment.columns import Cells, FeatureTerms, numbers_of
 from veilring.errors import InputError, ScenarioError
 
-__all__ = ("NARROW", "OUTSIDE_MAX", "OUTSIDE_SURE", "OutsideMax", "check_ranges")
-
 # Ranges are meant to hold whatever a column can hold. Ranges of the percentiles 1 and 99, which
 # are in use, leave out 2 %. With more than this the unit, the column or the range is wrong.
 OUTSIDE_MAX: Final = 0.05

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
+from veilring.config import load_toml, read_toml
 from veilring.deployment.analyst import AnalystConfig, label
 from veilring.deployment.client import ask
 from veilring.deployment.collector import collect
@@ -18,7 +19,6 @@ from veilring.deployment.config import (
     SubmitterConfig,
 )
 from veilring.deployment.curator import CuratorConfig
-from veilring.deployment.files import read_toml
 from veilring.deployment.member import serve
 from veilring.deployment.owner import OwnerConfig, own
 from veilring.deployment.places import PlacesConfig, serve_places
@@ -28,18 +28,6 @@ from veilring.deployment.seeker import Near, SeekerConfig, seek
 from veilring.deployment.votes_member import VotesMemberConfig, serve_votes
 from veilring.errors import ScenarioError
 from veilring.protocols.ldp.store.opening import URL_PREFIXES
-from veilring.toml import load_toml
-
-__all__ = (
-    "ROLES",
-    "Columns",
-    "Part",
-    "asking",
-    "load_config",
-    "load_config_of",
-    "seeking",
-    "serving",
-)
 
 Columns = Mapping[str, Sequence[object]]
 """What was asked for, row by row of the queries: each column by its header."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.config import Agreed
 from veilring.data import Table, bounds_of
 from veilring.data.csv import read_cells
 from veilring.deployment.columns import (
@@ -22,11 +23,8 @@ from veilring.deployment.columns import (
     read_numbers,
     require_different,
 )
-from veilring.deployment.files import Agreed
 from veilring.deployment.ranges import check_ranges
 from veilring.protocols.rows import Rows
-
-__all__ = ("Schema", "features_of_table")
 
 
 class Schema(Agreed):

@@ -31,8 +31,6 @@ from veilring.protocols.treewalk.roles import Keeper, Nearest, bucket_client, wa
 from veilring.protocols.treewalk.service import RESPONSE, WALK
 from veilring.randomness import Streams
 
-__all__ = ("Chance", "Near", "SeekerConfig", "chance_of", "seek")
-
 _DEGREES: Final = 6  # decimals: a tenth of a metre
 _METRES: Final = 1
 

@@ -28,19 +28,6 @@ from veilring.transport.identity import Identity
 from veilring.transport.roster import Roster
 from veilring.transport.tls import TlsEndpoint
 
-__all__ = (
-    "CONNECT_SECONDS",
-    "PATIENCE_SECONDS",
-    "RETRY_SECONDS",
-    "RETRY_SECONDS_MAX",
-    "SESSION_BYTES_MAX",
-    "SESSION_MESSAGES_MAX",
-    "SETTLED_BATCH",
-    "Progress",
-    "Sender",
-    "for_one_session",
-)
-
 # A collector that is being started again is there within seconds.
 CONNECT_SECONDS: Final = 30.0
 # Between the first two attempts; the connection itself is made again in the background. Each

@@ -21,8 +21,6 @@ from veilring.protocols.ldp.pool import ClientPool
 from veilring.protocols.ldp.verdicts import Verdict
 from veilring.randomness import Streams
 
-__all__ = ("CLIENTS_MAX", "Submitted", "submit")
-
 # Clients whose reports are made and kept in one transaction: a second's work, and what a crash
 # before its end costs is nothing but that second.
 CLIENTS_MAX: Final = 50_000

@@ -15,8 +15,6 @@ from veilring.protocols.ldp.algorithm.surveys import (
     MeanSurvey,
 )
 
-__all__ = ("bins_of", "domain_of", "ranges_of", "survey_of")
-
 _HALF: Final = 0.5
 
 _Columns = tuple[FeatureTerms, ...]

@@ -4,12 +4,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, Field
 
+from veilring.config import Section
 from veilring.protocols.ldp.algorithm.means import Approach
 from veilring.protocols.ldp.algorithm.oracles import EPSILON_MAX, ORACLES, FrequencyOracle
 from veilring.protocols.ldp.algorithm.planner import recommend
-from veilring.scenarios.schema import Section
-
-__all__ = ("BINS_MAX", "SurveySection")
 
 # More bins than this tell nothing that noise would not drown.
 BINS_MAX: Final = 1024

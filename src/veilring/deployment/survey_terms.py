@@ -10,6 +10,7 @@ import tomli_w
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
+from veilring.config import Section, read_toml
 from veilring.data.csv import read_cells
 from veilring.deployment.columns import (
     FEATURES_ALLOWED,
@@ -23,22 +24,12 @@ from veilring.deployment.columns import (
     read_numbers,
     require_different,
 )
-from veilring.deployment.files import read_toml
 from veilring.deployment.survey_making import bins_of, survey_of
 from veilring.deployment.survey_section import SurveySection
 from veilring.errors import InputError, ProtocolViolation, ScenarioError
 from veilring.protocols.ldp.algorithm.oracles import ORACLES
 from veilring.protocols.ldp.pool import ClientPool
 from veilring.protocols.ldp.task import Task
-from veilring.scenarios.schema import Section
-
-__all__ = (
-    "SurveyTerms",
-    "check_survey_terms",
-    "closing_time",
-    "load_survey_terms",
-    "read_published",
-)
 
 
 class SurveyTerms(Section):

@@ -16,8 +16,6 @@ from veilring.protocols.ldp.task import Task
 from veilring.scenarios.sweep import Engine
 from veilring.scenarios.sweep.engine import each_done
 
-__all__ = ("export_reports", "tally_files")
-
 
 def tally_files(
     task: Task, paths: Iterable[Path], engine: Engine | None = None, *, at_once: int | None = None

@@ -3,15 +3,12 @@
 from functools import cached_property
 from pathlib import Path
 
+from veilring.config import as_scenario_errors, read_toml
 from veilring.data import Table
-from veilring.deployment.files import read_toml
 from veilring.deployment.schema import Schema, features_of_table
 from veilring.protocols.ring import KNNParameters
-from veilring.scenarios.mistakes import as_scenario_errors
 from veilring.scenarios.prepare import KNN_KEYS, knn_parameters
 from veilring.scenarios.schema import ProtocolSection
-
-__all__ = ("Terms", "load_terms", "terms_of_table")
 
 
 class Terms(Schema):

@@ -19,8 +19,6 @@ from veilring.protocols.noisyvotes.member import VotesMember
 from veilring.transport.roster import Roster
 from veilring.transport.tls import LOOPBACK
 
-__all__ = ("VotesMemberConfig", "serve_votes")
-
 _log = logging.getLogger("veilring.votes")
 
 _AN_AMOUNT: Final = "a number of at least 0"

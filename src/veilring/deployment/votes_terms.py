@@ -7,8 +7,8 @@ from typing import Final, Literal, Self
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.config import Section, as_scenario_errors, read_toml, require_key
 from veilring.data import Table
-from veilring.deployment.files import read_toml
 from veilring.deployment.schema import Schema, features_of_table
 from veilring.privacy.checks import require
 from veilring.privacy.ledger.units import AMOUNT_MAX
@@ -23,10 +23,6 @@ from veilring.protocols.noisyvotes import (
 from veilring.protocols.radius import ByGrid
 from veilring.protocols.radius.algorithm import GRID_FEATURES_MAX
 from veilring.protocols.ring import SumMethod
-from veilring.scenarios.mistakes import as_scenario_errors, require_key
-from veilring.scenarios.schema import Section
-
-__all__ = ("VotesSection", "VotesTerms", "load_votes_terms", "votes_terms_of_table")
 
 # Where the code below has another name for a key of `votes`.
 _KEYS: Final = {

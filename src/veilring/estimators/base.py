@@ -25,16 +25,6 @@ from veilring.protocols.ldp.algorithm.steps import Ranges
 from veilring.protocols.rows import Rows
 from veilring.randomness import KEY_BYTES, Streams
 
-__all__ = (
-    "BatchClassifier",
-    "PrivateClassifier",
-    "RangesLike",
-    "Seed",
-    "generator_of",
-    "number",
-    "whole",
-)
-
 RangesLike: TypeAlias = tuple[Sequence[float] | float, Sequence[float] | float]
 """The least and the greatest value of each feature, or one of each for all features."""
 Seed: TypeAlias = int | RandomState | Generator | None

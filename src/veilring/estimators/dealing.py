@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from veilring.data.partition import partition
 from veilring.protocols.rows import Rows
 
-__all__ = ("Dealing", "Dealt", "deal")
-
 Dealing = Literal["iid", "dirichlet", "by-label"]
 """How rows are dealt to the parties: see `veilring.data.partition`."""
 

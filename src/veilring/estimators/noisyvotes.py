@@ -31,8 +31,6 @@ from veilring.protocols.radius.rules import Rules
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.rows import Rows
 
-__all__ = ("NoisyVotesClassifier",)
-
 
 class NoisyVotesClassifier(BatchClassifier):
     """r-N or k-N by peers: each adds its share of the noise to its counts, and nobody has the rest.

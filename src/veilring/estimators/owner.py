@@ -21,8 +21,6 @@ from veilring.protocols.radius.messages import Request
 from veilring.protocols.radius.rules import EPSILON_MAX, EPSILON_MIN, Rules
 from veilring.protocols.rows import Rows
 
-__all__ = ("Mode", "OwnerKNNClassifier", "OwnerRadiusClassifier")
-
 Mode = Literal["default", "paper"]
 """Ours (each query pays for its largest clique, permute-and-flip), or the paper's solution (for the
 largest one of its component, Laplace noise)."""

@@ -27,8 +27,6 @@ from veilring.protocols.prediction.cost import stream_cost
 from veilring.protocols.prediction.rules import Rules
 from veilring.protocols.rows import Rows
 
-__all__ = ("IndKNNClassifier",)
-
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Stream:

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ("RANGES_TELL", "SEED_TELLS", "Privacy", "PrivacyLeakWarning")
-
 RANGES_TELL: Final = (
     "The ranges were taken from the rows and reveal something of them, so that no ε holds: "
     "give public ranges."

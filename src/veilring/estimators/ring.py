@@ -24,8 +24,6 @@ from veilring.protocols.ring.algorithm import distances, ring_knn
 from veilring.protocols.ring.roles.knn import SCALE_BITS
 from veilring.protocols.rows import Rows
 
-__all__ = ("PrivateKNNClassifier",)
-
 _PRIVACY: Final = Privacy(
     protects="each party's rows",
     against="the other parties of the ring",

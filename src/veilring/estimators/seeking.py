@@ -27,8 +27,6 @@ from veilring.protocols.treewalk.algorithm.rivals import bucket_law, points_of, 
 from veilring.protocols.treewalk.algorithm.steps import Utility
 from veilring.protocols.treewalk.algorithm.tree import Tree
 
-__all__ = ("Responding", "Walking", "Way")
-
 # What steps spend is rounded up, by less than this, and together they spend ε at most.
 _SHORT_OF: Final = 1 - 2.0**-40
 

@@ -15,8 +15,6 @@ from veilring.measure.cost import Traffic
 from veilring.protocols.forecast import Forecast
 from veilring.randomness import keyed
 
-__all__ = ("Answered", "Session", "blocks", "in_all", "names_of")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answered:

@@ -17,8 +17,6 @@ from veilring.privacy.checks import require
 from veilring.protocols.rows import Rows
 from veilring.protocols.treewalk import BUCKET_SPLITS, Places, Variant
 
-__all__ = ("TreeWalkClassifier", "WalkKind", "WalkUtility")
-
 WalkKind = Literal["basic", "parallel", "early", "greedy"]
 """How a walk splits: see `Variant`."""
 WalkUtility = Literal["comparison", "distance", "response"]

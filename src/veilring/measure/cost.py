@@ -7,8 +7,6 @@ from typing import NamedTuple
 from veilring.measure.events import SETUP_ROUND, Event
 from veilring.transport.frames import frame_size
 
-__all__ = ("Cost", "Meter", "Traffic", "total_cost")
-
 
 class Traffic(NamedTuple):
     """Messages and the bytes of their frames, prefix included, as any transport carries them."""

@@ -5,8 +5,6 @@ from typing import Final, NamedTuple
 
 from veilring.transport.messages import Message
 
-__all__ = ("SETUP_ROUND", "Event", "Tap")
-
 SETUP_ROUND: Final = 0
 """Messages before a role's first `round(n)` prepare the protocol and are counted apart."""
 

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from veilring.measure.events import Event, Tap
 from veilring.transport.frames import frame_size
 
-__all__ = ("Journal", "Mark", "Passed", "Trace", "TracedMessage", "join_traces")
-
 
 class Passed(NamedTuple):
     """A message at one end of its channel."""

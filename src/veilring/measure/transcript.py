@@ -10,8 +10,6 @@ from veilring.measure.events import Event
 from veilring.transport.frames import prefix
 from veilring.transport.messages import Message
 
-__all__ = ("Seen", "Transcript", "View", "join_transcripts", "transcript_hash")
-
 Channel = tuple[str, str]
 
 # Hashing a hundred bytes costs mostly the call: small frames wait for each other.

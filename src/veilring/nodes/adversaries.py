@@ -16,18 +16,6 @@ from veilring.measure.transcript import Seen
 from veilring.nodes.adversary import Adversary, Lines
 from veilring.transport.messages import Message
 
-__all__ = (
-    "Alter",
-    "Delay",
-    "Drop",
-    "Forger",
-    "Reorder",
-    "Repeat",
-    "Replay",
-    "Silent",
-    "Substitute",
-)
-
 _ALL: Final = (Message,)
 
 

@@ -18,8 +18,6 @@ from veilring.measure.events import SETUP_ROUND
 from veilring.nodes.party import Parties, Party
 from veilring.transport.messages import Message
 
-__all__ = ("Adversary", "Corrupted", "Lines", "corrupt")
-
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
 

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, Self, TypeVar
 
-__all__ = ("Aside", "Threads", "at_once")
-
 T = TypeVar("T")
 
 

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ("Standing", "Verdict", "Wait", "find_fault")
-
 
 class Wait(NamedTuple):
     """A message that a party waits for."""

@@ -15,8 +15,6 @@ from veilring.nodes.run import Run, join_outcomes, mark_failure
 from veilring.nodes.runtimes import RUNTIMES, Runtime
 from veilring.randomness import Streams
 
-__all__ = ("Cluster", "Run")
-
 R = TypeVar("R")
 
 

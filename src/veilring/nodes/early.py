@@ -9,15 +9,6 @@ from typing import Final
 from veilring.errors import ProtocolViolation
 from veilring.transport.pacing import SparingLog, loop_time
 
-__all__ = (
-    "DROPPED",
-    "EARLY_BYTES_MAX",
-    "EARLY_FRAMES_MAX",
-    "EARLY_SECONDS",
-    "EARLY_TOTAL_BYTES_MAX",
-    "EarlyFrames",
-)
-
 # A session's first frames arrive early when the one who opened it told another party first. That is
 # a handful a session; a thousand from one peer is an attack on our memory.
 EARLY_FRAMES_MAX: Final = 1024

@@ -18,8 +18,6 @@ from veilring.nodes.session import Session
 from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Message
 
-__all__ = ("Inquiry", "Stands", "WhereDoYouStand", "judged", "told")
-
 # A kind of message as an error shows it; it comes from a peer.
 _KIND_CHARACTERS_MAX: Final = 64
 

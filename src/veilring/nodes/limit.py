@@ -9,8 +9,6 @@ from typing import Final
 from veilring.errors import SessionTimeout
 from veilring.nodes.session import Session
 
-__all__ = ("ANSWER_SECONDS", "SESSION_SECONDS", "Limits", "within")
-
 # A batch of a thousand queries in a ring of fifty on a WAN takes some 30 s; a session that is still
 # open after two minutes waits for a silent peer.
 SESSION_SECONDS: Final = 120.0

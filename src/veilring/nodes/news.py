@@ -13,8 +13,6 @@ from veilring.errors import (
 )
 from veilring.nodes.session import Abort, Session
 
-__all__ = ("REFUSALS", "named", "news")
-
 REFUSALS: Final = frozenset({"NotOffered", "OtherTerms", "WrongParties", "TooManySessions"})
 """Why a party does not join a session. It says so to the opener alone."""
 # What a disk or a database raises, in our own words: a peer cannot know those of our libraries.

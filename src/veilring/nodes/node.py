@@ -33,18 +33,6 @@ from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, encode, open_frame
 from veilring.transport.pacing import REST_SECONDS, Budgets, SparingLog
 
-__all__ = (
-    "ABORT_SECONDS",
-    "ENDED_SESSIONS_MAX",
-    "OPEN_BYTES_MAX",
-    "REPLIES_WAITING_MAX",
-    "STANDINGS_KEPT",
-    "STRAYS_MAX",
-    "STRAYS_PER_SECOND",
-    "Node",
-    "Opener",
-)
-
 R = TypeVar("R")
 
 # Telling the others that we give up is a courtesy: a peer that does not read may not hold us here.

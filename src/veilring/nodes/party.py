@@ -9,8 +9,6 @@ from typing_extensions import override
 from veilring.errors import InputError, VeilringError
 from veilring.transport.messages import Message
 
-__all__ = ("Parties", "Party", "broadcast")
-
 M = TypeVar("M", bound=Message)
 
 

@@ -12,8 +12,6 @@ from veilring.nodes.limit import SESSION_SECONDS
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 
-__all__ = ("Job", "Outcome", "play")
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Job:

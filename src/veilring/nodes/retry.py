@@ -12,8 +12,6 @@ from veilring.nodes.play import Outcome
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.nodes.run import Run, join_outcomes
 
-__all__ = ("ATTEMPTS", "Retried", "lost_parties", "run_with_retries")
-
 R = TypeVar("R")
 
 # Each attempt loses at least one party; a cluster that loses more than this has another problem.

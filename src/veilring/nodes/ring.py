@@ -17,19 +17,6 @@ from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Parties, Party, broadcast
 from veilring.transport.messages import Message
 
-__all__ = (
-    "COMMITTEE_SIZE",
-    "PARTIES_MIN",
-    "Ring",
-    "RingCommit",
-    "RingReveal",
-    "committee_for",
-    "deal_ring",
-    "draw_ring",
-    "draw_ring_messages",
-    "ring_of",
-)
-
 PARTIES_MIN: Final = 3  # with two, each learns the other's input from the sum
 # With everybody in it, a ring of n takes 2n(n - 1) messages: 180,000 for 300. A larger ring is
 # drawn by this many: a coalition would need all of them to steer it.

@@ -27,8 +27,6 @@ from veilring.measure import (
 from veilring.nodes.blame import Verdict, find_fault
 from veilring.nodes.play import Outcome
 
-__all__ = ("Run", "blamed", "join_outcomes", "mark_failure", "say_failure")
-
 R = TypeVar("R")
 
 

@@ -14,19 +14,6 @@ from veilring.nodes.session import Abort, Open
 from veilring.transport.messages import encode
 from veilring.transport.pacing import REST_SECONDS, Budgets, SparingLog
 
-__all__ = (
-    "EXCESS_WAITING_MAX",
-    "OPENS_MAX",
-    "OPENS_PER_SECOND",
-    "REFUSALS_MAX",
-    "REFUSALS_PER_SECOND",
-    "REFUSALS_WAITING_MAX",
-    "SESSIONS_PER_PEER_MAX",
-    "Offer",
-    "Service",
-    "convening",
-)
-
 # A peer that opens more sessions than this at once is broken or means harm; each costs us a task
 # and its arrays. A client that labels a large file keeps one or two open.
 SESSIONS_PER_PEER_MAX: Final = 16

@@ -22,8 +22,6 @@ from veilring.nodes.party import Parties, Party
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, Message, encode
 
-__all__ = ("UNREAD_BYTES_MAX", "UNREAD_MESSAGES_MAX", "Abort", "Open", "Session")
-
 M = TypeVar("M", bound=Message)
 
 # Parties of one protocol run in step, so that a few messages at most wait for each other; a peer

@@ -9,8 +9,6 @@ from veilring.errors import InputError, VeilringError
 from veilring.nodes.party import Parties, Party
 from veilring.transport.messages import Message
 
-__all__ = ("Within",)
-
 M = TypeVar("M", bound=Message)
 
 

@@ -5,8 +5,6 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-__all__ = ("Bounds", "exp_bounds", "log_bounds")
-
 Bounds = tuple[Fraction, Fraction]
 
 # A fraction of e**-10000 has 4,343 digits; those of lesser numbers could fill the memory.

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 
-__all__ = ("floats", "require", "require_positive")
-
 
 def require(fulfilled: bool, field: str, value: object, allowed: str) -> None:  # noqa: FBT001  (reads as an assertion)
     """Raise `InputError(field, value, allowed)` unless the condition is fulfilled."""

@@ -20,8 +20,6 @@ from veilring.privacy.loss import log_ceil
 from veilring.privacy.scales import require_scale
 from veilring.privacy.tables import WEIGHT_BITS, TableLaws, greatest_ratio
 
-__all__ = ("clamped_laplace",)
-
 # So that all outcomes fit 16 bits.
 _GREATEST_BOUND: Final = 2**15 - 1
 # Rounding changes a weight of at least this by so little that the wider noise makes up for it.

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from veilring.privacy.checks import require
 from veilring.privacy.dyadic import Dyadic
 
-__all__ = ("bernoulli", "packed_bernoulli")
-
 Word: TypeAlias = np.uint8 | np.uint16 | np.uint32 | np.uint64
 
 _WIDTHS: Final[tuple[type[Word], ...]] = (np.uint8, np.uint16, np.uint32, np.uint64)

@@ -12,8 +12,6 @@ from typing import Final, Self, TypeAlias
 
 from veilring.privacy.checks import require
 
-__all__ = ("MOST_BITS", "Dyadic", "Probability", "fraction_of")
-
 # One coin takes at most one word of the generator.
 MOST_BITS: Final = 64
 

@@ -6,8 +6,6 @@ from typing import IO, Any, Literal
 
 from veilring.errors import InputError
 
-__all__ = ("create_private", "open_private", "sync_folder")
-
 
 def create_private(path: Path, name: str) -> None:
     """Make a file that only its owner reads, unless it is there.

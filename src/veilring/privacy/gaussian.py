@@ -18,8 +18,6 @@ from veilring.privacy.laplace import discrete_laplace
 from veilring.privacy.lazy import bernoulli_exp
 from veilring.privacy.scales import Scale, Scales, require_scale
 
-__all__ = ("discrete_gaussian", "discrete_gaussian_pmf", "discrete_gaussian_variance")
-
 # One less for the scale of the proposal, a whole number above sigma.
 _GREATEST_SIGMA: Final = 2**40 - 1
 # From here on the sums over the whole numbers are the integrals, to all digits of a float: by

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from veilring.privacy.checks import require
 
-__all__ = ("Grid",)
-
 # Whole numbers up to here are floats, and their sums with any noise stay below 2**63.
 _MOST_STEPS: Final = 2**53
 

@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from veilring.privacy.lazy import geometric
 from veilring.privacy.scales import Scale, require_scale
 
-__all__ = ("discrete_laplace", "discrete_laplace_pmf", "discrete_laplace_variance")
-
 
 def discrete_laplace(
     scale: Scale, shape: int | tuple[int, ...], rng: np.random.Generator

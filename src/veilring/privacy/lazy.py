@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from veilring.privacy.bounds import exp_bounds, log_bounds
 from veilring.privacy.scales import Scale, Scales
 
-__all__ = ("Uniform", "bernoulli_exp", "geometric")
-
 # How far the computed and the true threshold may be apart: NumPy's error and that of `gamma`.
 _SLACK: Final = 2.0**-44
 _FLOAT_BITS: Final = 53  # what `Generator.random` gives

@@ -14,18 +14,6 @@ from veilring.privacy.bounds import exp_bounds, log_bounds
 from veilring.privacy.checks import require
 from veilring.privacy.dyadic import Probability, fraction_of
 
-__all__ = (
-    "EXP_MAX",
-    "epsilon_of",
-    "exp_ceil",
-    "exp_floor",
-    "float_ceil",
-    "log_ceil",
-    "log_floor",
-    "loss",
-    "unary_epsilon",
-)
-
 # Ratios of 64-bit weights differ from 1 by 2**-64 at least: 40 digits to spare.
 _DIGITS: Final = 60
 # Rounding a power of this size to so many digits still gives 50 digits of its exponential.

@@ -18,8 +18,6 @@ from veilring.privacy.laplace import discrete_laplace
 from veilring.privacy.lazy import bernoulli_exp
 from veilring.privacy.scales import require_scale
 
-__all__ = ("ROOT_OF_TWO", "planar_laplace")
-
 # A length to this many digits decides all but one draw in 10**30, and that one as well as any.
 _DIGITS: Final = 60
 # Proposals have to be wider than what they are thinned to.

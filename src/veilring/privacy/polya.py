@@ -30,8 +30,6 @@ from veilring.privacy.checks import require, require_positive
 from veilring.privacy.lazy import Uniform, geometric
 from veilring.privacy.scales import require_scale
 
-__all__ = ("POLYA_SCALE_MAX", "polya", "polya_difference_pmf", "polya_pmf")
-
 # A table has 42 entries for each unit of the scale: here 11 MB, built in a tenth of a second.
 POLYA_SCALE_MAX: Final = 2**15
 # Beyond so many scales there is less than 2**-60, as q**k bounds S[k] for exponents up to 1.

@@ -5,8 +5,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("ProportionBounds", "proportion_bounds")
-
 
 class ProportionBounds(NamedTuple):
     """Bounds of probabilities, one for each count.

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from veilring.privacy.checks import require, require_positive
 from veilring.privacy.loss import exp_floor, log_ceil
 
-__all__ = ("EPSILON_MAX", "ResponseLaw", "randomised_response")
-
 # A draw below N takes one word, and stays a whole number with a sign.
 _GREATEST_TOTAL: Final = 2**63
 EPSILON_MAX: Final = 40.0

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.privacy.checks import require
 
-__all__ = ("Scale", "Scales", "require_scale")
-
 # An array holds one for each draw. A float is the fraction that it is.
 Scale: TypeAlias = float | Fraction | NDArray[np.float64]
 

@@ -20,13 +20,6 @@ from veilring.privacy.bounds import Bounds, exp_bounds
 from veilring.privacy.checks import require
 from veilring.privacy.lazy import Uniform, bernoulli_exp
 
-__all__ = (
-    "exponential_mechanism",
-    "exponential_probabilities",
-    "permute_and_flip",
-    "permute_and_flip_probabilities",
-)
-
 # How far a computed share of the probability may be from the true one, per candidate.
 _SLACK: Final = 2.0**-46
 # Differences of such scores are exact in whole numbers and in floats.

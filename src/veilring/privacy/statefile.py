@@ -38,17 +38,6 @@ from veilring.errors import InputError, StoreFailed
 from veilring.privacy.checks import require
 from veilring.privacy.files import create_private, sync_folder
 
-__all__ = (
-    "BUSY_SECONDS",
-    "MEMORY",
-    "READER_SECONDS",
-    "Format",
-    "StateFile",
-    "back_up",
-    "open_state_file",
-    "read_state_file",
-)
-
 # How long to wait for the lock of a file; another writer's transaction takes less.
 BUSY_SECONDS: Final = 5.0
 # How long to wait for a reader when a file is opened for writing, or its log is wiped. Reading and

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from veilring.privacy.checks import require
 from veilring.privacy.loss import log_ceil
 
-__all__ = ("WEIGHT_BITS", "TableLaws", "greatest_ratio")
-
 WEIGHT_BITS: Final = 64
 # 2 MiB of words at a time: the table and what is worked on stay in the cache.
 _CHUNK: Final = 2**18

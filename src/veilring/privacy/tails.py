@@ -10,8 +10,6 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Final
 
-__all__ = ("NEVER_BITS", "binomial_range", "laplace_sum_max")
-
 # A million clients that report each second for a thousand years send 2^55 reports.
 NEVER_BITS: Final = 64
 

@@ -6,8 +6,6 @@ from veilring.measure.cost import Traffic
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import SESSION_BYTES, Message, encode
 
-__all__ = ("Forecast", "repeated")
-
 
 @dataclass(frozen=True, slots=True)
 class Forecast:

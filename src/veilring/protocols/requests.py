@@ -5,8 +5,6 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-__all__ = ("KEY_BYTES", "Key", "content_key")
-
 KEY_BYTES: Final = 16  # as many as a UUID has: never drawn twice by chance
 
 Key = Annotated[bytes, Field(min_length=KEY_BYTES, max_length=KEY_BYTES)]

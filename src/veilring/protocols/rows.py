@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 
-__all__ = ("Rows", "in_unit_cube")
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Rows:

@@ -18,8 +18,6 @@ from veilring.errors import BudgetExhausted, InputError, StoreFailed, VeilringEr
 from veilring.nodes.node import ABORT_SECONDS
 from veilring.privacy.ledger import Ledger
 
-__all__ = ("Failure", "Refusal", "Verdict", "charging", "require_answered", "settle")
-
 
 class Verdict(IntEnum):
     """What became of a request, as its answer says it."""

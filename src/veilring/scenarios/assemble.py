@@ -14,8 +14,6 @@ from veilring.scenarios.report import CostSummary, Leakage, Report, RingOrigin
 from veilring.scenarios.schema import Scenario
 from veilring.simulation.faults import Fault
 
-__all__ = ("assemble",)
-
 
 def assemble(  # noqa: PLR0917  (what was run, what came of it, and what is known of it)
     scenario: Scenario,

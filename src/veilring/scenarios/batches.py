@@ -10,16 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.measure import Cost, Journal, Mark, View
-from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Parties
 from veilring.nodes.retry import run_with_retries
 from veilring.nodes.ring import Ring, RingReveal, committee_for, ring_of
+from veilring.nodes.run import Run
 from veilring.protocols.ring import KNNAnswer, private_knn
 from veilring.scenarios.prepare import Prepared
 from veilring.scenarios.schema import RunSection
 from veilring.simulation.faults import Fault
-
-__all__ = ("Attempt", "Batch", "Deal", "Labelled", "label_batch")
 
 Deal = Callable[[tuple[str, ...]], Ring | None]
 """Gives the ring of those that take part, or none if they draw it themselves."""

@@ -9,14 +9,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from veilring.config import make_kind, require_key
 from veilring.errors import InputError
 from veilring.randomness import Streams
-from veilring.scenarios.kinds import make_kind
-from veilring.scenarios.mistakes import require_key
 from veilring.scenarios.schema import Scenario
 from veilring.simulation.faults import Fault, draw_faults
-
-__all__ = ("make_faults",)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from veilring.simulation.faults import FaultClass
 
-__all__ = ("Attack", "Estimate", "Findings", "Named", "Recovery", "StruckFault", "Victim")
-
 
 @dataclass(frozen=True, slots=True)
 class Estimate:

@@ -13,8 +13,6 @@ from veilring.protocols.ring.algorithm import TopKParameters, distances, smalles
 from veilring.protocols.ring.leakage import HopLeakage, estimate_hop_leakage
 from veilring.scenarios.prepare import Prepared
 
-__all__ = ("TRIALS_MIN", "estimate_leakage", "leakage_among", "trials_among", "trials_for")
-
 TRIALS_MIN: Final = 2  # with one there is no standard error
 # Entries of all vectors of all trials: what one core works through in a second or two. A ring of
 # 1,000 parties with k = 5 and 8 rounds is left with 104 trials.

@@ -17,18 +17,8 @@ from veilring.protocols.ring import TopKParameters, exactness_bound
 from veilring.protocols.ring.algorithm import SMALLEST_RING
 from veilring.protocols.ring.leakage import HopLeakage, sample_hop_leakage, uniform_values
 from veilring.randomness import Streams
-from veilring.scenarios.report import Estimate
+from veilring.scenarios.findings import Estimate
 from veilring.scenarios.runner import Progress
-
-__all__ = (
-    "SUBJECTS",
-    "GridPoint",
-    "LeakageGrid",
-    "exposure_at_most",
-    "exposure_without_noise",
-    "leakage_grid",
-    "write_grid",
-)
 
 SUBJECTS: Final = ("ring/pp-topk",)
 """The protocols that have such a table."""

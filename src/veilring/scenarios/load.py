@@ -7,13 +7,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from veilring.data.sources import did_you_mean
+from veilring.config import did_you_mean, load_toml, parse_toml, require_key, scenario_error
 from veilring.errors import ScenarioError
-from veilring.scenarios.mistakes import require_key, scenario_error
 from veilring.scenarios.schema import Scenario
-from veilring.toml import load_toml, parse_toml
-
-__all__ = ("load_scenario", "make_scenario", "scenario_names", "scenario_text")
 
 _SUFFIX: Final = ".toml"
 _LIBRARY: Final = resources.files("veilring.scenarios") / "library"
@@ -79,7 +75,7 @@ def make_scenario(tables: Mapping[str, Any]) -> Scenario:
     try:
         scenario = Scenario.model_validate(tables)
     except ValidationError as error:
-        raise scenario_error(error) from None
+        raise scenario_error(error, Scenario) from None
     _check_parties(scenario)
     return scenario
 

@@ -6,9 +6,8 @@ from typing import Final
 
 import networkx as nx
 
+from veilring.config import as_scenario_errors, make_kind, require_key
 from veilring.errors import ScenarioError
-from veilring.scenarios.kinds import make_kind
-from veilring.scenarios.mistakes import as_scenario_errors, require_key
 from veilring.scenarios.schema import NetworkSection
 from veilring.simulation import (
     Constant,
@@ -20,8 +19,6 @@ from veilring.simulation import (
     Topology,
     Uniform,
 )
-
-__all__ = ("make_topology",)
 
 _LAWS: Final[Mapping[str, type[Law]]] = {
     "constant": Constant,

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.config import as_scenario_errors, make_kind, require_key
 from veilring.data import Table, load_table, partition, scale_to_unit, split
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.adversary import Adversary
@@ -15,13 +16,9 @@ from veilring.protocols.ring.adversaries import ADVERSARIES
 from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
 from veilring.scenarios.faults import make_faults
-from veilring.scenarios.kinds import make_kind
-from veilring.scenarios.mistakes import as_scenario_errors, require_key
 from veilring.scenarios.schema import DataSection, PartitionSection, ProtocolSection, Scenario
 from veilring.simulation.faults import Fault
 from veilring.transport.identity import check_name
-
-__all__ = ("KNN_KEYS", "Prepared", "knn_parameters", "load_rows", "prepare", "reference_among")
 
 KNN_KEYS: Final = {"sum.name": "protocol.sum", "sum.cycles": "protocol.cycles"}
 """Where the code below has another name for a key of `protocol`."""

@@ -11,8 +11,6 @@ from veilring.protocols.ring import Forecast
 from veilring.scenarios.findings import Estimate, Findings, Recovery, StruckFault
 from veilring.scenarios.schema import Scenario
 
-__all__ = ("CostSummary", "Estimate", "Leakage", "Report", "RingOrigin")
-
 RingOrigin = Literal["drawn by all", "drawn by a committee", "dealt from the seed"]
 
 

@@ -17,14 +17,13 @@ from veilring.randomness import Streams
 from veilring.scenarios.assemble import assemble
 from veilring.scenarios.batches import Batch, Deal, Labelled, label_batch
 from veilring.scenarios.coalition import find
+from veilring.scenarios.findings import Estimate
 from veilring.scenarios.leakage import estimate_leakage, trials_for
 from veilring.scenarios.load import make_scenario
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import Prepared, prepare
-from veilring.scenarios.report import Estimate, Leakage, Report, RingOrigin
+from veilring.scenarios.report import Leakage, Report, RingOrigin
 from veilring.scenarios.schema import Scenario
-
-__all__ = ("DRAWN_MAX", "Progress", "run_scenario")
 
 # Drawing a ring takes 128 messages a party, and each is simulated one by one: above this many
 # parties that would take longer than all that the simulation is about.

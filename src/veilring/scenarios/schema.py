@@ -5,23 +5,13 @@ The description of a field is the text of what is allowed, as errors show it.
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from veilring.config import Section
 from veilring.data import PartitionKind
 from veilring.data.csv import SEPARATORS_ALLOWED, Separator
 from veilring.data.partition import ALPHA_MAX, ALPHA_MIN
 from veilring.nodes.ring import PARTIES_MIN
-
-__all__ = (
-    "DataSection",
-    "NetworkSection",
-    "PartiesSection",
-    "PartitionSection",
-    "ProtocolSection",
-    "RunSection",
-    "Scenario",
-    "Section",
-)
 
 PARTIES_DEFAULT: Final = 8
 # Distances in the unit cube are at most the root of its dimension; noise this wide is no noise any
@@ -29,12 +19,6 @@ PARTIES_DEFAULT: Final = 8
 DELTA_MAX: Final = 1e6
 
 _Whole = Annotated[int, Field(ge=1)]
-
-
-class Section(BaseModel):
-    """The base of every table of a file: frozen, strict, and without unknown keys."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class DataSection(Section):

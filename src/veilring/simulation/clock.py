@@ -28,8 +28,6 @@ from veilring.simulation.refusals import refuse_real_world, refused
 from veilring.simulation.stepping import SteppingSelector, Timer
 from veilring.simulation.tasks import NumberedFuture, NumberedTask, started_by_as_completed
 
-__all__ = ("SimulatedLoop", "running_environment", "wait_event")
-
 _Ts = TypeVarTuple("_Ts")
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ("Condition", "Conditions", "LinkConditions")
-
 
 class Condition(NamedTuple):
     """What a link is like from `start` to `end`, in simulated seconds.

@@ -24,8 +24,6 @@ from veilring.transport.frames import GOODBYE, check_frame, frame_size
 from veilring.transport.in_process import InProcessEndpoint, each_once
 from veilring.transport.inbox import Item, hand_over
 
-__all__ = ("SimulatedEndpoint", "SimulatedNetwork")
-
 
 class SimulatedNetwork:
     """All endpoints of a set of parties on one simulated clock.

@@ -13,15 +13,6 @@ from numpy.random import Generator
 from veilring.simulation.conditions import Condition, Conditions
 from veilring.transport.sockets import UNACKNOWLEDGED_SECONDS
 
-__all__ = (
-    "FAULT_CLASSES",
-    "KEEPALIVE_SECONDS",
-    "Fault",
-    "FaultClass",
-    "conditions_of",
-    "draw_faults",
-)
-
 FaultClass = Literal[
     "stall",
     "delay",

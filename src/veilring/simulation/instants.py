@@ -8,8 +8,6 @@ from typing_extensions import override
 
 from veilring.errors import InputError
 
-__all__ = ("timeout_at",)
-
 
 class _Until(float):
     """A delay that SimPy adds to the present to get one exact instant, whatever the rounding."""

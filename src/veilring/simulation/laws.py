@@ -12,8 +12,6 @@ from typing_extensions import override
 
 from veilring.errors import InputError
 
-__all__ = ("Constant", "Exponential", "Law", "LogNormal", "Normal", "Uniform")
-
 
 class Law(ABC):
     """A law that durations follow, independently of each other."""

@@ -14,8 +14,6 @@ from veilring.simulation.conditions import LinkConditions
 from veilring.simulation.instants import timeout_at
 from veilring.simulation.laws import Constant, Law
 
-__all__ = ("Link", "LinkModel")
-
 _NO_TIME: Final = Constant(0.0)
 
 

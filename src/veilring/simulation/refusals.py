@@ -5,8 +5,6 @@ from typing import Final, NoReturn, TypeVar
 
 from veilring.errors import SimulationError
 
-__all__ = ("REFUSED", "refuse_real_world", "refused")
-
 _LINKS: Final = "send over simulated links (veilring.simulation.SimulatedNetwork)"
 _EVENTS: Final = "wait for an event of SimPy (veilring.simulation.wait_event)"
 _DIRECT: Final = "call the function directly: it takes no simulated time"

@@ -10,8 +10,6 @@ from veilring.errors import SimulationError
 from veilring.simulation.clock import SimulatedLoop
 from veilring.simulation.trace import Trace, TracedLoop
 
-__all__ = ("run",)
-
 _T = TypeVar("_T")
 
 

@@ -13,8 +13,6 @@ from typing_extensions import override
 from veilring.errors import Deadlock
 from veilring.simulation.refusals import refused
 
-__all__ = ("SteppingSelector", "Timer")
-
 
 class SteppingSelector(selectors.BaseSelector):
     """A selector that makes time pass instead of waiting for files.

@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-__all__ = ("NumberedFuture", "NumberedTask", "started_by_as_completed")
-
 _T = TypeVar("_T")
 
 

@@ -18,8 +18,6 @@ from veilring.simulation.links import Link, LinkModel
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ("Routes", "Topology")
-
 _INSTANT: Final = LinkModel()
 
 

@@ -12,8 +12,6 @@ from typing_extensions import TypeVarTuple, Unpack, override
 
 from veilring.simulation.clock import SimulatedLoop
 
-__all__ = ("Trace", "TracedLoop")
-
 _Ts = TypeVarTuple("_Ts")
 
 

@@ -33,8 +33,6 @@ from veilring.transport.pacing import Step
 from veilring.transport.roster import Roster
 from veilring.transport.sockets import watch
 
-__all__ = ("GOODBYE_SECONDS", "SLICE_BYTES", "WRITE_BUFFER_BYTES", "Connection", "Hub")
-
 # A goodbye takes one round trip; a peer that does not read or is gone must not keep us longer.
 GOODBYE_SECONDS: Final = 2.0
 # What a send leaves in our memory while the network is slow; beyond it the next send waits.

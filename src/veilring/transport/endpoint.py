@@ -6,8 +6,6 @@ from typing import Final
 
 from veilring.errors import PeerLost, VeilringError
 
-__all__ = ("QUEUED_FRAMES_MAX", "Endpoint", "Sink")
-
 Sink = Callable[[str, bytes | PeerLost], None]
 """Takes a frame and its sender, or a peer and its loss, at once and without an error."""
 

@@ -17,26 +17,6 @@ from numpy.typing import NDArray
 
 from veilring.errors import FrameError
 
-__all__ = (
-    "ARRAY_DIMENSIONS_MAX",
-    "CONTAINERS_MAX",
-    "DTYPES",
-    "FRAME_BYTES_MAX",
-    "GOODBYE",
-    "HEAD_BYTES_MAX",
-    "ITEMS_MAX",
-    "PREFIX_BYTES",
-    "FrameReader",
-    "Value",
-    "check_frame",
-    "frame_size",
-    "on_stream",
-    "pack",
-    "prefix",
-    "read_head",
-    "unpack",
-)
-
 # 1 MiB holds 26,000 queries' five nearest distances and is 64 times the largest TLS record. Larger
 # data are for the sender to divide; a larger limit only lets a peer make us hold more.
 FRAME_BYTES_MAX: Final = 1 << 20

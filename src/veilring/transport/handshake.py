@@ -22,25 +22,6 @@ from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import SESSION_BYTES, Message, decode, encode
 from veilring.transport.roster import Roster
 
-__all__ = (
-    "HANDSHAKE_SECONDS",
-    "HUNG_UP",
-    "NOT_TLS",
-    "PROTOCOL_VERSION",
-    "REASON_CHARACTERS_MAX",
-    "TERMS_CHARACTERS_MAX",
-    "TOO_SLOW",
-    "Hello",
-    "Refusal",
-    "Refuse",
-    "Welcome",
-    "explain",
-    "greeting",
-    "judge",
-    "read_greeting",
-    "terms_text",
-)
-
 PROTOCOL_VERSION: Final = 1
 """What the bytes of frames and messages mean; both sides must have the same."""
 # A handshake takes a few round trips; asyncio's own limit of 60 s lets a silent peer hold us up.

@@ -30,21 +30,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from veilring.errors import InputError
 
-__all__ = (
-    "KEY_FILE_MODE",
-    "NAME_CHARACTERS_MAX",
-    "VALID_DAYS",
-    "Identity",
-    "check_name",
-    "fingerprint_of",
-    "load_identity",
-    "make_identity",
-    "read_certificate",
-    "read_identity",
-    "save_identity",
-    "write_identity",
-)
-
 # X.509 allows a common name of 64 characters.
 NAME_CHARACTERS_MAX: Final = 64
 # Long enough for a study, short enough that a forgotten key ends by itself.

@@ -9,8 +9,6 @@ from veilring.errors import EndpointClosed, InputError, PeerLost
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.inbox import Inbox
 
-__all__ = ("InProcessEndpoint", "each_once")
-
 
 def each_once(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of a network's parties.

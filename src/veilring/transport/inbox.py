@@ -7,8 +7,6 @@ from collections.abc import Callable
 from veilring.errors import EndpointClosed, PeerLost
 from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Sink
 
-__all__ = ("Inbox", "Item", "hand_over")
-
 Item = tuple[str, bytes] | PeerLost
 """A sender and its frame, or the loss of a peer."""
 

@@ -12,8 +12,6 @@ from veilring.transport.inbox import Inbox
 from veilring.transport.pacing import Budgets, SparingLog, Turns, loop_time
 from veilring.transport.roster import Roster
 
-__all__ = ("CONNECTS_MAX", "CONNECTS_PER_SECOND", "CUT_SECONDS", "Links")
-
 # A peer that broke the rules is not listened to for this long. It may have been a mistake, so that
 # it can come back; what it can do to us in an hour is 360 times what it can do once.
 CUT_SECONDS: Final = 10.0

@@ -16,18 +16,6 @@ from typing import Final
 from veilring.transport.handshake import HUNG_UP, NOT_TLS, TOO_SLOW
 from veilring.transport.pacing import Budgets, SparingLog
 
-__all__ = (
-    "ACCEPT_PAUSE_SECONDS",
-    "FAILURES_MAX",
-    "FAILURES_PER_SECOND",
-    "HALF_OPEN_MAX",
-    "HALF_OPEN_PER_HOST_MAX",
-    "LOOK_SECONDS",
-    "PATIENCE_SECONDS",
-    "WAITING_MAX",
-    "Listener",
-)
-
 # Handshakes under way. Each costs a signature and some 100 KiB.
 HALF_OPEN_MAX: Final = 128
 # The same of one source address: half, so that no address keeps all others out.

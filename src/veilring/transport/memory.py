@@ -11,8 +11,6 @@ from veilring.transport.frames import check_frame
 from veilring.transport.in_process import InProcessEndpoint, each_once
 from veilring.transport.inbox import Item, hand_over
 
-__all__ = ("MemoryEndpoint", "MemoryNetwork")
-
 
 class MemoryNetwork:
     """All endpoints of a set of parties that share one event loop.

@@ -7,8 +7,6 @@ from veilring.errors import HandshakeError, InputError
 from veilring.transport.identity import Identity
 from veilring.transport.roster import Roster
 
-__all__ = ("dials", "expected_peers")
-
 
 def expected_peers(
     identity: Identity, roster: Roster, connect_to: Collection[str] | None

@@ -15,18 +15,6 @@ from typing_extensions import override
 from veilring.errors import FrameError, InputError
 from veilring.transport.frames import Value, pack, read_head, unpack
 
-__all__ = (
-    "SESSION_BYTES",
-    "Array",
-    "Envelope",
-    "Matrix",
-    "Message",
-    "WordMatrix",
-    "decode",
-    "encode",
-    "open_frame",
-)
-
 SESSION_BYTES: Final = 16  # as many as a UUID has: never drawn twice by chance
 _ENVELOPE_ITEMS: Final = 2  # what stands before the fields: session and kind
 

@@ -12,18 +12,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-__all__ = (
-    "FRAMES_PER_TURN_MAX",
-    "LINES_KEPT",
-    "REPEAT_SECONDS",
-    "REST_SECONDS",
-    "Budgets",
-    "SparingLog",
-    "Step",
-    "Turns",
-    "loop_time",
-)
-
 # Frames of all peers together that are taken in one turn of the event loop. Eight of the dearest
 # small ones, requests for a session, take under half a millisecond; what an honest peer says in the
 # meantime waits no longer than that for its turn.

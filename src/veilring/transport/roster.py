@@ -14,19 +14,9 @@ from typing import Final, Literal, Self, get_args
 
 import tomli_w
 
+from veilring.config import parse_toml
 from veilring.errors import InputError, ScenarioError
-from veilring.toml import parse_toml
 from veilring.transport.identity import Identity, check_name, fingerprint_of, read_certificate
-
-__all__ = (
-    "HOST_CHARACTERS_MAX",
-    "PORT_MAX",
-    "ROSTER_BYTES_MAX",
-    "ROSTER_FORMAT",
-    "Kind",
-    "Member",
-    "Roster",
-)
 
 ROSTER_FORMAT: Final = 1
 """The version of the roster file's layout."""

@@ -16,8 +16,6 @@ from veilring.transport.handshake import (
     judge,
 )
 
-__all__ = ("Incoming", "Outgoing", "greeted")
-
 
 class Outgoing(Connection):
     """The side that dialled.

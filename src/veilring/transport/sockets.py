@@ -7,16 +7,6 @@ from typing import Final
 
 from veilring.errors import AddressTaken, InputError
 
-__all__ = (
-    "BACKLOG",
-    "KEEPALIVE_IDLE_SECONDS",
-    "KEEPALIVE_INTERVAL_SECONDS",
-    "KEEPALIVE_PROBES",
-    "UNACKNOWLEDGED_SECONDS",
-    "bind",
-    "watch",
-)
-
 # A host that lost its power says nothing. After 10 s of silence it is asked, three times, 5 s
 # apart, so that it counts as lost after 25 s; an idle connection costs six packets a minute.
 KEEPALIVE_IDLE_SECONDS: Final = 10

@@ -25,15 +25,6 @@ from veilring.transport.sides import Incoming, Outgoing, greeted
 from veilring.transport.sockets import bind
 from veilring.transport.tls_context import client_context, server_context
 
-__all__ = (
-    "CONNECT_SECONDS",
-    "DIAL_PAUSE_FIRST_SECONDS",
-    "DIAL_PAUSE_MAX_SECONDS",
-    "LOOPBACK",
-    "REFUSALS_KEPT",
-    "TlsEndpoint",
-)
-
 LOOPBACK: Final = "127.0.0.1"
 """Where a party listens unless told otherwise: nobody else's network is opened by accident."""
 # Processes of one run start within seconds of each other, on slow machines within tens.

@@ -15,8 +15,6 @@ from cryptography.hazmat.primitives.serialization import (
 from veilring.transport.identity import Identity
 from veilring.transport.roster import Roster
 
-__all__ = ("client_context", "server_context")
-
 _PASSWORD_BYTES: Final = 32  # as strong as any key
 
 

@@ -4,8 +4,6 @@ from numpy.typing import ArrayLike
 
 from veilring.privacy.ledger import UNITS, Budgets, Charge, Ledger, RecordCharge
 
-__all__ = ("BUDGETS", "RECORD_BUDGETS", "charge", "charge_of", "charge_records", "left")
-
 BUDGETS = Budgets(total=1.0, analyst=0.6, analysts={"eve": 0.1})
 RECORD_BUDGETS = Budgets(unit="rho", record=1.0)
 

@@ -10,8 +10,6 @@ from scipy import optimize, stats
 
 from veilring.protocols.ldp.algorithm.oracles import FrequencyOracle, PureOracle, SummedHistogram
 
-__all__ = ("Law", "bernstein", "chernoff", "squared_error", "sum_law")
-
 Law: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Outcomes and their probabilities."""
 

@@ -13,8 +13,6 @@ from veilring.protocols.ldp.pool import Batch, ClientPool
 from veilring.protocols.ldp.store import Quotas, Senders, Store
 from veilring.protocols.ldp.task import Task
 
-__all__ = ("accepted", "batches", "keep", "make_task", "messages", "people")
-
 CLASSES, VALUES = 3, 5
 
 

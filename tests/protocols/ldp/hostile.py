@@ -28,8 +28,6 @@ from veilring.protocols.ldp.roles.submit import WINDOW_MESSAGES_MAX
 from veilring.protocols.ldp.task import Task
 from veilring.protocols.ldp.verdicts import Verdict
 
-__all__ = ("Attack", "attack")
-
 HONEST = 400
 SESSIONS = 4
 LARGE_EVERY = 64  # honest reports that are bent in each way

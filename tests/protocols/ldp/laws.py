@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 
 from veilring.protocols.ldp.algorithm.oracles import FrequencyOracle
 
-__all__ = ("ENUMERABLE", "Law", "law_of")
-
 Law: TypeAlias = dict[bytes, Fraction]
 """How probable each report is."""
 Public: TypeAlias = Mapping[str, Any]

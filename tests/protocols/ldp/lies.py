@@ -9,8 +9,6 @@ from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
 from veilring.protocols.ldp.verdicts import Verdict
 from veilring.transport.messages import Message
 
-__all__ = ("LIES", "REFUSALS", "as_batch", "ragged_ids", "with_fields")
-
 
 def as_batch(message: Message) -> ReportBatch:
     """Say that a message has reports."""

@@ -16,8 +16,6 @@ from veilring.protocols.ldp.roles import submit
 from veilring.protocols.ldp.store import Store, open_store
 from veilring.protocols.ldp.task import Task
 
-__all__ = ("Setting", "collecting")
-
 TASK = make_task()
 
 

@@ -10,8 +10,6 @@ from veilring.protocols.noisyvotes.messages import Batch
 from veilring.protocols.ring.messages import SumPartial, SumShare, SumTotal
 from veilring.transport.messages import Message
 
-__all__ = ("TwoTongues", "add_a_thousand", "ask_nonsense", "move_apart")
-
 
 @dataclass
 class TwoTongues(Adversary):

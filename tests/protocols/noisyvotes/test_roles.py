@@ -12,8 +12,9 @@ from veilring import simulation
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.measure import Cost
 from veilring.nodes.adversaries import Alter
-from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
+from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.noisyvotes import (

@@ -13,18 +13,6 @@ from veilring.protocols.noisyvotes import NoisyVotesParameters
 from veilring.protocols.noisyvotes.algorithm import Release, batch_steps, noisy_counts
 from veilring.protocols.rows import Rows
 
-__all__ = (
-    "QUERIES",
-    "RADII",
-    "deal",
-    "label_law",
-    "neighbours",
-    "no_rows",
-    "runs_of",
-    "totals_loss",
-    "voting",
-)
-
 # Balls that overlap in pairs and in threes; one is alone.
 QUERIES = np.array([[0.1], [0.3], [0.35], [0.5], [0.95]])
 RADII = np.array([0.1, 0.1, 0.2, 0.15, 0.02])

@@ -7,8 +7,6 @@ from typing import NamedTuple
 from veilring.privacy.ledger import UNITS
 from veilring.protocols.prediction.algorithm import IndKNN
 
-__all__ = ("NaiveAnswer", "naive_answer")
-
 # Votes are rounded down to these steps. One that lies on a step up to `_EITHER` could be rounded
 # either way by the error of floats, and counts as the smaller here.
 _STEPS = 2.0**24

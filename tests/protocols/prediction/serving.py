@@ -20,18 +20,6 @@ from veilring.protocols.prediction.rules import Rules
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import State, open_state
 
-__all__ = (
-    "FEATURES",
-    "adaptive",
-    "curate",
-    "everything",
-    "make_rules",
-    "opened",
-    "predict",
-    "requests",
-    "table",
-)
-
 FEATURES = 12
 
 

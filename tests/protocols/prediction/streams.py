@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from veilring.privacy.ledger import UNITS
 from veilring.protocols.prediction.algorithm import Answer, IndKNN, Kernel, Predictor, quantise
 
-__all__ = ("Table", "answers", "clustered", "predictor", "same")
-
 
 class Table(NamedTuple):
     """Quantised rows with labels."""

@@ -20,7 +20,8 @@ from tests.protocols.prediction.serving import (
 from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversaries import Alter
 from veilring.nodes.adversary import Adversary
-from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.run import Run
 from veilring.protocols.prediction.cost import stream_cost
 from veilring.protocols.prediction.messages import Answer, Labels, Request
 from veilring.protocols.verdicts import Verdict

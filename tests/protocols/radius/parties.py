@@ -12,8 +12,6 @@ from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import Rules
 from veilring.protocols.rows import Rows
 
-__all__ = ("Holding", "labelling")
-
 
 class Holding(NamedTuple):
     """What a data owner begins a session with."""

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from veilring.protocols.rows import Rows
 
-__all__ = ("ROUNDING", "all_tables", "banana", "rows_of", "some_rows")
-
 # Losses are sums of a few logarithms of probabilities: rounding is far below this.
 ROUNDING = 1e-11
 

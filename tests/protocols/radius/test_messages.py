@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from veilring.errors import FrameError
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.protocols.radius.cost import label_cost
-from veilring.protocols.radius.messages import KEY_BYTES, Answer, Request
+from veilring.protocols.radius.messages import Answer, Request
+from veilring.protocols.requests import KEY_BYTES
 from veilring.transport.frames import FRAME_BYTES_MAX, frame_size, pack
 from veilring.transport.messages import decode, encode
 

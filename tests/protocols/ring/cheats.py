@@ -18,8 +18,6 @@ from veilring.protocols.ring.messages import (
 )
 from veilring.transport.messages import Message
 
-__all__ = ("LIES_IN_SUM", "LIES_IN_TOPK", "LieInSum", "LieInTopK", "ask_nonsense")
-
 Lie = Callable[[Message], Message]
 
 

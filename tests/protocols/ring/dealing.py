@@ -4,8 +4,6 @@ import numpy as np
 
 from veilring.protocols.rows import Rows
 
-__all__ = ("dealt",)
-
 
 def dealt(parties: int, rng: np.random.Generator, rows: int = 4) -> list[Rows]:
     """Return the rows of so many parties: three features, three classes."""

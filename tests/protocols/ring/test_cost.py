@@ -7,8 +7,9 @@ import pytest
 
 from veilring import simulation
 from veilring.measure import Cost
-from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
+from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.ring import (
     FixedPoint,

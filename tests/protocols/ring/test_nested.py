@@ -11,8 +11,9 @@ from tests.protocols.ring.dealing import dealt
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.measure import Cost
 from veilring.nodes.adversaries import Alter
-from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
+from veilring.nodes.run import Run
 from veilring.protocols.ring import (
     Forecast,
     KNNAnswer,

@@ -8,9 +8,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
+from veilring.nodes.run import Run
 from veilring.nodes.within import Within
 from veilring.protocols.ring import KNNParameters, NestedRings, nest
 from veilring.protocols.ring.roles.nested import Levels

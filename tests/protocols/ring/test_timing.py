@@ -6,8 +6,9 @@ from tests.protocols.ring.dealing import dealt
 
 from veilring import simulation
 from veilring.errors import InputError
-from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
+from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.ring import (
     KNNAnswer,

@@ -17,8 +17,6 @@ from veilring.protocols.treewalk.roles import (
     walk_server,
 )
 
-__all__ = ("blurred", "responded", "tree_walk")
-
 
 async def tree_walk(party: Party, own: object, *, plan: Plan, utility: Utility) -> object:
     """Be the client if the own data are queries, and the server if they are places."""

@@ -5,7 +5,8 @@ from veilring.scenarios.comparison import Line
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED
 from veilring.scenarios.comparison.intervals import Interval
 from veilring.scenarios.comparison.playing import Played
-from veilring.scenarios.report import Estimate, Leakage
+from veilring.scenarios.findings import Estimate
+from veilring.scenarios.report import Leakage
 
 HALF_WIDTH = 0.03
 PRIVACY = Privacy("rows", "others", "nobody", 1.0, 0.0, "one row", "pure ε-DP")

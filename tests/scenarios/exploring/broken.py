@@ -12,8 +12,6 @@ from veilring.protocols.ring import FixedPoint, SumMethod
 from veilring.protocols.ring.algorithm import mask
 from veilring.protocols.ring.messages import SumPart, SumShare, SumTotal
 
-__all__ = ("counts_duplicates", "ignores_losses", "leaves_the_mask_in")
-
 
 async def leaves_the_mask_in(
     party: Party, own: NDArray[np.float64], *, ring: Ring, fixed: FixedPoint, **_public: object

@@ -5,8 +5,6 @@ from html.parser import HTMLParser
 
 from typing_extensions import override
 
-__all__ = ("Page",)
-
 _VOID = ("meta", "link", "br", "img", "input", "hr")
 # A slash at its end closes one of these, and the page always writes it.
 _CLOSED = ("rect", "line", "circle", "path")

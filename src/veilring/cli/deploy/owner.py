@@ -6,8 +6,6 @@ import typer
 
 from veilring.cli.options import CellSeparator, LabelColumn, NewFolder
 
-__all__ = ("owner",)
-
 
 def owner(  # noqa: PLR0913  (each option is an argument)
     source: Annotated[

@@ -7,8 +7,6 @@ import typer
 
 from veilring.cli.options import NewFolder
 
-__all__ = ("places",)
-
 
 def places(
     places: Annotated[

@@ -6,8 +6,6 @@ import typer
 
 from veilring.cli.options import CellSeparator, LabelColumn, NewFolder, Settings, table_settings
 
-__all__ = ("ring",)
-
 
 def ring(
     scenario: Annotated[str, typer.Argument(help="A built-in scenario or a path to a .toml file.")],

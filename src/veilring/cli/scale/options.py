@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from veilring.scenarios.runner import Progress
     from veilring.scenarios.scale import Study
 
-__all__ = ("Full", "Out", "Sizes", "show")
-
 Sizes = Annotated[
     list[int] | None,
     typer.Option("--size", help="Where to measure; may be given many times.", show_default=False),

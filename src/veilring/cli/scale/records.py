@@ -6,8 +6,6 @@ import typer
 
 from veilring.cli.scale.options import Full, Out, Sizes, show
 
-__all__ = ("records",)
-
 
 def records(
     *,

@@ -7,8 +7,6 @@ import typer
 
 from veilring.cli.scale.options import Full, Out, Sizes, show
 
-__all__ = ("ring",)
-
 
 def ring(  # noqa: PLR0913  (each option is an argument)
     *,

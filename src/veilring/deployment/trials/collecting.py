@@ -30,8 +30,6 @@ from veilring.scenarios.sweep import Engine
 from veilring.transport.sockets import bind
 from veilring.transport.tls import LOOPBACK
 
-__all__ = ("BATCHED", "Drive", "Driven", "drive_collection", "write_reports")
-
 BATCHED: Final = 8_192
 """Reports a message, where they are sent in batches."""
 _ROWS: Final = 1_000  # of the submitters' files, from which clients are drawn again and again

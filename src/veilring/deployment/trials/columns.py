@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 from veilring.data import Table
 
-__all__ = ("columns_of", "features_of")
-
 
 def columns_of(table: Table) -> Iterator[list[object]]:
     """Yield the header and the cells of each column but the label, as the table's source has it."""

@@ -18,17 +18,6 @@ from veilring.transport.identity import make_identity, save_identity
 from veilring.transport.roster import Member, Roster
 from veilring.transport.tls import LOOPBACK
 
-__all__ = (
-    "TERMS",
-    "hold_out",
-    "make_folder",
-    "write_askers",
-    "write_config",
-    "write_keys",
-    "write_table",
-    "write_terms",
-)
-
 TERMS: Final = "terms.toml"
 _ROSTER: Final = "roster.toml"
 _TEST_SHARE: Final = 0.25

@@ -25,8 +25,6 @@ from veilring.errors import InputError
 from veilring.privacy.ledger import Budgets
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
 
-__all__ = ("OWNER", "write_owner")
-
 OWNER: Final = "owner"
 
 

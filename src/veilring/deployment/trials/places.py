@@ -8,8 +8,6 @@ from veilring.deployment.places import Area, PlacesTerms
 from veilring.deployment.projection import utm_around
 from veilring.deployment.trials.kit import TERMS, make_folder, write_config, write_keys, write_terms
 
-__all__ = ("SEEKER", "SERVER", "write_places")
-
 SERVER: Final = "server"
 SEEKER: Final = "seeker"
 # While the places are read for the first time, neither their plane nor their number is known.

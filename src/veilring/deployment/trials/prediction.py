@@ -19,8 +19,6 @@ from veilring.deployment.trials.kit import (
     write_terms,
 )
 
-__all__ = ("CURATOR", "SERVER", "write_prediction")
-
 SERVER: Final = "server"
 CURATOR: Final = "curator"
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from veilring.config import as_scenario_errors
 from veilring.data import partition, split
 from veilring.deployment.terms import terms_of_table
 from veilring.deployment.trials.kit import (
@@ -16,11 +17,8 @@ from veilring.deployment.trials.kit import (
     write_terms,
 )
 from veilring.randomness import Streams
-from veilring.scenarios.mistakes import as_scenario_errors
 from veilring.scenarios.prepare import KNN_KEYS, load_rows
 from veilring.scenarios.schema import Scenario
-
-__all__ = ("CLIENT", "write_deployment")
 
 CLIENT: Final = "client"
 

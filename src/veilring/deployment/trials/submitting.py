@@ -34,8 +34,6 @@ from veilring.transport.frames import frame_size
 from veilring.transport.messages import SESSION_BYTES, encode
 from veilring.transport.tls import TlsEndpoint
 
-__all__ = ("main",)
-
 
 def _reports(task: Task, folder: Path, name: str, count: int, at_once: int) -> list[Batch]:
     """Return the reports of as many clients, drawn from the submitter's rows."""

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from pydantic import ValidationError
 
+from veilring.config import scenario_error
 from veilring.data import Table, bounds_of
 from veilring.data.table import Categories
 from veilring.deployment.schema import features_of_table
@@ -21,9 +22,6 @@ from veilring.deployment.trials.kit import (
 )
 from veilring.errors import InputError
 from veilring.randomness import Streams
-from veilring.scenarios.mistakes import scenario_error
-
-__all__ = ("COLLECTOR", "KEY", "Trial", "write_collection")
 
 COLLECTOR: Final = "collector"
 KEY: Final = "client"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from veilring.config import scenario_error
 from veilring.data import Table, partition
 from veilring.deployment.trials.kit import (
     TERMS,
@@ -19,9 +20,6 @@ from veilring.deployment.trials.kit import (
 from veilring.deployment.trials.ring import CLIENT
 from veilring.deployment.votes_terms import VotesSection, votes_terms_of_table
 from veilring.randomness import Streams
-from veilring.scenarios.mistakes import scenario_error
-
-__all__ = ("write_votes",)
 
 
 def write_votes(

@@ -16,8 +16,6 @@ from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey, make_oracle
 from veilring.protocols.ldp.algorithm.surveys.prepared import whole as numbered
 
-__all__ = ("LDPNaiveBayes",)
-
 
 class LDPNaiveBayes(LDPBayes):
     """Discrete naive Bayes under local differential privacy.

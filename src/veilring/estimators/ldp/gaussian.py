@@ -13,8 +13,6 @@ from veilring.protocols.ldp.algorithm.means import Approach, make_means
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.algorithm.surveys import GaussianBayesSurvey, make_oracle
 
-__all__ = ("LDPGaussianNaiveBayes",)
-
 
 class LDPGaussianNaiveBayes(LDPBayes):
     """Gaussian naive Bayes under local differential privacy.

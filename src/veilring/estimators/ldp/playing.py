@@ -21,8 +21,6 @@ from veilring.protocols.ldp.algorithm.surveys import BayesSurvey
 from veilring.protocols.ldp.cost import batch_traffic
 from veilring.protocols.ldp.task import Task
 
-__all__ = ("LDPBayes",)
-
 
 class LDPBayes(PrivateClassifier):
     """What both estimators share: playing the clients, and predicting."""

@@ -10,8 +10,6 @@ from veilring.nodes.party import Parties
 from veilring.nodes.play import Job, Outcome
 from veilring.randomness import Streams
 
-__all__ = ("Runtime",)
-
 
 class Runtime(ABC):
     """Where the parties of a cluster live, from `start` to `stop`."""

@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from veilring.errors import ClusterError
 
-__all__ = ("Control", "pack_job", "unpack_job")
-
 _LENGTH: Final = struct.Struct(">Q")  # resident data may be larger than 4 GiB
 
 

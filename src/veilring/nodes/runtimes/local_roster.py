@@ -9,8 +9,6 @@ from veilring.transport.roster import Member, Roster
 from veilring.transport.sockets import bind
 from veilring.transport.tls import LOOPBACK
 
-__all__ = ("LocalRoster", "local_roster")
-
 
 class LocalRoster(NamedTuple):
     """A roster with everything that its parties need to appear under it."""

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable
 from importlib.util import find_spec
 
-__all__ = ("party_loop",)
-
 
 def party_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return what makes the loop: uvloop's if the extra is installed, else asyncio's own.

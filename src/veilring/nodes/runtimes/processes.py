@@ -25,16 +25,6 @@ from veilring.nodes.runtimes.worker import Setup, Stop, work
 from veilring.randomness import Streams
 from veilring.transport.identity import write_identity
 
-__all__ = (
-    "PRELOADED",
-    "PROCESSES_MIN",
-    "PROCESSES_PER_CORE",
-    "START_SECONDS",
-    "STOP_SECONDS",
-    "Processes",
-    "warm_up",
-)
-
 # A process takes some 20 ms to fork and some 5 ms a peer to shake hands with; on a machine that is
 # swapping, much longer. Beyond this it will not come.
 START_SECONDS: Final = 60.0

@@ -20,8 +20,6 @@ from veilring.simulation.conditions import Conditions
 from veilring.simulation.faults import KEEPALIVE_SECONDS, Fault, conditions_of
 from veilring.transport.endpoint import Endpoint
 
-__all__ = ("Simulated",)
-
 
 class Simulated(TasksRuntime):
     """All parties on the simulated clock; run the caller by `veilring.simulation.run`.

@@ -16,8 +16,6 @@ from veilring.transport.endpoint import Endpoint
 from veilring.transport.memory import MemoryNetwork
 from veilring.transport.tls import TlsEndpoint
 
-__all__ = ("Memory", "TasksRuntime", "Tls")
-
 
 class TasksRuntime(Runtime):
     """Nodes that share this event loop; a subclass says how they are connected."""

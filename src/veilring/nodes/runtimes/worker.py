@@ -17,8 +17,6 @@ from veilring.transport.identity import read_identity
 from veilring.transport.roster import Roster
 from veilring.transport.tls import TlsEndpoint
 
-__all__ = ("Setup", "Stop", "work")
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Setup:

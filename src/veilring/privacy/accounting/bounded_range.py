@@ -9,8 +9,6 @@ from veilring.privacy.accounting.search import greatest
 from veilring.privacy.accounting.zcdp import ZCDP
 from veilring.privacy.checks import require
 
-__all__ = ("BoundedRange",)
-
 # Below it `epsilon**2 / 8`, which is never less (Hoeffding's lemma), agrees to 9 digits.
 _SMALL: Final = 1e-4
 

@@ -5,17 +5,6 @@ from typing import Final
 
 from veilring.privacy.checks import require
 
-__all__ = (
-    "DELTA_DOUBTFUL",
-    "doubt_of_delta",
-    "require_count",
-    "require_delta",
-    "require_epsilon",
-    "require_loss",
-    "require_noise",
-)
-
-
 # A mechanism that publishes each row whole with this probability keeps (0, delta)-DP: beyond one in
 # a thousand nobody should call that private, however few rows there are.
 DELTA_DOUBTFUL: Final = 1e-3

@@ -14,8 +14,6 @@ from veilring.privacy.accounting.checks import (
 from veilring.privacy.accounting.search import greatest, least
 from veilring.privacy.accounting.zcdp import ZCDP
 
-__all__ = ("GaussianDP",)
-
 
 @dataclass(frozen=True, slots=True)
 class GaussianDP:

@@ -6,8 +6,6 @@ from typing import Protocol, Self
 from veilring.privacy.accounting.checks import require_delta, require_epsilon
 from veilring.privacy.accounting.search import least
 
-__all__ = ("Guarantee", "least_noise")
-
 
 class Guarantee(Protocol):
     """What is known of the privacy loss of one release, or of several together."""

@@ -5,8 +5,6 @@ from typing import Literal, assert_never
 from veilring.privacy.accounting.gaussian import GaussianDP
 from veilring.privacy.accounting.zcdp import ZCDP
 
-__all__ = ("Accountant", "individual_budget")
-
 Accountant = Literal["rdp", "gdp"]
 
 

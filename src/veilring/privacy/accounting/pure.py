@@ -15,8 +15,6 @@ from veilring.privacy.accounting.checks import (
 from veilring.privacy.accounting.zcdp import ZCDP
 from veilring.privacy.loss import EXP_MAX, exp_ceil, exp_floor, float_ceil, log_ceil, log_floor
 
-__all__ = ("PureDP",)
-
 # More than three roundings can take off.
 _UP: Final = 1 + 2.0**-50
 

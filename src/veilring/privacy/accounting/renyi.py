@@ -15,8 +15,6 @@ from veilring.privacy.accounting.checks import (
 )
 from veilring.privacy.checks import require
 
-__all__ = ("ORDERS", "WHOLE_ORDERS", "RenyiDP")
-
 # Dense where the best order for epsilon in 0.1 … 20 lies, sparse up to what tiny epsilons want.
 ORDERS: Final = (
     *(1 + x / 10 for x in range(1, 100)),

@@ -14,8 +14,6 @@ from veilring.privacy.accounting.search import least
 from veilring.privacy.checks import require
 from veilring.privacy.loss import float_ceil
 
-__all__ = ("STEPS_MAX", "PureSteps")
-
 # An epsilon of so many takes some seconds. Nothing takes more of them.
 STEPS_MAX: Final = 1_000_000_000
 # What is beyond e**-_FAR of the peak of a law is left out, and counted as if it were all there.

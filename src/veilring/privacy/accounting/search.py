@@ -4,8 +4,6 @@ from collections.abc import Callable
 
 from veilring.errors import InputError
 
-__all__ = ("greatest", "least")
-
 
 def least(holds: Callable[[float], bool]) -> float:
     """Return the least positive number for which the condition holds, given that it then stays so.

@@ -13,8 +13,6 @@ from veilring.privacy.accounting.checks import (
 )
 from veilring.privacy.accounting.search import greatest, least
 
-__all__ = ("ZCDP",)
-
 # The best order for delta is nearer to 1 than e to minus this: it gives 1 to all digits of a float,
 # and a bit farther on floats have no such order.
 _NEAR: Final = 700.0

@@ -8,8 +8,6 @@ from typing import Self
 from veilring.privacy.checks import require
 from veilring.privacy.ledger.units import AMOUNT_MAX, UNITS, budget_units
 
-__all__ = ("Budgets", "Limits", "left")
-
 
 @dataclass(frozen=True, slots=True)
 class Budgets:

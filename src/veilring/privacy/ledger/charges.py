@@ -11,17 +11,6 @@ from veilring.errors import BudgetExhausted, InputError
 from veilring.privacy.checks import require
 from veilring.privacy.ledger.units import to_units
 
-__all__ = (
-    "ANSWER_BYTES_MAX",
-    "KEY_SIZE",
-    "Charge",
-    "Outcome",
-    "RecordCharge",
-    "digest_of",
-    "merged",
-    "require_names",
-)
-
 # An answer is labels or counts of one batch; what is larger belongs into a file of its own.
 ANSWER_BYTES_MAX: Final = 1 << 20
 # Characters of a key or an analyst's name: both come from outside and stay in the file for good.

@@ -20,8 +20,6 @@ from veilring.privacy.ledger.totals import Totals, totals_of
 from veilring.privacy.ledger.units import from_units, to_units
 from veilring.privacy.statefile import StateFile
 
-__all__ = ("Ledger", "open_ledger")
-
 _KEY_BYTES: Final = 32
 _OWNERS: Final = "owner's "  # begins the names of settings that are not the ledger's own
 _FINGERPRINT_BYTES: Final = 32

@@ -22,8 +22,6 @@ from veilring.privacy.ledger.budgets import left
 from veilring.privacy.ledger.charges import RecordCharge, merged
 from veilring.privacy.statefile import StateFile
 
-__all__ = ("JOURNAL_BYTES_MAX", "Records")
-
 # Smaller journals are not folded, whatever the number of records: reading this much takes no time.
 JOURNAL_BYTES_MAX: Final = 1 << 20
 # Records of a block: with 8 bytes each, it fits into one page of the file.

@@ -16,8 +16,6 @@ from veilring.privacy.statefile import (
     read_state_file,
 )
 
-__all__ = ("back_up_ledger", "open_store", "read_store", "unreadable")
-
 _SCHEMA: Final = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE analysts (

@@ -9,8 +9,6 @@ from veilring.privacy.ledger.budgets import Limits
 from veilring.privacy.ledger.store import read_store
 from veilring.privacy.ledger.units import from_units
 
-__all__ = ("AnalystTotal", "Totals", "read_totals", "totals_of")
-
 
 @dataclass(frozen=True, slots=True)
 class AnalystTotal:

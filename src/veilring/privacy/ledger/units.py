@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilring.privacy.checks import require
 
-__all__ = ("AMOUNT_MAX", "UNITS", "from_units", "to_units")
-
 UNITS: Final = 10**12
 """Units of one whole: fine beside the smallest useful charge, and 64 bits hold nine million."""
 

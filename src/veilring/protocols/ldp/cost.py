@@ -8,8 +8,6 @@ from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
 from veilring.protocols.ldp.pool import batch_reports
 from veilring.protocols.ldp.task import Task
 
-__all__ = ("batch_traffic", "gather_cost")
-
 
 def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:
     """Forecast `gather`: one message a client, one round.

@@ -17,8 +17,6 @@ from veilring.protocols.ldp.messages import ID_BYTES, Receipt, ReportBatch
 from veilring.protocols.ldp.task import Task
 from veilring.protocols.ldp.verdicts import Verdict
 
-__all__ = ("BATCH_REPORTS_MAX", "Accepted", "Verdicts", "count_reports", "receipt", "sift")
-
 # More than a batch of the smallest reports has; what it costs to judge a message is bounded by it.
 BATCH_REPORTS_MAX: Final = 1 << 14
 

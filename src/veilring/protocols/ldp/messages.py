@@ -8,8 +8,6 @@ from pydantic import Field
 
 from veilring.transport.messages import Array, Message
 
-__all__ = ("ID_BYTES", "Published", "Receipt", "ReportBatch")
-
 ID_BYTES: Final = 16  # as many as a UUID has: never drawn twice by chance
 
 _Number = Annotated[int, Field(ge=0)]

@@ -30,8 +30,6 @@ from veilring.protocols.ldp.sqlite import as_store_failed
 from veilring.protocols.ldp.task import Task
 from veilring.protocols.ldp.verdicts import Verdict
 
-__all__ = ("ROW_NUMBER", "Outbox", "Rows")
-
 ROW_NUMBER: Final = "row number"
 """What names clients where no column does."""
 

@@ -18,8 +18,6 @@ from veilring.protocols.ldp.algorithm.survey import answer
 from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
 from veilring.protocols.ldp.task import Task
 
-__all__ = ("BATCH_BYTES_MAX", "Batch", "ClientPool", "batch_reports")
-
 # A quarter of a frame: large enough that a message's own cost vanishes, small enough that several
 # are under way while one is stored.
 BATCH_BYTES_MAX: Final = 1 << 18

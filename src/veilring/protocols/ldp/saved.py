@@ -26,8 +26,6 @@ from veilring.protocols.ldp.algorithm.randomiser import Estimate
 from veilring.protocols.ldp.algorithm.reduction import Projection
 from veilring.protocols.ldp.algorithm.steps import Bins, Ranges, Step
 
-__all__ = ("FORMAT", "MODEL_BYTES_MAX", "VERSION", "load", "save")
-
 FORMAT: Final = "veilring naive Bayes"
 VERSION: Final = 2
 # A model of a thousand features of a hundred values has a tenth of this.

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from veilring.errors import StoreFailed
 
-__all__ = ("as_store_failed",)
-
 
 @contextmanager
 def as_store_failed(

@@ -14,8 +14,6 @@ from typing import Any, Final
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.survey import Survey, Tally
 
-__all__ = ("DIGEST_BYTES", "TASK_FORMAT", "Task", "TooFewReports")
-
 TASK_FORMAT: Final = 1
 """The version of the encoding."""
 DIGEST_BYTES: Final = 32  # of SHA-256

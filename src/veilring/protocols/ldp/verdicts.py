@@ -4,8 +4,6 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ("REASONS", "Verdict")
-
 
 class Verdict(IntEnum):
     """What became of one report, as a byte of a receipt."""

@@ -12,8 +12,6 @@ from veilring.protocols.noisyvotes.messages import DIGEST_BYTES, Agreed, Batch
 from veilring.protocols.radius.algorithm import ByGrid, grid_side
 from veilring.protocols.ring.cost import sum_cost
 
-__all__ = ("votes_cost",)
-
 
 def votes_cost(
     parties: int,

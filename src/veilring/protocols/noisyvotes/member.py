@@ -34,8 +34,6 @@ from veilring.randomness import Streams
 from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Array, Message
 
-__all__ = ("ASK", "JOIN", "VotesLabels", "VotesMember", "ask_votes")
-
 ASK: Final = "noisyvotes.ask"
 """What a client asks of one member: the labels of a batch of queries."""
 JOIN: Final = "noisyvotes.private-votes"

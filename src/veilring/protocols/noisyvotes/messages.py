@@ -8,8 +8,6 @@ from pydantic import Field
 
 from veilring.transport.messages import Array, Matrix, Message
 
-__all__ = ("DIGEST_BYTES", "Agreed", "Batch")
-
 DIGEST_BYTES: Final = 32  # SHA-256
 
 

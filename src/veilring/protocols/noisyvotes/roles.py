@@ -36,8 +36,6 @@ from veilring.protocols.ring.roles.sums import sum_rounds, sum_words
 from veilring.protocols.rows import Rows
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-__all__ = ("check_batch", "private_votes", "queries_max")
-
 _NUMBER_BYTES: Final = 8
 _ENVELOPE_BYTES: Final = 256  # session, kind, round, headers of two arrays: under 200 bytes
 

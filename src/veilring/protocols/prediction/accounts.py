@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from veilring.privacy.ledger import Ledger, RecordCharge
 from veilring.protocols.prediction.rules import Queriers
 
-__all__ = ("Accounts",)
-
 # The name under which all queriers share; no member of a roster has it.
 _ALL = ""
 

@@ -6,9 +6,8 @@ import numpy as np
 
 from veilring.measure.cost import Traffic
 from veilring.protocols.forecast import Forecast, repeated
-from veilring.protocols.prediction.messages import KEY_BYTES, Answer, Request
-
-__all__ = ("stream_cost",)
+from veilring.protocols.prediction.messages import Answer, Request
+from veilring.protocols.requests import KEY_BYTES
 
 
 def stream_cost(blocks: Sequence[int], features: int) -> Forecast:

@@ -12,8 +12,6 @@ from veilring.protocols.prediction.rules import ENVELOPE_BYTES
 from veilring.protocols.prediction.server import ADD, FORGET
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-__all__ = ("add_records", "adding", "forget_records", "forgetting")
-
 # Of an id and of a label on the wire, with what MessagePack puts before them.
 _ID_BYTES: Final = ID_BYTES_MAX + 4
 _FEATURE_BYTES: Final = 2

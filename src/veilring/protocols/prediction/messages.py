@@ -11,21 +11,6 @@ from veilring.protocols.verdicts import Verdict
 from veilring.transport.frames import pack
 from veilring.transport.messages import Array, Message
 
-__all__ = (
-    "KEYS_MAX",
-    "KEY_BYTES",
-    "NO_PLACE",
-    "Add",
-    "Answer",
-    "Directions",
-    "Forget",
-    "Labels",
-    "Look",
-    "Outlook",
-    "Receipt",
-    "Request",
-)
-
 NO_PLACE: Final = -1
 """Where a receipt names no record."""
 KEYS_MAX: Final = 4096

@@ -8,27 +8,11 @@ from numpy.typing import NDArray
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.service import convening
-from veilring.protocols.prediction.messages import (
-    KEY_BYTES,
-    KEYS_MAX,
-    Answer,
-    Look,
-    Outlook,
-    Request,
-)
+from veilring.protocols.prediction.messages import KEYS_MAX, Answer, Look, Outlook, Request
 from veilring.protocols.prediction.rules import Rules
 from veilring.protocols.prediction.server import LOOK, PREDICT
-from veilring.protocols.requests import content_key
+from veilring.protocols.requests import KEY_BYTES, content_key
 from veilring.protocols.verdicts import require_answered
-
-__all__ = (
-    "Stream",
-    "ask_server",
-    "label_queries",
-    "look_ahead",
-    "look_at_server",
-    "make_request",
-)
 
 
 def make_request(queries: NDArray[np.float32], *, name: str = "", more: bool = False) -> Request:

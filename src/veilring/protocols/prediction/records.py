@@ -11,8 +11,6 @@ from veilring.errors import InputError
 from veilring.privacy.checks import require
 from veilring.protocols.prediction.algorithm.rows import require_quantised
 
-__all__ = ("ID_BYTES_MAX", "Records", "require_ids")
-
 # A hash in hexadecimal has 64 characters, and a UUID 36; each record keeps this much room for it.
 ID_BYTES_MAX: Final = 64
 

@@ -21,8 +21,6 @@ from veilring.protocols.prediction.accounts import Accounts
 from veilring.protocols.prediction.rowfile import TIE_BYTES, salvage
 from veilring.protocols.prediction.rules import Rules
 
-__all__ = ("BUDGETS", "ROWS", "Damage", "note_steps", "noted_steps", "repair")
-
 BUDGETS: Final = "budgets.sqlite"
 ROWS: Final = "rows.bin"
 _STEPS: Final = "steps of the file of rows"

@@ -26,19 +26,6 @@ from veilring.errors import InputError, StoreFailed
 from veilring.privacy.files import sync_folder
 from veilring.protocols.prediction.records import ID_BYTES_MAX, Records
 
-__all__ = (
-    "READ_BYTES_MAX",
-    "REPAIR",
-    "SCHEMA_BYTES",
-    "STEP_RECORDS_MAX",
-    "TIE_BYTES",
-    "RowFile",
-    "Salvage",
-    "open_rows",
-    "salvage",
-    "unreadable_rows",
-)
-
 SCHEMA_BYTES: Final = 32
 TIE_BYTES: Final = 16
 # Read at once when the file is opened, so that memory holds the rows about once.

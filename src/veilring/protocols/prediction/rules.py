@@ -17,16 +17,6 @@ from veilring.protocols.prediction.algorithm.rows import require_quantised
 from veilring.protocols.prediction.messages import Request
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-__all__ = (
-    "BLOCK_MAX",
-    "CLASSES_MAX",
-    "ENVELOPE_BYTES",
-    "QUERIES_MAX",
-    "RECORDS_MAX",
-    "Queriers",
-    "Rules",
-)
-
 Queriers = Literal["together", "apart"]
 """Whom the promise is made to: all queriers, who may show each other their answers; or each alone,
 who then has a stream and records' budgets of its own."""

@@ -9,20 +9,11 @@ from veilring.errors import InputError, ProtocolViolation, StoreFailed
 from veilring.nodes.aside import Aside
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer
-from veilring.protocols.prediction.messages import (
-    KEY_BYTES,
-    NO_PLACE,
-    Add,
-    Forget,
-    Look,
-    Receipt,
-    Request,
-)
+from veilring.protocols.prediction.messages import NO_PLACE, Add, Forget, Look, Receipt, Request
 from veilring.protocols.prediction.records import Records
 from veilring.protocols.prediction.state import Refused, State
+from veilring.protocols.requests import KEY_BYTES
 from veilring.protocols.verdicts import Failure, Verdict
-
-__all__ = ("ADD", "FORGET", "LOOK", "PREDICT", "PredictionServer")
 
 _log = logging.getLogger("veilring.prediction")
 

@@ -41,8 +41,6 @@ from veilring.protocols.prediction.rowfile import (
 from veilring.protocols.prediction.rules import RECORDS_MAX, Rules
 from veilring.protocols.verdicts import Refusal, Verdict, settle
 
-__all__ = ("Refused", "State", "open_state")
-
 _ON_DISK = np.dtype("<u2")
 
 T = TypeVar("T")

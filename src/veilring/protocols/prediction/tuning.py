@@ -20,8 +20,6 @@ from veilring.privacy.ledger.units import budget_units
 from veilring.protocols.prediction.algorithm import Hashing, IndKNN, Kernel, Predictor
 from veilring.protocols.prediction.rivals import kernel_vote
 
-__all__ = ("SIGMAS", "STEP", "THRESHOLDS", "Found", "Public", "best_threshold", "score", "tune")
-
 THRESHOLDS: Final = tuple(number / 20 for number in range(1, 20))
 """For τ*, in the first round."""
 SIGMAS: Final = (*(number / 10 for number in range(1, 10)), 1.2, 1.6, 2.0)

@@ -9,13 +9,11 @@ from numpy.typing import NDArray
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.service import convening
-from veilring.protocols.radius.messages import KEY_BYTES, Answer, Request
+from veilring.protocols.radius.messages import Answer, Request
 from veilring.protocols.radius.owner import LABEL
 from veilring.protocols.radius.rules import Rules
-from veilring.protocols.requests import content_key
+from veilring.protocols.requests import KEY_BYTES, content_key
 from veilring.protocols.verdicts import require_answered
-
-__all__ = ("Labelled", "ask_nearest", "ask_owner", "ask_within", "request_labels")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

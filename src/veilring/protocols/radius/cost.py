@@ -3,9 +3,8 @@
 import numpy as np
 
 from veilring.protocols.forecast import Forecast, repeated
-from veilring.protocols.radius.messages import KEY_BYTES, Answer, Request
-
-__all__ = ("label_cost",)
+from veilring.protocols.radius.messages import Answer, Request
+from veilring.protocols.requests import KEY_BYTES
 
 
 def label_cost(queries: int, features: int, k: int = 0) -> Forecast:

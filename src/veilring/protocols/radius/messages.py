@@ -6,12 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from veilring.protocols.requests import KEY_BYTES, Key
+from veilring.protocols.requests import Key
 from veilring.protocols.verdicts import Verdict
 from veilring.transport.frames import pack
 from veilring.transport.messages import Array, Matrix, Message
-
-__all__ = ("KEY_BYTES", "Answer", "Numbers", "Request")
 
 Numbers = Annotated[NDArray[np.float64], Array("<f8", 1)]
 """Real numbers of shape (queries,), or none."""

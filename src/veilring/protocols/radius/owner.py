@@ -24,8 +24,6 @@ from veilring.protocols.rows import Rows
 from veilring.protocols.verdicts import Failure, Refusal, Verdict, settle
 from veilring.transport.frames import pack, unpack
 
-__all__ = ("LABEL", "Owner")
-
 _log = logging.getLogger("veilring.owner")
 
 LABEL: Final = "radius.label"

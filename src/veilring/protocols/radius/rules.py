@@ -23,18 +23,6 @@ from veilring.protocols.radius.messages import Request
 from veilring.protocols.rows import in_unit_cube
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-__all__ = (
-    "CLASSES_MAX",
-    "EPSILON_MAX",
-    "EPSILON_MIN",
-    "K_MAX",
-    "ROWS_MAX",
-    "SHARE_MAX",
-    "SHARE_MIN",
-    "Accounting",
-    "Rules",
-)
-
 Accounting = Literal["batch", "record"]
 """Who pays for an answer: the data as a whole, once for a batch; or each row that votes, from a
 budget of its own, for as long as it can."""

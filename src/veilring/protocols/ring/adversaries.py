@@ -27,17 +27,6 @@ from veilring.protocols.ring.roles.knn import SCALE_BITS
 from veilring.protocols.rows import Rows
 from veilring.transport.messages import Message
 
-__all__ = (
-    "ADVERSARIES",
-    "DeflateTopK",
-    "Equivocate",
-    "InflateTopK",
-    "InputSubstitution",
-    "Replayer",
-    "TakeOver",
-    "WrongSum",
-)
-
 _WORD: Final = 2**64
 
 

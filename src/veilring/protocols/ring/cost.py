@@ -9,7 +9,7 @@ import numpy as np
 from veilring.measure.cost import Traffic
 from veilring.nodes.ring import RingCommit, RingReveal, draw_ring_messages
 from veilring.protocols.forecast import Forecast, repeated
-from veilring.protocols.ring.algorithm import TopKParameters
+from veilring.protocols.ring.algorithm import SumMethod, TopKParameters
 from veilring.protocols.ring.messages import (
     Queries,
     SumPart,
@@ -21,9 +21,7 @@ from veilring.protocols.ring.messages import (
 )
 from veilring.protocols.ring.roles.knn import KNNParameters
 from veilring.protocols.ring.roles.rings import group_sizes
-from veilring.protocols.ring.roles.sums import SumMethod, sum_rounds
-
-__all__ = ("knn_cost", "nested_cost", "sum_cost", "topk_cost")
+from veilring.protocols.ring.roles.sums import sum_rounds
 
 
 def topk_cost(parties: int, runs: int, parameters: TopKParameters) -> Forecast:

@@ -19,8 +19,6 @@ from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
 from veilring.transport.messages import Array, Message
 
-__all__ = ("ASK", "JOIN", "Labels", "RingMember", "ask_ring")
-
 ASK: Final = "ring.ask"
 """What a client asks of one member: the labels of a batch of queries."""
 JOIN: Final = "ring.private-knn"

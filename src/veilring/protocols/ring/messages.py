@@ -6,8 +6,6 @@ from pydantic import Field
 
 from veilring.transport.messages import Matrix, Message, WordMatrix
 
-__all__ = ("Queries", "SumPart", "SumPartial", "SumShare", "SumTotal", "TopKResult", "TopKVector")
-
 _Ordinal = Annotated[int, Field(ge=1)]
 
 

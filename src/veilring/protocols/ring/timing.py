@@ -22,8 +22,6 @@ from veilring.protocols.ring.roles.knn import KNNParameters
 from veilring.protocols.ring.roles.rings import group_sizes
 from veilring.transport.messages import Message
 
-__all__ = ("Chain", "knn_chain", "nested_chain")
-
 
 @dataclass(frozen=True, slots=True)
 class Chain:

@@ -25,15 +25,6 @@ from veilring.protocols.treewalk.algorithm.tree import Tree
 from veilring.protocols.treewalk.algorithm.walks import Variant, walk
 from veilring.protocols.treewalk.leakage import guess, log_likelihood, posterior
 
-__all__ = (
-    "Attack",
-    "Overheard",
-    "attack",
-    "overheard_blur",
-    "overheard_response",
-    "overheard_walk",
-)
-
 Overheard = Callable[[NDArray[np.float64], NDArray[np.float64], Generator], NDArray[np.float64]]
 """Asks queries once, shape (runs, dimensions), and returns ln P(what the server sees | candidate)
 for each run and candidate, shape (runs, candidates)."""

@@ -15,8 +15,6 @@ from veilring.protocols.treewalk.algorithm.steps import Utility
 from veilring.protocols.treewalk.algorithm.tree import Tree
 from veilring.protocols.treewalk.algorithm.walks import Variant, begin, check_queries, proceed
 
-__all__ = ("Guess", "guess", "log_likelihood", "posterior")
-
 _COIN_BITS = 64
 
 

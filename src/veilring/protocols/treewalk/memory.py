@@ -30,8 +30,6 @@ from veilring.privacy.ledger.charges import ANSWER_BYTES_MAX
 from veilring.protocols.treewalk.algorithm.places import nearest_found
 from veilring.protocols.treewalk.roles import Keeper, Nearest
 
-__all__ = ("Answer", "Memory", "remembered", "snap", "unit_within")
-
 _NUMBER_BYTES: Final = 8
 _PAID: Final = b"paid"
 # What is spent is rounded up, by less than this.

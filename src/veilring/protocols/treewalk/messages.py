@@ -8,18 +8,6 @@ from pydantic import Field
 
 from veilring.transport.messages import Array, Matrix, Message
 
-__all__ = (
-    "Bits",
-    "Blurred",
-    "BucketRequest",
-    "Buckets",
-    "Found",
-    "Ground",
-    "Nodes",
-    "Request",
-    "Top",
-)
-
 _Whole = Annotated[int, Field(ge=0)]
 _Positive = Annotated[int, Field(ge=1)]
 

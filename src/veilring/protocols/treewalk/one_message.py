@@ -32,8 +32,6 @@ from veilring.protocols.treewalk.plan import (
 )
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-__all__ = ("BUCKET_SPLITS", "BlurPlan", "BucketPlan", "KnownTop", "blur_cost", "bucket_cost")
-
 # 32 places: nearly always the nearest one is among them if the bucket is the right one, and they
 # fit into one packet.
 BUCKET_SPLITS: Final = 5

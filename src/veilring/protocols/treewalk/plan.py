@@ -15,18 +15,6 @@ from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
 from veilring.protocols.treewalk.messages import Bits, Found, Ground, Nodes, Request
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-__all__ = (
-    "ENVELOPE_BYTES",
-    "FLOAT_BYTES",
-    "NEIGHBOURS_MAX",
-    "PLACE_BYTES",
-    "UTILITIES",
-    "Plan",
-    "UtilityName",
-    "blank_found",
-    "walk_cost",
-)
-
 UtilityName = Literal["comparison", "distance"]
 
 UTILITIES: Final[Mapping[UtilityName, type[Utility]]] = MappingProxyType(

@@ -13,8 +13,6 @@ from veilring.protocols.treewalk.algorithm.walks import BASIC, SPLITS_MAX, Varia
 from veilring.protocols.treewalk.one_message import BucketPlan, bucket_cost
 from veilring.protocols.treewalk.plan import Plan, walk_cost
 
-__all__ = ("Option", "own_probability", "recommend")
-
 
 @dataclass(frozen=True, slots=True)
 class Option:

@@ -7,8 +7,6 @@ from veilring.nodes.service import Offer
 from veilring.protocols.treewalk.algorithm.places import Places
 from veilring.protocols.treewalk.roles import bucket_server, walk_server
 
-__all__ = ("RESPONSE", "WALK", "offers")
-
 RESPONSE: Final = "treewalk.response"
 """One bucket for each query, named in one message."""
 WALK: Final = "treewalk.walk"

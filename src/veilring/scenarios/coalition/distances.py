@@ -21,8 +21,6 @@ from veilring.protocols.ring.attacks import (
 from veilring.protocols.ring.leakage import exposure_to_coalition
 from veilring.scenarios.findings import Attack, Estimate
 
-__all__ = ("attack_distances", "beside", "decide", "expected_pinned", "fit_prior", "pinned")
-
 # Entries of the vectors that a coalition simulates to prepare itself for one batch: a second or
 # two. Of 1,000 parties, 100 of which collude, each victim is left with 100 runs.
 SIMULATED_ENTRIES_MAX: Final = 2**22

@@ -25,8 +25,6 @@ from veilring.scenarios.coalition.votes import exposure, recover_votes
 from veilring.scenarios.findings import Attack, Estimate, Findings, Named, Victim
 from veilring.scenarios.prepare import Prepared
 
-__all__ = ("find",)
-
 
 @dataclass(frozen=True, slots=True)
 class _Found:

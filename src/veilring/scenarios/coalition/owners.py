@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from veilring.protocols.ring.attacks import TopKView, expected_hits, find_owners, recurring
 from veilring.scenarios.findings import Named
 
-__all__ = ("name_owners",)
-
 
 def name_owners(
     view: TopKView, failed: Sequence[TopKView], own: Mapping[str, NDArray[np.float64]]

@@ -12,8 +12,6 @@ from veilring.protocols.ring.roles.knn import SCALE_BITS
 from veilring.scenarios.batches import Batch
 from veilring.scenarios.prepare import Prepared
 
-__all__ = ("Truth", "truth_of")
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Truth:

@@ -10,8 +10,6 @@ from veilring.protocols.ring.algorithm import exposure_probability_split
 from veilring.protocols.ring.attacks import CoalitionView, recover_groups
 from veilring.scenarios.coalition.truth import Truth
 
-__all__ = ("Votes", "exposure", "recover_votes")
-
 
 class Votes(NamedTuple):
     """What came of the attack on one secure sum."""

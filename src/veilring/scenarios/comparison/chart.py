@@ -14,8 +14,6 @@ from veilring.scenarios.comparison.intervals import Interval
 from veilring.scenarios.comparison.words import reach
 from veilring.scenarios.reporting.words import percent
 
-__all__ = ("HEIGHT", "Band", "Key", "Picture", "Point", "Segment", "Tick", "picture")
-
 HEIGHT: Final = 260
 """Pixels between the highest and the lowest share."""
 _LEFT: Final = 22.0  # percent: the first ε, with its points around it, beside the shares

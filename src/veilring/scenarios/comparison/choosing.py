@@ -9,8 +9,6 @@ from veilring.scenarios.report import Leakage
 from veilring.scenarios.reporting.charts import interval
 from veilring.scenarios.reporting.words import percent
 
-__all__ = ("CANNOT", "CLOSE", "LEAK_MAX", "RULE", "choose")
-
 CLOSE: Final = 0.05
 """By how much the mean accuracy may fall behind that of the pooled classifier."""
 LEAK_MAX: Final = 0.5

@@ -9,8 +9,6 @@ from veilring.scenarios.comparison.playing import Played
 from veilring.scenarios.comparison.question import Question
 from veilring.scenarios.report import Leakage
 
-__all__ = ("MAJORITY", "POOLED", "Choice", "Comparison", "Facts", "Left", "Line")
-
 POOLED: Final = "pooled-knn"
 MAJORITY: Final = "majority"
 

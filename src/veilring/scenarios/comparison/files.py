@@ -8,8 +8,6 @@ from veilring.errors import InputError
 from veilring.scenarios.comparison.comparison import Comparison
 from veilring.scenarios.comparison.page import render_page, render_picture
 
-__all__ = ("require_fresh", "write_comparison", "write_picture")
-
 PAGE: Final = "report.html"
 NUMBERS: Final = "comparison.json"
 PICTURE: Final = "accuracy.svg"

@@ -8,8 +8,6 @@ import numpy as np
 
 from veilring.protocols.ring.leakage import proportion_interval
 
-__all__ = ("CONFIDENCE", "INTERVAL", "Interval", "over_splits", "share_over_splits")
-
 CONFIDENCE: Final = 0.95
 INTERVAL: Final = (
     "the mean over the splits with a 95% interval of Student's law whose variance is"

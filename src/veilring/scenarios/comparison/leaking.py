@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from veilring.protocols.ring import KNNParameters
 from veilring.protocols.ring.algorithm import distances, smallest_distances
 from veilring.protocols.rows import Rows
+from veilring.scenarios.findings import Estimate
 from veilring.scenarios.leakage import leakage_among, trials_among
-from veilring.scenarios.report import Estimate, Leakage
-
-__all__ = ("TRIALS", "measure_leakage")
+from veilring.scenarios.report import Leakage
 
 TRIALS: Final = 5_000
 """As many as a scenario's report has unless it says otherwise."""

@@ -13,8 +13,6 @@ from veilring.scenarios.reporting.charts import bar_chart
 from veilring.scenarios.reporting.page import estimates, make_environment
 from veilring.scenarios.reporting.tables import Amount
 
-__all__ = ("render_page", "render_picture")
-
 
 def render_page(comparison: Comparison) -> str:
     """Return the page; equal comparisons give equal pages."""

@@ -7,13 +7,12 @@ from typing import Any
 from veilring import simulation
 from veilring.errors import UnforeseenCost
 from veilring.measure.cost import Traffic
-from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Memory, Runtime, Simulated
 from veilring.protocols.forecast import Forecast
 from veilring.scenarios.comparison.stages import Stage
 from veilring.simulation import Topology
-
-__all__ = ("Played", "play")
 
 
 @dataclass(frozen=True, slots=True)

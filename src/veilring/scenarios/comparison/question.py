@@ -6,24 +6,13 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
+from veilring.config import Section, load_toml, require_key, scenario_error, unknown_key
 from veilring.data.csv import SEPARATORS_ALLOWED, Separator
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.radius.rules import EPSILON_MAX
 from veilring.scenarios.load import load_scenario
-from veilring.scenarios.mistakes import require_key, scenario_error, unknown_key
-from veilring.scenarios.schema import PARTIES_DEFAULT, NetworkSection, Section
-from veilring.toml import load_toml
-
-__all__ = (
-    "QUERIES_DEFAULT",
-    "QUERIES_MIN",
-    "Question",
-    "default_network",
-    "make_question",
-    "read_network",
-    "require_rows",
-)
+from veilring.scenarios.schema import PARTIES_DEFAULT, NetworkSection
 
 # The noise of a batch grows with the queries whose neighbourhoods overlap: small tables have
 # nothing left to say to many more than this.

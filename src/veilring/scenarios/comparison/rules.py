@@ -12,8 +12,6 @@ from typing import Final
 
 from veilring.scenarios.comparison.comparison import Facts
 
-__all__ = ("BINS", "CENTRE", "DELTA", "SIGMA2", "TAU", "TEST_SHARE", "public_radius", "rules_said")
-
 TEST_SHARE: Final = 0.25
 """The share of rows that is held out of each split."""
 

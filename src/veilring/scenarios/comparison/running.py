@@ -28,8 +28,6 @@ from veilring.scenarios.reporting.folder import versions_used
 from veilring.scenarios.runner import Progress
 from veilring.simulation import Topology
 
-__all__ = ("compare",)
-
 
 class _Figures(TypedDict):
     """What a line says of accuracy, named as its fields are."""

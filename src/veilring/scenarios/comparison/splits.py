@@ -15,8 +15,6 @@ from veilring.scenarios.comparison.comparison import Facts
 from veilring.scenarios.comparison.question import Question, require_rows
 from veilring.scenarios.comparison.rules import TEST_SHARE
 
-__all__ = ("BATCHES_MAX", "Split", "all_categories", "draw_splits", "load_facts")
-
 _OWN_BOUNDS: Final = (
     "the least and the greatest value of each column of the file, held-out rows included: they"
     " stand in for public ranges. They are none: who scales by the extremes of private rows shows"

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.nodes.aside import at_once
-from veilring.nodes.cluster import Run
 from veilring.nodes.party import Party
+from veilring.nodes.run import Run
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.ldp import ClientPool, Survey, Task, gather, gather_cost
@@ -32,8 +32,6 @@ from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import Rules as OwnerRules
 from veilring.protocols.ring import KNNParameters, knn_cost, private_knn
 from veilring.protocols.rows import Rows
-
-__all__ = ("SERVER", "Stage", "collection", "owner", "ring", "stream", "votes")
 
 SERVER: Final = "server"
 

@@ -35,8 +35,6 @@ from veilring.scenarios.comparison.rules import (
 from veilring.scenarios.comparison.splits import Split, all_categories
 from veilring.scenarios.comparison.stages import Stage
 
-__all__ = ("LEFT_OUT", "SYSTEMS", "Case", "System", "held")
-
 _UNIT: Final = (0.0, 1.0)  # features are scaled by their public ranges before anything else
 
 

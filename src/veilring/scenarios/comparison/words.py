@@ -7,18 +7,6 @@ from veilring.scenarios.comparison.intervals import Interval
 from veilring.scenarios.reporting.summary import leaks
 from veilring.scenarios.reporting.words import percent
 
-__all__ = (
-    "HEADINGS",
-    "NUMBERS",
-    "Cells",
-    "Promise",
-    "cells",
-    "measured_leak",
-    "promises",
-    "reach",
-    "setting",
-)
-
 _NONE: Final = "-"
 HEADINGS: Final = (
     "system",

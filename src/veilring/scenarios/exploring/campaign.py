@@ -10,8 +10,6 @@ from veilring.errors import ScenarioError
 from veilring.scenarios.exploring.seed import Explored, Subject, explore_seed
 from veilring.simulation.faults import FAULT_CLASSES, FaultClass
 
-__all__ = ("Campaign", "explore", "known_failures", "remember_failures")
-
 # A worker's task: long enough that handing it out does not count, short enough for a smooth bar.
 _SEEDS_AT_ONCE: Final = 20
 

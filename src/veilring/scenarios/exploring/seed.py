@@ -24,15 +24,6 @@ from veilring.scenarios.prepare import Prepared, reference_among
 from veilring.simulation import Exponential, LinkModel, Topology, Uniform
 from veilring.simulation.faults import FaultClass, draw_faults
 
-__all__ = (
-    "CALM_SECONDS",
-    "FAULT_SECONDS",
-    "SESSION_SECONDS",
-    "Explored",
-    "Subject",
-    "explore_seed",
-)
-
 # Long enough for several runs under several faults at once.
 FAULT_SECONDS: Final = 20.0
 # When the faults have stopped, everything has ended after this long.

@@ -20,20 +20,6 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.scenarios.figures.measured import Measured
 
-__all__ = (
-    "CONFIDENCE",
-    "Claim",
-    "Evidence",
-    "Interval",
-    "Outcome",
-    "Take",
-    "Verdict",
-    "above",
-    "below",
-    "intervals",
-    "judge",
-)
-
 CONFIDENCE: Final = 0.95
 _SPLITS_MIN: Final = 2
 

@@ -9,20 +9,6 @@ from numpy.typing import NDArray
 from veilring.scenarios.figures.claims import Evidence, Take
 from veilring.scenarios.figures.measured import Key, Measured
 
-__all__ = (
-    "at_last",
-    "best_over_last",
-    "change",
-    "first_points",
-    "growth",
-    "lead",
-    "lead_over_last",
-    "linearised",
-    "relative",
-    "slopes",
-    "values",
-)
-
 
 def relative(measure: str, series: str, reference: str, x: str) -> Take:
     """Take the ratio of one curve's mean to another's, at each point.

@@ -5,8 +5,6 @@ from typing import Any
 
 from veilring.scenarios.figures.model import Grid
 
-__all__ = ("coarser", "points_at")
-
 
 def points_at(many: Sequence[float], few: Sequence[float] | None = None) -> Grid:
     """Return a grid of these points.

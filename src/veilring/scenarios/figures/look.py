@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
-__all__ = ("DOTS_AN_INCH", "SETTINGS", "STYLES", "Style", "metadata")
-
 DOTS_AN_INCH: Final = 160
 
 

@@ -9,8 +9,6 @@ from veilring.randomness import Streams
 from veilring.scenarios.figures.measured import Key, Measured
 from veilring.scenarios.figures.model import Figure
 
-__all__ = ("measure",)
-
 
 def measure(
     figure: Figure,

@@ -7,8 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("Key", "Measured")
-
 
 class Key(NamedTuple):
     """One curve of a figure."""

@@ -10,8 +10,6 @@ from veilring.data import load_table, scale_to_unit
 from veilring.scenarios.figures.claims import Claim
 from veilring.scenarios.figures.measured import Key
 
-__all__ = ("SPLITS", "TABLES", "Axis", "Figure", "Grid", "Observe", "Subject")
-
 SPLITS: Final = 100
 """How many random splits there are, unless a figure says otherwise."""
 

@@ -15,8 +15,6 @@ from veilring.protocols.ldp.algorithm.planner import Option, options
 from veilring.scenarios.figures.look import DOTS_AN_INCH, SETTINGS, STYLES, metadata
 from veilring.scenarios.figures.plots import FORMATS
 
-__all__ = ("DOMAINS", "EPSILONS", "draw_oracles")
-
 DOMAINS: Final = tuple(1 << bits for bits in range(1, 13))
 """Those of the plots on the left."""
 EPSILONS: Final = (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)

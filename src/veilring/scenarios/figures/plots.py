@@ -21,8 +21,6 @@ from veilring.scenarios.figures.model import Figure
 if TYPE_CHECKING:
     pass
 
-__all__ = ("FORMATS", "draw")
-
 FORMATS: Final = ("png", "svg")
 
 _WIDTH: Final = 3.9  # of a panel, in inches

@@ -8,8 +8,6 @@ from veilring.errors import InputError
 from veilring.scenarios.figures import ldp, prediction, radius, ring, treewalk
 from veilring.scenarios.figures.model import Figure
 
-__all__ = ("FIGURES", "find_figure")
-
 # A family of protocols adds its own here.
 _FAMILIES: Final = (
     ring.FIGURES,

@@ -13,11 +13,9 @@ from veilring.randomness import Streams
 from veilring.scenarios.figures.claims import Verdict, judge
 from veilring.scenarios.figures.measure import measure
 from veilring.scenarios.figures.measured import Measured
-from veilring.scenarios.figures.model import SPLITS, Figure
+from veilring.scenarios.figures.model import Figure
 from veilring.scenarios.figures.registry import find_figure
 from veilring.scenarios.runner import Progress
-
-__all__ = ("QUICK_SPLITS", "SPLITS", "Reproduction", "reproduce")
 
 QUICK_SPLITS: Final = 10
 

@@ -8,23 +8,9 @@ from collections.abc import Iterable, Sequence
 from math import ceil, floor
 from typing import Final, NamedTuple
 
-from veilring.scenarios.report import Estimate
+from veilring.scenarios.findings import Estimate
 from veilring.scenarios.reporting.tables import Amount
 from veilring.scenarios.reporting.words import in_bytes, percent, shortened
-
-__all__ = (
-    "INTERVAL_ERRORS",
-    "Bar",
-    "Chart",
-    "Column",
-    "Part",
-    "Whisker",
-    "bar_chart",
-    "column_chart",
-    "interval",
-    "share_chart",
-    "whisker_chart",
-)
 
 INTERVAL_ERRORS: Final = 1.96
 """How many standard errors a normal estimate's 95% interval reaches to either side."""

@@ -23,26 +23,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import tomli_w
 from pydantic import TypeAdapter
 
+from veilring.config import parse_toml
 from veilring.errors import InputError, RunFailed, VeilringError
 from veilring.measure import Journal, Mark, TracedMessage
 from veilring.nodes.run import blamed, say_failure
 from veilring.scenarios.load import make_scenario
 from veilring.scenarios.report import Report
 from veilring.scenarios.schema import Scenario
-from veilring.toml import parse_toml
 
 if TYPE_CHECKING:
     import polars as pl
-
-__all__ = (
-    "Failure",
-    "RunFolder",
-    "open_folder",
-    "read_folder",
-    "versions_used",
-    "write_failure",
-    "write_report",
-)
 
 _REPORT: Final = "report.json"
 _ERROR: Final = "error.json"

@@ -28,8 +28,6 @@ from veilring.scenarios.reporting.summary import (
 )
 from veilring.scenarios.reporting.words import in_bytes, in_seconds, percent
 
-__all__ = ("estimates", "make_environment", "render")
-
 _FILTERS: Final[Mapping[str, Callable[..., str]]] = {
     "attack": attack,
     "count": "{:,}".format,

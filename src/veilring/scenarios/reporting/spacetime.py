@@ -6,19 +6,6 @@ from typing import Final, NamedTuple
 from veilring.measure import SETUP_ROUND, Mark, TracedMessage
 from veilring.scenarios.reporting.words import in_bytes, in_seconds, shortened, ticks
 
-__all__ = (
-    "DRAWN_MAX",
-    "Arrow",
-    "Diagram",
-    "Key",
-    "Lane",
-    "Sign",
-    "Tick",
-    "draw",
-    "lane_order",
-    "sample",
-)
-
 # More lines than this hide each other, and make a page of more than a megabyte.
 DRAWN_MAX: Final = 2000
 

@@ -5,24 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from veilring.data.builtin import BUILTIN
-from veilring.scenarios.findings import Attack, Findings, Named, StruckFault
-from veilring.scenarios.report import Estimate, Leakage, Report
+from veilring.scenarios.findings import Attack, Estimate, Findings, Named, StruckFault
+from veilring.scenarios.report import Leakage, Report
 from veilring.scenarios.reporting.words import in_bytes, in_seconds
 from veilring.scenarios.schema import Scenario
-
-__all__ = (
-    "Leaked",
-    "Line",
-    "Share",
-    "accuracies",
-    "adversaries",
-    "attack",
-    "found",
-    "leaks",
-    "say",
-    "titled",
-    "troubles",
-)
 
 
 class Share(NamedTuple):

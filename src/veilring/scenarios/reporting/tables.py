@@ -5,8 +5,6 @@ from typing import Final, NamedTuple, TypeVar
 
 from veilring.measure import SETUP_ROUND, TracedMessage, Traffic
 
-__all__ = ("BARS_MAX", "COLUMNS_MAX", "Amount", "by_kind", "by_party", "by_round", "total")
-
 # Bars are read one by one, and a page of more than this is not; the rest become one.
 BARS_MAX: Final = 32
 # On a phone's 360 pixels each column is then five wide.

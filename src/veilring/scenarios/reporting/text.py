@@ -7,8 +7,6 @@ from veilring.measure import SETUP_ROUND, Mark, TracedMessage
 from veilring.scenarios.reporting.spacetime import lane_order
 from veilring.scenarios.reporting.words import in_bytes, in_seconds
 
-__all__ = ("text_diagram",)
-
 _TIME_LETTERS: Final = 12
 _LANE_LETTERS_MIN: Final = 3  # a line, and room for an arrow's shaft on either side
 _LANE_LETTERS_MAX: Final = 10

@@ -3,8 +3,6 @@
 from math import floor, log10
 from typing import Final
 
-__all__ = ("in_bytes", "in_seconds", "percent", "shortened", "ticks")
-
 _SECOND: Final = 1.0
 _MILLISECOND: Final = 1e-3
 

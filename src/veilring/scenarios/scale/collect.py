@@ -14,8 +14,6 @@ from veilring.scenarios.scale.curves import Curve, Panel, Study
 from veilring.scenarios.scale.fits import LINE, Basis, Term
 from veilring.scenarios.scale.tallies import PIECES, Tallied, tally_curves
 
-__all__ = ("FULL", "QUICK", "Collected", "Collection", "pages_written", "study_collect")
-
 QUICK: Final = (20_000, 80_000, 320_000, 640_000)
 FULL: Final = (80_000, 160_000, 320_000, 1_000_000, 2_000_000, 4_000_000)
 

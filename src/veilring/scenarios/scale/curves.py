@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 
 from veilring.scenarios.scale.fits import Basis, Fit, fit
 
-__all__ = ("Curve", "Panel", "Study")
-
 
 @dataclass(frozen=True, slots=True)
 class Panel:

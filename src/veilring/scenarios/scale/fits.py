@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 
-__all__ = ("LINE", "PAIRS", "Basis", "Fit", "Term", "closed_form", "fit")
-
 
 class Term(NamedTuple):
     """A term of a model.

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
-__all__ = ("MIB", "apart", "describe_machine", "least_seconds", "peak_mib")
-
 MIB: Final = 1 << 20
 _KIB_IN_MIB: Final = 1024
 _THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

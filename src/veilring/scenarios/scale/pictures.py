@@ -15,8 +15,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from veilring.scenarios.figures.look import DOTS_AN_INCH, SETTINGS, STYLES, metadata
 from veilring.scenarios.scale.curves import Curve, Panel, Study
 
-__all__ = ("draw_study",)
-
 _WIDTH: Final = 4.3  # of a panel, in inches
 _HEIGHT: Final = 3.4
 _COLUMNS_MAX: Final = 2  # of panels: more are too small on a page

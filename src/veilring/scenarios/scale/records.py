@@ -14,18 +14,17 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.privacy.ledger import UNITS
 from veilring.protocols.prediction.algorithm import BLOCK, Hashing, IndKNN, Kernel, Predictor
-from veilring.protocols.prediction.messages import KEY_BYTES, Request
+from veilring.protocols.prediction.messages import Request
 from veilring.protocols.prediction.records import Records
 from veilring.protocols.prediction.rules import Rules
 from veilring.protocols.prediction.state import State, open_state
+from veilring.protocols.requests import KEY_BYTES
 from veilring.randomness import Streams
 from veilring.scenarios.runner import Progress
 from veilring.scenarios.scale.curves import Curve, Panel, Study
 from veilring.scenarios.scale.fits import LINE
 from veilring.scenarios.scale.machine import apart, least_seconds, peak_mib
 from veilring.scenarios.scale.unit_rows import Clusters
-
-__all__ = ("FULL", "QUICK", "Table", "seconds_by_predictor", "seconds_by_server", "study_records")
 
 # Room for rows grows by doubling from 16: at powers of two, all of it is in use.
 QUICK: Final = (1 << 12, 1 << 14, 1 << 15, 1 << 16)

@@ -12,8 +12,6 @@ from veilring.scenarios.scale.curves import Curve, Panel, Study
 from veilring.scenarios.scale.fits import Fit, closed_form
 from veilring.scenarios.scale.wan import Batch, simulate
 
-__all__ = ("FULL", "NESTED_MIN", "PARTIES_MAX", "QUICK", "best_groups", "largest", "study_ring")
-
 QUICK: Final = (9, 32, 128, 512, 1_024)
 FULL: Final = (9, 32, 128, 512, 2_048, 8_192, 32_768)
 NESTED_MIN: Final = PARTIES_MIN**2

@@ -18,12 +18,13 @@ from veilring.nodes.aside import Threads
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import deal_ring
 from veilring.privacy.ledger import Budgets, open_ledger
-from veilring.protocols.prediction.messages import KEY_BYTES, Request
+from veilring.protocols.prediction.messages import Request
 from veilring.protocols.prediction.records import Records
 from veilring.protocols.prediction.state import open_state
 from veilring.protocols.radius.analyst import ask_within
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import Rules as OwnerRules
+from veilring.protocols.requests import KEY_BYTES
 from veilring.protocols.ring import private_knn
 from veilring.randomness import Streams
 from veilring.scenarios.runner import Progress
@@ -33,8 +34,6 @@ from veilring.scenarios.scale.machine import least_seconds
 from veilring.scenarios.scale.records import Table
 from veilring.scenarios.scale.tables import clustered_balls, dealt_wine
 from veilring.transport.messages import SESSION_BYTES, encode
-
-__all__ = ("FULL", "QUICK", "Asked", "study_serve")
 
 QUICK: Final = (1, 8, 64, 512)
 FULL: Final = (1, 4, 16, 64, 256, 1_024)

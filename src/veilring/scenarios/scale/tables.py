@@ -11,8 +11,6 @@ from veilring.protocols.radius.algorithm import distances
 from veilring.protocols.ring import KNNParameters
 from veilring.protocols.rows import Rows
 
-__all__ = ("Balls", "clustered_balls", "dealt_wine")
-
 _CENTRES = 6
 _SPREAD = 0.12
 

@@ -17,8 +17,6 @@ from veilring.scenarios.scale.fits import LINE
 from veilring.scenarios.scale.machine import least_seconds
 from veilring.scenarios.sweep import Engine
 
-__all__ = ("PIECES", "Tallied", "tally_curves")
-
 PIECES: Final = 8
 """Into how many pieces the files of each size are cut, for workers to share."""
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from veilring.protocols.prediction.algorithm import quantise
 
-__all__ = ("Clusters",)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:

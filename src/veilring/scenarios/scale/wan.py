@@ -7,9 +7,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from veilring import simulation
+from veilring.config import Section, load_toml, require_key, scenario_error
 from veilring.errors import ScenarioError, SimulationError
-from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import deal_ring
+from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.ring import (
     Forecast,
@@ -26,12 +28,8 @@ from veilring.protocols.ring import (
 from veilring.protocols.ring.timing import Chain, knn_chain, nested_chain
 from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
-from veilring.scenarios.mistakes import require_key, scenario_error
 from veilring.scenarios.network import make_topology
-from veilring.scenarios.schema import NetworkSection, Section
-from veilring.toml import load_toml
-
-__all__ = ("WAN", "Batch", "load_network", "make_network", "simulate")
+from veilring.scenarios.schema import NetworkSection
 
 WAN: Final = NetworkSection(
     latency={"law": "constant", "seconds": 0.05}, bandwidth_bytes_per_second=12.5e6

@@ -9,8 +9,6 @@ from pathlib import Path
 from veilring.errors import InputError
 from veilring.scenarios.scale.curves import Curve, Study
 
-__all__ = ("format_study", "study_files", "write_study")
-
 
 def format_study(study: Study, machine: str) -> str:
     """Return what is printed: a table a curve, its model beside it, and what follows.

@@ -15,8 +15,6 @@ from typing_extensions import override
 
 from veilring.errors import ClusterError, InputError
 
-__all__ = ("DaskBackend", "connect", "local_cluster")
-
 # A scheduler on another continent answers in a second; one that is not there never does.
 CONNECT_SECONDS: Final = 10
 

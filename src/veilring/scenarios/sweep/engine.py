@@ -14,8 +14,6 @@ import joblib
 from veilring.errors import ClusterError, InputError
 from veilring.scenarios.sweep.local_backend import LocalBackend
 
-__all__ = ("ENGINES", "Engine", "each_done")
-
 ENGINES: Final = ("local", "dask", "ray")
 # Ray's backend gives its results list by list, and so a sweep on Ray is kept list by list: long
 # enough that few workers wait for the slowest, short enough that little is lost.

@@ -6,10 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Final
 
-from veilring.scenarios.mistakes import require_key
-from veilring.toml import parse_toml
-
-__all__ = ("CELLS_MAX", "Grid", "Point", "Value", "canonical", "parse_grid", "points")
+from veilring.config import parse_toml, require_key
 
 Value = bool | int | float | str
 Grid = Mapping[str, tuple[Value, ...]]

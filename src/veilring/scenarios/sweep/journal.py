@@ -19,8 +19,6 @@ from typing import IO, Any, Final
 from veilring.errors import InputError
 from veilring.scenarios.sweep.cells import Outcome
 
-__all__ = ("SYNC_SECONDS", "Journal", "open_journal")
-
 # A disk takes milliseconds to confirm a write, as long as a small cell takes; once a second that
 # costs nothing, and nobody minds the loss of a second.
 SYNC_SECONDS: Final = 1.0

@@ -6,8 +6,6 @@ from typing import Final
 from joblib.parallel import LokyBackend
 from typing_extensions import override
 
-__all__ = ("LocalBackend",)
-
 # The manager's thread hands a call on in less than a millisecond. If it does not, it has died, and
 # there is nothing to wait for.
 HAND_ON_SECONDS: Final = 1.0

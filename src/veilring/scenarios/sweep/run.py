@@ -14,8 +14,6 @@ from veilring.scenarios.sweep.engine import Engine, each_done
 from veilring.scenarios.sweep.journal import Journal, open_journal
 from veilring.scenarios.sweep.store import Files, open_files, write_results
 
-__all__ = ("Sweep", "run_sweep")
-
 LOCAL: Final = Engine()
 
 

@@ -12,8 +12,6 @@ from veilring.scenarios.sweep.grid import Value
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ("Files", "open_files", "write_results")
-
 _SUFFIX: Final = ".parquet"
 
 

@@ -16,8 +16,6 @@ from veilring.transport.conformance.registry import (
     the_number,
 )
 
-__all__ = ()
-
 _FRAMES: Final = 300
 
 

@@ -14,8 +14,6 @@ from veilring.transport.conformance.registry import (
     take_loss,
 )
 
-__all__ = ()
-
 _FRAMES: Final = 50
 
 

@@ -16,8 +16,6 @@ from veilring.transport.conformance.registry import (
 )
 from veilring.transport.frames import FRAME_BYTES_MAX, PREFIX_BYTES
 
-__all__ = ()
-
 _VOLUME_FRAMES: Final = 512  # of 64 KiB: 32 MiB, more than any buffer between two endpoints holds
 _SMALL_FRAMES: Final = 5_000
 

@@ -7,8 +7,6 @@ from veilring.errors import PeerLost
 from veilring.transport.conformance.registry import Maker, check, numbered, require, take
 from veilring.transport.endpoint import Endpoint
 
-__all__ = ()
-
 _FRAMES: Final = 1_000
 
 _Item = tuple[str, bytes | PeerLost]

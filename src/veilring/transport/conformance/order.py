@@ -14,8 +14,6 @@ from veilring.transport.conformance.registry import (
 )
 from veilring.transport.endpoint import Endpoint
 
-__all__ = ()
-
 _FRAMES: Final = 500
 _RING: Final = 16
 _MESH: Final = 8

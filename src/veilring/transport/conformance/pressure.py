@@ -17,8 +17,6 @@ from veilring.transport.conformance.registry import (
 )
 from veilring.transport.endpoint import Endpoint
 
-__all__ = ()
-
 
 async def _drain(endpoint: Endpoint, sender: str, sent: int, last: int) -> None:
     """Receive numbers 0 to `sent` - 1, then `last`, with at most the number `sent` between."""

@@ -8,24 +8,6 @@ from typing import Final, TypeAlias
 from veilring.errors import PeerLost
 from veilring.transport.endpoint import Endpoint
 
-__all__ = (
-    "CHECKS",
-    "STALL_FRAMES_MAX",
-    "STALL_FRAME_BYTES",
-    "STALL_SECONDS",
-    "Check",
-    "Endpoints",
-    "Maker",
-    "check",
-    "fill",
-    "numbered",
-    "raises",
-    "require",
-    "take",
-    "take_loss",
-    "the_number",
-)
-
 Endpoints: TypeAlias = Mapping[str, Endpoint]
 Maker: TypeAlias = Callable[[Sequence[str]], AbstractAsyncContextManager[Endpoints]]
 """Opens one connected endpoint for each name, and frees them all at the end."""

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from veilring.errors import ProtocolViolation, RunFailed, Tampered, VeilringError
 from veilring.nodes.adversary import Adversary
-from veilring.nodes.cluster import Cluster, Run
+from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
+from veilring.nodes.run import Run
 from veilring.protocols.ring import (
     KNNAnswer,
     KNNParameters,

@@ -3,8 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("bernstein", "empirical_bernstein", "hoeffding")
-
 
 def hoeffding(width: float, count: int, false_alarm: float) -> float:
     """Return what a sum of so many centred terms passes that rarely.

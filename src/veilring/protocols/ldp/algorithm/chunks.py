@@ -5,8 +5,6 @@ from typing import Final
 
 from veilring.errors import InputError
 
-__all__ = ("CHUNK_BYTES", "chunks", "how_many")
-
 # What a step works on at once: it stays in the second level of a usual processor's cache.
 CHUNK_BYTES: Final = 1 << 18
 

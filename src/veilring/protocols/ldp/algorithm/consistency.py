@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.randomiser import Estimate
 
-__all__ = ("Consistency", "Processed", "process", "project_on_simplex")
-
 Consistency = Literal["paper", "clip", "norm-sub", "raw"]
 """Negative counts become 1; become 0; the nearest frequencies that add up to 1; or nothing."""
 

@@ -24,8 +24,6 @@ from veilring.protocols.ldp.algorithm.randomiser import (
 )
 from veilring.protocols.ldp.algorithm.survey import Survey, Tally, tally
 
-__all__ = ("PlainOracle", "census")
-
 
 @dataclass(frozen=True)
 class PlainOracle(LocalRandomiser):

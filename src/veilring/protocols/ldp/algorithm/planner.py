@@ -6,8 +6,6 @@ from typing import Final
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.oracles import ORACLES, FrequencyOracle
 
-__all__ = ("Option", "options", "recommend")
-
 # Whose variance is at most so much above the least is as good: 1 % more clients make up for it.
 _AS_GOOD: Final = 1.01
 

@@ -18,18 +18,6 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.chunks import chunks
 
-__all__ = (
-    "CONFIDENCE",
-    "RAREST_MIN",
-    "Estimate",
-    "LocalRandomiser",
-    "Reports",
-    "Sums",
-    "normal_estimate",
-    "require_sums",
-    "z_score",
-)
-
 CONFIDENCE: Final = 0.95  # of the intervals that are shown unless others are asked for
 # Intervals are those of the normal law. Where fewer reports than this are expected to say the
 # rarest thing that a report may say, a nominal 0.95 was seen to cover 0.82 by exact binomial laws.

@@ -15,8 +15,6 @@ from typing_extensions import override
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.steps import Step
 
-__all__ = ("RIDGE", "Projection", "discriminant_components", "principal_components")
-
 # Relative to the mean eigenvalue of the scatter within classes: enough to invert it where features
 # depend on each other, as one-hot columns do, and little beside what the data say.
 RIDGE: Final = 1e-3

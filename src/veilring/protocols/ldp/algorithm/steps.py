@@ -16,8 +16,6 @@ from typing_extensions import override
 from veilring.errors import InputError
 from veilring.privacy.checks import floats
 
-__all__ = ("Bins", "Ranges", "Step", "prepared")
-
 
 class Step(ABC):
     """A public function of a row; frozen."""

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports, Sums
 
-__all__ = ("Answers", "Judged", "Survey", "Tally", "answer", "tally")
-
 Judged: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
 """Rows whose every cell was judged, after public steps, and the class of each."""
 

@@ -17,8 +17,6 @@ from veilring.protocols.ldp.algorithm.means.law import Codes, rounded
 from veilring.protocols.ldp.algorithm.oracles import FrequencyOracle
 from veilring.protocols.ldp.attacks.single import single_sums
 
-__all__ = ("Guesses", "attack_law", "attack_oracle", "likelihoods")
-
 
 @dataclass(frozen=True, slots=True)
 class Guesses:

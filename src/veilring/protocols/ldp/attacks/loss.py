@@ -18,8 +18,6 @@ from veilring.protocols.ldp.algorithm.oracles import FrequencyOracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
 from veilring.protocols.ldp.attacks.single import single_sums
 
-__all__ = ("ALARM", "epsilon_at_least", "loss_of", "weights_of")
-
 ALARM: Final = 1e-6
 """How often the lower bound of a sound mechanism may exceed its epsilon."""
 

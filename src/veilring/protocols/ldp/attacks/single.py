@@ -5,8 +5,6 @@ from numpy.typing import NDArray
 
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports
 
-__all__ = ("single_sums",)
-
 
 def single_sums(randomiser: LocalRandomiser, reports: Reports) -> NDArray[np.int64]:
     """Return the sums of each report, shape (clients, cells).

@@ -18,8 +18,6 @@ from veilring.protocols.ldp.store import Quotas, Store
 from veilring.protocols.ldp.store.base import NO_QUOTAS
 from veilring.protocols.ldp.task import DIGEST_BYTES, Task
 
-__all__ = ("SUBMIT", "TASK", "Collector", "read_task")
-
 TASK: Final = "ldp.task"
 """What a client asks first: the task. Whoever is in the roster may."""
 SUBMIT: Final = "ldp.submit"

@@ -13,8 +13,6 @@ from veilring.protocols.ldp.intake import Verdicts, sift
 from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
 from veilring.protocols.ldp.store import Quotas, Senders, Store
 
-__all__ = ("STORE_PAUSE_SECONDS", "Groups", "Slot", "held_bytes")
-
 # A disk that is full or a server that is gone is not asked again at once, for each of many clients.
 STORE_PAUSE_SECONDS: Final = 1.0
 

@@ -23,8 +23,6 @@ from veilring.protocols.ldp.task import Task
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ("Piece", "cut", "tally_parquet", "tally_piece")
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:

@@ -6,8 +6,6 @@ from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.task import Task
 
-__all__ = ("COLUMNS", "PIECE_BYTES_MAX", "ROW_BYTES", "impossible", "require_possible")
-
 COLUMNS: Final = ("task", "question", "report")
 """Binary of 32 bytes, unsigned integer, and binary of the question's `report_bytes`."""
 # Of reports that are looked at together: what a process holds is a few times this, and what it

@@ -13,8 +13,6 @@ from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.parquet.rows import PIECE_BYTES_MAX, ROW_BYTES, require_possible
 from veilring.protocols.ldp.task import Task
 
-__all__ = ("write_parquet",)
-
 
 def write_parquet(
     task: Task, reports: Iterable[tuple[int, Reports]], folder: Path

@@ -11,8 +11,6 @@ from veilring.protocols.ldp.pool import Batch, ClientPool
 from veilring.protocols.ldp.task import Task
 from veilring.protocols.ldp.verdicts import REASONS, Verdict
 
-__all__ = ("gather",)
-
 
 async def gather(
     party: Party, clients: ClientPool | None, *, aggregator: str, task: Task

@@ -14,8 +14,6 @@ from veilring.protocols.ldp.pool import Batch
 from veilring.protocols.ldp.task import Task
 from veilring.protocols.ldp.verdicts import Verdict
 
-__all__ = ("WINDOW_BYTES_MAX", "WINDOW_MESSAGES_MAX", "Settled", "submit")
-
 # Messages that a client may have sent without an answer. At 10 ms a commit, 512 single reports are
 # 50,000 a second from one client.
 WINDOW_MESSAGES_MAX: Final = 512

@@ -23,18 +23,6 @@ from veilring.protocols.ldp.store.senders import Quotas, Room, Senders
 from veilring.protocols.ldp.task import Task
 from veilring.protocols.ldp.verdicts import Verdict
 
-__all__ = (
-    "ABSENT",
-    "NO_QUOTAS",
-    "OTHER",
-    "PIECE_REPORTS_MAX",
-    "SAME",
-    "Found",
-    "Kept",
-    "Some",
-    "Store",
-)
-
 # One statement inserts so many; what a statement is given stays below a few MiB.
 PIECE_REPORTS_MAX: Final = 1 << 16
 

@@ -8,8 +8,6 @@ from veilring.protocols.ldp.store.base import Store
 from veilring.protocols.ldp.store.sqlite import SqliteStore, back_up_store
 from veilring.protocols.ldp.task import Task
 
-__all__ = ("URL_PREFIXES", "back_up", "open_store")
-
 URL_PREFIXES: Final = ("postgresql://", "postgres://")
 
 

@@ -26,8 +26,6 @@ from veilring.protocols.ldp.store.rows import (
 )
 from veilring.protocols.ldp.task import Task
 
-__all__ = ("SERVER_SECONDS", "PostgresStore")
-
 # A server that takes longer to answer the first word is not there; clients send again.
 SERVER_SECONDS: Final = 10
 

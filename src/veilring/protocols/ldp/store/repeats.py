@@ -10,8 +10,6 @@ from veilring.protocols.ldp.intake import Verdicts
 from veilring.protocols.ldp.messages import ID_BYTES
 from veilring.protocols.ldp.verdicts import Verdict
 
-__all__ = ("Repeats", "in_order_of_ids")
-
 _NOT_TAKEN: Final = (Verdict.CLOSED, Verdict.OVER_QUOTA)
 
 

@@ -14,18 +14,6 @@ from veilring.protocols.ldp.messages import ID_BYTES
 from veilring.protocols.ldp.store.base import OTHER, PIECE_REPORTS_MAX, SAME, Found, Kept, Some
 from veilring.protocols.ldp.store.senders import NUMBER_BYTES, number_blob
 
-__all__ = (
-    "DIGEST_END",
-    "PIECE_BYTES_MAX",
-    "as_blob",
-    "digest_of",
-    "found_in",
-    "kept_in",
-    "piece_rows",
-    "some_in",
-    "values_of",
-)
-
 # Reports that are read at once, however wide they are.
 PIECE_BYTES_MAX: Final = 16 << 20
 DIGEST_END: Final = 1 << 64

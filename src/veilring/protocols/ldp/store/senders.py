@@ -7,8 +7,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("NUMBER_BYTES", "Quotas", "Room", "Senders", "number_blob")
-
 NUMBER_BYTES: Final = 4  # of a member's number beside each report
 
 _ENDLESS: Final = int(np.iinfo(np.int64).max)

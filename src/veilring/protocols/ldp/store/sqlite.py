@@ -37,8 +37,6 @@ from veilring.protocols.ldp.store.rows import (
 )
 from veilring.protocols.ldp.task import Task
 
-__all__ = ("CACHE_BYTES_MAX", "LOG_BYTES_MAX", "SqliteStore", "back_up_store")
-
 # Pages of the tree of ids that stay in memory; what a collector takes does not grow beyond it.
 CACHE_BYTES_MAX: Final = 64 << 20
 # Of the write-ahead log before it is moved into the file: large enough that a page that many groups

@@ -62,14 +62,6 @@ from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.radius.algorithm import Allocation
 from veilring.protocols.ring.algorithm import SumMethod, leaked_groups, walecki_cycles
 
-__all__ = (
-    "count_loss",
-    "guarantee",
-    "guarantee_in_ring",
-    "protecting_shares",
-    "remaining_epsilon",
-)
-
 _PAIR: Final = 2  # so many colluders enclose a party of a ring
 _UNIT: Final = 2.0**-53
 # Terms fall as e**(-2 j / scale): what is left beyond so many scales is below 1e-21 of the sum.

@@ -26,8 +26,6 @@ from veilring.protocols.radius.algorithm.candidates import require_candidates
 from veilring.protocols.ring.algorithm import SumMethod
 from veilring.protocols.rows import Rows
 
-__all__ = ("ByAnnuli", "Nearest", "NoisyVotesParameters", "Within")
-
 _SHARES: Final = SumMethod("shares")
 # Noise of a smaller scale is drawn by nobody: it is 0 but for once in e**(2**20) times.
 _EPSILON_MAX: Final = 2**20

@@ -12,8 +12,6 @@ from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.noisyvotes.algorithm.parameters import Nearest, NoisyVotesParameters
 from veilring.protocols.radius.algorithm import Allocation, ByGrid
 
-__all__ = ("alone", "require_shares", "worst_plans")
-
 
 def alone(epsilon: float) -> Allocation:
     """Return the plan of a single run that spends all of a budget."""

@@ -34,8 +34,6 @@ from veilring.protocols.radius.algorithm import (
 )
 from veilring.protocols.rows import Rows
 
-__all__ = ("Counts", "NoisyVotes", "Release", "Steps", "batch_steps")
-
 Counts = NDArray[np.int64]
 
 # A party that lies can make any total of it. Honest ones are far below, and floats hold it exactly.

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from veilring.privacy.checks import require
 from veilring.privacy.polya import POLYA_SCALE_MAX, polya
 
-__all__ = ("noise_share", "noisy_counts")
-
 
 def noisy_counts(
     counts: NDArray[np.int64],

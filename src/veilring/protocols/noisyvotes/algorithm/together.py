@@ -11,8 +11,6 @@ from veilring.protocols.noisyvotes.algorithm.releases import NoisyVotes, batch_s
 from veilring.protocols.noisyvotes.algorithm.shares import noisy_counts
 from veilring.protocols.rows import Rows
 
-__all__ = ("noisy_votes",)
-
 
 def noisy_votes(
     queries: NDArray[np.float64],

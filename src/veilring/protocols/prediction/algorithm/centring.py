@@ -21,8 +21,6 @@ from veilring.protocols.prediction.algorithm.features import (
     quantise,
 )
 
-__all__ = ("SENSITIVITY", "Origin", "private_mean")
-
 SENSITIVITY: Final = math.sqrt(2)
 """L2, of the sum of unit vectors and their number together."""
 

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.features import inner_products, quantise
 
-__all__ = ("Device",)
-
 # Rows of the product that a device has to get right: libraries multiply small ones in other ways.
 _TRIAL: Final = 256
 

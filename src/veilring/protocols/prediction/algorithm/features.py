@@ -15,18 +15,6 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.privacy.checks import floats
 
-__all__ = (
-    "BLOCK",
-    "LENGTH",
-    "LENGTH_MAX",
-    "PRODUCTS_BYTES_MAX",
-    "blocks",
-    "inner_products",
-    "lengths",
-    "products_by_query",
-    "quantise",
-)
-
 LENGTH_MAX: Final = 4096
 """Its square is 2**24, the last whole number up to which single precision has all."""
 LENGTH: Final = 4090

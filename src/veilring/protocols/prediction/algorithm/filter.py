@@ -16,17 +16,6 @@ from veilring.errors import InputError
 from veilring.privacy.ledger import UNITS, to_units
 from veilring.privacy.ledger.units import AMOUNT_MAX
 
-__all__ = (
-    "LEAST_NEIGHBOURS",
-    "QUERIES_MIN",
-    "SIGMA_MAX",
-    "SIGMA_MIN",
-    "Answer",
-    "IndKNN",
-    "Neighbours",
-    "answer_query",
-)
-
 LEAST_NEIGHBOURS: Final = 30
 """Below it the noise of the count would decide how much noise the votes get."""
 QUERIES_MIN: Final = 4

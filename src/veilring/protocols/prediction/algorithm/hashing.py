@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.features import inner_products, quantise
 
-__all__ = ("BITS_MAX", "HASH_BITS", "HASH_TABLES", "Hashing")
-
 HASH_TABLES: Final = 30
 """L in the paper's experiments."""
 HASH_BITS: Final = 8

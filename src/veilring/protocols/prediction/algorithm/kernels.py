@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.features import LENGTH_MAX
 
-__all__ = ("PAPER_WIDTH", "WIDTH_MAX", "Kernel", "KernelName")
-
 KernelName = Literal["cosine", "rbf"]
 
 PAPER_WIDTH: Final = math.exp(1.5)

@@ -21,8 +21,6 @@ from veilring.protocols.prediction.algorithm.kernels import Kernel
 from veilring.protocols.prediction.algorithm.reuse import Released
 from veilring.protocols.prediction.algorithm.rows import Rows, require_quantised
 
-__all__ = ("Predictor",)
-
 # Stands where nothing is reused.
 _NO_PRODUCTS: Final = np.zeros((0, 0), np.float32)
 

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from veilring.protocols.prediction.algorithm.features import inner_products
 from veilring.protocols.prediction.algorithm.kernels import Kernel
 
-__all__ = ("REUSED_MAX", "Released")
-
 REUSED_MAX: Final = 100_000
 """Later answers do not join: memory is bounded, and this many outvote any noise."""
 _ROOM_MIN: Final = 256

@@ -9,8 +9,6 @@ from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.features import LENGTH_MAX, lengths
 from veilring.protocols.prediction.algorithm.hashing import Hashing
 
-__all__ = ("Rows", "require_quantised")
-
 # Room for a few rows from the start, so that doubling it begins somewhere.
 _ROOM_MIN: Final = 16
 

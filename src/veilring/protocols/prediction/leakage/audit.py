@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from veilring.privacy.proportions import ProportionBounds, proportion_bounds
 
-__all__ = ("ALARM", "audited_epsilon", "audited_mu")
-
 ALARM: Final = 1e-6
 """How often an audit may say more than is true."""
 

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from veilring.protocols.prediction.algorithm import Predictor
 
-__all__ = ("Make", "canary_labels")
-
 Make = Callable[[bool], Predictor]
 """Makes a fresh predictor, with the canary or without it."""
 

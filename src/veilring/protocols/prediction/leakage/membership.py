@@ -9,8 +9,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("advantage", "advantage_bound", "guess_membership", "label_laws")
-
 
 def label_laws(labels: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
     """Return how often each query got each label, shape (queries, classes), never 0.

@@ -5,8 +5,6 @@ from typing import Final
 
 from veilring.privacy.accounting import RenyiDP, least_noise
 
-__all__ = ("ORDERS", "least_sigma", "sampled_gaussians")
-
 ORDERS: Final = (
     *map(float, range(2, 33)),
     *map(float, range(36, 65, 4)),

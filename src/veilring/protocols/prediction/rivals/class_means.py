@@ -16,8 +16,6 @@ from veilring.errors import InputError
 from veilring.privacy.accounting import GaussianDP
 from veilring.protocols.prediction.algorithm.features import LENGTH_MAX
 
-__all__ = ("ClassMeans", "release_sums")
-
 
 @dataclass(frozen=True, slots=True)
 class ClassMeans:

@@ -6,8 +6,6 @@ from numpy.typing import NDArray
 from veilring.protocols.prediction.algorithm import Kernel, lengths
 from veilring.protocols.prediction.algorithm.features import products_by_query
 
-__all__ = ("kernel_vote",)
-
 
 def kernel_vote(
     rows: NDArray[np.float32],

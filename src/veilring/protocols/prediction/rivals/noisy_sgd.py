@@ -18,8 +18,6 @@ from veilring.privacy.accounting import RenyiDP
 from veilring.protocols.prediction.algorithm import lengths
 from veilring.protocols.prediction.rivals.accounts import least_sigma, sampled_gaussians
 
-__all__ = ("NoisySGD", "clipped_gradient", "train")
-
 
 @dataclass(frozen=True, slots=True)
 class NoisySGD:

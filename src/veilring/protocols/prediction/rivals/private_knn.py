@@ -20,8 +20,6 @@ from veilring.protocols.prediction.algorithm import lengths
 from veilring.protocols.prediction.algorithm.features import products_by_query
 from veilring.protocols.prediction.rivals.accounts import least_sigma, sampled_gaussians
 
-__all__ = ("SENSITIVITY", "PrivateKNN", "nearest_counts", "private_knn")
-
 SENSITIVITY: Final = math.sqrt(2)
 """L2, of the counts of the k nearest."""
 

@@ -3,8 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("best_class",)
-
 
 def best_class(queries: NDArray[np.float32], weights: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return for each query the class with the greatest inner product.

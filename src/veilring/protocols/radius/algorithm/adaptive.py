@@ -25,8 +25,6 @@ from veilring.protocols.radius.algorithm.balls import (
 from veilring.protocols.radius.algorithm.voting import Mechanism, vote
 from veilring.protocols.rows import Rows
 
-__all__ = ("Answered", "answer_next", "pay")
-
 
 class Answered(NamedTuple):
     """What came of some queries.

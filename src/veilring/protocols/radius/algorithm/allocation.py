@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from veilring.privacy.checks import require
 from veilring.protocols.radius.algorithm.cliques import WORK_MAX, largest_cliques
 
-__all__ = ("Allocation", "AllocationRule", "allocate", "require_rule")
-
 AllocationRule = Literal["clique", "component", "batch"]
 """By what a query's share is divided: the largest clique that contains it; the largest one of its
 component (the paper's Algorithm 3); or the size of the batch (the paper's baseline)."""

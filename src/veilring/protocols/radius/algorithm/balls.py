@@ -27,21 +27,6 @@ from numpy.typing import NDArray
 from veilring.privacy.checks import require
 from veilring.protocols.rows import Rows, in_unit_cube
 
-__all__ = (
-    "ABSOLUTE_SLACK",
-    "BATCH_MAX",
-    "FEATURES_MAX",
-    "RELATIVE_SLACK",
-    "chunks",
-    "count_labels",
-    "count_votes",
-    "distances",
-    "overlaps",
-    "require_queries",
-    "require_radii",
-    "require_width",
-)
-
 # The derivation above holds with a factor of 38 to spare up to here, and no table is so wide.
 FEATURES_MAX: Final = 100_000
 # The overlap graph has an entry for each pair of queries: at this size 128 MiB of distances.

@@ -21,16 +21,6 @@ from veilring.protocols.radius.algorithm.balls import (
 )
 from veilring.protocols.rows import Rows
 
-__all__ = (
-    "CANDIDATES_MAX",
-    "Spacing",
-    "candidate_counts",
-    "candidate_qualities",
-    "candidate_radii",
-    "require_candidates",
-    "uniform_radius",
-)
-
 Spacing = Literal["geometric", "linear"]
 """Equal ratios from 2 r_unif down to an eighth of r_unif, or the paper's equal steps up from 0."""
 

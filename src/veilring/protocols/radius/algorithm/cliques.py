@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from veilring.privacy.checks import require
 
-__all__ = ("WORK_MAX", "CliqueBounds", "largest_cliques")
-
 # Vertices coloured for one batch: about a second. The batches of ordinary data sets, 800 queries
 # with some 15 rows a ball, need a tenth of it.
 WORK_MAX: Final = 4_000_000

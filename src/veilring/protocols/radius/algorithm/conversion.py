@@ -33,16 +33,6 @@ from veilring.protocols.radius.algorithm.grid import (
 )
 from veilring.protocols.rows import Rows
 
-__all__ = (
-    "ByCandidates",
-    "ByGrid",
-    "Chooser",
-    "Conversion",
-    "convert",
-    "plan_conversion",
-    "true_radii",
-)
-
 Chooser = Literal["permute-and-flip", "exponential"]
 """How a candidate is chosen; both halve their rate, since the quality is not monotone."""
 

@@ -23,19 +23,6 @@ from veilring.protocols.radius.algorithm.balls import chunks, distances, require
 from veilring.protocols.radius.algorithm.volumes import cell_points, covered_1d, covered_2d
 from veilring.protocols.rows import Rows
 
-__all__ = (
-    "CELLS_MAX",
-    "GAMMA",
-    "GAMMA_MIN",
-    "GRID_FEATURES_MAX",
-    "NoisyGrid",
-    "cell_counts",
-    "grid_radii",
-    "grid_side",
-    "noisy_grid",
-    "require_gamma",
-)
-
 # Six features and ten thousand rows at epsilon = 1 come to 46,656 cells. With many more, each holds
 # less than its noise.
 CELLS_MAX: Final = 65_536

@@ -25,15 +25,6 @@ from veilring.protocols.radius.algorithm.radius import RNParameters, label_batch
 from veilring.protocols.radius.algorithm.voting import Mechanism
 from veilring.protocols.rows import Rows
 
-__all__ = (
-    "KNNParameters",
-    "LabelledNearest",
-    "label_nearest",
-    "label_nearest_baseline",
-    "nearest_votes",
-    "released_rows",
-)
-
 DEFAULT_CONVERSION: Final = ByGrid()
 # The paper's w.
 _HALF: Final = 0.5

@@ -17,8 +17,6 @@ from veilring.protocols.radius.algorithm.cliques import WORK_MAX
 from veilring.protocols.radius.algorithm.voting import Mechanism, vote
 from veilring.protocols.rows import Rows
 
-__all__ = ("RNParameters", "label_batch", "label_openly", "plan_batch")
-
 
 @dataclass(frozen=True, slots=True)
 class RNParameters:

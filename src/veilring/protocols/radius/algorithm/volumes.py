@@ -6,8 +6,6 @@ All is a function of public numbers: queries, radii and the grid. The leading ax
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("cell_points", "covered_1d", "covered_2d")
-
 # Points of the quadrature that a grid of few cells gets in each.
 _POINTS_A_CELL = 256
 

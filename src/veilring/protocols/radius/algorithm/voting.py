@@ -22,8 +22,6 @@ from veilring.privacy.selection import (
     permute_and_flip_probabilities,
 )
 
-__all__ = ("Mechanism", "label_law", "vote")
-
 Mechanism = Literal["permute-and-flip", "exponential", "laplace"]
 """How a label is chosen: permute-and-flip, the default; the exponential mechanism (Algorithm 2, at
 twice its rate for the same budget); or the greatest count plus discrete Laplace noise (Algorithm 1,

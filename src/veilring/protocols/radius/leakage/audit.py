@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from veilring.privacy.proportions import proportion_bounds
 
-__all__ = ("ALARM", "audited_epsilon")
-
 ALARM: Final = 1e-6
 """How often an audit may say more than is true."""
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from veilring.protocols.radius.algorithm import distances
 
-__all__ = ("Crafted", "broken_by_plain_test", "collinear", "hostile_batch")
-
 
 class Crafted(NamedTuple):
     """Pairs of queries with a point on the line between them.

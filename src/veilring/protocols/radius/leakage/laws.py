@@ -28,8 +28,6 @@ from veilring.protocols.radius.algorithm import (
 )
 from veilring.protocols.rows import Rows
 
-__all__ = ("batch_law", "batch_loss", "greatest_loss", "nearest_loss")
-
 
 def batch_law(  # noqa: PLR0917  (a batch, a table, and how it is labelled)
     queries: NDArray[np.float64],

@@ -11,8 +11,6 @@ from math import tanh
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("advantage", "advantage_bound", "exact_advantage", "guess_membership")
-
 
 def guess_membership(
     answers: NDArray[np.int64], present: NDArray[np.float64], absent: NDArray[np.float64]

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ("BLOCK_ENTRIES", "blocks")
-
 # 512 KiB of numbers: what is computed of them mostly stays in a core's second cache, and the calls
 # of a block cost little beside its work.
 BLOCK_ENTRIES: Final = 2**16

@@ -4,8 +4,6 @@ from typing import Final
 
 from veilring.errors import InputError
 
-__all__ = ("SMALLEST_RING", "require", "require_noise")
-
 # With two parties each would see exactly what the other contributed: a ring hides nothing.
 SMALLEST_RING: Final = 3
 

@@ -24,8 +24,6 @@ from veilring.protocols.ring.algorithm.votes import (
     smallest_distances,
 )
 
-__all__ = ("Classified", "ring_knn")
-
 # The k smallest of all parties for so many queries take 32 MiB; more are run one after another.
 CHUNK_ENTRIES: Final = 2**22
 

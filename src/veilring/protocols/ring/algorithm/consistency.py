@@ -38,8 +38,6 @@ from veilring.protocols.ring.algorithm.multisets import difference
 from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.algorithm.votes import Weights
 
-__all__ = ("could_be_totals", "could_become")
-
 # Twice the relative error of one rounded addition.
 _EPSILON: Final = float(np.finfo(np.float64).eps)
 # The hops' own additions err by at most h * _EPSILON / 2 of the largest number in them, and the

@@ -7,8 +7,6 @@ import math
 
 from veilring.protocols.ring.algorithm.checks import require, require_noise
 
-__all__ = ("exactness_bound", "rounds_for")
-
 
 def exactness_bound(k: int, P0: float, d: float, rounds: int) -> float:
     """Return the least probability that the result is exact (Section 5.1).

@@ -29,14 +29,6 @@ from collections.abc import Collection, Iterable, Sequence
 
 from veilring.protocols.ring.algorithm.checks import SMALLEST_RING, require
 
-__all__ = (
-    "exposed",
-    "exposure_probability",
-    "exposure_probability_split",
-    "leaked_groups",
-    "walecki_cycles",
-)
-
 
 def walecki_cycles(n: int) -> tuple[tuple[int, ...], ...]:
     """Return `(n-1)//2` edge-disjoint Hamiltonian cycles of the complete graph on n vertices.

@@ -6,8 +6,6 @@ from typing import Literal
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm.checks import SMALLEST_RING
 
-__all__ = ("SumMethod",)
-
 
 @dataclass(frozen=True, slots=True)
 class SumMethod:

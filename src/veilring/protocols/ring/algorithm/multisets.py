@@ -10,8 +10,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("copy_numbers", "difference", "multiplicities", "overlap", "size")
-
 # Comparing all pairs costs less than searching, up to rows about this wide: it has no branches.
 COMPARED_WIDTH_MAX: Final = 48
 

@@ -14,8 +14,6 @@ from veilring.protocols.ring.algorithm.exactness import exactness_bound, rounds_
 from veilring.protocols.ring.algorithm.topk import TopKParameters, final_result
 from veilring.protocols.ring.algorithm.trials import run_ring
 
-__all__ = ("brought_by", "nested_exactness_bound", "nested_rounds_for", "run_nested_rings")
-
 
 def brought_by(G: NDArray[np.float64], parameters: TopKParameters) -> NDArray[np.float64]:
     """Return what a group's starter brings to the ring of starters, shape (T, k).

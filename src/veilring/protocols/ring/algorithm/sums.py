@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from veilring.protocols.ring.algorithm.checks import require
 
-__all__ = ("FixedPoint", "mask", "split")
-
 # Beyond 62 fractional bits not even the number 1 fits a signed 64-bit integer.
 MOST_SCALE_BITS: Final = 62
 

@@ -15,16 +15,6 @@ from numpy.typing import NDArray
 from veilring.protocols.ring.algorithm.blocks import blocks
 from veilring.protocols.ring.algorithm.checks import require, require_noise
 
-__all__ = (
-    "TopKParameters",
-    "final_result",
-    "highest_entry",
-    "own_smallest",
-    "require_in_range",
-    "start_vector",
-    "topk_step",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class TopKParameters:

@@ -18,8 +18,6 @@ from veilring.protocols.ring.algorithm.topk import (
     topk_step,
 )
 
-__all__ = ("HopObserver", "run_ring", "true_topk")
-
 HopObserver = Callable[[int, int, NDArray[np.float64], NDArray[np.float64]], None]
 """Called for every hop of `run_ring` with round (1-based), position, received and passed (T, k)."""
 

@@ -15,16 +15,6 @@ from numpy.typing import NDArray
 from veilring.protocols.ring.algorithm.checks import require
 from veilring.protocols.ring.algorithm.topk import own_smallest
 
-__all__ = (
-    "MOST_WEIGHT",
-    "Weights",
-    "decide",
-    "distances",
-    "local_votes",
-    "pooled_knn",
-    "smallest_distances",
-)
-
 Weights = Literal["uniform", "distance"]
 """How a row's vote counts: 1, or in proportion to 1 / distance."""
 

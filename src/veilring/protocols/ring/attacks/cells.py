@@ -36,8 +36,6 @@ from veilring.protocols.ring.attacks.successor import claim_new, owned
 from veilring.protocols.ring.attacks.views import TopKView, simulated_view
 from veilring.protocols.ring.leakage.transcripts import chunks, transcript
 
-__all__ = ("STRENGTH", "CellPosterior", "fit_cells")
-
 STRENGTH: Final = 8.0
 """How many entries of a cell count as much as the cell around it."""
 

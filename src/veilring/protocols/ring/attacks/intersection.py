@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.protocols.ring.attacks.views import TopKView
 
-__all__ = ("Owners", "expected_hits", "find_owners", "recurring")
-
 # Likelihoods that differ by less are equal but for the order of their factors.
 ROUNDING: Final = 1e-9
 

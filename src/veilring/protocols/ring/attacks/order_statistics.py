@@ -14,8 +14,6 @@ from numpy.polynomial import legendre
 from numpy.typing import NDArray
 from scipy.special import xlog1py
 
-__all__ = ("Factor", "Grid", "log_likelihood")
-
 Factor = Callable[[int, NDArray[np.float64]], NDArray[np.float64]]
 """Called with i (from 1) and values of V[i], shape (T, any): the logarithm of their factor."""
 

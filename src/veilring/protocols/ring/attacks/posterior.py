@@ -33,8 +33,6 @@ from veilring.protocols.ring.attacks.prior import UniformPrior
 from veilring.protocols.ring.attacks.successor import claim_new
 from veilring.protocols.ring.attacks.views import TopKView
 
-__all__ = ("decide_by", "plug_in_posterior", "sandwich_posterior")
-
 # A run takes some hundred nodes a coordinate; this many runs at a time take tens of megabytes.
 RUNS_AT_ONCE: Final = 500
 

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.protocols.ring.leakage import uniform_values
 
-__all__ = ("UniformPrior",)
-
 
 @dataclass(frozen=True, slots=True)
 class UniformPrior:

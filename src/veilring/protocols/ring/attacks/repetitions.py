@@ -12,8 +12,6 @@ from veilring.protocols.ring.attacks.prior import UniformPrior
 from veilring.protocols.ring.attacks.views import simulated_view
 from veilring.protocols.ring.leakage.transcripts import transcript
 
-__all__ = ("tracing_success",)
-
 # Queries that are asked together share their rings, so their fates are alike; a few of them cost
 # hardly more than one, and many would make the estimate look better than it is.
 QUERIES_TOGETHER: Final = 4

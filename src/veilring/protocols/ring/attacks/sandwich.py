@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.ring.algorithm import FixedPoint, leaked_groups
+from veilring.protocols.ring.algorithm import FixedPoint, SumMethod, leaked_groups
 from veilring.protocols.ring.attacks.views import CoalitionView
 from veilring.protocols.ring.messages import SumPart, SumPartial, SumTotal
-from veilring.protocols.ring.roles.sums import SumMethod, sum_cycles
-
-__all__ = ("recover_groups", "sandwich")
+from veilring.protocols.ring.roles.sums import sum_cycles
 
 
 def recover_groups(

@@ -13,8 +13,6 @@ from veilring.errors import InputError
 from veilring.protocols.ring.algorithm.multisets import difference, overlap
 from veilring.protocols.ring.attacks.views import TopKView
 
-__all__ = ("Success", "claim_new", "judge", "owned")
-
 
 @dataclass(frozen=True, slots=True)
 class Success:

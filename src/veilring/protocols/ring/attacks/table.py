@@ -14,8 +14,6 @@ from veilring.protocols.ring.attacks.successor import Success, claim_new, judge
 from veilring.protocols.ring.attacks.views import simulated_view
 from veilring.protocols.ring.leakage.transcripts import transcript
 
-__all__ = ("AttackRow", "Setting", "attack_table")
-
 Coalition = Literal["successor", "both neighbours"]
 _COALITIONS: Final[dict[Coalition, tuple[int, ...]]] = {
     "successor": (1,),

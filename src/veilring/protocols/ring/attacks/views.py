@@ -14,8 +14,6 @@ from veilring.nodes.ring import Ring
 from veilring.protocols.ring.algorithm import TopKParameters, start_vector
 from veilring.protocols.ring.messages import TopKResult, TopKVector
 
-__all__ = ("CoalitionView", "TopKView", "simulated_view", "topk_view")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoalitionView:

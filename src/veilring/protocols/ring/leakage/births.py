@@ -19,8 +19,6 @@ from veilring.protocols.ring.algorithm import TopKParameters, run_ring, start_ve
 from veilring.protocols.ring.algorithm.blocks import blocks
 from veilring.protocols.ring.leakage.watch import KINDS, known_to_successor
 
-__all__ = ("is_noise_distinct", "watch_distinct")
-
 # The least range of the noise, in the greatest number of a run. Two numbers from it are equal with
 # a chance of at most 2**-32.
 NOISE_RANGE_MIN: Final = 2.0**-20

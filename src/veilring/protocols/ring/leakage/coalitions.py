@@ -12,8 +12,6 @@ from veilring.protocols.ring.algorithm.checks import require
 from veilring.protocols.ring.algorithm.multisets import difference, overlap
 from veilring.protocols.ring.leakage.transcripts import chunks, transcript
 
-__all__ = ("CoalitionExposure", "exposure_to_coalition")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoalitionExposure:

@@ -5,8 +5,6 @@ from typing import Final
 
 from veilring.protocols.ring.algorithm.checks import require
 
-__all__ = ("CONFIDENCE", "Estimate", "proportion_interval")
-
 CONFIDENCE: Final = 0.99
 
 

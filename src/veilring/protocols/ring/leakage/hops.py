@@ -14,15 +14,6 @@ from veilring.protocols.ring.leakage.tally import HopTally
 from veilring.protocols.ring.leakage.transcripts import chunks, transcript
 from veilring.protocols.ring.leakage.watch import watch_hops
 
-__all__ = (
-    "Breakdown",
-    "Draw",
-    "HopLeakage",
-    "estimate_hop_leakage",
-    "hop_leakage_of",
-    "sample_hop_leakage",
-)
-
 Draw = Callable[[slice], NDArray[np.float64]]
 """Gives the values of the trials of a slice, shape (trials of the slice, n, k)."""
 

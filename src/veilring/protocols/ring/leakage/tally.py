@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from veilring.protocols.ring.algorithm.checks import require
 from veilring.protocols.ring.leakage.watch import KINDS
 
-__all__ = ("GROUPS", "HopTally")
-
 # Standard errors come from leaving out one group of trials at a time. With 32 groups they are
 # themselves good to about an eighth, and the sums of all groups stay small for 1,000 parties.
 GROUPS: Final = 32

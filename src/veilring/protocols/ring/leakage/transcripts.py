@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from veilring.protocols.ring.algorithm import TopKParameters, run_ring, start_vector
 from veilring.protocols.ring.algorithm.checks import require
 
-__all__ = ("chunks", "transcript", "uniform_values")
-
 # A transcript of this many entries takes 64 MiB; more trials are run one chunk after another.
 CHUNK_ENTRIES: Final = 2**23
 # Calls cost little beside the work on so many trials, and a hop's vectors still fit a core's cache.

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from veilring.protocols.ring.algorithm import TopKParameters, final_result
 from veilring.protocols.ring.algorithm.multisets import copy_numbers, multiplicities
 
-__all__ = ("KINDS", "known_to_successor", "watch_hops")
-
 KINDS: Final = 4
 """Of a trial on a hop: whether it exposed (0 or 1), claims, right ones, those in the result."""
 

@@ -18,8 +18,6 @@ from veilring.protocols.ring.algorithm import (
 )
 from veilring.protocols.ring.algorithm.votes import Weights
 
-__all__ = ("check_history", "check_result", "check_totals", "check_values")
-
 
 def check_values(
     values: NDArray[np.float64], sender: str, parameters: TopKParameters, hops: int, runs: int

@@ -16,6 +16,7 @@ from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
 from veilring.protocols.ring.algorithm import (
     FixedPoint,
+    SumMethod,
     TopKParameters,
     Weights,
     decide,
@@ -25,12 +26,10 @@ from veilring.protocols.ring.algorithm import (
 )
 from veilring.protocols.ring.messages import Queries
 from veilring.protocols.ring.roles.checks import check_totals
-from veilring.protocols.ring.roles.sums import SumMethod, secure_sum
+from veilring.protocols.ring.roles.sums import secure_sum
 from veilring.protocols.ring.roles.topk import pp_topk
 from veilring.protocols.rows import Rows, in_unit_cube
 from veilring.transport.frames import FRAME_BYTES_MAX
-
-__all__ = ("SCALE_BITS", "KNNAnswer", "KNNParameters", "hand_out", "private_knn")
 
 # Votes weighted by distance keep 24 binary digits behind the point; with 1,000 parties that leaves
 # room for totals of 500 million a class and party.

@@ -35,8 +35,6 @@ from veilring.protocols.ring.roles.sums import check_shape, receive_part, sum_wo
 from veilring.protocols.ring.roles.topk import pp_topk, topk_turns
 from veilring.protocols.rows import Rows
 
-__all__ = ("KEEPER", "Levels", "nested_knn")
-
 KEEPER: Final = 1
 """The place in its group of the party that splits its votes."""
 _SHARES: Final = 2

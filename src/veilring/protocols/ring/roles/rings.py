@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN, Ring
 
-__all__ = ("NestedRings", "group_sizes", "nest")
-
 
 @dataclass(frozen=True, slots=True)
 class NestedRings:

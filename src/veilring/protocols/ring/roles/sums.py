@@ -21,16 +21,6 @@ from veilring.protocols.ring.algorithm import (
 )
 from veilring.protocols.ring.messages import SumPart, SumPartial, SumShare, SumTotal
 
-__all__ = (
-    "SumMethod",
-    "check_shape",
-    "receive_part",
-    "secure_sum",
-    "sum_cycles",
-    "sum_rounds",
-    "sum_words",
-)
-
 
 def sum_rounds(method: SumMethod, parties: int) -> int:
     """Return how many communication rounds a sum takes."""

@@ -17,8 +17,6 @@ from veilring.protocols.ring.algorithm import (
 from veilring.protocols.ring.messages import TopKResult, TopKVector
 from veilring.protocols.ring.roles.checks import check_history, check_result, check_values
 
-__all__ = ("pp_topk", "topk_turns")
-
 
 async def pp_topk(
     party: Party,

@@ -13,8 +13,6 @@ from veilring.protocols.treewalk.algorithm.walks import check_queries
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
 
-__all__ = ("Places", "nearest_found")
-
 
 @dataclass(slots=True, eq=False)
 class Places:

@@ -22,8 +22,6 @@ from veilring.privacy.response import ResponseLaw, randomised_response
 from veilring.protocols.treewalk.algorithm.tree import Tree
 from veilring.protocols.treewalk.algorithm.walks import Variant, leaves_below
 
-__all__ = ("Blur", "blur", "bucket_law", "buckets_of", "on_grid", "points_of", "respond")
-
 _PLANE: Final = 2
 # In steps: beyond, planar noise cannot be drawn exactly.
 _SCALE_MAX: Final = 1 << 39

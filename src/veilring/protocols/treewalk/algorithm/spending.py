@@ -8,8 +8,6 @@ from veilring.privacy.accounting import BoundedRange, PureSteps
 from veilring.protocols.treewalk.algorithm.steps import Distance, Utility
 from veilring.protocols.treewalk.algorithm.walks import Variant
 
-__all__ = ("Spending", "spending")
-
 # More than a few products and sums of floats are rounded down by.
 _UP: Final = 1 + 2.0**-48
 

@@ -18,8 +18,6 @@ from typing_extensions import override
 from veilring.errors import InputError
 from veilring.protocols.treewalk.algorithm.tree import Tree
 
-__all__ = ("EPSILON_MAX", "Comparison", "Distance", "Step", "Utility", "answer_bits")
-
 # Beyond, the slip is less than 2**-64 and the walk would be no private one at all.
 EPSILON_MAX: Final = 80.0
 _COIN: Final = 2.0**64

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 
-__all__ = ("DIMENSIONS_MAX", "POINTS_MAX", "Splits", "Tree", "build_tree", "depth_of")
-
 # Beyond, every half-space at the few levels that a tree has is nearly all of the data.
 DIMENSIONS_MAX: Final = 16
 # Positions are 32-bit numbers, and nodes are numbered up to four times the points.

@@ -15,18 +15,6 @@ from veilring.errors import InputError
 from veilring.protocols.treewalk.algorithm.steps import Utility, answer_bits
 from veilring.protocols.treewalk.algorithm.tree import Tree
 
-__all__ = (
-    "BASIC",
-    "SPLITS_MAX",
-    "Variant",
-    "Walks",
-    "begin",
-    "check_queries",
-    "leaves_below",
-    "proceed",
-    "walk",
-)
-
 # A walk of 2**16 threads, or one that returns that many leaves, hides nothing worth its cost.
 SPLITS_MAX: Final = 16
 

@@ -19,8 +19,6 @@ from veilring.protocols.treewalk.roles.found import (
 )
 from veilring.protocols.treewalk.roles.keeper import Keeper
 
-__all__ = ("blur_client", "blur_server")
-
 # What the server has shown before the queries: the same for all.
 _NOTHING: Final = np.zeros((1, 0))
 

@@ -19,8 +19,6 @@ from veilring.protocols.treewalk.roles.found import (
 )
 from veilring.protocols.treewalk.roles.keeper import Keeper
 
-__all__ = ("bucket_client", "bucket_server")
-
 
 async def bucket_client(
     party: Party,

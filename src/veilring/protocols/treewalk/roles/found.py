@@ -11,16 +11,6 @@ from veilring.protocols.treewalk.algorithm.places import nearest_found
 from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX, Tree, depth_of
 from veilring.protocols.treewalk.messages import Found, Ground
 
-__all__ = (
-    "Nearest",
-    "check_finite",
-    "check_ground",
-    "check_numbers",
-    "check_queries_of",
-    "choose",
-    "found_message",
-)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nearest:

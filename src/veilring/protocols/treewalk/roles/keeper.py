@@ -5,8 +5,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("Keeper",)
-
 
 class Keeper(Protocol):
     """Pays once for each query of a batch, and has the client say the same again after a crash.

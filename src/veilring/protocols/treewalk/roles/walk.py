@@ -21,8 +21,6 @@ from veilring.protocols.treewalk.roles.found import (
 )
 from veilring.protocols.treewalk.roles.keeper import Keeper
 
-__all__ = ("walk_client", "walk_server")
-
 
 async def walk_client(
     party: Party,

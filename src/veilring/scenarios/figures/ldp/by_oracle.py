@@ -24,8 +24,6 @@ from veilring.scenarios.figures.ldp.learning import (
 from veilring.scenarios.figures.ldp.numbered import numbered
 from veilring.scenarios.figures.measured import Key
 
-__all__ = ("ALL_QUESTIONS", "NUMBER_BINS", "ONE_QUESTION", "accuracy_by_oracle")
-
 ONE_QUESTION: Final = "one question a client"
 ALL_QUESTIONS: Final = "all questions a client"
 NUMBER_BINS: Final = 4  # of columns of numbers, which the paper's tables here have not

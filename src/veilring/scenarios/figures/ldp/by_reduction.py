@@ -37,17 +37,6 @@ from veilring.scenarios.figures.ldp.learning import (
 from veilring.scenarios.figures.measured import Key
 from veilring.scenarios.figures.model import Observe
 
-__all__ = (
-    "ALL_FEATURES",
-    "BINS",
-    "DCA",
-    "PCA",
-    "Learn",
-    "accuracy_by_reduction",
-    "by_bins",
-    "by_moments",
-)
-
 ALL_FEATURES: Final = "all features"
 PCA: Final = "PCA to 1"
 DCA: Final = "DCA to 1"

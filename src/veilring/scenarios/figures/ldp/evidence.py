@@ -11,8 +11,6 @@ from veilring.scenarios.figures.claims import Evidence, Take
 from veilring.scenarios.figures.evidence import linearised
 from veilring.scenarios.figures.measured import Key, Measured
 
-__all__ = ("Pair", "heights", "leads", "shares")
-
 Pair: TypeAlias = tuple[Key, Key]
 """A curve, and the one that it is compared with."""
 _Named: TypeAlias = tuple[str, NDArray[np.float64]]

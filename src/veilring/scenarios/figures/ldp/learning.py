@@ -23,18 +23,6 @@ from veilring.protocols.ldp.algorithm.plain import PlainOracle, census
 from veilring.protocols.ldp.algorithm.survey import Survey, Tally, answer, tally
 from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey
 
-__all__ = (
-    "MAJORITY",
-    "ORACLES",
-    "PLAIN",
-    "TEST_SHARE",
-    "THETA",
-    "accuracy",
-    "asked",
-    "learned_discrete",
-    "majority",
-)
-
 PLAIN: Final = "no noise"
 MAJORITY: Final = "majority class"
 TEST_SHARE: Final = 0.2

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from veilring.data import Table
 from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
 
-__all__ = ("Numbered", "numbered")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbered:

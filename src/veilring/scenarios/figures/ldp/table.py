@@ -33,8 +33,6 @@ from veilring.scenarios.figures.ldp.learning import ORACLES, PLAIN, THETA
 from veilring.scenarios.figures.measured import Key
 from veilring.scenarios.figures.model import Axis, Figure
 
-__all__ = ("FIGURES",)
-
 _EPSILONS: Final = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 _FEW: Final = (0.5, 1.0, 2.0, 5.0)
 _GRID: Final = points_at(_EPSILONS, _FEW)

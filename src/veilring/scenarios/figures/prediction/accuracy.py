@@ -29,17 +29,6 @@ from veilring.scenarios.figures.prediction.methods import (
     tuned,
 )
 
-__all__ = (
-    "ACCURACY",
-    "HASHED",
-    "best_threshold_growth",
-    "over_epsilon",
-    "over_queries",
-    "over_rows",
-    "over_threshold",
-    "with_hashing",
-)
-
 ACCURACY: Final = "accuracy"
 HASHED: Final = "hashed"
 

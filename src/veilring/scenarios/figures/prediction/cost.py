@@ -24,18 +24,6 @@ from veilring.scenarios.figures.measured import Key
 from veilring.scenarios.figures.prediction.dealt import DELTA, Dealt, deal
 from veilring.scenarios.figures.prediction.methods import PRIVATE_KNN, sgd_parameters
 
-__all__ = (
-    "EPSILON",
-    "HASHED",
-    "IND_KNN",
-    "SECONDS",
-    "SGD",
-    "SGD_CHANGES",
-    "over_queries",
-    "over_retraining",
-    "over_tables",
-)
-
 EPSILON: Final = "epsilon"
 SECONDS: Final = "seconds"
 IND_KNN: Final = "Ind-KNN"

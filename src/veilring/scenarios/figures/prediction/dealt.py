@@ -18,8 +18,6 @@ from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm import quantise
 from veilring.protocols.prediction.tuning import Public
 
-__all__ = ("DELTA", "QUERIES_MAX", "Dealt", "deal", "queries_dealt", "rows_dealt")
-
 DELTA: Final = 1e-5
 QUERIES_MAX: Final = 800  # as for two of the paper's tables
 _ROWS_MIN: Final = 20  # or a fifth of them is fewer than the 4 queries that Ind-KNN needs

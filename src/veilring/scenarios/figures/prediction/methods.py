@@ -28,25 +28,6 @@ from veilring.protocols.prediction.rivals import (
 from veilring.protocols.prediction.tuning import Public, best_threshold, score, tune
 from veilring.scenarios.figures.prediction.dealt import DELTA, Dealt
 
-__all__ = (
-    "CLASS_MEANS",
-    "COSINE",
-    "GDP",
-    "NOISY_SGD",
-    "OPEN",
-    "PRIVATE_KNN",
-    "RDP",
-    "accuracy_of",
-    "class_means",
-    "ind_knn",
-    "ind_knns",
-    "noisy_sgd",
-    "open_vote",
-    "private_vote",
-    "sgd_parameters",
-    "tuned",
-)
-
 GDP: Final = "Ind-KNN, gdp"
 RDP: Final = "Ind-KNN, rdp"
 PRIVATE_KNN: Final = "Private-kNN"

@@ -40,8 +40,6 @@ from veilring.scenarios.figures.prediction.methods import (
     RDP,
 )
 
-__all__ = ("FIGURES", "SPLITS")
-
 _PAPER: Final = "Zhu, Zhao, Guo and Wang, Private Prediction Strikes Back, UAI 2023"
 _SETTING: Final = (
     "δ = 1e-5; up to 800 queries; tuned on as many public ones, as in the paper; centred on these"

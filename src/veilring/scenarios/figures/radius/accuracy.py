@@ -24,21 +24,6 @@ from veilring.scenarios.figures.measured import Key
 from veilring.scenarios.figures.model import Observe
 from veilring.scenarios.figures.radius.dealt import Dealt, deal
 
-__all__ = (
-    "ACCURACY",
-    "BASELINE",
-    "DEFAULT",
-    "GRID",
-    "INTERACTIVE",
-    "MAJORITY",
-    "OPEN",
-    "PROPOSED",
-    "QUERIES",
-    "accuracy_over_batch",
-    "accuracy_over_epsilon",
-    "accuracy_over_k",
-)
-
 ACCURACY: Final = "accuracy"
 OPEN: Final = "non-private"
 BASELINE: Final = "baseline"

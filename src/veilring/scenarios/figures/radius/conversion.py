@@ -20,8 +20,6 @@ from veilring.scenarios.figures.model import Observe
 from veilring.scenarios.figures.radius.accuracy import GRID, INTERACTIVE, QUERIES
 from veilring.scenarios.figures.radius.dealt import deal
 
-__all__ = ("ALLOCATED", "RADIUS_ERROR", "ROWS_ERROR", "K", "conversion_over_epsilon")
-
 RADIUS_ERROR: Final = "AvRE"
 ROWS_ERROR: Final = "RMSE"
 ALLOCATED: Final = "veilring's interactive"

@@ -17,8 +17,6 @@ from veilring.data import Table, split
 from veilring.protocols.radius.algorithm import distances
 from veilring.protocols.rows import Rows
 
-__all__ = ("PER_BALL", "TEST_SHARE", "Dealt", "deal", "queries_dealt")
-
 TEST_SHARE: Final = 0.2
 PER_BALL: Final = 20
 

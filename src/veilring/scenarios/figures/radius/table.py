@@ -37,8 +37,6 @@ from veilring.scenarios.figures.radius.conversion import (
 )
 from veilring.scenarios.figures.radius.dealt import PER_BALL, queries_dealt
 
-__all__ = ("FIGURES",)
-
 _SPLITS: Final = 20
 _BATCHES: Final = (25, 50, 100, 200, 400, 800)
 _KS: Final = (5, 10, 20, 30, 50, 75, 100)

@@ -15,8 +15,6 @@ from veilring.scenarios.figures.measured import Key
 from veilring.scenarios.figures.model import Observe
 from veilring.scenarios.figures.ring.dealt import Dealt, deal, parameters_for
 
-__all__ = ("ACCURACY", "GAP", "MAJORITY", "ORDINARY", "PRIVATE", "accuracy_over_k", "gap_over")
-
 ACCURACY: Final = "accuracy"
 GAP: Final = "gap"
 PRIVATE: Final = "PP-kNN"

@@ -18,8 +18,6 @@ from veilring.data import Table, partition, split
 from veilring.protocols.ring import KNNParameters
 from veilring.protocols.ring.algorithm import distances
 
-__all__ = ("DELTA", "PARTIES", "TEST_SHARE", "Dealt", "deal", "parameters_for", "rows_dealt")
-
 PARTIES: Final = 10
 DELTA: Final = 0.01
 TEST_SHARE: Final = 0.25

@@ -13,8 +13,6 @@ from veilring.scenarios.figures.model import Observe
 from veilring.scenarios.figures.ring.dealt import deal, parameters_for
 from veilring.scenarios.leakage import leakage_among
 
-__all__ = ("ESTIMATORS", "QUERIES", "leakage_over_k")
-
 ESTIMATORS: Final = ("exposure", "claim", "lop")
 # Of each split: with 100 splits the estimates rest on 10,000 runs of each ring.
 QUERIES: Final = 100

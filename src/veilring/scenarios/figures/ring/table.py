@@ -35,8 +35,6 @@ from veilring.scenarios.figures.ring.accuracy import (
 from veilring.scenarios.figures.ring.dealt import DELTA, PARTIES, parameters_for, rows_dealt
 from veilring.scenarios.figures.ring.leakage import ESTIMATORS, leakage_over_k
 
-__all__ = ("FIGURES",)
-
 _D: Final = 0.5
 _ROUNDS: Final = 2
 _SMALL_KS: Final = (1, 2, 3, 5, 7, 10, 15, 20)

@@ -23,8 +23,6 @@ from veilring.randomness import Streams
 from veilring.scenarios.figures.treewalk.points import SIDE, Points
 from veilring.scenarios.figures.treewalk.ways import Account, Way
 
-__all__ = ("DELTA", "EPSILON_I", "QUERIES", "Accuracy", "by_comparison", "by_distance")
-
 DELTA: Final = 1e-6
 EPSILON_I: Final = 1.0  # of each step by distance, as in the thesis
 QUERIES: Final = 400

@@ -24,8 +24,6 @@ from veilring.scenarios.figures.treewalk.shared import (
 )
 from veilring.scenarios.figures.treewalk.ways import early, greedy, parallel
 
-__all__ = ("BY_DISTANCE",)
-
 BY_DISTANCE: Final = (
     distance_figure(
         2,

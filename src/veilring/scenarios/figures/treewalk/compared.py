@@ -28,8 +28,6 @@ from veilring.scenarios.figures.treewalk.shared import (
     over,
 )
 
-__all__ = ("COMPARED",)
-
 COMPARED: Final = (
     distance_figure(
         14,

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from veilring.scenarios.figures.claims import Evidence, Take
 from veilring.scenarios.figures.measured import Key, Measured
 
-__all__ = ("gain", "height", "leads")
-
 
 def height(measure: str, *series: str, at: float) -> Take:
     """Take curves at one point."""

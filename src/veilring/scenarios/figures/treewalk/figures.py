@@ -21,17 +21,6 @@ from veilring.scenarios.figures.treewalk.accuracy import (
 from veilring.scenarios.figures.treewalk.points import POINTS, Points
 from veilring.scenarios.figures.treewalk.ways import Account, Way
 
-__all__ = (
-    "EQUAL",
-    "PRINTED",
-    "RAW",
-    "SPENT",
-    "SPLITS",
-    "TOP",
-    "comparison_figure",
-    "distance_figure",
-)
-
 SPLITS: Final = 8
 RAW: Final = "nearest found"
 TOP: Final = "one of 5 nearest found"

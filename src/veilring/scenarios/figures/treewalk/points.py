@@ -13,8 +13,6 @@ from veilring.data.csv import read_cells
 from veilring.errors import InputError
 from veilring.scenarios.figures.model import Subject
 
-__all__ = ("POINTS", "SIDE", "UNIFORM", "Points", "load_points")
-
 SIDE: Final = 1e9
 """The longest side of the domain, as in the thesis: distances and radii are in parts of it."""
 UNIFORM: Final = "uniform"

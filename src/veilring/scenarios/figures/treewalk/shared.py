@@ -7,32 +7,6 @@ from veilring.scenarios.figures.claims import Claim, Take, above, below
 from veilring.scenarios.figures.treewalk.figures import PRINTED, RAW, SPENT, TOP
 from veilring.scenarios.figures.treewalk.ways import Way, early, greedy, named, parallel
 
-__all__ = (
-    "ALL",
-    "BASIC",
-    "BOTH",
-    "BUT_P",
-    "E8",
-    "FAR",
-    "GS_N5",
-    "GS_N20",
-    "LAST",
-    "MIDDLE",
-    "MOST",
-    "N5",
-    "N20",
-    "NEAR",
-    "P8",
-    "RAW_PRINTED",
-    "RESPONSE",
-    "TOP_PRINTED",
-    "TOP_SPENT",
-    "about",
-    "beside",
-    "of_dimensions",
-    "over",
-)
-
 BASIC: Final = Way("basic")
 N5, N20 = (Way(f"N{near}", neighbours=near) for near in (5, 20))
 E8: Final = early(8)

@@ -12,8 +12,6 @@ from veilring.scenarios.figures.treewalk.by_comparison import BY_COMPARISON
 from veilring.scenarios.figures.treewalk.by_distance import BY_DISTANCE
 from veilring.scenarios.figures.treewalk.compared import COMPARED
 
-__all__ = ("FIGURES",)
-
 FIGURES: Final = tuple(
     sorted(
         (*BY_DISTANCE, *BY_COMPARISON, *COMPARED),

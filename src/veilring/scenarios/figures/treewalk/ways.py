@@ -10,8 +10,6 @@ from typing import Literal
 
 from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
 
-__all__ = ("Account", "Way", "early", "greedy", "named", "parallel")
-
 Account = Literal["paper", "spent"]
 """For comparisons: slips and epsilon as the thesis plots them, or as they are."""
 

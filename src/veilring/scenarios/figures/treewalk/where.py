@@ -14,8 +14,6 @@ from veilring.protocols.treewalk.attacks import Overheard
 from veilring.protocols.treewalk.leakage import posterior
 from veilring.scenarios.figures.look import DOTS_AN_INCH
 
-__all__ = ("CELLS", "Beliefs", "beliefs_after", "draw_where")
-
 CELLS: Final = 160
 """How many cells there are along each side of a map."""
 _PLANE: Final = 2

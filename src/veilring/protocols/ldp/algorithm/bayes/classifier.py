@@ -16,8 +16,6 @@ from veilring.protocols.ldp.algorithm.steps import Step, prepared
 from veilring.protocols.ldp.algorithm.survey import Survey, Tally
 from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey, GaussianBayesSurvey
 
-__all__ = ("BayesModel", "Classifier", "learn")
-
 BayesModel: TypeAlias = DiscreteBayes | GaussianBayes
 """Naive Bayes of rows that went through a survey's steps."""
 

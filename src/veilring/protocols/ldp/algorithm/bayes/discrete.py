@@ -14,8 +14,6 @@ from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey
 
-__all__ = ("SMOOTHING_MIN", "DiscreteBayes", "learn_discrete")
-
 # What stands for a count of 0, as in scikit-learn: a value that no client has rules a class out
 # beside one that some have, and decides nothing where no class has any.
 SMOOTHING_MIN: Final = 1e-10

@@ -10,8 +10,6 @@ from veilring.protocols.ldp.algorithm.consistency import Consistency, process
 from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate, LocalRandomiser, Sums
 from veilring.protocols.ldp.algorithm.survey import Survey, Tally
 
-__all__ = ("CONSISTENCIES", "counts_of", "evidence")
-
 CONSISTENCIES: Final[tuple[Consistency, ...]] = ("paper", "clip", "norm-sub")
 """What may be done to negative counts; they cannot stay, since a classifier takes logarithms."""
 

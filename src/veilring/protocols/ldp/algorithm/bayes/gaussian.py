@@ -15,8 +15,6 @@ from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.algorithm.surveys import GaussianBayesSurvey
 
-__all__ = ("VARIANCE_FLOOR", "GaussianBayes", "learn_gaussian")
-
 # Of features in [-1, 1]. A difference of two noisy numbers is often below 0; a class must not win
 # or lose by that. A tenth of half the range is narrow for a feature, and wide enough for noise.
 VARIANCE_FLOOR: Final = 0.01

@@ -7,8 +7,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("Posterior", "log_of", "log_shares")
-
 # Below every share that counts: so that a count of 0 is very unlikely, and not impossible.
 _TINY: Final = 1e-300
 

@@ -12,8 +12,6 @@ from veilring.protocols.ldp.algorithm.means.plain import Plain
 from veilring.protocols.ldp.algorithm.means.sampled_feature import SampledFeature
 from veilring.protocols.ldp.algorithm.means.vectors import Means
 
-__all__ = ("APPROACHES", "Approach", "make_means")
-
 Approach = Literal["all-features", "one-bit", "one-feature"]
 """Every feature with noise scaled by their number; one bit of one; one with Laplace noise."""
 APPROACHES: Final[tuple[Approach, ...]] = ("all-features", "one-bit", "one-feature")

@@ -19,8 +19,6 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     require_sums,
 )
 
-__all__ = ("EachFeature",)
-
 
 @dataclass(frozen=True)
 class EachFeature(Means):

@@ -20,8 +20,6 @@ from veilring.protocols.ldp.algorithm.means.law import Codes, Law
 from veilring.protocols.ldp.algorithm.means.one_bit import COIN_BITS, lean
 from veilring.protocols.ldp.algorithm.means.piecewise import LEVELS, Piecewise
 
-__all__ = ("Hybrid",)
-
 # Below this epsilon one bit alone has the least variance at its worst (their Equation 6).
 _ALL_ONE_BIT: Final = 0.6093
 _COIN: Final = 32  # bits of the coin between the two

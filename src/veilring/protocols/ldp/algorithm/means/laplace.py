@@ -21,8 +21,6 @@ from veilring.privacy.loss import float_ceil
 from veilring.privacy.tails import laplace_sum_max
 from veilring.protocols.ldp.algorithm.means.law import Codes, Law, grid_square
 
-__all__ = ("Laplace",)
-
 # Rounding adds at most 1 / (4 levels^2), or 3.8e-6, to a variance that is 0.5 at epsilon = 4.
 _LEVELS: Final = 256
 # A report is cut this many scales beyond the grid, so that a lying client cannot weigh more. An

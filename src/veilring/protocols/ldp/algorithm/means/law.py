@@ -20,8 +20,6 @@ from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.oracles.numerals import width_of
 from veilring.protocols.ldp.algorithm.oracles.oracle import EPSILON_MAX
 
-__all__ = ("Codes", "Law", "grid_square", "require_in_range", "rounded")
-
 Codes = NDArray[np.int64]
 """What a law says, numbers from 0 to `Law.codes - 1`."""
 

@@ -18,8 +18,6 @@ from typing_extensions import override
 from veilring.privacy import exp_floor, log_ceil
 from veilring.protocols.ldp.algorithm.means.law import Codes, Law
 
-__all__ = ("COIN_BITS", "OneBit", "lean")
-
 COIN_BITS: Final = 62  # as many as an int64 holds with room to double
 
 

@@ -21,8 +21,6 @@ from typing_extensions import override
 from veilring.privacy import exp_floor, log_ceil
 from veilring.protocols.ldp.algorithm.means.law import Codes, Law, grid_square
 
-__all__ = ("LEVELS", "Piecewise")
-
 # Rounding adds at most 1 / (4 levels^2), or 2.4e-7, to the variance of the number itself, and an
 # outcome fits in two bytes.
 LEVELS: Final = 1024

@@ -13,8 +13,6 @@ from typing_extensions import override
 
 from veilring.protocols.ldp.algorithm.means.law import Codes, Law
 
-__all__ = ("Plain",)
-
 
 @dataclass(frozen=True)
 class Plain(Law):

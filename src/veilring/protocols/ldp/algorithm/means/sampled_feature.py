@@ -20,8 +20,6 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     require_sums,
 )
 
-__all__ = ("SampledFeature",)
-
 
 @dataclass(frozen=True)
 class SampledFeature(Means):

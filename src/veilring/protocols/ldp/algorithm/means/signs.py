@@ -37,8 +37,6 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     require_sums,
 )
 
-__all__ = ("SignVector",)
-
 _WORD_BITS: Final = 62  # all weights together stay below 2^63
 _LEAST_BITS: Final = 16  # the ratio of two weights is exact to 2^-16 at least
 _WORK_BYTES: Final = 32  # of a feature: its rounding, its place in a permutation, and its sign

@@ -31,8 +31,6 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     z_score,
 )
 
-__all__ = ("Means",)
-
 _BYTE: Final = 8
 _WORK_BYTES: Final = 64  # of a code: what it was, its draws and what is summed of it
 

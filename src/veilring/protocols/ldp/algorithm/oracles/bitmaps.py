@@ -3,8 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("bit_of", "bitmap_bytes", "is_padded")
-
 
 def bitmap_bytes(bits: int) -> int:
     """Return how many bytes a bitmap of so many bits has."""

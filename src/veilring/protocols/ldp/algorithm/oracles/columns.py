@@ -6,8 +6,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("column_sums",)
-
 # So many bits, then pairs, then nibbles can be added in fields of twice their width: 3, 15, 255.
 _LEVELS: Final = ((1, 3, 0x55), (2, 5, 0x33), (4, 17, 0x0F))
 _ROWS: Final = math.prod(terms for _, terms, _ in _LEVELS)

@@ -20,8 +20,6 @@ from veilring.protocols.ldp.algorithm.oracles.numerals import counted, decoded, 
 from veilring.protocols.ldp.algorithm.oracles.oracle import PureOracle
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
-__all__ = ("DirectEncoding",)
-
 _WORK_BYTES: Final = 32  # a value, a draw, another value and the answer
 
 

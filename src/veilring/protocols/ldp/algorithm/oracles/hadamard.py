@@ -23,8 +23,6 @@ from veilring.protocols.ldp.algorithm.oracles.numerals import counted, decoded, 
 from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
-__all__ = ("HadamardResponse", "walsh_hadamard")
-
 _WORK_BYTES: Final = 32  # a row, its sign, a coin and the code
 
 

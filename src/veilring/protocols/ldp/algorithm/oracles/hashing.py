@@ -15,8 +15,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ("HashFamily", "Words")
-
 Words: TypeAlias = NDArray[np.unsignedinteger]
 
 

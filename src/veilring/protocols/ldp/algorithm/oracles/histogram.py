@@ -36,8 +36,6 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     require_sums,
 )
 
-__all__ = ("SummedHistogram", "ThresholdedHistogram", "best_threshold")
-
 # The noise's scale in steps, where epsilon allows it: the grid then adds 5e-6 to the variance.
 _SCALE_STEPS: Final = 128
 # Noise beyond so many scales is clamped: one number in nine million.

@@ -22,8 +22,6 @@ from veilring.protocols.ldp.algorithm.oracles.numerals import decoded, encoded, 
 from veilring.protocols.ldp.algorithm.oracles.oracle import PureOracle
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
-__all__ = ("LocalHashing",)
-
 # A bucket has its number in two bytes: from epsilon 11.1 on there are fewer than would be best.
 _MOST_BUCKETS: Final = 1 << 16
 _SEED_BYTES: Final = 8  # two words of the hash family

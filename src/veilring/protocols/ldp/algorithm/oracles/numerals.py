@@ -7,9 +7,6 @@ from numpy.typing import NDArray
 
 from veilring.protocols.ldp.algorithm.chunks import chunks
 
-__all__ = ("counted", "decoded", "encoded", "width_of")
-
-
 _WORK_BYTES: Final = 32  # of a number: its bytes, padded, and the number itself
 
 

@@ -29,15 +29,6 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     z_score,
 )
 
-__all__ = (
-    "BITS",
-    "DOMAIN_MAX",
-    "EPSILON_MAX",
-    "FrequencyOracle",
-    "PureOracle",
-    "require_values",
-)
-
 # Of a client's coins: at epsilon 20 the rarest still has a numerator of two digits.
 BITS: Final = 32
 

@@ -26,8 +26,6 @@ from veilring.protocols.ldp.algorithm.oracles.numerals import counted, decoded, 
 from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
-__all__ = ("SubsetSelection",)
-
 _START_BITS: Final = 16  # of the coins that a set starts from; they need not be exact
 
 

@@ -26,8 +26,6 @@ from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
 from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
-__all__ = ("OptimisedUnary", "SymmetricUnary", "UnaryOracle")
-
 _WORK_BYTES: Final = 32  # a client's value, the place of its byte, its mask and its coin
 
 

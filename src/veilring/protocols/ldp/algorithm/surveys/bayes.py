@@ -24,8 +24,6 @@ from veilring.protocols.ldp.algorithm.surveys.prepared import (
     whole,
 )
 
-__all__ = ("BayesSurvey", "DiscreteBayesSurvey", "GaussianBayesSurvey", "MakeOracle")
-
 MakeOracle: TypeAlias = Callable[[int], LocalRandomiser]
 """Makes a frequency oracle for a domain of so many values."""
 

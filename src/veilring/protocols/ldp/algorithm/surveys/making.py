@@ -11,8 +11,6 @@ from veilring.protocols.ldp.algorithm.planner import recommend
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
 from veilring.protocols.ldp.algorithm.surveys.bayes import MakeOracle
 
-__all__ = ("AUTO", "make_oracle")
-
 AUTO: Final = "auto"
 """The name that leaves the choice of the oracle to `recommend`."""
 

@@ -12,8 +12,6 @@ from veilring.privacy.checks import floats
 from veilring.protocols.ldp.algorithm.steps import Step
 from veilring.protocols.ldp.algorithm.survey import Survey
 
-__all__ = ("PreparedSurvey", "require_columns", "whole")
-
 
 class PreparedSurvey(Survey):
     """A survey of rows that go through public steps first.

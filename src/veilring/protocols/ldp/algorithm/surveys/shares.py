@@ -20,8 +20,6 @@ from veilring.protocols.ldp.algorithm.surveys.prepared import (
     whole,
 )
 
-__all__ = ("FrequencySurvey", "MeanSurvey")
-
 
 @dataclass(frozen=True)
 class FrequencySurvey(PreparedSurvey):

@@ -6,15 +6,20 @@ from pathlib import Path
 import pytest
 from tests.deployment.commands import SECONDS, Command
 
-from veilring.deployment.files import read_toml
+from veilring.config import (
+    KEY_PARTS_MAX,
+    MISTAKES_MAX,
+    TOML_BYTES_MAX,
+    load_toml,
+    parse_toml,
+    read_toml,
+)
 from veilring.deployment.roles import load_config
 from veilring.deployment.terms import Terms, load_terms
 from veilring.errors import InputError, ScenarioError
 from veilring.scenarios import load_scenario
 from veilring.scenarios.comparison import read_network
-from veilring.scenarios.mistakes import MISTAKES_MAX
 from veilring.scenarios.scale.wan import load_network
-from veilring.toml import KEY_PARTS_MAX, TOML_BYTES_MAX, load_toml, parse_toml
 from veilring.transport.roster import Roster
 
 HOSTILE = {

@@ -1,0 +1,313 @@
+"""Files in TOML, checked against a model: sections, agreed terms, and errors that name the key.
+
+No file, however it is made, keeps a process busy or ends it with a trace.
+"""
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+
+from veilring.errors import InputError, ScenarioError
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Return a hint at the name nearest to what was given, or nothing if none is near."""
+    near = get_close_matches(given, tuple(known), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+class Section(BaseModel):
+    """The base of every table of a file: frozen, strict, and without unknown keys."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+# A scenario or a configuration has a few kilobytes; terms with a thousand columns, a hundred.
+TOML_BYTES_MAX: Final = 1 << 20
+# Python's parser takes time that grows with the square of a dotted key's parts: a minute for
+# 50,000 of them in 100 kB. No key of ours has more than four.
+KEY_PARTS_MAX: Final = 64
+
+_PART: Final = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_LONG_KEY: Final = re.compile(
+    rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{KEY_PARTS_MAX},}}"
+)
+
+
+def load_toml(path: Path, *, bytes_max: int = TOML_BYTES_MAX) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Args:
+        path: The file, in UTF-8.
+        bytes_max: The size up to which it is read.
+
+    Raises:
+        OSError: If it cannot be read.
+        UnicodeDecodeError: If it is not UTF-8.
+        ValueError: As `parse_toml`.
+    """
+    with path.open("rb") as file:
+        content = file.read(bytes_max + 1)
+    if len(content) > bytes_max:
+        raise ValueError(_too_long(bytes_max))
+    return parse_toml(content.decode("utf-8"), bytes_max=bytes_max)
+
+
+def parse_toml(text: str, *, bytes_max: int = TOML_BYTES_MAX) -> dict[str, Any]:
+    """Read a text in TOML.
+
+    Args:
+        text: The text.
+        bytes_max: The number of characters up to which it is read.
+
+    Raises:
+        ValueError: If it is not TOML, is longer than `bytes_max`, nests too deeply, or has a key of
+            more than `KEY_PARTS_MAX` parts; it says which.
+    """
+    if len(text) > bytes_max:
+        raise ValueError(_too_long(bytes_max))
+    if _LONG_KEY.search(text):
+        raise ValueError(f"a key has more than {KEY_PARTS_MAX} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("its brackets nest too deeply") from None
+
+
+def _too_long(bytes_max: int) -> str:
+    return f"it is longer than {bytes_max:,} bytes"
+
+
+# As many as a person reads at once. A file of another kind has thousands.
+MISTAKES_MAX: Final = 20
+
+
+def scenario_error(error: ValidationError, root: type[BaseModel]) -> ScenarioError:
+    """Return pydantic's findings about a file's tables as one error, each mistake once.
+
+    It has the first `MISTAKES_MAX` mistakes.
+
+    Args:
+        error: What it found.
+        root: The model of the whole file.
+    """
+    mistakes: dict[str, ScenarioError] = {}
+    for found in error.errors(include_url=False):
+        if len(mistakes) == MISTAKES_MAX:
+            break
+        mistake = _mistake(root, found["type"], found["loc"], found["input"])
+        mistakes.setdefault(mistake.field, mistake)  # a union reports each of its members
+    return _together(mistakes.values())
+
+
+def _mistake(
+    root: type[BaseModel], kind: str, loc: tuple[int | str, ...], given: object
+) -> ScenarioError:
+    path, allowed = _known_part(root, loc)
+    if kind == "extra_forbidden":
+        name = str(loc[-1])
+        known = _model(root, path).model_fields
+        where = next((table for table in known if name in _keys(known[table])), None)
+        if where is not None and not path:
+            allowed = f"{', '.join(known)} (did you mean {where}.{name}?)"
+            return ScenarioError(name, f"{given}, but there is no such key", allowed)
+        return unknown_key(".".join((*path, name)), given, known)
+    if kind == "missing":
+        return ScenarioError(".".join(path), "missing", allowed)
+    # A text where a number is wanted: its quotes are the mistake.
+    is_text = kind.endswith("_type") and isinstance(given, str)
+    return ScenarioError(".".join(path), repr(given) if is_text else given, allowed)
+
+
+def unknown_key(key: str, value: object, known: Iterable[str]) -> ScenarioError:
+    """Return the error for a key that does not exist, with the nearest that does."""
+    known = tuple(known)
+    hint = did_you_mean(key.rpartition(".")[2], known)
+    return ScenarioError(key, f"{value}, but there is no such key", ", ".join(known) + hint)
+
+
+def require_key(fulfilled: bool, key: str, value: object, allowed: str) -> None:  # noqa: FBT001  (reads as an assertion)
+    """Raise `ScenarioError(key, value, allowed)` unless the condition is fulfilled."""
+    if not fulfilled:
+        raise ScenarioError(key, value, allowed)
+
+
+@contextmanager
+def as_scenario_errors(keys: Mapping[str, str], section: str) -> Iterator[None]:
+    """Turn an `InputError` of the code below into one that names the scenario's key.
+
+    Args:
+        keys: The key for a field, where it is not `section.field`.
+        section: For all other fields.
+    """
+    try:
+        yield
+    except ScenarioError:
+        raise
+    except InputError as error:
+        key = keys.get(error.field, f"{section}.{error.field}")
+        raise ScenarioError(key, error.value, error.allowed) from error
+
+
+def _known_part(root: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[str], str]:
+    """Return the keys of a location, without what pydantic adds to it, and what is allowed."""
+    path: list[str] = []
+    allowed = "a table"
+    model: type[BaseModel] | None = root
+    for part in loc:
+        field = model.model_fields.get(str(part)) if model is not None else None
+        if field is None:
+            break
+        path.append(str(part))
+        model = _section(field)
+        sections = f"a table with the keys {', '.join(model.model_fields)}" if model else "a table"
+        allowed = field.description or sections
+    return path, allowed
+
+
+def _model(root: type[BaseModel], path: Iterable[str]) -> type[BaseModel]:
+    model = root
+    for part in path:
+        model = _section(model.model_fields[part]) or model
+    return model
+
+
+def _section(field: FieldInfo) -> type[BaseModel] | None:
+    kind: Any = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _keys(field: FieldInfo) -> Iterable[str]:
+    section = _section(field)
+    return () if section is None else section.model_fields
+
+
+def _together(mistakes: Iterable[ScenarioError]) -> ScenarioError:
+    first, *others = mistakes
+    return ScenarioError(first.field, first.value, first.allowed, tuple(others))
+
+
+T = TypeVar("T")
+
+# For the type of a field: what a TOML file may hold for it, and how to say so.
+_VALUES: Final[Mapping[object, tuple[tuple[type, ...], str]]] = {
+    float: ((int, float), "a number"),
+    int: ((int,), "a whole number"),
+    str: ((str,), "a text"),
+    tuple[str, ...]: ((list, tuple), "a list of texts"),
+}
+
+
+def make_kind(key: str, tag: str, table: Mapping[str, Any], kinds: Mapping[str, type[T]]) -> T:
+    """Return the thing that a table describes.
+
+    Args:
+        key: The table's dotted key.
+        tag: Which of its keys holds the name of the kind.
+        table: The name, and some of the fields of the kind.
+        kinds: The dataclass of each name. Fields are numbers, texts or tuples of texts, and
+            `__post_init__` refuses what is out of range with an `InputError`.
+
+    Raises:
+        ScenarioError: If the kind or a field is unknown, one is missing, or a value does not fit.
+    """
+    given = dict(table)
+    name = given.pop(tag, "missing")
+    require_key(name in kinds, f"{key}.{tag}", name, ", ".join(kinds))
+    kind = kinds[name]
+    known = {each.name: each for each in fields(kind) if each.init}  # type: ignore[arg-type]  # each is a dataclass
+    for parameter, value in given.items():
+        if parameter not in known:
+            raise unknown_key(f"{key}.{parameter}", value, sorted(known))
+        accepted, allowed = _VALUES[known[parameter].type]
+        fits = isinstance(value, accepted) and not isinstance(value, bool)
+        require_key(fits, f"{key}.{parameter}", value, allowed)
+    needed = {name for name, each in known.items() if each.default is MISSING}
+    if not needed <= set(given):
+        raise ScenarioError(key, dict(table), f"a table with {tag}, {', '.join(sorted(known))}")
+    with as_scenario_errors({}, key):
+        return kind(**given)
+
+
+_TEXT_MAX: Final = 32  # characters: longer values are told apart by their hash
+_DIGITS: Final = 16
+
+S = TypeVar("S", bound=Section)
+
+
+class Agreed(Section):
+    """A public file that parties have to hold alike."""
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of all of it: parties that differ in anything refuse each other."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).digest()
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The value of each key as a text, two tables deep; a long value is given by its hash.
+
+        Parties that differ say by this which keys do.
+        """
+        found = dict[str, str]()
+        for key, value in self.model_dump(mode="json").items():
+            if isinstance(value, dict):
+                found |= {f"{key}.{inner}": _text(given) for inner, given in value.items()}
+            else:
+                found[key] = _text(value)
+        return found
+
+    def to_toml(self) -> str:
+        """Return the text of the file."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_defaults=True))
+
+
+def _text(value: object) -> str:
+    text = json.dumps(value, sort_keys=True)
+    if len(text) <= _TEXT_MAX:
+        return text
+    return f"SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}"
+
+
+def read_toml(path: Path, model: type[S]) -> S:
+    """Read a TOML file as what `model` says.
+
+    Raises:
+        ScenarioError: If it cannot be read, is not TOML, or a key does not fit; it names all keys
+            that do not, their values and what is allowed.
+    """
+    tables = _tables(path)
+    try:
+        return model.model_validate(tables)
+    except ValidationError as error:
+        raise scenario_error(error, model) from None
+
+
+def has_table(path: Path, name: str) -> bool:
+    """Return whether a TOML file has a table, or a key, of this name.
+
+    Raises:
+        ScenarioError: If it cannot be read, or is not TOML.
+    """
+    return name in _tables(path)
+
+
+def _tables(path: Path) -> dict[str, Any]:
+    try:
+        return load_toml(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError("file", path, f"a file in UTF-8 that can be read ({error})") from error
+    except ValueError as error:
+        raise ScenarioError("file", path, f"a file in TOML ({error})") from error
