@@ -17,6 +17,7 @@ from tests.protocols.noisyvotes.worlds import (
     voting,
 )
 
+from veilring.privacy.audits import audited_epsilon
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     Nearest,
@@ -28,7 +29,7 @@ from veilring.protocols.noisyvotes import (
 )
 from veilring.protocols.noisyvotes.algorithm import Release, batch_steps
 from veilring.protocols.radius import AllocationRule
-from veilring.protocols.radius.leakage import audited_epsilon, greatest_loss
+from veilring.protocols.radius.leakage import greatest_loss
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.rows import Rows
 

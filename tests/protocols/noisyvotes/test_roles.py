@@ -16,6 +16,7 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
+from veilring.privacy.audits import audited_epsilon
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
@@ -30,7 +31,6 @@ from veilring.protocols.noisyvotes import (
 from veilring.protocols.noisyvotes.messages import Batch
 from veilring.protocols.radius import ByGrid
 from veilring.protocols.radius.algorithm import count_votes
-from veilring.protocols.radius.leakage import audited_epsilon
 from veilring.protocols.ring import FixedPoint, SumMethod
 from veilring.protocols.ring.attacks import CoalitionView, recover_groups, sandwich
 from veilring.protocols.rows import Rows

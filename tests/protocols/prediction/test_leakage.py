@@ -10,6 +10,14 @@ from scipy import stats
 from tests.protocols.prediction.streams import clustered
 
 from veilring.privacy.accounting import GaussianDP, individual_budget
+from veilring.privacy.audits import (
+    ALARM,
+    audited_epsilon_of_scores,
+    audited_mu,
+    gaussian_advantage_bound,
+    guess_membership,
+    membership_advantage,
+)
 from veilring.privacy.ledger import UNITS
 from veilring.protocols.prediction.algorithm import (
     Answer,
@@ -20,17 +28,7 @@ from veilring.protocols.prediction.algorithm import (
     answer_query,
     quantise,
 )
-from veilring.protocols.prediction.leakage import (
-    ALARM,
-    Make,
-    advantage,
-    advantage_bound,
-    audited_epsilon,
-    audited_mu,
-    canary_labels,
-    guess_membership,
-    label_laws,
-)
+from veilring.protocols.prediction.leakage import Make, canary_labels, label_laws
 
 DELTA = 1e-5
 QUERIES = 12
@@ -72,7 +70,7 @@ def _scores(make: Make, runs: int) -> tuple[NDArray[np.int64], NDArray[np.int64]
 def test_answers_cost_a_record_no_more_than_is_claimed(epsilon: float, others: int) -> None:
     """Neither bound exceeds its claim, but for one audit in a million."""
     one, other = _scores(_make(epsilon, others, sigma2=0.4), 300)
-    assert audited_epsilon(one, other, QUERIES, DELTA) <= epsilon
+    assert audited_epsilon_of_scores(one, other, QUERIES, DELTA) <= epsilon
     assert audited_mu(one, other, QUERIES) <= GaussianDP.calibrate(epsilon, DELTA).mu
 
 
@@ -81,7 +79,7 @@ def test_a_vote_that_takes_the_whole_budget_is_seen_and_costs_no_more() -> None:
     make = _make(6.0, others=0, sigma2=0.15)
     one, other = (labels[:, 0] for labels in _labels(make, 1600, asked=1))
     assert 0.2 < audited_mu(one, other, 1) <= GaussianDP.calibrate(6.0, DELTA).mu
-    assert audited_epsilon(one, other, 1, DELTA) <= 6.0
+    assert audited_epsilon_of_scores(one, other, 1, DELTA) <= 6.0
 
 
 def _who_cannot_pay_votes(
@@ -117,7 +115,7 @@ def test_a_broken_filter_is_caught(broken: object, monkeypatch: pytest.MonkeyPat
     """Both bounds rise above the claim."""
     monkeypatch.setattr(FILTER, broken)
     one, other = _scores(_make(1.0, others=0, sigma2=0.1), 150)
-    assert audited_epsilon(one, other, QUERIES, DELTA) > 1.0
+    assert audited_epsilon_of_scores(one, other, QUERIES, DELTA) > 1.0
     assert audited_mu(one, other, QUERIES) > GaussianDP.calibrate(1.0, DELTA).mu
 
 
@@ -131,9 +129,9 @@ def test_the_audit_meets_a_mechanism_that_is_known() -> None:
     found = audited_mu(one, other, 60)
     assert 0.85 * mu < found <= mu
     epsilon = GaussianDP(mu).epsilon(1e-3)
-    assert 0.3 * epsilon < audited_epsilon(one, other, 60, 1e-3) <= epsilon
+    assert 0.3 * epsilon < audited_epsilon_of_scores(one, other, 60, 1e-3) <= epsilon
     assert audited_mu(other, other, 60) == 0
-    assert audited_epsilon(other, other, 60, 0.0) == pytest.approx(0, abs=1e-9)
+    assert audited_epsilon_of_scores(other, other, 60, 0.0) == pytest.approx(0, abs=1e-9)
 
 
 def test_membership_inference_stays_within_its_bound() -> None:
@@ -145,15 +143,15 @@ def test_membership_inference_stays_within_its_bound() -> None:
     guesses = [guess_membership(each[runs:], *laws) for each in (one, other)]
     # Hoeffding's bound for the difference of two means, each of `runs` coins.
     error = math.sqrt(math.log(1 / ALARM) / runs)
-    bound = advantage_bound(GaussianDP.calibrate(epsilon, DELTA).mu)
-    assert advantage(*guesses) - error <= bound
+    bound = gaussian_advantage_bound(GaussianDP.calibrate(epsilon, DELTA).mu)
+    assert membership_advantage(*guesses) - error <= bound
 
 
 def test_the_bound_of_the_advantage_is_that_of_two_normal_laws() -> None:
     """It is their distance in total variation."""
     for mu in (0.0, 0.3, 2.0):
         exact = stats.norm.cdf(mu / 2) - stats.norm.cdf(-mu / 2)
-        assert advantage_bound(mu) == pytest.approx(exact, abs=1e-12)
+        assert gaussian_advantage_bound(mu) == pytest.approx(exact, abs=1e-12)
 
 
 def test_laws_are_shares_that_are_never_zero() -> None:

@@ -9,6 +9,13 @@ from numpy.typing import NDArray
 from scipy import stats
 from tests.protocols.radius.tables import banana
 
+from veilring.privacy.audits import (
+    advantage_bound,
+    audited_epsilon,
+    exact_advantage,
+    guess_membership,
+    membership_advantage,
+)
 from veilring.protocols.radius.algorithm import (
     KNNParameters,
     RNParameters,
@@ -19,15 +26,7 @@ from veilring.protocols.radius.algorithm import (
     plan_batch,
     vote,
 )
-from veilring.protocols.radius.leakage import (
-    advantage,
-    advantage_bound,
-    audited_epsilon,
-    batch_law,
-    exact_advantage,
-    greatest_loss,
-    guess_membership,
-)
+from veilring.protocols.radius.leakage import batch_law, greatest_loss
 from veilring.protocols.rows import Rows
 
 FALSE_ALARM = 1e-6
@@ -77,7 +76,7 @@ def test_no_attack_beats_the_bound() -> None:
     ]
     # Two shares, each within Hoeffding's reach of its probability but for half of the alarm rate.
     reach = 2 * math.sqrt(math.log(4 / FALSE_ALARM) / (2 * runs))
-    assert abs(advantage(*guesses) - exact) < reach
+    assert abs(membership_advantage(*guesses) - exact) < reach
 
 
 def test_the_attack_succeeds_against_an_allocation_that_forgets_overlaps() -> None:

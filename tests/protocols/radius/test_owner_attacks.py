@@ -7,19 +7,20 @@ import pytest
 from numpy.typing import NDArray
 
 from veilring.nodes.aside import at_once
+from veilring.privacy.audits import (
+    ALARM,
+    advantage_bound,
+    audited_epsilon,
+    guess_membership,
+    membership_advantage,
+)
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.radius.algorithm import distances, label_law, overlaps, radius
 from veilring.protocols.radius.analyst import ask_within
-from veilring.protocols.radius.leakage.audit import ALARM, audited_epsilon
 from veilring.protocols.radius.leakage.crafted import (
     Crafted,
     broken_by_plain_test,
     collinear,
-)
-from veilring.protocols.radius.leakage.membership import (
-    advantage,
-    advantage_bound,
-    guess_membership,
 )
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import Rules
@@ -87,7 +88,7 @@ def test_crafted_collinear_queries_cost_no_row_more_than_was_paid() -> None:
     ]
     guesses = [guess_membership(answers, *laws) for answers in (present, absent)]
     slack = np.sqrt(np.log(1 / ALARM) / len(present))
-    assert advantage(*guesses) <= advantage_bound(EPSILON) + slack
+    assert membership_advantage(*guesses) <= advantage_bound(EPSILON) + slack
 
 
 def test_the_same_attack_shows_what_a_plain_test_would_give_away(

@@ -7,10 +7,9 @@
 """
 
 from veilring.protocols.ldp.attacks.guess import Guesses, attack_law, attack_oracle, likelihoods
-from veilring.protocols.ldp.attacks.loss import ALARM, epsilon_at_least, loss_of, weights_of
+from veilring.protocols.ldp.attacks.loss import epsilon_at_least, loss_of, weights_of
 
 __all__ = (
-    "ALARM",
     "Guesses",
     "attack_law",
     "attack_oracle",

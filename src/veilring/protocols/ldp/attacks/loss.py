@@ -12,14 +12,12 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.privacy.audits import ALARM
 from veilring.privacy.proportions import proportion_bounds
 from veilring.protocols.ldp.algorithm.means import Means, SampledFeature, SignVector
 from veilring.protocols.ldp.algorithm.oracles import FrequencyOracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
 from veilring.protocols.ldp.attacks.single import single_sums
-
-ALARM: Final = 1e-6
-"""How often the lower bound of a sound mechanism may exceed its epsilon."""
 
 _EVENTS: Final = 256  # thresholds that are tried; a finer choice finds hardly more
 

@@ -5,7 +5,6 @@ row and its bound; `crafted` has the batches that break a careless implementatio
 lower bound of epsilon from runs alone.
 """
 
-from veilring.protocols.radius.leakage.audit import ALARM, audited_epsilon
 from veilring.protocols.radius.leakage.crafted import (
     Crafted,
     broken_by_plain_test,
@@ -18,26 +17,14 @@ from veilring.protocols.radius.leakage.laws import (
     greatest_loss,
     nearest_loss,
 )
-from veilring.protocols.radius.leakage.membership import (
-    advantage,
-    advantage_bound,
-    exact_advantage,
-    guess_membership,
-)
 
 __all__ = (
-    "ALARM",
     "Crafted",
-    "advantage",
-    "advantage_bound",
-    "audited_epsilon",
     "batch_law",
     "batch_loss",
     "broken_by_plain_test",
     "collinear",
-    "exact_advantage",
     "greatest_loss",
-    "guess_membership",
     "hostile_batch",
     "nearest_loss",
 )

@@ -1,0 +1,150 @@
+"""Audits of a mechanism by its answers alone: lower bounds of its privacy loss, and membership.
+
+An audit runs a mechanism on two neighbouring tables and proves from the runs a loss that the
+mechanism surely has, whatever it claims. Every probability has exact binomial bounds (Clopper and
+Pearson 1934) that hold all together except for the alarm rate.
+
+A membership attack guesses from the answers to a batch whether a record is in the table. The
+adversary knows all other records, the batch and the mechanism, and compares the likelihoods of the
+answers with the record and without it. No test of the same answers has a greater advantage, and
+differential privacy bounds that advantage.
+"""
+
+import math
+from itertools import product
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.privacy.proportions import ProportionBounds, proportion_bounds
+
+ALARM: Final = 1e-6
+"""The probability that an audit reports more than the true loss."""
+
+
+def audited_epsilon(
+    one: NDArray[np.int64], other: NDArray[np.int64], alarm: float = ALARM
+) -> float:
+    """Return an epsilon that the mechanism surely meets or exceeds, at least 0.
+
+    The probability of each event on one table is at most `e^epsilon` times that on the other. The
+    events may be any partition of the answers that does not depend on these runs.
+
+    Args:
+        one: The counts of each event in independent runs on one table, shape (events,).
+        other: The counts on a neighbouring table, shape (events,).
+        alarm: The greatest probability that the result is above the true epsilon.
+    """
+    each = alarm / (4 * len(one))  # an upper and a lower bound for each event and table
+    first, second = (proportion_bounds(counts, int(counts.sum()), each) for counts in (one, other))
+    ratios = np.concatenate([first.low / second.high, second.low / first.high])
+    return float(np.log(np.maximum(ratios, 1.0)).max())
+
+
+def audited_epsilon_of_scores(
+    present: NDArray[np.int64],
+    absent: NDArray[np.int64],
+    highest: int,
+    delta: float,
+    alarm: float = ALARM,
+) -> float:
+    """Return an epsilon that the mechanism surely meets or exceeds at this delta, at least 0.
+
+    A test says "the record is there" if the score of a run reaches a threshold.
+
+    Args:
+        present: The scores of independent runs with the record, 0 to `highest`, shape (runs,).
+        absent: The scores of independent runs without the record.
+        highest: The highest possible score.
+        delta: The delta of the claim.
+        alarm: The greatest probability that the result is above the true epsilon.
+    """
+    one, other = _threshold_bounds(present, absent, highest, alarm)
+    likely = np.concatenate([one.low, 1 - one.high, other.low, 1 - other.high])
+    rare = np.concatenate([other.high, 1 - other.low, one.high, 1 - one.low])
+    # A test that nearly always says yes has a bound of 1 for its other answer: it proves nothing.
+    ratios = np.maximum(likely - delta, 0) / np.maximum(rare, np.finfo(float).tiny)
+    return float(np.log(np.maximum(ratios, 1.0)).max())
+
+
+def audited_mu(
+    present: NDArray[np.int64], absent: NDArray[np.int64], highest: int, alarm: float = ALARM
+) -> float:
+    """Return a mu of Gaussian DP that the mechanism surely meets or exceeds, at least 0.
+
+    A test that says yes with probabilities p and q is as good as telling N(0, 1) from N(mu, 1)
+    where mu is the difference of their quantiles (Nasr et al. 2023). The arguments are those of
+    `audited_epsilon_of_scores`.
+    """
+    from scipy.special import ndtri  # noqa: PLC0415  (a party that audits nothing starts sooner)
+
+    one, other = _threshold_bounds(present, absent, highest, alarm)
+    gaps = np.concatenate([ndtri(one.low) - ndtri(other.high), ndtri(other.low) - ndtri(one.high)])
+    return max(0.0, float(gaps.max()))
+
+
+def _threshold_bounds(
+    present: NDArray[np.int64], absent: NDArray[np.int64], highest: int, alarm: float
+) -> tuple[ProportionBounds, ProportionBounds]:
+    """Bound the probability that a score is at least t, for each t from 1 to `highest`."""
+    each = alarm / (4 * highest)  # an upper and a lower bound, for each threshold and table
+    thresholds = np.arange(1, highest + 1)
+    one, other = (
+        proportion_bounds((scores[:, None] >= thresholds).sum(axis=0), len(scores), each)
+        for scores in (present, absent)
+    )
+    return one, other
+
+
+def guess_membership(
+    labels: NDArray[np.int64], present: NDArray[np.float64], absent: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Return whether the labels of each run are likelier with the record, shape (runs,).
+
+    Args:
+        labels: The labels of a batch that was asked in each run, shape (runs, queries).
+        present: The law of each query's label with the record, shape (queries, classes).
+        absent: The law of each query's label without the record.
+    """
+    ratios = np.log(present) - np.log(absent)
+    return np.asarray(ratios[np.arange(labels.shape[1]), labels].sum(axis=1) > 0)
+
+
+def membership_advantage(with_record: NDArray[np.bool_], without: NDArray[np.bool_]) -> float:
+    """Return the rate of true alarms less the rate of false alarms.
+
+    Args:
+        with_record: The guesses in runs with the record, shape (runs,).
+        without: The guesses in runs without the record, shape (runs,).
+    """
+    return float(with_record.mean() - without.mean())
+
+
+def exact_advantage(present: NDArray[np.float64], absent: NDArray[np.float64]) -> float:
+    """Return the greatest advantage of any test: half the sum of differences over all answers.
+
+    Args:
+        present: The law of each query's label with the record, shape (queries, classes);
+            `classes ** queries` answers are enumerated.
+        absent: The law of each query's label without the record.
+    """
+    queries, classes = present.shape
+    answers = np.array(list(product(range(classes), repeat=queries)))
+    places = np.arange(queries)
+    one, other = (law[places, answers].prod(axis=1) for law in (present, absent))
+    return float(np.abs(one - other).sum() / 2)
+
+
+def advantage_bound(epsilon: float) -> float:
+    """Return the greatest advantage that epsilon-DP allows: `(e^eps - 1) / (e^eps + 1)`.
+
+    Args:
+        epsilon: At least 0.
+    """
+    return math.tanh(epsilon / 2)
+
+
+def gaussian_advantage_bound(mu: float) -> float:
+    """Return the greatest advantage that mu-Gaussian DP allows: `2 Phi(mu / 2) - 1`."""
+    return math.erf(mu / math.sqrt(8))
