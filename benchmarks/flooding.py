@@ -30,11 +30,10 @@ from veilring.protocols.ldp.collector import TASK
 from veilring.transport.frames import FRAME_BYTES_MAX, GOODBYE, FrameReader, on_stream, pack
 from veilring.transport.handshake import PROTOCOL_VERSION, Hello, Welcome, greeting, read_greeting
 from veilring.transport.identity import load_identity
+from veilring.transport.listener import bind
 from veilring.transport.messages import SESSION_BYTES, Message, encode
 from veilring.transport.roster import Roster
-from veilring.transport.sockets import bind
-from veilring.transport.tls import LOOPBACK
-from veilring.transport.tls_context import client_context
+from veilring.transport.tls import LOOPBACK, client_context
 
 _NO_TERMS: Final = bytes(32)
 _WAIT_SECONDS: Final = 60.0  # for what takes milliseconds, on a machine as busy as it may be

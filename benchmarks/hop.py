@@ -15,11 +15,10 @@ import numpy as np
 from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios
 from veilring.protocols.ring.messages import TopKVector
 from veilring.transport.identity import Identity, make_identity
+from veilring.transport.listener import bind
 from veilring.transport.messages import SESSION_BYTES, encode
 from veilring.transport.roster import Member, Roster
-from veilring.transport.sockets import bind
-from veilring.transport.tls import LOOPBACK, TlsEndpoint
-from veilring.transport.tls_context import client_context, server_context
+from veilring.transport.tls import LOOPBACK, TlsEndpoint, client_context, server_context
 
 K = 5
 BATCHES = (1, 1_000)  # queries whose vectors travel in one frame

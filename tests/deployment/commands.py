@@ -17,7 +17,7 @@ from typing import Final
 from veilring.cli.app import app
 from veilring.errors import InputError
 from veilring.nodes.runtimes.processes import PRELOADED
-from veilring.transport.sockets import bind
+from veilring.transport.listener import bind
 from veilring.transport.tls import LOOPBACK
 
 # Until a process does what a test waits for. Where nothing else runs it takes a second or two. A

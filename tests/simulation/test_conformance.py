@@ -15,7 +15,7 @@ from veilring.simulation import (
     Uniform,
     run,
 )
-from veilring.transport.conformance import CHECKS, Endpoints, Maker, run_check
+from veilring.testing.conformance import CHECKS, Endpoints, Maker, run_check
 
 MODELS = {
     "instant": LinkModel(),

@@ -8,8 +8,7 @@ from tests.transport.rosters import Town
 
 from veilring.transport.frames import PREFIX_BYTES
 from veilring.transport.handshake import PROTOCOL_VERSION, Hello, Welcome, greeting, read_greeting
-from veilring.transport.tls import LOOPBACK
-from veilring.transport.tls_context import client_context
+from veilring.transport.tls import LOOPBACK, client_context
 
 
 class Stranger:

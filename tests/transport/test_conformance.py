@@ -7,7 +7,7 @@ import pytest
 from typing_extensions import override
 
 from veilring.errors import EndpointClosed, PeerLost
-from veilring.transport.conformance import CHECKS, Maker, check_transport, run_check
+from veilring.testing.conformance import CHECKS, Maker, check_transport, run_check
 from veilring.transport.endpoint import Endpoint, Sink
 from veilring.transport.memory import MemoryEndpoint, MemoryNetwork
 
@@ -235,7 +235,7 @@ def leaves(error: BaseException | None) -> set[type[BaseException]]:
 
 async def test_a_check_that_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A transport that never tells a loss fails in time, and not by a hang."""
-    monkeypatch.setattr("veilring.transport.conformance.CHECK_SECONDS", 0.2)
+    monkeypatch.setattr("veilring.testing.conformance.CHECK_SECONDS", 0.2)
     with pytest.raises(AssertionError, match=r"^a_close_is_a_goodbye: TimeoutError"):
         await run_check("a_close_is_a_goodbye", maker_of(Forgetting))
 

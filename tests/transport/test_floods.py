@@ -14,11 +14,11 @@ from tests.transport.rosters import PATIENCE_SECONDS, Town
 from tests.transport.strangers import hello, stranger
 
 from veilring.errors import HandshakeError, PeerLost, ProtocolViolation
-from veilring.transport import links, listener
+from veilring.transport import connection, listener
 from veilring.transport.frames import FRAME_BYTES_MAX, on_stream
 from veilring.transport.handshake import Refuse, Welcome, greeting, read_greeting
+from veilring.transport.listener import bind
 from veilring.transport.pacing import FRAMES_PER_TURN_MAX
-from veilring.transport.sockets import bind
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
 
 FLOOD = 20_000
@@ -86,7 +86,7 @@ async def test_what_is_no_tls_takes_no_place(monkeypatch: pytest.MonkeyPatch) ->
 
 async def test_handshakes_that_stall_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Places are taken from those who dawdle, of an address that has its share of them."""
-    monkeypatch.setattr(listener, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(listener, "HANDSHAKE_PATIENCE_SECONDS", 0.0)
     town = Town(("alice",), ("carol",))
     async with town.start_all("alice") as endpoints, crowd(town, 100, client_hello()):
         alice = endpoints["alice"]
@@ -190,7 +190,7 @@ async def test_who_broke_the_rules_is_refused_for_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A peer that is cut off is named, told so when it comes again, and let in later."""
-    monkeypatch.setattr(links, "CUT_SECONDS", 3600.0)
+    monkeypatch.setattr(connection, "CUT_SECONDS", 3600.0)
     town = Town(("alice",), ("carol",))
     async with town.start_all("alice") as endpoints:
         alice = endpoints["alice"]
@@ -246,8 +246,8 @@ async def test_a_peer_that_rests_loses_nothing() -> None:
 
 async def test_who_connects_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member that connects and leaves in a loop is told that it does so too often."""
-    monkeypatch.setattr(links, "CONNECTS_MAX", 2)
-    monkeypatch.setattr(links, "CONNECTS_PER_SECOND", 1e-9)
+    monkeypatch.setattr(connection, "CONNECTS_MAX", 2)
+    monkeypatch.setattr(connection, "CONNECTS_PER_SECOND", 1e-9)
     town = Town(("alice",), ("carol",))
     async with town.start_all("alice") as endpoints:
         for _ in range(2):

@@ -23,7 +23,7 @@ from veilring.transport.frames import (
     ITEMS_MAX,
     PREFIX_BYTES,
     FrameReader,
-    Value,
+    WireValue,
     check_frame,
     frame_size,
     on_stream,
@@ -57,7 +57,7 @@ arrays = hnp.arrays(
 
 
 @given(values)
-def test_plain_values_come_back(value: Value) -> None:
+def test_plain_values_come_back(value: WireValue) -> None:
     """What was packed is unpacked, lists as tuples."""
     assert unpack(pack(value)) == value
 
@@ -85,7 +85,7 @@ def test_byte_and_memory_order_do_not_matter(array: NDArray[np.generic]) -> None
      np.zeros((1,) * (ARRAY_DIMENSIONS_MAX + 1)), "\ud800"],
     ids=["object", "set", "too large", "too small", "complex", "text", "axes", "surrogate"],
 )  # fmt: skip
-def test_what_has_no_encoding_is_refused(value: Value) -> None:
+def test_what_has_no_encoding_is_refused(value: WireValue) -> None:
     """A value outside the whitelist is a `FrameError` where it is packed."""
     with pytest.raises(FrameError, match="cannot be sent"):
         pack(value)
@@ -93,7 +93,7 @@ def test_what_has_no_encoding_is_refused(value: Value) -> None:
 
 def test_nesting_is_limited_both_ways() -> None:
     """Endless nesting is refused when packed and when unpacked."""
-    value: Value = None
+    value: WireValue = None
     for _ in range(5_000):
         value = (value,)
     with pytest.raises(FrameError):

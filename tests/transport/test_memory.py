@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from veilring.errors import InputError
-from veilring.transport.conformance import CHECKS, run_check
+from veilring.testing.conformance import CHECKS, run_check
 from veilring.transport.memory import MemoryEndpoint, MemoryNetwork
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from veilring.errors import FrameError, InputError
-from veilring.transport.frames import Value, pack
+from veilring.transport.frames import WireValue, pack
 from veilring.transport.messages import SESSION_BYTES, Array, Matrix, Message, decode, encode
 
 SESSION = bytes(range(SESSION_BYTES))
@@ -80,7 +80,7 @@ ROWS, FLAGS = np.ones((2, 3)), np.array([True])
         ((SESSION, "test.note", 1, "", ROWS[0], FLAGS), "test.note.rows: an array of float64"),
     ],
 )
-def test_a_misfit_is_not_heard(said: Value, reason: str) -> None:
+def test_a_misfit_is_not_heard(said: WireValue, reason: str) -> None:
     """A body that is not a message of a known kind is a `FrameError` that names the fault."""
     with pytest.raises(FrameError, match=reason):
         decode(pack(said))

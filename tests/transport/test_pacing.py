@@ -10,9 +10,9 @@ from veilring.transport.pacing import (
     FRAMES_PER_TURN_MAX,
     LINES_KEPT,
     REPEAT_SECONDS,
-    Budgets,
     SparingLog,
-    Step,
+    TokenBuckets,
+    TurnOutcome,
     Turns,
 )
 
@@ -33,7 +33,7 @@ class Clock:
 def test_a_budget_is_spent_and_refills() -> None:
     """A key has its burst at once and its rate afterwards, and never more than the burst."""
     clock = Clock()
-    budgets = Budgets(3, 2.0, clock)
+    budgets = TokenBuckets(3, 2.0, clock)
     assert [budgets.spend("ada") for _ in range(4)] == [True, True, True, False]
     assert budgets.spend("bob")
     clock.now = 0.5
@@ -47,7 +47,7 @@ def test_a_budget_is_spent_and_refills() -> None:
 def test_a_budget_that_is_whole_again_takes_no_memory() -> None:
     """Keys come and go without end, as source addresses do, and are forgotten."""
     clock = Clock()
-    budgets = Budgets(3, 2.0, clock)
+    budgets = TokenBuckets(3, 2.0, clock)
     for number in range(1_000):
         clock.now += 1.0
         assert budgets.spend(f"host {number}")
@@ -90,15 +90,15 @@ class Queue:
         self._frames = deque(range(frames))
         self.is_blocked = False
 
-    def step(self) -> Step:
+    def step(self) -> TurnOutcome:
         """Take one."""
         if not self._frames:
-            return Step.NONE_LEFT
+            return TurnOutcome.NONE_LEFT
         if self.is_blocked:
-            return Step.BLOCKED
+            return TurnOutcome.BLOCKED
         self._frames.popleft()
         self._taken.append(self._name)
-        return Step.TAKEN
+        return TurnOutcome.TAKEN
 
 
 async def test_frames_are_taken_in_turn_and_a_few_in_each_turn_of_the_loop() -> None:

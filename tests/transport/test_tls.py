@@ -10,11 +10,10 @@ from tests.transport.refusals import refused
 from tests.transport.rosters import PATIENCE_SECONDS, Town, tls_endpoints
 
 from veilring.errors import AddressTaken, EndpointClosed, InputError, PeerLost
-from veilring.transport import sockets, tls
-from veilring.transport.conformance import CHECKS, run_check
-from veilring.transport.conformance.registry import fill
+from veilring.testing.conformance import CHECKS, fill, run_check
+from veilring.transport import connection, tls
 from veilring.transport.identity import make_identity
-from veilring.transport.sockets import bind
+from veilring.transport.listener import bind
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -194,10 +193,10 @@ async def test_connections_are_watched() -> None:
     """Each socket asks after a silent peer and does not hold small frames back."""
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE), (socket.IPPROTO_TCP, socket.TCP_NODELAY)]
     with socket.socket() as sock:
-        sockets.watch(sock)
+        connection.enable_keepalive(sock)
         assert all(sock.getsockopt(*option) for option in options)
         idle = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
-        assert idle == sockets.KEEPALIVE_IDLE_SECONDS
+        assert idle == connection.KEEPALIVE_IDLE_SECONDS
 
 
 async def test_an_answered_goodbye_does_not_wait() -> None:

@@ -17,8 +17,7 @@ from veilring.errors import HandshakeError
 from veilring.transport import tls
 from veilring.transport.identity import Identity, make_identity
 from veilring.transport.roster import Member, Roster
-from veilring.transport.tls import LOOPBACK
-from veilring.transport.tls_context import client_context, server_context
+from veilring.transport.tls import LOOPBACK, client_context, server_context
 
 ContextMaker = Callable[[Identity, Roster], ssl.SSLContext]
 

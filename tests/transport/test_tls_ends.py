@@ -13,7 +13,7 @@ from tests.transport.strangers import stranger
 from veilring.errors import FrameError, PeerLost
 from veilring.transport import connection
 from veilring.transport.frames import PREFIX_BYTES, on_stream
-from veilring.transport.sockets import bind
+from veilring.transport.listener import bind
 from veilring.transport.tls import LOOPBACK
 
 

@@ -9,7 +9,7 @@ from tests.transport.rosters import Town
 from tests.transport.strangers import hello, stranger
 
 from veilring.errors import HandshakeError
-from veilring.transport import sides
+from veilring.transport import connection
 from veilring.transport.frames import on_stream
 from veilring.transport.handshake import PROTOCOL_VERSION, Refuse, Welcome, greeting, read_greeting
 from veilring.transport.identity import make_identity
@@ -19,7 +19,7 @@ from veilring.transport.tls import LOOPBACK
 
 async def test_wrong_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides name both versions, at once and not only when their patience ends."""
-    monkeypatch.setattr(sides, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
+    monkeypatch.setattr(connection, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
     reasons = await both_fail(Town(("alice", "bob")))
     assert all("protocol version 2 meets version 1" in reason for reason in reasons)
 

@@ -6,7 +6,7 @@ from veilring.transport.handshake import (
     PROTOCOL_VERSION,
     TERMS_CHARACTERS_MAX,
     Hello,
-    judge,
+    check_hello,
     terms_text,
 )
 from veilring.transport.identity import make_identity
@@ -22,7 +22,7 @@ def refusal(theirs: str, ours: str) -> str:
     hello = Hello(
         version=PROTOCOL_VERSION, roster=ROSTER.hash, sender="bob", receiver="ada", terms=theirs
     )
-    found = judge(hello, ROSTER, me="ada", peer="bob", terms=ours)
+    found = check_hello(hello, ROSTER, me="ada", peer="bob", terms=ours)
     return found.reason if found else ""
 
 

@@ -31,7 +31,7 @@ from veilring.nodes.session import Abort, Open, Session
 from veilring.randomness import Streams
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, encode, open_frame
-from veilring.transport.pacing import REST_SECONDS, Budgets, SparingLog
+from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets
 
 R = TypeVar("R")
 
@@ -88,7 +88,7 @@ class Node:
         self._ended: OrderedDict[bytes, None] = OrderedDict()
         self._stood: OrderedDict[bytes, Standing] = OrderedDict()
         self._early = EarlyFrames()
-        self._strays = Budgets(STRAYS_MAX, STRAYS_PER_SECOND)
+        self._strays = TokenBuckets(STRAYS_MAX, STRAYS_PER_SECOND)
         self._lines = SparingLog(_log)
         self._lost: dict[str, PeerLost] = {}
         self._stopped = False

@@ -12,7 +12,7 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast
 from veilring.nodes.session import Abort, Open
 from veilring.transport.messages import encode
-from veilring.transport.pacing import REST_SECONDS, Budgets, SparingLog
+from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets
 
 # A peer that opens more sessions than this at once is broken or means harm; each costs us a task
 # and its arrays. A client that labels a large file keeps one or two open.
@@ -70,8 +70,8 @@ class Service:
         self._node = node
         self._offers = dict(offers)
         self._open: Counter[str] = Counter()
-        self._opens = Budgets(OPENS_MAX, OPENS_PER_SECOND)
-        self._refusals = Budgets(REFUSALS_MAX, REFUSALS_PER_SECOND)
+        self._opens = TokenBuckets(OPENS_MAX, OPENS_PER_SECOND)
+        self._refusals = TokenBuckets(REFUSALS_MAX, REFUSALS_PER_SECOND)
         self._refusing: Counter[str] = Counter()
         self._lines = SparingLog(_log)
         self._tasks: set[asyncio.Task[None]] = set()

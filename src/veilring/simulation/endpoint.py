@@ -19,10 +19,9 @@ from veilring.randomness import Streams
 from veilring.simulation.clock import running_environment
 from veilring.simulation.conditions import Conditions
 from veilring.simulation.topology import Routes, Topology
-from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Sink
+from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Item, Sink, hand_over
 from veilring.transport.frames import GOODBYE, check_frame, frame_size
-from veilring.transport.in_process import InProcessEndpoint, each_once
-from veilring.transport.inbox import Item, hand_over
+from veilring.transport.memory import InProcessEndpoint, unique_names
 
 
 class SimulatedNetwork:
@@ -50,7 +49,7 @@ class SimulatedNetwork:
         environment: Environment | None = None,
         conditions: Conditions | None = None,
     ) -> None:
-        self.names = each_once(names)
+        self.names = unique_names(names)
         topology = Topology() if topology is None else topology
         topology.check_connects(self.names)
         environment = running_environment() if environment is None else environment

@@ -11,7 +11,7 @@ from typing import Final, Literal, get_args
 from numpy.random import Generator
 
 from veilring.simulation.conditions import Condition, Conditions
-from veilring.transport.sockets import UNACKNOWLEDGED_SECONDS
+from veilring.transport.connection import UNACKNOWLEDGED_SECONDS
 
 FaultClass = Literal[
     "stall",

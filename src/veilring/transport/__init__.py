@@ -1,6 +1,5 @@
 """Messages on a wire: frames, typed messages, and endpoints over memory and mutual TLS."""
 
-from veilring.transport.conformance import check_transport
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.frames import FRAME_BYTES_MAX
 from veilring.transport.identity import Identity, load_identity, make_identity, save_identity
@@ -19,7 +18,6 @@ __all__ = (
     "Message",
     "Roster",
     "TlsEndpoint",
-    "check_transport",
     "decode",
     "encode",
     "load_identity",

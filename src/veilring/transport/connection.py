@@ -8,30 +8,33 @@ reading until the other's goodbye says that all of it arrived.
 """
 
 import asyncio
+import logging
 import socket
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, Protocol, cast
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, NamedTuple, cast
 
 from cryptography import x509
 from typing_extensions import override
 
-from veilring.errors import FrameError, VeilringError
+from veilring.errors import EndpointClosed, FrameError, InputError, PeerLost, VeilringError
+from veilring.transport.endpoint import Inbox
 from veilring.transport.frames import GOODBYE, FrameReader, on_stream, prefix
 from veilring.transport.handshake import (
+    PROTOCOL_VERSION,
     REASON_CHARACTERS_MAX,
+    ConnectionRefusal,
     Hello,
-    Refusal,
     Refuse,
     Welcome,
+    check_hello,
     greeting,
     read_greeting,
 )
 from veilring.transport.identity import fingerprint_of
-from veilring.transport.pacing import Step
+from veilring.transport.pacing import SparingLog, TokenBuckets, TurnOutcome, Turns, loop_time
 from veilring.transport.roster import Roster
-from veilring.transport.sockets import watch
 
 # A goodbye takes one round trip; a peer that does not read or is gone must not keep us longer.
 GOODBYE_SECONDS: Final = 2.0
@@ -40,52 +43,30 @@ WRITE_BUFFER_BYTES: Final = 1 << 18
 # Every layer below copies what it is given, and large copies may each need fresh pages from the
 # system, which take longer than the copying: larger frames are written in slices of this size.
 SLICE_BYTES: Final = 1 << 18
-
-
-class Hub(Protocol):
-    """What a connection needs of the endpoint that it belongs to."""
-
-    me: str
-    roster: Roster
-    terms: str
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the node has enough to read."""
-
-    def objection(self, peer: str) -> Refusal | None:
-        """Say why a connection with a peer cannot start now, if so."""
-
-    def alive(self, connection: "Connection") -> None:
-        """Take note that a connection has a socket."""
-
-    def opened(self, connection: "Connection") -> None:
-        """Take a connection whose greeting went well."""
-
-    def arrived(self, peer: str, frame: bytes) -> None:
-        """Take a frame."""
-
-    def turn(self, connection: "Connection") -> None:
-        """Let a connection take the frames that it has, when it is its turn."""
-
-    def cut(self, peer: str, why: VeilringError) -> None:
-        """End the connection with a peer that broke the rules, and refuse it for a while."""
-
-    def haste(self, peer: str) -> Refusal | None:
-        """Say whether a peer that connects does so too often."""
-
-    def lost(self, connection: "Connection", *, orderly: bool, cause: Exception | None) -> None:
-        """Take note that an open connection is not open any more."""
-
-    def ended(self, connection: "Connection") -> None:
-        """Take note that a connection's socket is gone."""
+# A peer that broke the rules is not listened to for this long. It may have been a mistake, so that
+# it can come back; what it can do to us in an hour is 360 times what it can do once.
+CUT_SECONDS: Final = 10.0
+# Connections of one peer: a shell loop of short commands makes one or two in a second, and each
+# costs us a handshake of a millisecond or two.
+CONNECTS_MAX: Final = 32
+CONNECTS_PER_SECOND: Final = 2.0
+# A host that lost its power says nothing. After 10 s of silence it is asked, three times, 5 s
+# apart, so that it counts as lost after 25 s; an idle connection costs six packets a minute.
+KEEPALIVE_IDLE_SECONDS: Final = 10
+KEEPALIVE_INTERVAL_SECONDS: Final = 5
+KEEPALIVE_PROBES: Final = 3
+# While data are under way TCP asks nothing and repeats them for up to 15 minutes instead.
+UNACKNOWLEDGED_SECONDS: Final = (
+    KEEPALIVE_IDLE_SECONDS + KEEPALIVE_INTERVAL_SECONDS * KEEPALIVE_PROBES
+)
+_log = logging.getLogger("veilring.transport")
 
 
 class Connection(asyncio.Protocol, ABC):
     """Either side of one connection: greeting, frames, goodbye.
 
     Args:
-        hub: The endpoint that it belongs to.
+        hub: The connections of the endpoint that it belongs to.
 
     Attributes:
         peer: The name of the member whose key the other side proved to have; empty before that.
@@ -93,9 +74,11 @@ class Connection(asyncio.Protocol, ABC):
         is_open: Whether frames may be sent and are delivered.
     """
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: "Links") -> None:
         self.peer = ""
-        self.greeted: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
+        self.greeted: asyncio.Future[ConnectionRefusal | None] = (
+            asyncio.get_running_loop().create_future()
+        )
         self.is_open = False
         self._hub = hub
         self._reader = FrameReader()
@@ -125,11 +108,11 @@ class Connection(asyncio.Protocol, ABC):
         self._transport = cast(asyncio.Transport, transport)
         self._hub.alive(self)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        watch(cast(socket.socket, transport.get_extra_info("socket")))
+        enable_keepalive(cast(socket.socket, transport.get_extra_info("socket")))
         proof = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
         member = self._hub.roster.owner(fingerprint_of(x509.load_der_x509_certificate(proof)))
         if member is None:
-            self.refuse(Refusal("the key of the certificate is not in the roster"))
+            self.refuse(ConnectionRefusal("the key of the certificate is not in the roster"))
         else:
             self.peer = member.name
             self.secured()
@@ -143,24 +126,24 @@ class Connection(asyncio.Protocol, ABC):
             self._is_resting = True
             self._transport.pause_reading()  # TCP will make the peer wait
 
-    def step(self) -> Step:
+    def step(self) -> TurnOutcome:
         """Take one frame of what has arrived, unless the node has enough to read."""
         if self._wake is not None:
-            return Step.NONE_LEFT
+            return TurnOutcome.NONE_LEFT
         try:
             frame = self._next_frame()
             if frame is None:
                 self._caught_up()
-                return Step.NONE_LEFT
+                return TurnOutcome.NONE_LEFT
             if self._is_in_use and self._hub.is_full:
                 self._held = frame
-                return Step.BLOCKED
+                return TurnOutcome.BLOCKED
             self._take(frame)
         except FrameError as error:
             self._drop()
             self._fail(error)
-            return Step.NONE_LEFT
-        return Step.TAKEN
+            return TurnOutcome.NONE_LEFT
+        return TurnOutcome.TAKEN
 
     def _next_frame(self) -> bytes | None:
         frame, self._held = self._held, None
@@ -201,7 +184,7 @@ class Connection(asyncio.Protocol, ABC):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        self._conclude(Refusal.by(exc))
+        self._conclude(ConnectionRefusal.by(exc))
         self._writable.set()
         self._transport = None
         self.is_open = False
@@ -246,14 +229,14 @@ class Connection(asyncio.Protocol, ABC):
         self._hub.opened(self)
         self._conclude(None)
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: ConnectionRefusal) -> None:
         """Tell the other side why not, and end; if the greeting is over already, do nothing."""
         if not self.greeted.done():
             reason = refusal.reason[:REASON_CHARACTERS_MAX]
             self.write(greeting(Refuse(reason=reason, again=refusal.again)))
             self.turn_away(refusal)
 
-    def turn_away(self, refusal: Refusal) -> None:
+    def turn_away(self, refusal: ConnectionRefusal) -> None:
         """End a connection that never opened."""
         self._conclude(refusal)
         self._take = _ignore
@@ -295,14 +278,14 @@ class Connection(asyncio.Protocol, ABC):
         message = read_greeting(frame)
         if isinstance(message, Refuse):
             reason = "".join(c if c.isprintable() else "?" for c in message.reason)
-            self.turn_away(Refusal(f"it refused us: {reason}", again=message.again))
+            self.turn_away(ConnectionRefusal(f"it refused us: {reason}", again=message.again))
         else:
             self.heard(message)
 
     def _deliver(self, frame: bytes) -> None:
         self._hub.arrived(self.peer, frame)
 
-    def _conclude(self, outcome: Refusal | None) -> None:
+    def _conclude(self, outcome: ConnectionRefusal | None) -> None:
         if not self.greeted.done():
             self.greeted.set_result(outcome)
 
@@ -310,7 +293,7 @@ class Connection(asyncio.Protocol, ABC):
         if self.greeted.done():
             self._hub.cut(self.peer, error)
         else:
-            self.refuse(Refusal(f"no greeting was understood: {error}"))
+            self.refuse(ConnectionRefusal(f"no greeting was understood: {error}"))
 
     def _leave(self, end: "_End") -> None:
         self._writable.set()
@@ -321,7 +304,7 @@ class Connection(asyncio.Protocol, ABC):
             self._hub.lost(self, orderly=end.orderly, cause=end.cause)
 
     def _heard_goodbye(self) -> None:
-        self._conclude(Refusal("it said goodbye instead of a greeting", again=True))
+        self._conclude(ConnectionRefusal("it said goodbye instead of a greeting", again=True))
         self._leave(_End(orderly=True, cause=None))
         if self._transport is None:
             return
@@ -348,3 +331,289 @@ class _End(NamedTuple):
 
 def _ignore(_frame: bytes) -> None:
     """Drop what comes after the end."""
+
+
+class Outgoing(Connection):
+    """The side that dialled.
+
+    Args:
+        hub: The connections of the endpoint that it belongs to.
+        expected: The member that the address belongs to.
+    """
+
+    def __init__(self, hub: "Links", expected: str) -> None:
+        super().__init__(hub)
+        self._expected = expected
+
+    @override
+    def secured(self) -> None:
+        me = self._hub.me
+        if self.peer == me:
+            self.refuse(
+                ConnectionRefusal(f"{me} reached itself at the address of {self._expected}")
+            )
+        elif self.peer != self._expected:
+            found = f"the address of {self._expected} answered with the key of {self.peer}"
+            self.refuse(ConnectionRefusal(found))
+        else:
+            hello = Hello(
+                version=PROTOCOL_VERSION,
+                roster=self._hub.roster.hash,
+                sender=me,
+                receiver=self.peer,
+                terms=self._hub.terms,
+            )
+            self.write(greeting(hello))
+
+    @override
+    def heard(self, message: Hello | Welcome | Refuse) -> None:
+        if isinstance(message, Welcome):
+            self.open()
+        else:
+            self.refuse(ConnectionRefusal("a greeting was answered with another"))
+
+
+class Incoming(Connection):
+    """The side that listened."""
+
+    @override
+    def secured(self) -> None:
+        """The dialler speaks first."""
+
+    @override
+    def heard(self, message: Hello | Welcome | Refuse) -> None:
+        if not isinstance(message, Hello):
+            self.refuse(ConnectionRefusal("a welcome came before any greeting"))
+            return
+        hub = self._hub
+        refusal = check_hello(message, hub.roster, me=hub.me, peer=self.peer, terms=hub.terms)
+        refusal = refusal or hub.objection(self.peer) or hub.haste(self.peer)
+        if refusal is not None:
+            self.refuse(refusal)
+        else:
+            self.write(greeting(Welcome()))
+            self.open()
+
+
+class Links:
+    """The state of one endpoint's connections, and what each of them asks of the endpoint.
+
+    A peer that was lost may come back, but not before its node was told that it was lost: until
+    then a message for the old process could reach the new one.
+
+    Args:
+        me: The name of the endpoint's party.
+        roster: All members.
+        terms: What is run, as a greeting says it; empty if peers may believe what they like.
+        clock: The time in seconds.
+    """
+
+    def __init__(
+        self,
+        me: str,
+        roster: Roster,
+        terms: str = "",
+        clock: Callable[[], float] = loop_time,
+    ) -> None:
+        self.me, self.roster, self.terms = me, roster, terms
+        self._turns = Turns()
+        self.inbox = Inbox(me, self._turns.unblock)
+        self._clock = clock
+        self._connects = TokenBuckets(CONNECTS_MAX, CONNECTS_PER_SECOND, clock)
+        self._refused_until: dict[str, float] = {}
+        self._lines = SparingLog(_log, clock)
+        self._is_handed_out = False
+        self._open: dict[str, Connection] = {}
+        self._gone: dict[str, bool] = {}
+        self._untold: set[str] = set()
+        self._alive: set[Connection] = set()
+        self._pulse = asyncio.Event()
+
+    @property
+    def connected(self) -> frozenset[str]:
+        """The names of the peers that are connected now."""
+        return frozenset(self._open)
+
+    @property
+    def seen(self) -> frozenset[str]:
+        """The names of the peers that are or were connected since the node has this endpoint."""
+        return frozenset((*self._open, *self._gone))
+
+    def to(self, peer: str) -> Connection:
+        """Return the open connection with a peer.
+
+        Raises:
+            InputError: If it is not a peer.
+            EndpointClosed: If the endpoint was closed.
+            PeerLost: If it is gone.
+        """
+        connection = self._open.get(peer)
+        if connection is not None and not self.inbox.closed:
+            return connection
+        if connection is None and peer not in self._gone:
+            raise InputError("to", ascii(peer), "a peer that is or was connected")
+        raise self.loss(peer)
+
+    def loss(self, peer: str) -> EndpointClosed | PeerLost:
+        """Return the error of a send that came too late."""
+        if self.inbox.closed:
+            return EndpointClosed(f"the endpoint of {self.me} is closed")
+        return PeerLost(peer, orderly=self._gone.get(peer, False))
+
+    def objection(self, peer: str) -> ConnectionRefusal | None:
+        """Say why a connection with a peer cannot start now, if so."""
+        if peer == self.me:
+            return ConnectionRefusal(f"{peer} reached itself")
+        if self.inbox.closed:
+            return ConnectionRefusal(f"{self.me} is leaving", again=True)
+        if peer in self._open:
+            return ConnectionRefusal(f"{peer} is connected already", again=True)
+        if peer in self._untold:
+            return ConnectionRefusal(
+                f"{self.me} has yet to notice that {peer} was lost", again=True
+            )
+        if self._refused_until.get(peer, 0.0) > self._clock():
+            broke = f"{peer} broke the rules and is refused for {CUT_SECONDS:g} s"
+            return ConnectionRefusal(broke, again=True)
+        return None
+
+    def haste(self, peer: str) -> ConnectionRefusal | None:
+        """Say whether a peer that connects does so too often."""
+        if self._connects.spend(peer):
+            return None
+        often = f"{peer} connects too often: more than {CONNECTS_PER_SECOND:g} times a second"
+        return ConnectionRefusal(often, again=True)
+
+    def alive(self, connection: Connection) -> None:
+        """Take note that a connection has a socket."""
+        self._alive.add(connection)
+
+    def opened(self, connection: Connection) -> None:
+        """Take a connection whose greeting went well."""
+        peer = connection.peer
+        self._open[peer] = connection
+        was_gone = self._gone.pop(peer, None) is not None
+        if was_gone and peer in self.roster.parties:  # clients come and go
+            self._lines.say(logging.INFO, peer, "again", "%s reaches %s again", self.me, peer)
+        self.pulse()
+
+    def arrived(self, peer: str, frame: bytes) -> None:
+        """Take a frame."""
+        self.inbox.put((peer, frame))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the node has enough to read."""
+        return self.inbox.is_full
+
+    def turn(self, connection: Connection) -> None:
+        """Let a connection take the frames that it has, when it is its turn."""
+        self._turns.join(connection)
+
+    def cut(self, peer: str, why: VeilringError) -> None:
+        """End the connection with a peer that broke the rules, and refuse it for `CUT_SECONDS`."""
+        connection = self._open.get(peer)
+        if connection is None:
+            return
+        line = "%s has cut off %s and refuses it for %g s: %s"
+        self._lines.say(logging.WARNING, peer, str(why), line, self.me, peer, CUT_SECONDS, why)
+        self._refused_until[peer] = self._clock() + CUT_SECONDS
+        asyncio.get_running_loop().call_later(CUT_SECONDS, self.pulse)
+        connection.cut(why)
+
+    def rest(self, peer: str, seconds: float) -> None:
+        """Take nothing of a peer for a while, if it is connected."""
+        if peer in self._open:
+            self._open[peer].rest(seconds)
+
+    def lost(self, connection: Connection, *, orderly: bool, cause: Exception | None) -> None:
+        """Take note that an open connection is not open any more, and tell the node."""
+        peer = connection.peer
+        del self._open[peer]
+        if not self._is_handed_out:
+            self.inbox.forget(peer)  # the node has never heard of it, and is to meet the next one
+            self.pulse()
+            return
+        self._gone[peer] = orderly
+        self._untold.add(peer)
+        loss = PeerLost(peer, orderly=orderly)
+        loss.__cause__ = cause
+        self.inbox.put(loss)
+        self.pulse()
+
+    def hand_out(self) -> None:
+        """Take note that the node has the endpoint: what arrived and what was lost is its own."""
+        self._is_handed_out = True
+
+    def told(self, peer: str) -> None:
+        """Take note that the node knows that a peer was lost: it may come back."""
+        self._untold.discard(peer)
+        self.pulse()
+
+    def ended(self, connection: Connection) -> None:
+        """Take note that a connection's socket is gone."""
+        self._alive.discard(connection)
+        self.pulse()
+
+    def pulse(self) -> None:
+        """Wake all that wait for a `change`."""
+        self._pulse.set()
+        self._pulse.clear()
+
+    async def change(self) -> None:
+        """Wait until a peer connects or is lost, or a socket ends."""
+        await self._pulse.wait()
+
+    async def leave(self, seconds: float) -> None:
+        """Say goodbye to all and wait for their answers, but no longer than this."""
+        for connection in self._open.values():
+            connection.say_goodbye()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._silence()
+        except TimeoutError:
+            pass
+        finally:
+            self.abort()
+        await self._silence()  # an aborted socket ends in the loop's next turn
+
+    async def _silence(self) -> None:
+        while self._alive:
+            await self.change()
+
+    def abort(self) -> None:
+        """End all connections at once."""
+        for connection in self._alive:
+            connection.abort()
+
+
+async def complete_handshake(
+    connection: Connection, attempt: Awaitable[object], seconds: float
+) -> ConnectionRefusal | None:
+    """Carry a connection through TLS and greeting, both within the given time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await attempt
+            # unshielded, the end of our patience would look like an outcome
+            return await asyncio.shield(connection.greeted)
+    except OSError as error:
+        refusal = ConnectionRefusal.by(error)
+        connection.refuse(refusal)
+        return refusal
+    except asyncio.CancelledError:
+        connection.abort()
+        raise
+
+
+def enable_keepalive(sock: socket.socket) -> None:
+    """Send small frames at once and notice a peer whose host has vanished."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_SECONDS),
+        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_SECONDS),
+        ("TCP_KEEPCNT", KEEPALIVE_PROBES),
+        ("TCP_USER_TIMEOUT", UNACKNOWLEDGED_SECONDS * 1000),
+    ):
+        if hasattr(socket, name):  # not every system has each
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

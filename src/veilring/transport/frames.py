@@ -39,7 +39,7 @@ DTYPES: Final = ("|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", 
 """What an array on the wire may hold; the position in this tuple is its code."""
 
 _Scalar: TypeAlias = bool | int | float | str | bytes | NDArray[np.generic] | None
-Value: TypeAlias = "_Scalar | tuple[Value, ...] | list[Value] | dict[str, Value]"
+WireValue: TypeAlias = "_Scalar | tuple[WireValue, ...] | list[WireValue] | dict[str, WireValue]"
 
 _ARRAY_CODE: Final = 1  # our one MessagePack extension type
 _PIECE_BYTES: Final = 1 << 16  # a piece of this size is worth an object of its own
@@ -51,7 +51,7 @@ _CODES: Final = {np.dtype(name): code for code, name in enumerate(DTYPES)}
 _BY_CODE: Final = tuple(np.dtype(name) for name in DTYPES)
 
 
-def pack(value: Value) -> bytes:
+def pack(value: WireValue) -> bytes:
     """Encode a value made of plain data and whitelisted arrays.
 
     Raises:
@@ -63,7 +63,7 @@ def pack(value: Value) -> bytes:
         raise FrameError(f"this value cannot be sent: {error}") from error
 
 
-def unpack(body: bytes) -> Value:
+def unpack(body: bytes) -> WireValue:
     """Decode what `pack` made; lists come back as tuples, arrays as read-only arrays.
 
     Raises:
@@ -76,8 +76,8 @@ def unpack(body: bytes) -> Value:
             _require_whole(body)
             counted = _Containers()
         # A timestamp (an extension that msgpack knows by itself) is read as a number of seconds, so
-        # that nothing but a `Value` ever comes out.
-        value: Value = msgpack.unpackb(
+        # that nothing but a `WireValue` ever comes out.
+        value: WireValue = msgpack.unpackb(
             body,
             use_list=False,
             ext_hook=_unpack_array,
@@ -94,7 +94,7 @@ def unpack(body: bytes) -> Value:
     return value
 
 
-def read_head(body: bytes) -> tuple[Value, Value]:
+def read_head(body: bytes) -> tuple[WireValue, WireValue]:
     """Return the first two entries of the list that a body is, without decoding the others.
 
     Raises:
@@ -130,7 +130,7 @@ class _Containers:
     def __init__(self) -> None:
         self._left = CONTAINERS_MAX
 
-    def __call__(self, container: Value) -> Value:
+    def __call__(self, container: WireValue) -> WireValue:
         self._left -= 1
         if self._left < 0:
             raise FrameError(f"more than {CONTAINERS_MAX} lists and maps in one frame")

@@ -66,7 +66,7 @@ class Refuse(Message, kind="transport.refuse"):
     again: bool
 
 
-class Refusal(NamedTuple):
+class ConnectionRefusal(NamedTuple):
     """Why two sides did not connect, worded so that either may read it."""
 
     reason: str
@@ -74,7 +74,7 @@ class Refusal(NamedTuple):
     """Whether another attempt could end better."""
 
     @classmethod
-    def by(cls, error: BaseException | None) -> "Refusal":
+    def by(cls, error: BaseException | None) -> "ConnectionRefusal":
         """Return the refusal that an error on the way, or an end without one, amounts to."""
         broken = error is None or not isinstance(error, ssl.SSLError)
         return cls(explain(error), again=broken or isinstance(error, ssl.SSLEOFError))
@@ -109,7 +109,9 @@ def terms_text(terms: Mapping[str, str]) -> str:
     return json.dumps({"terms": hashlib.sha256(text.encode()).hexdigest()})
 
 
-def judge(hello: Hello, roster: Roster, *, me: str, peer: str, terms: str = "") -> Refusal | None:
+def check_hello(
+    hello: Hello, roster: Roster, *, me: str, peer: str, terms: str = ""
+) -> ConnectionRefusal | None:
     """Return an objection to a greeting from the member whose key is `peer`'s, or `None`.
 
     Args:
@@ -120,17 +122,19 @@ def judge(hello: Hello, roster: Roster, *, me: str, peer: str, terms: str = "") 
         terms: Ours, as `terms_text` writes them. Only who has some compares them.
     """
     if hello.version != PROTOCOL_VERSION:
-        return Refusal(f"protocol version {hello.version} meets version {PROTOCOL_VERSION}")
+        return ConnectionRefusal(
+            f"protocol version {hello.version} meets version {PROTOCOL_VERSION}"
+        )
     if hello.roster != roster.hash:
-        return Refusal("the rosters differ: all members must hold the same one")
+        return ConnectionRefusal("the rosters differ: all members must hold the same one")
     if hello.sender != peer:
         claim = hello.sender[:NAME_CHARACTERS_MAX]
-        return Refusal(f"the name {claim!a} was claimed with the key of {peer}")
+        return ConnectionRefusal(f"the name {claim!a} was claimed with the key of {peer}")
     if hello.receiver != me:
         sought = hello.receiver[:NAME_CHARACTERS_MAX]
-        return Refusal(f"{sought!a} was looked for at the address of {me}")
+        return ConnectionRefusal(f"{sought!a} was looked for at the address of {me}")
     if terms and hello.terms and hello.terms != terms:
-        return Refusal(f"the terms differ: {_differences(hello.terms, peer, terms, me)}")
+        return ConnectionRefusal(f"the terms differ: {_differences(hello.terms, peer, terms, me)}")
     return None
 
 

@@ -6,16 +6,21 @@ run at once, fewer for one address. A slow handshake is cancelled when others wa
 """
 
 import asyncio
+import errno
 import logging
+import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Final
 
+from veilring.errors import AddressTaken, InputError
 from veilring.transport.handshake import HUNG_UP, NOT_TLS, TOO_SLOW
-from veilring.transport.pacing import Budgets, SparingLog
+from veilring.transport.pacing import SparingLog, TokenBuckets
 
+# Connections that the kernel completes before we take them: all peers may dial at once.
+BACKLOG: Final = 1024
 # Handshakes under way. Each costs a signature and some 100 KiB.
 HALF_OPEN_MAX: Final = 128
 # The same of one source address: half, so that no address keeps all others out.
@@ -25,7 +30,7 @@ HALF_OPEN_PER_HOST_MAX: Final = HALF_OPEN_MAX // 2
 WAITING_MAX: Final = 128
 # A handshake takes two round trips, or half a second on a slow line. One that takes much longer
 # goes on only if nobody wants its place.
-PATIENCE_SECONDS: Final = 2.5
+HANDSHAKE_PATIENCE_SECONDS: Final = 2.5
 # Handshakes of one address that come to nothing, each of which costs us a millisecond or two. A
 # ring on one host with a wrong roster has a few for each pair; a flood takes some percent of a
 # core.
@@ -41,6 +46,28 @@ _RECORD_MAX: Final = _RECORD_HEADER + (1 << 14)
 _HANDSHAKE: Final = 22  # the type of the record that a TLS client sends first
 
 _log = logging.getLogger("veilring.transport")
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens.
+
+    Raises:
+        AddressTaken: If another process has it.
+        InputError: If there is no such address here, or we may not have it.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except socket.gaierror as error:
+        raise _refused(host, port, str(error.strerror)) from error
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise AddressTaken(host, port) from error
+        raise _refused(host, port, os.strerror(error.errno or 0)) from error
+
+
+def _refused(host: str, port: int, why: str) -> InputError:
+    return InputError("address", f"{host}:{port} ({why})", "an address of this machine")
 
 
 @dataclass(eq=False, slots=True)
@@ -84,7 +111,7 @@ class Listener:
         self._seconds = seconds
         self._sock, self._admit, self._turned_away = sock, admit, turned_away
         self._loop = asyncio.get_running_loop()
-        self._failures = Budgets(FAILURES_MAX, FAILURES_PER_SECOND, self._loop.time)
+        self._failures = TokenBuckets(FAILURES_MAX, FAILURES_PER_SECOND, self._loop.time)
         self._lines = SparingLog(_log, self._loop.time)
         self._waiting: dict[_Caller, None] = {}  # the oldest first
         self._trying: dict[_Caller, None] = {}
@@ -204,7 +231,10 @@ class Listener:
             if len(rivals) < HALF_OPEN_MAX:
                 return True
         oldest = rivals[0]
-        if oldest.task is not None and self._loop.time() - oldest.since > PATIENCE_SECONDS:
+        if (
+            oldest.task is not None
+            and self._loop.time() - oldest.since > HANDSHAKE_PATIENCE_SECONDS
+        ):
             oldest.task.cancel()
         return False
 

@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from typing_extensions import override
 
 from veilring.errors import FrameError, InputError
-from veilring.transport.frames import Value, pack, read_head, unpack
+from veilring.transport.frames import WireValue, pack, read_head, unpack
 
 SESSION_BYTES: Final = 16  # as many as a UUID has: never drawn twice by chance
 _ENVELOPE_ITEMS: Final = 2  # what stands before the fields: session and kind
@@ -49,7 +49,7 @@ class Message(BaseModel):
     def __pydantic_init_subclass__(cls, **_config: object) -> None:
         cls.names = tuple(cls.model_fields)
 
-    def fields(self) -> tuple[Value, ...]:
+    def fields(self) -> tuple[WireValue, ...]:
         """Return the values of all fields in the order of their declaration."""
         return tuple(self.__dict__.values())
 

@@ -33,7 +33,7 @@ def loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-class Budgets:
+class TokenBuckets:
     """One budget for each key, which refills steadily: a token bucket.
 
     Args:
@@ -113,7 +113,7 @@ class SparingLog:
         self._log.log(level, f"{line}%s", *values, more, exc_info=trace)
 
 
-class Step(enum.Enum):
+class TurnOutcome(enum.Enum):
     """What became of a turn."""
 
     TAKEN = enum.auto()
@@ -124,7 +124,7 @@ class Step(enum.Enum):
 class Paced(Protocol):
     """What takes turns."""
 
-    def step(self) -> Step:
+    def step(self) -> TurnOutcome:
         """Take one frame if there is one and nothing is in the way."""
 
 
@@ -153,12 +153,12 @@ class Turns:
         while self._waiting and self._left:
             paced = self._waiting.popleft()
             match paced.step():
-                case Step.TAKEN:
+                case TurnOutcome.TAKEN:
                     self._left -= 1
                     self._waiting.append(paced)
-                case Step.BLOCKED:
+                case TurnOutcome.BLOCKED:
                     self._blocked.append(paced)
-                case Step.NONE_LEFT:
+                case TurnOutcome.NONE_LEFT:
                     pass
         if self._renewal is None and self._left < FRAMES_PER_TURN_MAX:
             self._renewal = asyncio.get_running_loop().call_soon(self._renew)

@@ -1,29 +1,39 @@
 """Endpoints over mutual TLS 1.3: parties in a full mesh, clients that dial them."""
 
 import asyncio
+import datetime as dt
 import logging
+import secrets
 import socket
+import ssl
+import tempfile
 from collections import deque
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Final, Self
 
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+)
 from typing_extensions import override
 
 from veilring.errors import HandshakeError, InputError, PeerLost, VeilringError
-from veilring.transport.connection import GOODBYE_SECONDS
-from veilring.transport.endpoint import Endpoint, Sink
+from veilring.transport.connection import (
+    GOODBYE_SECONDS,
+    Incoming,
+    Links,
+    Outgoing,
+    complete_handshake,
+)
+from veilring.transport.endpoint import Endpoint, Item, Sink, hand_over
 from veilring.transport.frames import check_frame
-from veilring.transport.handshake import HANDSHAKE_SECONDS, Refusal, terms_text
+from veilring.transport.handshake import HANDSHAKE_SECONDS, ConnectionRefusal, terms_text
 from veilring.transport.identity import Identity
-from veilring.transport.inbox import Item, hand_over
-from veilring.transport.links import Links
-from veilring.transport.listener import Listener
-from veilring.transport.mesh import dials, expected_peers
+from veilring.transport.listener import Listener, bind
 from veilring.transport.pacing import SparingLog
 from veilring.transport.roster import Roster
-from veilring.transport.sides import Incoming, Outgoing, greeted
-from veilring.transport.sockets import bind
-from veilring.transport.tls_context import client_context, server_context
 
 LOOPBACK: Final = "127.0.0.1"
 """Where a party listens unless told otherwise: nobody else's network is opened by accident."""
@@ -35,9 +45,8 @@ DIAL_PAUSE_FIRST_SECONDS: Final = 0.05
 DIAL_PAUSE_MAX_SECONDS: Final = 2.0
 # Enough to see what is wrong; a scanner cannot fill the memory.
 REFUSALS_KEPT: Final = 100
-
 _STRANGERS: Final = "strangers"  # who is not known has no log of its own
-
+_PASSWORD_BYTES: Final = 32  # as strong as any key
 _log = logging.getLogger("veilring.transport")
 
 
@@ -71,7 +80,7 @@ class TlsEndpoint(Endpoint):
         self._client_context = client_context(identity, roster)
         self._server_context = server_context(identity, roster)
         self._expected: tuple[str, ...] = ()
-        self._obstacles: dict[str, Refusal] = {}
+        self._obstacles: dict[str, ConnectionRefusal] = {}
         self._lines = SparingLog(_log)
         self._listener: Listener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -288,11 +297,11 @@ class TlsEndpoint(Endpoint):
             await asyncio.sleep(pause)
             pause = min(2 * pause, DIAL_PAUSE_MAX_SECONDS)
 
-    def _obstacle(self, name: str, refusal: Refusal) -> None:
+    def _obstacle(self, name: str, refusal: ConnectionRefusal) -> None:
         self._obstacles[name] = refusal
         self._links.pulse()
 
-    async def _dial(self, name: str) -> Refusal | None:
+    async def _dial(self, name: str) -> ConnectionRefusal | None:
         member = self._roster.member(name)
         connection = Outgoing(self._links, name)
         attempt = asyncio.get_running_loop().create_connection(
@@ -304,7 +313,7 @@ class TlsEndpoint(Endpoint):
             ssl_handshake_timeout=self._handshake_seconds,
             ssl_shutdown_timeout=GOODBYE_SECONDS,
         )
-        return await greeted(connection, attempt, self._handshake_seconds)
+        return await complete_handshake(connection, attempt, self._handshake_seconds)
 
     async def _admit(self, sock: socket.socket, address: str) -> bool:
         connection = Incoming(self._links)
@@ -315,7 +324,7 @@ class TlsEndpoint(Endpoint):
             ssl_handshake_timeout=self._handshake_seconds,
             ssl_shutdown_timeout=GOODBYE_SECONDS,
         )
-        refusal = await greeted(connection, attempt, self._handshake_seconds)
+        refusal = await complete_handshake(connection, attempt, self._handshake_seconds)
         if refusal is None:
             self._obstacles.pop(connection.peer, None)
         else:
@@ -331,3 +340,78 @@ class TlsEndpoint(Endpoint):
         self._lines.say(
             logging.WARNING, about, reason, "%s refused a connection: %s", self.name, error
         )
+
+
+def expected_peers(
+    identity: Identity, roster: Roster, connect_to: Collection[str] | None
+) -> tuple[str, ...]:
+    """Return the peers that a member waits for when it starts, in the order of the roster.
+
+    Args:
+        identity: The member's own.
+        roster: All members.
+        connect_to: Some of the parties; all others unless given.
+
+    Raises:
+        InputError: If the key is not the roster's, or one of `connect_to` is no other party.
+        HandshakeError: If the member's own certificate has expired: nobody would connect with it.
+    """
+    me = roster.member(identity.name)
+    if me.fingerprint != identity.fingerprint:
+        raise InputError("identity", f"another key of {me.name}", f"the key {me.fingerprint}")
+    end = identity.certificate.not_valid_after_utc
+    if end < dt.datetime.now(dt.UTC):
+        raise HandshakeError(me.name, f"our own certificate expired on {end:%Y-%m-%d}")
+    others = tuple(name for name in roster.parties if name != me.name)
+    if connect_to is None:
+        return others
+    for name in connect_to:
+        if name not in others:
+            raise InputError("connect_to", ascii(name), "other parties of the roster")
+    return tuple(name for name in others if name in connect_to)
+
+
+def dials(roster: Roster, me: str, peer: str) -> bool:
+    """Say whether a member dials a peer: the client of two dials, else the one named earlier."""
+    return roster.member(me).kind == "client" or roster.names.index(me) < roster.names.index(peer)
+
+
+def client_context(identity: Identity, roster: Roster) -> ssl.SSLContext:
+    """Return the settings of the side that dials."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # A peer is its key, compared with the roster once the handshake is done; a host name says
+    # nothing more, and an address can change.
+    context.check_hostname = False
+    return _pinned(context, identity, roster)
+
+
+def server_context(identity: Identity, roster: Roster) -> ssl.SSLContext:
+    """Return the settings of the side that listens."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # Tickets resume a session without certificates, and are the one thing that a server sends
+    # unasked: a client that hangs up before it reads them turns its own last words into a reset.
+    context.num_tickets = 0
+    return _pinned(context, identity, roster)
+
+
+def _pinned(context: ssl.SSLContext, identity: Identity, roster: Roster) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata="\n".join(m.certificate for m in roster.members))
+    _load_key(context, identity)
+    return context
+
+
+def _load_key(context: ssl.SSLContext, identity: Identity) -> None:
+    """Give the context our key, which Python's `ssl` takes from a file only.
+
+    The file holds the key encrypted under a password that exists in this call alone.
+    """
+    password = secrets.token_bytes(_PASSWORD_BYTES)
+    private = identity.private_key.private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password)
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "identity.pem"
+        path.write_bytes(private + identity.certificate_pem.encode())
+        context.load_cert_chain(path, password=password)

@@ -27,7 +27,7 @@ from veilring.randomness import Streams
 from veilring.scenarios.scale.collect import Collected
 from veilring.scenarios.scale.machine import peak_mib
 from veilring.scenarios.sweep import Engine
-from veilring.transport.sockets import bind
+from veilring.transport.listener import bind
 from veilring.transport.tls import LOOPBACK
 
 BATCHED: Final = 8_192

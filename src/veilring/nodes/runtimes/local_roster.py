@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from veilring.transport.identity import Identity, make_identity
+from veilring.transport.listener import bind
 from veilring.transport.roster import Member, Roster
-from veilring.transport.sockets import bind
 from veilring.transport.tls import LOOPBACK
 
 
