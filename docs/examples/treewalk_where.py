@@ -9,7 +9,7 @@ from veilring.protocols.treewalk import Blur, Comparison, Variant, build_tree
 from veilring.protocols.treewalk.algorithm.rivals import bucket_law
 from veilring.protocols.treewalk.attacks import overheard_blur, overheard_response, overheard_walk
 from veilring.randomness import Streams
-from veilring.scenarios.figures.treewalk.where import CELLS, beliefs_after, draw_where
+from veilring.scenarios.belief_maps import CELLS, beliefs_after, draw_beliefs
 
 SPLITS = 5  # buckets of 32 places
 SHARE = 0.01  # of the map
@@ -38,7 +38,7 @@ def show(paths: list[Path]) -> None:
         top = np.sort(shares)[-round(SHARE * len(shares)) :].sum()
         print(f"{name:24}  {top:28.1%}   {shares[here] * CELLS**2:30.2f}")
     if paths:
-        draw_where(beliefs, places, paths, title="Where was the question?")
+        draw_beliefs(beliefs, places, paths, title="Where was the question?")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def oracles(
         for values in domains
     ]
     if plot is not None:
-        from veilring.scenarios.figures.oracles import draw_oracles
+        from veilring.scenarios.oracle_charts import draw_oracles
 
         draw_oracles(plot, domain=domains[-1], epsilon=epsilon)
     rows = [

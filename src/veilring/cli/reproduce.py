@@ -49,8 +49,7 @@ def reproduce(
     """
     from veilring.cli.output import show_progress
     from veilring.errors import InputError
-    from veilring.scenarios.figures import FIGURES, find_figure
-    from veilring.scenarios.figures import reproduce as run
+    from veilring.papers.reproduce import FIGURES, find_figure, reproduce_figure
 
     if show_list:
         for figure in FIGURES.values():
@@ -62,7 +61,9 @@ def reproduce(
         find_figure(name)  # all are refused before the first one is measured
     for name in figures:
         with show_progress(quiet=False) as progress:
-            done = run(name, data or [], out, quick=quick, seed=seed, progress=progress)
+            done = reproduce_figure(
+                name, data or [], out, quick=quick, seed=seed, progress=progress
+            )
         typer.echo(f"{done.figure.name}: {done.figure.title}")
         for verdict in done.verdicts:
             typer.echo(f"  {verdict}")

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from veilring.scenarios.figures.look import DOTS_AN_INCH, SETTINGS, STYLES, metadata
+from veilring.scenarios.charts import DOTS_AN_INCH, SETTINGS, STYLES, metadata
 from veilring.scenarios.scale.curves import Curve, Panel, Study
 
 _WIDTH: Final = 4.3  # of a panel, in inches

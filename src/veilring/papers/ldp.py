@@ -1,0 +1,453 @@
+"""Figures 2 to 4 of Yilmaz, Al-Rubaie and Chang, "LDP naive Bayes classification", 2019.
+
+`by_oracle` measures figure 2 and `by_reduction` the others, both as `learning` says; `table` says
+what each figure is and what the paper claims of it, as `evidence` takes it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import inf
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.data import Table, split
+from veilring.papers.claims import Claim, CurveKey, above
+from veilring.papers.evidence import heights, leads, shares
+from veilring.papers.figure import Axis, Figure, Observe, points_at
+from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes, learn_discrete, learn_gaussian
+from veilring.protocols.ldp.algorithm.bayes.gaussian import VARIANCE_FLOOR
+from veilring.protocols.ldp.algorithm.means import APPROACHES, Approach, make_means
+from veilring.protocols.ldp.algorithm.oracles import (
+    DirectEncoding,
+    FrequencyOracle,
+    OptimisedUnary,
+    SummedHistogram,
+    SymmetricUnary,
+    ThresholdedHistogram,
+)
+from veilring.protocols.ldp.algorithm.plain import PlainOracle, census
+from veilring.protocols.ldp.algorithm.reduction import (
+    Projection,
+    discriminant_components,
+    principal_components,
+)
+from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
+from veilring.protocols.ldp.algorithm.survey import Survey, Tally, answer, tally
+from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey, GaussianBayesSurvey
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Numbered:
+    """Rows of numbered values.
+
+    Attributes:
+        rows: Shape (rows, columns): a column of the data set each, categories first.
+        domains: How many values each column has.
+    """
+
+    rows: NDArray[np.int64]
+    domains: tuple[int, ...]
+
+
+def number_values(table: Table, bins: int) -> Numbered:
+    """Return each category by its number, and each number by its bin.
+
+    Args:
+        table: Scaled into [0, 1].
+        bins: Into how many a number goes, of equal widths.
+    """
+    is_number = np.ones(table.features.shape[1], dtype=np.bool_)
+    columns = []
+    for each in table.categories:
+        is_number[each.features] = False
+        columns.append(table.features[:, each.features].argmax(axis=1))
+    numbers = int(is_number.sum())
+    unit = Ranges((0.0,) * numbers, (1.0,) * numbers)
+    binned = Bins(unit, (bins,) * numbers)(table.features[:, is_number])
+    domains = (*(len(each.values) for each in table.categories), *((bins,) * numbers))
+    return Numbered(np.column_stack((*columns, binned)), domains)
+
+
+PLAIN: Final = "no noise"
+MAJORITY: Final = "majority class"
+TEST_SHARE: Final = 0.2
+THETA: Final = 0.25  # the paper's, of THE
+
+_KINDS: Final[Mapping[str, Callable[[int, float], FrequencyOracle]]] = {
+    "DE": DirectEncoding,
+    "SUE": SymmetricUnary,
+    "OUE": OptimisedUnary,
+    "SHE": SummedHistogram,
+    "THE": lambda domain, epsilon: ThresholdedHistogram(domain, epsilon, THETA),
+}
+PAPER_ORACLES: Final = tuple(_KINDS)
+"""The paper's five."""
+
+
+def asked(
+    survey: Survey,
+    rows: NDArray[np.float64] | NDArray[np.int64],
+    labels: NDArray[np.int64],
+    rng: Generator,
+) -> Tally:
+    """Return what clients say: one answer each, or without noise all answers."""
+    if survey.exact_epsilon == inf:
+        return census(survey, rows, labels, rng)
+    return tally(survey, answer(survey, rows, labels, rng).reports)
+
+
+def learned_discrete(
+    rows: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    sizes: tuple[tuple[int, ...], int],
+    *,
+    oracle: str,
+    epsilon: float,
+    rng: Generator,
+    all_questions: bool = False,
+) -> DiscreteBayes:
+    """Return discrete naive Bayes, learned from clients.
+
+    Args:
+        rows: Numbered values.
+        labels: The class of each client.
+        sizes: How many values each column has, and how many classes there are.
+        oracle: One of `PAPER_ORACLES`.
+        epsilon: Of each client; infinite for no noise.
+        rng: The clients' randomness.
+        all_questions: Whether each client answers every question, and so spends epsilon as often
+            as there are questions. It is only here to see what the paper's numbers stand for.
+    """
+    survey = _discrete_survey(*sizes, oracle, epsilon)
+    if not all_questions:
+        return learn_discrete(survey, asked(survey, rows, labels, rng))
+    values, classes = survey.judged(rows, labels)
+    reports = [
+        question.perturb(survey.told(values, classes, number), rng)
+        for number, question in enumerate(survey.questions)
+    ]
+    return learn_discrete(survey, tally(survey, reports))
+
+
+@cache  # what some oracles draw from takes longer to compute than to draw
+def _discrete_survey(
+    domains: tuple[int, ...], classes: int, oracle: str, epsilon: float
+) -> DiscreteBayesSurvey:
+    if epsilon == inf:
+        return DiscreteBayesSurvey.of(domains, classes, PlainOracle)
+    kind = _KINDS[oracle]
+    return DiscreteBayesSurvey.of(domains, classes, lambda domain: kind(domain, epsilon))
+
+
+def accuracy(labels: NDArray[np.int64], held_out: Table) -> float:
+    """Return the share of held-out rows whose label is right."""
+    return float((labels == held_out.labels).mean())
+
+
+def majority(train: Table, held_out: Table) -> float:
+    """Return the accuracy of always saying the most common class."""
+    most_common = np.bincount(train.labels).argmax()
+    return accuracy(np.full(len(held_out), most_common), held_out)
+
+
+ONE_QUESTION: Final = "one question a client"
+ALL_QUESTIONS: Final = "all questions a client"
+NUMBER_BINS: Final = 4  # of columns of numbers, which the paper's tables here have not
+
+
+def accuracy_by_oracle(
+    table: Table, x: Sequence[float], rng: Generator
+) -> Mapping[CurveKey, Sequence[float]]:
+    """Measure it at each epsilon, beside no noise and the majority class, on one split."""
+    train, held_out = split(table, TEST_SHARE, rng)
+    values, queries = (number_values(each, NUMBER_BINS) for each in (train, held_out))
+    sizes = values.domains, len(table.class_names)
+
+    def measured(oracle: str, epsilon: float, *, all_questions: bool = False) -> float:
+        model = learned_discrete(
+            values.rows,
+            train.labels,
+            sizes,
+            oracle=oracle,
+            epsilon=epsilon,
+            rng=rng,
+            all_questions=all_questions,
+        )
+        return accuracy(model.classify(queries.rows), held_out)
+
+    flat = {PLAIN: measured(PLAIN, inf), MAJORITY: majority(train, held_out)}
+    curves: dict[CurveKey, Sequence[float]] = {}
+    for measure in (ONE_QUESTION, ALL_QUESTIONS):
+        for oracle in PAPER_ORACLES:
+            curves[CurveKey(measure, oracle)] = [
+                measured(oracle, epsilon, all_questions=measure == ALL_QUESTIONS) for epsilon in x
+            ]
+        curves |= {CurveKey(measure, series): [level] * len(x) for series, level in flat.items()}
+    return curves
+
+
+ALL_FEATURES: Final = "all features"
+PCA: Final = "PCA to 1"
+DCA: Final = "DCA to 1"
+BINS: Final = 2  # the paper's for the Australian data set
+_PUBLIC_SHARE: Final = 0.1
+_ORIGIN: Final = "a tenth of the training rows, whose owners are not asked"
+
+
+class _Reduced(NamedTuple):
+    """Clients and queries with new features, and the public ranges of these."""
+
+    clients: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    queries: NDArray[np.float64]
+    ranges: Ranges
+    classes: int
+
+
+Learn = Callable[[_Reduced, float, Generator], NDArray[np.int64]]
+"""Asks clients at an epsilon, and returns the labels of the queries."""
+
+
+def accuracy_by_reduction(measures: Mapping[str, Learn]) -> Observe:
+    """Return what measures classifiers at each epsilon, with all features and with one.
+
+    Args:
+        measures: The classifiers by their names.
+    """
+
+    def observe(
+        table: Table, x: Sequence[float], rng: Generator
+    ) -> Mapping[CurveKey, Sequence[float]]:
+        train, held_out = split(table, TEST_SHARE, rng)
+        clients, public = split(train, _PUBLIC_SHARE, rng)
+        reduced = _reduced(clients, public, held_out)
+        flat = [majority(clients, held_out)] * len(x)
+        curves: dict[CurveKey, Sequence[float]] = {}
+        for name, learn in measures.items():
+            for series, each in reduced.items():
+                found = [accuracy(learn(each, epsilon, rng), held_out) for epsilon in x]
+                curves[CurveKey(name, series)] = found
+            plain = accuracy(learn(reduced[ALL_FEATURES], inf, rng), held_out)
+            curves[CurveKey(name, PLAIN)] = [plain] * len(x)
+            curves[CurveKey(name, MAJORITY)] = flat
+        return curves
+
+    return observe
+
+
+def by_bins(oracle: str) -> Learn:
+    """Return what learns discrete naive Bayes of bins of equal widths, by an oracle."""
+
+    def learn(reduced: _Reduced, epsilon: float, rng: Generator) -> NDArray[np.int64]:
+        counts = (BINS,) * len(reduced.ranges.lows)
+        bins = Bins(reduced.ranges, counts)
+        rows, sizes = bins(reduced.clients), (counts, reduced.classes)
+        model = learned_discrete(
+            rows, reduced.labels, sizes, oracle=oracle, epsilon=epsilon, rng=rng
+        )
+        return model.classify(bins(reduced.queries))
+
+    return learn
+
+
+def by_moments(approach: Approach) -> Learn:
+    """Return what learns Gaussian naive Bayes, by one of the paper's three approaches."""
+
+    def learn(reduced: _Reduced, epsilon: float, rng: Generator) -> NDArray[np.int64]:
+        ranges = reduced.ranges
+        survey = _survey(approach, epsilon, len(ranges.lows), reduced.classes)
+        said = asked(survey, ranges(reduced.clients), reduced.labels, rng)
+        return learn_gaussian(survey, said).classify(ranges(reduced.queries))
+
+    return learn
+
+
+@cache
+def _survey(approach: Approach, epsilon: float, features: int, classes: int) -> GaussianBayesSurvey:
+    domain = max(2, classes)
+    oracle = PlainOracle(domain) if epsilon == inf else DirectEncoding(domain, epsilon)
+    return GaussianBayesSurvey(oracle, make_means(approach, epsilon, features, classes))
+
+
+def _reduced(clients: Table, public: Table, held_out: Table) -> dict[str, _Reduced]:
+    features, classes = public.features, len(public.class_names)
+    width = features.shape[1]
+    unit = Ranges((0.0,) * width, (1.0,) * width)
+    projections: dict[str, Projection] = {
+        PCA: principal_components(features, 1, origin=_ORIGIN),
+        DCA: discriminant_components(features, public.labels, 1, origin=_ORIGIN),
+    }
+    same = _Reduced(clients.features, clients.labels, held_out.features, unit, classes)
+    made = {ALL_FEATURES: same}
+    for name, project in projections.items():
+        rows, queries = project(clients.features), project(held_out.features)
+        ranges = Ranges.of(project(features))
+        made[name] = _Reduced(rows, clients.labels, queries, ranges, classes)
+    return made
+
+
+_EPSILONS: Final = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
+_FEW: Final = (0.5, 1.0, 2.0, 5.0)
+_GRID: Final = points_at(_EPSILONS, _FEW)
+_SMALL: Final = 1.0  # epsilon up to here is small
+_LARGE: Final = 2.0  # the paper says: above 2
+_CLOSE: Final = 0.95  # of the accuracy without noise
+_NEARLY_90: Final = 0.85
+_X: Final = Axis("epsilon", is_log=True)
+_REDUCED: Final = (
+    f"{BINS} bins; chosen: projections and their ranges from a public tenth of the training rows"
+)
+_DISCRETE: Final = {f"bins, {oracle}": oracle for oracle in ("DE", "OUE")}
+_GAUSSIAN: Final = {
+    f"Gaussian, approach {number}": approach for number, approach in enumerate(APPROACHES, start=1)
+}
+_FIRST, *_OTHERS = _GAUSSIAN
+_BINS_DE: Final = "bins, DE"
+_ALL_SERIES: Final = (ALL_FEATURES, PCA, DCA)
+
+
+def _source(number: int, section: str) -> str:
+    paper = "Locally differentially private naive Bayes classification"
+    return f'Yilmaz, Al-Rubaie and Chang, "{paper}", 2019, Figure {number} (Section {section})'
+
+
+def _of_oracles(measure: str) -> tuple[Claim, ...]:
+    """Return what is claimed of figure 2, to be tested on one of its two measures."""
+    key = {name: CurveKey(measure, name) for name in (*PAPER_ORACLES, PLAIN)}
+    but_she = [key[name] for name in PAPER_ORACLES if name != "SHE"]
+    but_de = [key[name] for name in PAPER_ORACLES if name != "DE"]
+    return (
+        above(
+            "SHE has the worst accuracy in all data sets",
+            f"{measure}: accuracy of each other less that of SHE, at every epsilon,",
+            0.0,
+            leads([(other, key["SHE"]) for other in but_she]),
+        ),
+        above(
+            "DE is best for small epsilon where domains are small (Car, Chess)",
+            f"{measure}: accuracy of DE less each other's, at every epsilon up to 1,",
+            0.0,
+            leads([(key["DE"], other) for other in but_de], high=_SMALL),
+            ("Car", "Chess", "kr-vs-kp"),
+        ),
+        above(
+            "above epsilon = 2 it is very close to the accuracy without noise",
+            f"{measure}: accuracy of all but SHE relative to that, from epsilon = 2 on,",
+            _CLOSE,
+            shares(but_she, key[PLAIN], low=_LARGE),
+        ),
+        above(
+            "at epsilon = 0.5 all but SHE are nearly 90 % accurate (Mushroom)",
+            f"{measure}: accuracy at epsilon = 0.5, of all but SHE,",
+            _NEARLY_90,
+            heights(but_she, at=0.5),
+            ("Mushroom",),
+        ),
+    )
+
+
+LDP_FIGURES: Final = (
+    Figure(
+        name="ldp/figure-2",
+        title="Accuracy of LDP naive Bayes with discrete features, by oracle",
+        source=_source(2, "4.1"),
+        setting=f"negative counts become 1, theta = {THETA}; chosen: {NUMBER_BINS} bins of numbers",
+        x=_X,
+        measures={
+            ONE_QUESTION: Axis(f"{ONE_QUESTION}: accuracy"),
+            ALL_QUESTIONS: Axis(f"{ALL_QUESTIONS}: accuracy"),
+        },
+        grid=_GRID,
+        observe=accuracy_by_oracle,
+        claims=(*_of_oracles(ONE_QUESTION), *_of_oracles(ALL_QUESTIONS)),
+    ),
+    Figure(
+        name="ldp/figure-3",
+        title="Accuracy of LDP naive Bayes with bins, with all features and with one",
+        source=_source(3, "4.2"),
+        setting=_REDUCED,
+        x=_X,
+        measures={name: Axis(f"{name}: accuracy") for name in _DISCRETE},
+        grid=_GRID,
+        observe=accuracy_by_reduction(
+            {name: by_bins(oracle) for name, oracle in _DISCRETE.items()}
+        ),
+        claims=(
+            above(
+                "DCA provides the best accuracy",
+                "accuracy with DCA less all features' and PCA's, at every epsilon,",
+                0.0,
+                leads(
+                    [
+                        (CurveKey(name, DCA), CurveKey(name, other))
+                        for name in _DISCRETE
+                        for other in (ALL_FEATURES, PCA)
+                    ]
+                ),
+            ),
+            above(
+                "with DCA it is very close to the accuracy without noise from epsilon = 2 on",
+                "accuracy with DCA and DE relative to all features' plain one, from 2 on,",
+                _CLOSE,
+                shares([CurveKey(_BINS_DE, DCA)], CurveKey(_BINS_DE, PLAIN), low=_LARGE),
+            ),
+        ),
+    ),
+    Figure(
+        name="ldp/figure-4",
+        title="Accuracy of LDP Gaussian naive Bayes, with all features and with one, and of bins",
+        source=_source(4, "4.2"),
+        setting=f"{_REDUCED}; variances at least {VARIANCE_FLOOR:g} in [-1, 1]",
+        x=_X,
+        measures={name: Axis(f"{name}: accuracy") for name in (*_GAUSSIAN, _BINS_DE)},
+        grid=_GRID,
+        observe=accuracy_by_reduction(
+            {
+                **{name: by_moments(approach) for name, approach in _GAUSSIAN.items()},
+                _BINS_DE: by_bins("DE"),
+            }
+        ),
+        claims=(
+            above(
+                "DCA or PCA always performs better than the original features",
+                "accuracy with one feature less that with all, at every epsilon,",
+                0.0,
+                leads(
+                    [
+                        (CurveKey(name, reduced), CurveKey(name, ALL_FEATURES))
+                        for name in _GAUSSIAN
+                        for reduced in (PCA, DCA)
+                    ]
+                ),
+            ),
+            above(
+                "approach 1 is the worst of the three with the original features",
+                "accuracy of approaches 2 and 3 less that of 1, at every epsilon,",
+                0.0,
+                leads(
+                    [
+                        (CurveKey(name, ALL_FEATURES), CurveKey(_FIRST, ALL_FEATURES))
+                        for name in _OTHERS
+                    ]
+                ),
+            ),
+            above(
+                "discretisation is more accurate than Gaussian naive Bayes",
+                "accuracy of bins less each approach's, at every epsilon,",
+                0.0,
+                leads(
+                    [
+                        (CurveKey(_BINS_DE, series), CurveKey(name, series))
+                        for name in _GAUSSIAN
+                        for series in _ALL_SERIES
+                    ]
+                ),
+            ),
+        ),
+    ),
+)
+"""In the order of the paper."""

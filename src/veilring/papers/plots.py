@@ -1,0 +1,150 @@
+"""Drawing a figure: a row of panels for each measure, a column for each data set."""
+
+from collections.abc import Sequence
+from itertools import cycle
+from math import ceil, log
+from pathlib import Path
+from typing import Final
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from veilring.papers.claims import CONFIDENCE, Evidence, Measured, mean_intervals
+from veilring.papers.figure import Figure
+from veilring.scenarios.charts import DOTS_AN_INCH, SETTINGS, STYLES, metadata
+
+_WIDTH: Final = 3.9  # of a panel, in inches
+_HEIGHT: Final = 2.9
+_FOOT: Final = 0.95  # for the legend and what is fixed, below all panels
+_LINE: Final = 0.22  # of the legend
+_MARK: Final = 0.6  # of the legend, with the room around it
+_LETTER: Final = 0.068
+_HEAD: Final = 0.45
+_PAD: Final = 0.08
+_TICKS_MAX: Final = 8
+
+
+def draw_figure(figure: Figure, measured: Sequence[Measured], paths: Sequence[Path]) -> None:
+    """Draw the means over splits with their pointwise 95 % intervals.
+
+    Args:
+        figure: Which.
+        measured: Each data set, from left to right; at least one.
+        paths: Where to; the suffix is one of `FORMATS`.
+    """
+    rows, columns = len(figure.measures), len(measured)
+    width = max(2, columns) * _WIDTH
+    lines = _legend_lines([key.series for key in measured[0].curves], width)
+    foot = _FOOT + (lines - 1) * _LINE
+    height = rows * _HEIGHT + _HEAD + foot
+    with mpl.rc_context(SETTINGS):
+        inside = (0.0, foot / height, 1.0, 1.0 - foot / height)
+        layout = ConstrainedLayoutEngine(rect=inside, h_pad=_PAD, w_pad=_PAD)
+        canvas = Canvas(figsize=(width, height), layout=layout)
+        FigureCanvasAgg(canvas)
+        panels = canvas.subplots(rows, columns, squeeze=False)
+        for row, measure in zip(panels, figure.measures, strict=True):
+            for panel, each in zip(row, measured, strict=True):
+                _draw_panel(panel, figure, each, measure)
+            row[0].set_ylabel(figure.measures[measure].label)
+        for panel, each in zip(panels[0], measured, strict=True):
+            panel.set_title(each.data)
+        for panel in panels[-1]:
+            panel.set_xlabel(figure.x.label)
+        canvas.suptitle(figure.title, fontweight="bold")
+        _write_foot(canvas, figure, panels[0][0], measured[0].splits, lines)
+        for path in paths:
+            canvas.savefig(path, dpi=DOTS_AN_INCH, metadata=metadata(path))
+
+
+def _draw_panel(panel: Axes, figure: Figure, measured: Measured, measure: str) -> None:
+    labels = tuple(map(str, measured.x))
+    curves = measured.of(measure)
+    for (series, curve), style in zip(curves.items(), cycle(STYLES), strict=False):
+        each = mean_intervals(Evidence(labels, curve), simultaneous=False)
+        panel.fill_between(
+            measured.x,
+            [point.low for point in each],
+            [point.high for point in each],
+            color=style.color,
+            alpha=0.18,
+            linewidth=0,
+        )
+        panel.plot(
+            measured.x,
+            [point.mean for point in each],
+            color=style.color,
+            marker=style.marker,
+            linestyle=style.line,
+            markersize=4.5,
+            linewidth=1.6,
+            label=series,
+        )
+    if figure.measures[measure].low is not None:
+        panel.set_ylim(bottom=figure.measures[measure].low)
+    _mark_x(panel, figure, measured.x)
+
+
+def _mark_x(panel: Axes, figure: Figure, x: Sequence[float]) -> None:
+    """On a log axis put ticks at points that were measured, as far as there is room."""
+    if not figure.x.is_log:
+        panel.xaxis.set_major_locator(
+            MaxNLocator(
+                nbins=_TICKS_MAX,
+                steps=[1, 2, 5, 10],
+                integer=all(float(at).is_integer() for at in x),
+            )
+        )
+        return
+    panel.set_xscale("log")
+    panel.xaxis.set_major_locator(FixedLocator(_apart(x)))
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda at, _place: f"{at:g}"))
+
+
+def _apart(x: Sequence[float]) -> list[float]:
+    """Return the points that are far enough apart on a log axis to be labelled, the last first."""
+    step = log(x[-1] / x[0]) / _TICKS_MAX
+    kept = [x[-1]]
+    for at in reversed(x[:-1]):
+        if log(kept[-1] / at) >= step:
+            kept.append(at)
+    return kept
+
+
+def _legend_lines(series: Sequence[str], width: float) -> int:
+    """Return into how many lines the legend has to be broken."""
+    names = dict.fromkeys(series)
+    needed = sum(_MARK + _LETTER * len(name) for name in names)
+    return min(len(names), ceil(needed / width))
+
+
+def _write_foot(canvas: Canvas, figure: Figure, panel: Axes, splits: int, lines: int) -> None:
+    handles, labels = panel.get_legend_handles_labels()
+    height = canvas.get_figheight()
+    canvas.legend(
+        handles,
+        labels,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 0.58 / height),
+        ncols=ceil(len(labels) / lines),
+        frameon=False,
+    )
+    foot = (
+        f"{figure.setting}.\nMeans over {splits} random splits with pointwise "
+        f"{CONFIDENCE:.0%} intervals.\n{figure.source}."
+    )
+    canvas.text(
+        0.5,
+        0.08 / height,
+        foot,
+        ha="center",
+        va="bottom",
+        fontsize=7.5,
+        color="#444444",
+        linespacing=1.35,
+    )

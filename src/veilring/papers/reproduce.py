@@ -1,0 +1,161 @@
+"""All figures that can be reproduced, by name; from a name to numbers, a plot and verdicts."""
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from veilring.errors import InputError
+from veilring.papers import ldp, prediction, radius, ring
+from veilring.papers import treewalk_figures as treewalk
+from veilring.papers.claims import Judgement, Measured, judge_claim
+from veilring.papers.figure import Figure, measure_figure
+from veilring.randomness import Streams
+from veilring.scenarios.runner import Progress
+
+# A family of protocols adds its own here.
+_FAMILIES: Final = (
+    ring.RING_FIGURES,
+    ldp.LDP_FIGURES,
+    radius.RADIUS_FIGURES,
+    prediction.PREDICTION_FIGURES,
+    treewalk.TREEWALK_FIGURES,
+)
+
+FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
+    {figure.name: figure for family in _FAMILIES for figure in family}
+)
+"""By name."""
+
+
+def find_figure(name: str) -> Figure:
+    """Return a figure.
+
+    Raises:
+        InputError: If there is none of that name.
+    """
+    if name not in FIGURES:
+        raise InputError("figure", name, ", ".join(FIGURES))
+    return FIGURES[name]
+
+
+QUICK_SPLITS: Final = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reproduction:
+    """A figure that was measured again.
+
+    Attributes:
+        figure: Which.
+        measured: On each data set.
+        verdicts: On each claim, for each data set.
+        files: What was written.
+    """
+
+    figure: Figure
+    measured: tuple[Measured, ...]
+    verdicts: tuple[Judgement, ...]
+    files: tuple[Path, ...]
+
+
+def reproduce_figure(
+    name: str,
+    sources: Sequence[str],
+    folder: Path,
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Reproduction:
+    """Measure a figure on data sets and write its numbers, its plot and its verdicts.
+
+    The files are `family-figure-n` with `.csv` (one row for each curve, point and split), `.png`,
+    `.svg` and `.json` (the verdicts, and how to repeat them).
+
+    Args:
+        name: `family/figure-n`.
+        sources: Data sets as the figure's subject takes them; its usual one if there is none.
+        folder: Made if it is not there.
+        quick: Whether to measure 10 splits at few points, in place of the figure's at many.
+        seed: Of everything random.
+        progress: Told how far it is.
+
+    Raises:
+        InputError: If there is no such figure or data set, a data set is too small, or a file is
+            there already: nothing is overwritten.
+    """
+    figure, streams = find_figure(name), Streams(seed)
+    tables = [figure.subject.load(source) for source in sources or (figure.subject.usual,)]
+    files = _files(figure, folder)
+    splits = min(QUICK_SPLITS, figure.splits) if quick else figure.splits
+    measured = []
+    for place, table in enumerate(tables):
+
+        def tell(done: int, doing: str = f"{name}: {table.name}", before: int = place) -> None:
+            if progress is not None:
+                progress(doing, before * splits + done, splits * len(tables))
+
+        each = measure_figure(figure, table, splits=splits, quick=quick, streams=streams, tell=tell)
+        measured.append(each)
+    verdicts = tuple(judge_claim(claim, each) for claim in figure.claims for each in measured)
+    _write_csv(measured, files[0])
+    _write_verdicts(figure, verdicts, files[1], {"seed": seed, "quick": quick})
+    _draw(figure, measured, files[2:])
+    return Reproduction(figure, tuple(measured), verdicts, files)
+
+
+def _files(figure: Figure, folder: Path) -> tuple[Path, ...]:
+    stem = figure.name.replace("/", "-")
+    files = tuple(folder / f"{stem}.{suffix}" for suffix in ("csv", "json", "png", "svg"))
+    for file in files:
+        if file.exists():
+            raise InputError("out", folder, f"a folder without {file.name}: nothing is overwritten")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("out", folder, f"a folder that can be made ({error.strerror})") from error
+    return files
+
+
+def _write_csv(measured: Iterable[Measured], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("data", "measure", "series", "x", "split", "value"))
+        for each in measured:
+            for key, curve in each.curves.items():
+                for split, values in enumerate(curve.tolist()):
+                    for x, value in zip(each.x, values, strict=True):
+                        writer.writerow((each.data, *key, f"{x:g}", split, repr(value)))
+
+
+def _write_verdicts(
+    figure: Figure, verdicts: Iterable[Judgement], path: Path, how: dict[str, Any]
+) -> None:
+    versions = {package: metadata.version(package) for package in ("veilring", "numpy", "scipy")}
+    about = {"figure": figure.name, "source": figure.source, "setting": figure.setting}
+    claims = [
+        {
+            "data": verdict.data,
+            "says": verdict.claim.says,
+            "quantity": verdict.claim.quantity,
+            "side": verdict.claim.side,
+            "bound": verdict.claim.bound,
+            "outcome": verdict.outcome,
+            "splits": verdict.splits,
+            "intervals": [interval._asdict() for interval in verdict.intervals],
+        }
+        for verdict in verdicts
+    ]
+    text = json.dumps({**about, **how, "versions": versions, "claims": claims}, indent=2)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _draw(figure: Figure, measured: Sequence[Measured], paths: Sequence[Path]) -> None:
+    from veilring.papers.plots import draw_figure  # noqa: PLC0415  (Matplotlib takes 0.5 s)
+
+    draw_figure(figure, measured, paths)

@@ -1,0 +1,112 @@
+"""A map of where a query may have been: what a server believes after one question of each kind."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+from veilring.protocols.treewalk.attacks import Overheard
+from veilring.protocols.treewalk.leakage import posterior
+from veilring.scenarios.charts import DOTS_AN_INCH
+
+CELLS: Final = 160
+"""How many cells there are along each side of a map."""
+_PLANE: Final = 2
+_PANEL: Final = 3.8  # the longer side of a map, in inches
+_PANEL_MIN: Final = 2.0  # so that its title fits
+_BAR: Final = 1.0
+_HEAD: Final = 0.7
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beliefs:
+    """What a server holds a query for, after one question.
+
+    Attributes:
+        cells: The middles of the cells of a map, row by row from the south, shape (cells, 2).
+        shares: The probability of each, for each kind of question, shape (cells,); the query was
+            equally likely to be in any cell beforehand.
+        query: Where it was.
+    """
+
+    cells: NDArray[np.float64]
+    shares: Mapping[str, NDArray[np.float64]]
+    query: NDArray[np.float64]
+
+
+def beliefs_after(
+    questions: Mapping[str, Overheard],
+    points: NDArray[np.float64],
+    query: NDArray[np.float64],
+    rng: Generator,
+) -> Beliefs:
+    """Ask once by each kind of question, and return what the server believes then.
+
+    Args:
+        questions: By their names.
+        points: The server's, shape (points, 2); the map is what they cover.
+        query: Shape (2,).
+        rng: The client's randomness.
+
+    Raises:
+        InputError: If the points are not in a plane.
+    """
+    if points.ndim != _PLANE or points.shape[1] != _PLANE:
+        raise InputError("points", f"of shape {points.shape}", "points of two coordinates")
+    low, high = points.min(axis=0), points.max(axis=0)
+    along = (np.arange(CELLS) + 0.5) / CELLS
+    north, east = np.meshgrid(along, along, indexing="ij")
+    cells = low + np.stack([east.ravel(), north.ravel()], axis=1) * (high - low)
+    shares = {name: posterior(ask(query[None], cells, rng))[0] for name, ask in questions.items()}
+    return Beliefs(cells, shares, query)
+
+
+def draw_beliefs(
+    beliefs: Beliefs, points: NDArray[np.float64], paths: Sequence[Path], *, title: str = ""
+) -> None:
+    """Draw a map for each kind of question, darker where the query is likelier.
+
+    Args:
+        beliefs: What to draw. A colour means the same in all maps: so many times as likely as it
+            was beforehand.
+        points: The server's, drawn as dots.
+        paths: Where to, by suffix `.png` or `.svg`.
+        title: Above all maps.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (0.5 s)
+    from matplotlib.colors import LogNorm  # noqa: PLC0415  (as above)
+    from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (as above)
+
+    low, high = points.min(axis=0), points.max(axis=0)
+    columns, (wide, tall) = len(beliefs.shares), high - low
+    width, height = max(_PANEL_MIN, _PANEL * min(1.0, wide / tall)), _PANEL * min(1.0, tall / wide)
+    canvas = Canvas(figsize=(columns * width + _BAR, height + _HEAD), layout="constrained")
+    FigureCanvasAgg(canvas)
+    panels = canvas.subplots(1, columns, squeeze=False)[0]
+    times = {name: shares * CELLS**2 for name, shares in beliefs.shares.items()}
+    most = max(10.0, *(float(each.max()) for each in times.values()))
+    for panel, (name, each) in zip(panels, times.items(), strict=True):
+        shown = panel.imshow(
+            each.reshape(CELLS, CELLS),
+            origin="lower",
+            extent=(low[0], high[0], low[1], high[1]),
+            norm=LogNorm(1 / most, most),
+            cmap="PuOr_r",
+            interpolation="nearest",
+        )
+        panel.plot(*points.T, ".", color="black", markersize=0.6)
+        panel.plot(*beliefs.query, "o", markersize=9, mfc="none", mec="#009E73", mew=1.8)
+        panel.set_title(name, fontsize=9.5)
+        panel.set_xticks([])
+        panel.set_yticks([])
+    bar = canvas.colorbar(shown, ax=panels, shrink=0.85)
+    bar.set_label("times as likely as before", fontsize=8.5)
+    if title:
+        canvas.suptitle(title, fontweight="bold", fontsize=11)
+    for path in paths:
+        canvas.savefig(path, dpi=DOTS_AN_INCH)

@@ -1,0 +1,129 @@
+"""The figures of LDP naive Bayes: what is measured, and that it is measured as it says."""
+
+import numpy as np
+import pytest
+from sklearn.naive_bayes import CategoricalNB, GaussianNB
+from sklearn.preprocessing import MinMaxScaler
+
+from veilring.data import Categories, Table, load_table, scale_to_unit, split
+from veilring.papers.claims import CurveKey, Measured
+from veilring.papers.evidence import heights, leads, shares
+from veilring.papers.figure import measure_figure
+from veilring.papers.ldp import (
+    ALL_FEATURES,
+    ALL_QUESTIONS,
+    DCA,
+    MAJORITY,
+    NUMBER_BINS,
+    ONE_QUESTION,
+    PAPER_ORACLES,
+    PCA,
+    PLAIN,
+    number_values,
+)
+from veilring.papers.reproduce import FIGURES, find_figure
+from veilring.randomness import Streams
+
+SPLITS = 2
+
+
+def measured(name: str) -> Measured:
+    """Measure a figure on iris at few points, and look at what every figure must be."""
+    found = measure_figure(
+        find_figure(name),
+        load_table("iris"),
+        splits=SPLITS,
+        quick=True,
+        streams=Streams(1),
+        tell=lambda _: None,
+    )
+    assert {key.measure for key in found.curves} == set(find_figure(name).measures)
+    for curve in found.curves.values():
+        assert curve.shape == (SPLITS, len(found.x))
+        assert ((curve >= 0) & (curve <= 1)).all()
+    for claim in find_figure(name).claims:
+        evidence = claim.take(found)
+        assert evidence.values.shape == (SPLITS, len(evidence.labels))
+        assert np.isfinite(evidence.values).all()
+        assert len(set(evidence.labels)) == len(evidence.labels)
+    return found
+
+
+def test_there_are_the_papers_three_figures() -> None:
+    """Each has claims that can fail."""
+    names = [name for name in FIGURES if name.startswith("ldp/")]
+    assert names == [f"ldp/figure-{number}" for number in range(2, 5)]
+    assert all(FIGURES[name].claims for name in names)
+
+
+def test_figure_2_has_five_oracles_beside_scikit_learns_classifier() -> None:
+    """What no noise can do is CategoricalNB's accuracy on the very split; the majority is fixed."""
+    found = measured("ldp/figure-2")
+    series = [*PAPER_ORACLES, PLAIN, MAJORITY]
+    assert list(found.curves) == [
+        CurveKey(part, name) for part in (ONE_QUESTION, ALL_QUESTIONS) for name in series
+    ]
+    table = scale_to_unit(load_table("iris"))
+    for number in range(SPLITS):
+        rng = Streams(1).generator("figure", "ldp/figure-2", "iris", number)
+        train, held_out = split(table, 0.2, rng)
+        rows, queries = number_values(train, NUMBER_BINS), number_values(held_out, NUMBER_BINS)
+        reference = CategoricalNB(alpha=1e-10, min_categories=np.array(rows.domains))
+        expected = reference.fit(rows.rows, train.labels).score(queries.rows, held_out.labels)
+        for part in (ONE_QUESTION, ALL_QUESTIONS):
+            assert (found.curves[CurveKey(part, PLAIN)][number] == expected).all()
+
+
+def test_figure_3_and_4_have_all_features_and_one() -> None:
+    """For each classifier, beside no noise; that of moments is GaussianNB's, but for its floor."""
+    bins = measured("ldp/figure-3")
+    assert [key.series for key in bins.curves] == [ALL_FEATURES, PCA, DCA, PLAIN, MAJORITY] * 2
+    moments = measured("ldp/figure-4")
+    assert len(moments.curves) == 4 * 5
+    table = scale_to_unit(load_table("iris"))
+    for number in range(SPLITS):
+        rng = Streams(1).generator("figure", "ldp/figure-4", "iris", number)
+        train, held_out = split(table, 0.2, rng)
+        clients, public = split(train, 0.1, rng)
+        assert len(clients) + len(public) == len(train)
+        scale = MinMaxScaler((-1, 1)).fit([[0.0] * 4, [1.0] * 4])
+        reference = GaussianNB(var_smoothing=0).fit(
+            scale.transform(clients.features), clients.labels
+        )
+        # No variance of iris is below the floor but that of setosa's petals.
+        reference.var_ = np.maximum(reference.var_, 0.01)
+        expected = reference.score(scale.transform(held_out.features), held_out.labels)
+        plain = moments.curves[CurveKey("Gaussian, approach 1", PLAIN)][number]
+        assert plain == pytest.approx(np.full(len(plain), expected))
+
+
+def test_categories_and_numbers_are_numbered() -> None:
+    """A category by its place, a number by its bin, a constant category by 0."""
+    features = np.array([[0.0, 1, 0, 0, 0.2], [0.0, 0, 1, 0, 0.9], [0.0, 0, 0, 1, 1.0]])
+    table = Table(
+        "made",
+        features,
+        np.zeros(3, dtype=np.int64),
+        ("x=p", "y=a", "y=b", "y=c", "z"),
+        ("only",),
+        (Categories("x", 0, ("p",)), Categories("y", 1, ("a", "b", "c"))),
+    )
+    values = number_values(table, 4)
+    assert values.rows.tolist() == [[0, 0, 0], [0, 1, 3], [0, 2, 3]]
+    assert values.domains == (1, 3, 4)
+
+
+def test_evidence_is_taken_where_it_is_claimed() -> None:
+    """Differences and ratios are those of the curves, at the points that are asked for."""
+    one, other = CurveKey("m", "one"), CurveKey("m", "other")
+    curves = {one: np.array([[1.0, 2.0], [3.0, 6.0]]), other: np.array([[1.0, 4.0], [1.0, 4.0]])}
+    found = Measured("made", (0.5, 2.0), curves)
+    lead = leads([(one, other)], high=1.0)(found)
+    assert lead.labels == ("m: one over other, epsilon = 0.5",)
+    assert lead.values.tolist() == [[0.0], [2.0]]
+    assert heights([one], at=2.0)(found).values.tolist() == [[2.0], [6.0]]
+    share = shares([one], other, low=2.0)(found)
+    assert share.values.mean(axis=0).tolist() == [1.0]  # (2 + 6) / (4 + 4)
+    across = leads([(CurveKey("m", "one"), CurveKey("n", "one"))])
+    curves[CurveKey("n", "one")] = curves[other]
+    assert across(found).labels[0] == "one: m over n, epsilon = 0.5"

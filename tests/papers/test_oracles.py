@@ -1,0 +1,58 @@
+"""The chart of the oracles, and the command that prints their table and draws it."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from typer.testing import CliRunner
+
+from veilring.cli.app import app
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.oracles import ORACLES
+from veilring.protocols.ldp.algorithm.planner import options, recommend
+from veilring.scenarios.oracle_charts import draw_oracles
+
+
+def test_the_chart_names_every_oracle_and_is_the_same_again(tmp_path: Path) -> None:
+    """Equal arguments give equal files; text stays text."""
+    for name in ("one.svg", "other.svg"):
+        draw_oracles(tmp_path / name, domain=32, epsilon=1.0)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
+    words = set(ET.parse(tmp_path / "one.svg").getroot().itertext())  # noqa: S314  (ours)
+    assert {*ORACLES, "bytes a report", "values, at ε = 1", "ε, for 32 values"} <= words
+
+
+@pytest.mark.parametrize(
+    ("name", "domain", "epsilon", "field"),
+    [("o.pdf", 32, 1.0, "plot"), ("o.svg", 1, 1.0, "domain"), ("o.svg", 2, 0.0, "epsilon")],
+)
+def test_what_cannot_be_drawn_is_refused(
+    name: str, domain: int, epsilon: float, field: str, tmp_path: Path
+) -> None:
+    """Another format, a domain without a choice, and no epsilon; no file is left."""
+    with pytest.raises(InputError, match=field):
+        draw_oracles(tmp_path / name, domain=domain, epsilon=epsilon)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_prints_the_planners_table(tmp_path: Path) -> None:
+    """Each oracle of each domain with its own numbers, and a star at what is recommended."""
+    plot = tmp_path / "oracles.png"
+    command = ["oracles", "--domain", "4", "--domain", "300", "--epsilon", "0.5", "--json"]
+    done = CliRunner().invoke(app, [*command, "--max-bytes", "8", "--plot", str(plot)])
+    assert done.exit_code == 0, done.output
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    rows = json.loads(done.stdout)
+    for domain in (4, 300):
+        found = [row for row in rows if row["domain"] == domain]
+        assert [(row["oracle"], row["variance"], row["report_bytes"]) for row in found] == [
+            (each.name, each.variance, each.report_bytes) for each in options(domain, 0.5)
+        ]
+        (best,) = (row["oracle"] for row in found if row["recommended"])
+        assert best == recommend(domain, 0.5, max_bytes=8).name
+    shown = CliRunner().invoke(app, ["oracles", "--domain", "4"])
+    assert "de *" in shown.stdout
+    refused = CliRunner().invoke(app, ["oracles", "--epsilon", "21"])
+    assert refused.exit_code == 2
+    assert "epsilon" in refused.output

@@ -1,0 +1,149 @@
+"""The figures of private prediction: what is measured is what is said."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from veilring.data import load_table
+from veilring.errors import InputError
+from veilring.papers.claims import CurveKey, Measured, judge_claim
+from veilring.papers.prediction import (
+    ACCURACY,
+    CLASS_MEANS,
+    EPSILON,
+    GDP,
+    IND_KNN,
+    NOISY_SGD,
+    OPEN,
+    PREDICTION_FIGURES,
+    PRIVATE_KNN,
+    RDP,
+    SECONDS,
+    SGD,
+    SGD_CHANGES,
+    best_threshold_growth,
+    class_means,
+    deal,
+    open_vote,
+    queries_dealt,
+    rows_dealt,
+)
+from veilring.papers.reproduce import find_figure
+from veilring.protocols.prediction.algorithm.features import LENGTH, quantise
+
+
+def _observe(name: str, x: tuple[float, ...]) -> Mapping[CurveKey, NDArray[np.float64]]:
+    """Measure one split of iris at these points."""
+    figure, table = find_figure(f"prediction/{name}"), load_table("iris")
+    found = figure.observe(figure.subject.prepare(table), x, np.random.default_rng(1))
+    assert all(np.shape(curve) == (len(x),) for curve in found.values())
+    return {key: np.asarray(curve) for key, curve in found.items()}
+
+
+def test_each_figure_and_table_of_the_paper_has_claims_and_a_grid() -> None:
+    """They are known by their names, and their grids ascend, for large tables and small."""
+    names = [f"prediction/figure-{number}" for number in range(1, 6)]
+    tables = [f"prediction/table-{number}" for number in (1, 3, 5)]
+    assert [figure.name for figure in PREDICTION_FIGURES] == [*names, *tables]
+    for figure in PREDICTION_FIGURES:
+        assert figure.claims
+        for table in map(load_table, ("iris", "digits")):
+            for quick in (False, True):
+                grid = figure.grid(table, quick)
+                assert list(grid) == sorted(set(grid))
+
+
+def test_a_split_has_private_rows_and_two_sets_of_queries() -> None:
+    """All rows are dealt once, as directions from the mean of the public queries' directions."""
+    table = load_table("digits")
+    rng = np.random.default_rng(2)
+    order = rng.permutation(len(table))
+    dealt = deal(table, np.random.default_rng(2))
+    count = queries_dealt(table)
+    assert count == len(dealt.stream.queries) == len(dealt.validation.queries) == 1797 // 5
+    assert rows_dealt(table) == len(dealt.rows)
+    assert np.array_equal(dealt.stream.truth, table.labels[order[:count]])
+    tried = table.features[order[count : 2 * count]]
+    origin = (tried / np.linalg.norm(tried, axis=1, keepdims=True)).mean(axis=0)
+    assert np.array_equal(dealt.rows, quantise(table.features[order[2 * count :]], origin))
+    assert dealt.repeated(3000).rows[2000].tobytes() == dealt.rows[2000 % len(dealt.rows)].tobytes()
+    assert len(dealt.first(7).stream.truth) == len(dealt.first(7).validation.queries) == 7
+    with pytest.raises(InputError, match="table"):
+        deal(table.take(np.arange(19)), rng)
+
+
+def test_all_methods_stand_side_by_side() -> None:
+    """Each has a share of right answers for each epsilon."""
+    curves = _observe("figure-2", (1.0,))
+    names = {GDP, RDP, PRIVATE_KNN, NOISY_SGD, CLASS_MEANS, OPEN}
+    assert set(curves) == {CurveKey(ACCURACY, name) for name in names}
+    assert all(((curve >= 0) & (curve <= 1)).all() for curve in curves.values())
+
+
+def test_measures_are_those_of_the_split() -> None:
+    """The vote without privacy, and the means without noise to speak of, classify iris."""
+    table = load_table("iris")
+    dealt = deal(table, np.random.default_rng(3))
+    assert open_vote(dealt) > 0.8
+    assert class_means(dealt, 1e4, np.random.default_rng(0)) > 0.8
+    centres = np.array([dealt.rows[dealt.labels == each].sum(axis=0) for each in range(3)])
+    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    nearest = (dealt.stream.queries @ centres.T / LENGTH).argmax(axis=1)
+    exact = (nearest == dealt.stream.truth).mean()
+    assert class_means(dealt, 1e9, np.random.default_rng(0)) == pytest.approx(exact, abs=0.04)
+
+
+@pytest.mark.parametrize("name", ["figure-1", "figure-5"])
+def test_streams_and_tables_have_the_sizes_of_the_axis(name: str) -> None:
+    """All rows over and over, as many as there are queries: all methods are measured."""
+    curves = _observe(name, (200.0,) if name == "figure-5" else (30.0,))
+    assert len(curves) == 6
+
+
+def test_retraining_costs_epsilon_and_ind_knn_does_not() -> None:
+    """NoisySGD's epsilon is that of all its trainings, composed; times are positive."""
+    curves = _observe("figure-3", (10.0, 30.0))
+    assert curves[CurveKey(EPSILON, IND_KNN)].tolist() == [1.0, 1.0]
+    three, one = curves[CurveKey(EPSILON, SGD)]
+    assert one <= 1.0 < three
+    assert three < 3.0  # Rényi divergences add up, and epsilons less
+    assert all((curve > 0).all() for curve in curves.values())
+    assert CurveKey(SECONDS, SGD) in curves
+
+
+def test_what_retraining_costs_is_a_claim_that_can_fail() -> None:
+    """There is a change at every point, and trainings that cost no more than one refute it."""
+    figure = find_figure("prediction/figure-3")
+    for table in map(load_table, ("iris", "digits")):
+        for quick in (False, True):
+            assert 2 * max(figure.grid(table, quick)) <= queries_dealt(table) + 1
+    ones = np.ones((3, 2))
+    curves = {CurveKey(EPSILON, SGD): ones, CurveKey(EPSILON, IND_KNN): ones}
+    (claim,) = figure.claims
+    assert judge_claim(claim, Measured("x", (2.0, 4.0), curves)).outcome == "does not hold"
+
+
+def test_changes_are_ten_trainings_at_most() -> None:
+    """A stream that is no multiple of ten costs no more than one that is."""
+    epsilons = _observe("table-1", (18.0, 30.0))[CurveKey(EPSILON, SGD_CHANGES)]
+    assert 1.0 < epsilons[0] <= epsilons[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "x"), [("figure-4", (1.0,)), ("table-1", (8.0,)), ("table-3", (2.0,))]
+)
+def test_the_other_figures_are_measured(name: str, x: tuple[float, ...]) -> None:
+    """Every curve has a finite value at every point."""
+    curves = _observe(name, x)
+    assert all(np.isfinite(curve).all() for curve in curves.values())
+
+
+def test_the_best_threshold_is_compared_split_by_split() -> None:
+    """Its growth is the difference of the places of the two maxima."""
+    low = np.array([[0.9, 0.5, 0.1], [0.1, 0.9, 0.5]])
+    high = np.array([[0.1, 0.2, 0.9], [0.1, 0.9, 0.5]])
+    curves = {CurveKey(ACCURACY, "low"): low, CurveKey(ACCURACY, "high"): high}
+    evidence = best_threshold_growth("low", "high")(Measured("x", (0.1, 0.2, 0.4), curves))
+    assert evidence.values.ravel().tolist() == pytest.approx([0.3, 0.0])

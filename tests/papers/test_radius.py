@@ -1,0 +1,97 @@
+"""The figures of the radius family: what is measured is what is said."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from veilring.data import load_table, scale_to_unit
+from veilring.papers.claims import CurveKey, Measured, judge_claim
+from veilring.papers.figure import measure_figure
+from veilring.papers.radius import (
+    ACCURACY,
+    ALLOCATED,
+    BASELINE,
+    DEFAULT,
+    GRID,
+    INTERACTIVE,
+    MAJORITY,
+    OPEN,
+    PER_BALL,
+    PROPOSED,
+    RADIUS_FIGURES,
+    deal,
+    queries_dealt,
+)
+from veilring.papers.reproduce import find_figure
+from veilring.protocols.radius.algorithm import count_votes
+from veilring.randomness import Streams
+
+
+def _measure(number: int, table: str = "iris", splits: int = 2) -> Measured:
+    """Measure a figure at few points."""
+    found = measure_figure(
+        find_figure(f"radius/figure-{number}"),
+        load_table(table),
+        splits=splits,
+        quick=True,
+        streams=Streams(1),
+        tell=lambda _: None,
+    )
+    for curve in found.curves.values():
+        assert curve.shape == (splits, len(found.x))
+        assert np.isfinite(curve).all()
+    return found
+
+
+def test_the_family_has_the_papers_nine_figures() -> None:
+    """Each has claims, and as many splits as the paper took."""
+    assert [figure.name for figure in RADIUS_FIGURES] == [
+        f"radius/figure-{n}" for n in range(7, 16)
+    ]
+    assert all(figure.claims and figure.splits == 20 for figure in RADIUS_FIGURES)
+
+
+def _series(curves: Mapping[CurveKey, NDArray[np.float64]]) -> set[str]:
+    return {key.series for key in curves}
+
+
+@pytest.mark.parametrize(
+    ("number", "series"),
+    [
+        (7, {OPEN, BASELINE, PROPOSED, DEFAULT, MAJORITY}),
+        (10, {INTERACTIVE, GRID, ALLOCATED}),
+        (11, {INTERACTIVE, GRID, ALLOCATED}),
+        (13, {OPEN, BASELINE, INTERACTIVE, GRID, DEFAULT, MAJORITY}),
+        (15, {OPEN, GRID, DEFAULT, MAJORITY}),
+    ],
+)
+def test_each_figure_has_its_curves(number: int, series: set[str]) -> None:
+    """On a table of 150 rows, with claims that can be judged; accuracies are shares."""
+    found = _measure(number)
+    assert _series(found.curves) == series
+    for claim in find_figure(f"radius/figure-{number}").claims:
+        assert judge_claim(claim, found).intervals
+    for key, curve in found.curves.items():
+        assert key.measure != ACCURACY or ((curve >= 0) & (curve <= 1)).all()
+
+
+def test_the_proposed_classifier_is_more_accurate_than_the_baseline() -> None:
+    """On wine at epsilon = 2, in the mean over six splits, for each size of a batch."""
+    found = _measure(9, "wine", splits=6)
+    proposed, baseline = (found.curves[CurveKey(ACCURACY, name)] for name in (PROPOSED, BASELINE))
+    assert (proposed.mean(axis=0) > baseline.mean(axis=0)).all()
+
+
+def test_a_split_has_as_many_rows_a_ball_as_it_says() -> None:
+    """On average over the held-out rows; or all rows, if there are fewer."""
+    table = scale_to_unit(load_table("iris"))
+    dealt = deal(table, np.random.default_rng(0))
+    assert len(dealt.truth) == len(dealt.queries) == queries_dealt(table) == 30
+    radii = dealt.radii(30)
+    counts = count_votes(dealt.queries, radii, dealt.rows, dealt.classes)
+    assert counts.sum(axis=1).mean() == pytest.approx(PER_BALL, rel=0.01)
+    few = deal(table.take(np.arange(10)), np.random.default_rng(0))
+    assert few.radius > 0
+    assert few.majority(2) in {0.0, 0.5, 1.0}

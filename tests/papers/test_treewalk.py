@@ -1,0 +1,191 @@
+"""The figures of the treewalk family: what is measured is what is said."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial import cKDTree
+
+from veilring.errors import InputError
+from veilring.papers.claims import Measured, judge_claim
+from veilring.papers.figure import measure_figure
+from veilring.papers.reproduce import find_figure, reproduce_figure
+from veilring.papers.treewalk import (
+    EQUAL,
+    PRINTED,
+    RAW,
+    SIDE,
+    SPENT,
+    TOP,
+    Points,
+    WalkWay,
+    by_comparison,
+    by_distance,
+    early,
+    load_points,
+    named_bucket,
+)
+from veilring.papers.treewalk_figures import TREEWALK_FIGURES
+from veilring.protocols.treewalk.algorithm.rivals import bucket_law
+from veilring.protocols.treewalk.algorithm.tree import build_tree
+from veilring.protocols.treewalk.attacks import overheard_response
+from veilring.randomness import Streams
+from veilring.scenarios.belief_maps import CELLS, beliefs_after, draw_beliefs
+
+POINTS = load_points("uniform:512")
+
+
+def _measure(number: int, splits: int = 2) -> Measured:
+    return measure_figure(
+        find_figure(f"treewalk/figure-6.{number}"),
+        POINTS,
+        splits=splits,
+        quick=True,
+        streams=Streams(1),
+        tell=lambda _: None,
+    )
+
+
+def test_the_family_has_the_thesis_figures() -> None:
+    """There are figures 6.2 to 6.31, each with claims, of 8 trees and of one measurement."""
+    assert [figure.name for figure in TREEWALK_FIGURES] == [
+        f"treewalk/figure-6.{n}" for n in range(2, 32)
+    ]
+    assert all(figure.claims and figure.splits == 8 for figure in TREEWALK_FIGURES)
+    assert {figure.measurement for figure in TREEWALK_FIGURES} == {"treewalk"}
+
+
+@pytest.mark.parametrize("number", [2, 4, 9, 13, 16, 18, 21, 25, 31])
+def test_all_claims_of_a_figure_can_be_judged(number: int) -> None:
+    """Every series that a claim names is measured; raw shares are at most those of the top 5."""
+    measured, figure = _measure(number), find_figure(f"treewalk/figure-6.{number}")
+    for curve in measured.curves.values():
+        assert curve.shape == (2, len(measured.x))
+        assert ((curve >= 0) & (curve <= 1)).all()
+    for suffix in {"", EQUAL, PRINTED, SPENT}:
+        for series, raw in measured.of(RAW + suffix).items():
+            assert (raw <= measured.of(TOP + suffix)[series]).all()
+    for claim in figure.claims:
+        assert judge_claim(claim, measured).outcome in {"holds", "does not hold", "is not settled"}
+
+
+def test_figures_share_their_measurement() -> None:
+    """The curves that two figures have in common are the same numbers."""
+    one, other = _measure(14), _measure(7)
+    for series in ("basic", "E8"):
+        np.testing.assert_array_equal(one.of(RAW)[series], other.of(RAW)[series])
+
+
+def test_much_epsilon_finds_what_a_search_finds() -> None:
+    """On a line, walks that hardly ever slip find all nearest points, and so do early ones."""
+    way = WalkWay("basic", dimensions=1)
+    assert by_comparison(POINTS, 3, way, 600.0, "spent").raw == 1.0
+    assert by_comparison(POINTS, 3, early(8).at(1), 100.0, "spent").top == 1.0
+    assert by_distance(POINTS, 3, way, 1.0).top > 0.9
+
+
+def test_where_all_spend_the_same_a_basic_walk_is_as_it_was() -> None:
+    """A basic walk has the same numbers in both accounts, and a greedy one lower ones."""
+    measured = _measure(14)
+    one, other = (measured.of(RAW + suffix) for suffix in ("", EQUAL))
+    np.testing.assert_array_equal(one["basic"], other["basic"])
+    assert other["GS"].sum() < one["GS"].sum()
+
+
+def test_a_response_beats_the_walk_of_its_buckets() -> None:
+    """At the same epsilon a response finds the nearest point more often than an early walk."""
+    points = load_points("uniform:4096")
+    one, other = (
+        by_comparison(points, 4, way, 6.0, "spent").raw for way in (named_bucket(5), early(5))
+    )
+    assert one > other + 0.1
+
+
+def _csv(folder: Path, *columns: str, rows: int = 300) -> Path:
+    drawn = np.random.default_rng(6).uniform(30, 40, (rows, len(columns)))
+    lines = [",".join(map(repr, row)) for row in drawn.tolist()]
+    path = folder / "places.csv"
+    path.write_text("\n".join([",".join(columns), *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_places_keep_their_proportions(tmp_path: Path) -> None:
+    """Distances between degrees are, up to one factor, those of the plane in their middle."""
+    path = _csv(tmp_path, "lat", "lon")
+    points = load_points(str(path)).draw(2, 1, np.random.default_rng(0))
+    degrees = np.loadtxt(path, delimiter=",", skiprows=1)
+    plane = degrees * [1.0, np.cos(np.radians(degrees[:, 0].mean()))]
+    one, other = (np.asarray(cKDTree(each).query(each, k=2)[0])[:, 1] for each in (points, plane))
+    np.testing.assert_allclose(one / other, (one / other).mean(), rtol=1e-6)
+    assert points.min() == 0.0
+    assert points.max() == SIDE
+
+
+@pytest.mark.parametrize("source", ["uniform:256", "wine", "uniform:x", "nowhere.csv"])
+def test_what_is_no_source_of_points_is_refused(source: str) -> None:
+    """Too few points, a table of labelled rows and a missing file are refused by name."""
+    with pytest.raises(InputError):
+        load_points(source)
+
+
+@pytest.mark.parametrize("row", ["{0},7", "7,{0}", "7,7"])
+def test_a_file_with_a_column_of_one_value_is_refused(tmp_path: Path, row: str) -> None:
+    """Points on one line along an axis, or at one place, are no domain to look for places in."""
+    path = tmp_path / "places.csv"
+    path.write_text("\n".join(["x,y", *map(row.format, range(300))]) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match="more than one value"):
+        load_points(str(path))
+
+
+def test_a_file_of_one_column_has_no_plane(tmp_path: Path) -> None:
+    """Points of one coordinate have one-dimensional figures, and no others."""
+    points = load_points(str(_csv(tmp_path, "x")))
+    assert points.draw(1, 1, np.random.default_rng(0)).shape == (300, 1)
+    with pytest.raises(InputError, match=r"data is places\.csv"):
+        points.draw(2, 1, np.random.default_rng(0))
+
+
+def test_a_file_has_no_more_points_than_it_has(tmp_path: Path) -> None:
+    """A figure that compares numbers of points is refused for a file, before anything is drawn."""
+    path = _csv(tmp_path, "x", "y")
+    with pytest.raises(InputError, match="10 times as many"):
+        reproduce_figure("treewalk/figure-6.3", [str(path)], tmp_path / "out", quick=True)
+
+
+def test_files_are_written_for_points(tmp_path: Path) -> None:
+    """`reproduce` measures a file of places and writes numbers, verdicts and plots."""
+    path = _csv(tmp_path, "lat", "lon")
+    done = reproduce_figure("treewalk/figure-6.31", [str(path)], tmp_path / "out", quick=True)
+    assert [file.suffix for file in done.files] == [".csv", ".json", ".png", ".svg"]
+    assert all(file.stat().st_size for file in done.files)
+    assert done.measured[0].data == "places.csv"
+
+
+def test_drawn_points_are_new_for_each_split() -> None:
+    """Two generators give other points, and the same one the same."""
+    drawn = Points("drawn", 100)
+    one, same, other = (drawn.draw(2, 3, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert one.shape == (300, 2)
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
+
+
+def test_a_map_shows_what_a_server_believes(tmp_path: Path) -> None:
+    """A response leaves two levels of belief, and the cells of the bucket it named share one."""
+    rng = Streams(7).generator("map")
+    points = rng.random((300, 2))
+    tree = build_tree(points)
+    law = bucket_law(tree.depth, 5, 3.0)
+    asked = {"response": overheard_response(tree, law)}
+    beliefs = beliefs_after(asked, points, np.array([0.3, 0.6]), rng)
+    shares = beliefs.shares["response"]
+    assert shares.shape == (CELLS**2,)
+    assert shares.sum() == pytest.approx(1.0)
+    levels = np.unique(shares.round(15))
+    assert len(levels) == 2
+    assert levels[1] / levels[0] == pytest.approx(np.exp(3.0), rel=1e-6)
+    path = tmp_path / "map.png"
+    draw_beliefs(beliefs, points, [path], title="where")
+    assert path.stat().st_size > 10_000
+    with pytest.raises(InputError, match="points is"):
+        beliefs_after(asked, points[:, :1], np.array([0.3]), rng)
