@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.ldp_libraries import LIBRARIES, Library
 from benchmarks.measurement import Bound, Measurement, Timed, ratios
-from veilring.protocols.ldp.algorithm.oracles import ORACLES
+from veilring.protocols.ldp.algorithm.planner import ORACLES
 from veilring.randomness import Streams
 
 EPSILON = 1.0

@@ -12,11 +12,11 @@ from veilring.protocols.ldp import (
     answer,
     evidence,
     learn,
-    load,
+    load_classifier,
     make_oracle,
-    recommend,
-    save,
-    tally,
+    recommend_oracle,
+    save_classifier,
+    tally_reports,
 )
 
 CLIENTS, EPSILON = 60_000, 1.0
@@ -35,10 +35,10 @@ def people(clients: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
 
 def shares(rows: Rows, labels: Rows, rng: np.random.Generator) -> None:
     """Estimate how many clients are of each age."""
-    best = recommend(len(AGES), EPSILON)
+    best = recommend_oracle(len(AGES), EPSILON)
     survey = FrequencySurvey(best.oracle)
     said = answer(survey, rows[:, :1], labels, rng)  # on each client's own machine
-    found = evidence(survey, tally(survey, said.reports))[0]
+    found = evidence(survey, tally_reports(survey, said.reports))[0]
     print(f"oracle {best.name}, {best.report_bytes} byte a report, epsilon {EPSILON:g}")
     print("first reports:", said.reports[0][:8, 0], " true:", rows[:8, 0])
     for number, name in enumerate(AGES):
@@ -51,14 +51,14 @@ def classes(rows: Rows, labels: Rows, rng: np.random.Generator) -> None:
     """Learn who is ill from one answer a client, collected in two places."""
     survey = DiscreteBayesSurvey.of((len(AGES), 2, 2), 2, make_oracle("de", EPSILON))
     half = len(rows) // 2
-    here = tally(survey, answer(survey, rows[:half], labels[:half], rng).reports)
-    there = tally(survey, answer(survey, rows[half:], labels[half:], rng).reports)
+    here = tally_reports(survey, answer(survey, rows[:half], labels[:half], rng).reports)
+    there = tally_reports(survey, answer(survey, rows[half:], labels[half:], rng).reports)
     model = learn(survey, here + there)
     print("answers to each question:", (here + there).counts)
     new_rows, new_labels = people(20_000, rng)
     with tempfile.TemporaryDirectory() as folder:
-        save(model, Path(folder) / "model.json")
-        again = load(Path(folder) / "model.json")
+        save_classifier(model, Path(folder) / "model.json")
+        again = load_classifier(Path(folder) / "model.json")
     right = np.mean(again.classify(new_rows) == new_labels)
     majority = np.mean(new_labels == np.bincount(labels).argmax())
     print(f"right {right:.3f}, by always saying the same {majority:.3f}")

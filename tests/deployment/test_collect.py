@@ -11,7 +11,7 @@ from tests.deployment.collector_crashes import crash_rounds
 from tests.deployment.commands import SECONDS
 
 from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes
-from veilring.protocols.ldp.saved import load
+from veilring.protocols.ldp.saved import load_classifier
 
 CLIENTS = 3000
 
@@ -59,7 +59,7 @@ def test_a_collection_from_its_files_to_its_estimates(start: Start) -> None:
     saved = collection.run("estimate", "collector.toml", "--save", "model.json")
     assert saved.poll() == 0, saved.output
     assert "setosa" in saved.output
-    model = load(collection.folder / "model.json").model
+    model = load_classifier(collection.folder / "model.json").model
     assert isinstance(model, DiscreteBayes)
     assert len(model.class_counts) == 3
     assert sum(each.clients for each in model.evidence) == CLIENTS

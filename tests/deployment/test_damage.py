@@ -29,7 +29,7 @@ from veilring.privacy.ledger import read_totals
 from veilring.privacy.ledger.store import open_store
 from veilring.protocols.ldp import store as reports
 from veilring.protocols.ldp.outbox import Outbox
-from veilring.protocols.ldp.store import Store
+from veilring.protocols.ldp.store.base import Store
 from veilring.protocols.prediction.state import open_state
 
 # Places of each file that are damaged; VEILRING_DAMAGES=200 takes some minutes.
@@ -201,7 +201,7 @@ def stored_in(folder: Path) -> int:
 def open_reports(folder: Path, *, read_only: bool) -> Store:
     """Open a collector's store as a collector does, or as estimates do."""
     task = load_survey_terms(folder / "terms.toml").task
-    return reports.open_store(str(folder / "reports.sqlite"), task, read_only=read_only)
+    return reports.open_report_store(str(folder / "reports.sqlite"), task, read_only=read_only)
 
 
 def use_collector(folder: Path) -> list[Server]:

@@ -9,7 +9,7 @@ import pytest
 from veilring.cli.estimates import show_estimates
 from veilring.deployment.estimating import Estimates, estimate_from
 from veilring.deployment.survey_terms import SurveyTerms, load_survey_terms
-from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally
+from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally_reports
 
 CLIENTS = 40_000
 TERMS = """
@@ -37,7 +37,7 @@ def estimated(terms: SurveyTerms, question: int | None = None) -> Estimates:
     reports = list(answer(survey, rows, labels, rng).reports)
     if question is not None:
         reports = [each if n == question else each[:0] for n, each in enumerate(reports)]
-    return estimate_from(terms, tally(survey, reports), confidence=1 - 1e-9)
+    return estimate_from(terms, tally_reports(survey, reports), confidence=1 - 1e-9)
 
 
 def test_a_mean_is_in_the_unit_of_its_column(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_intervals_of_too_few_reports_are_marked(
     assert not any(line.rough for line in many.lines)
     rng, survey = np.random.default_rng(4), terms.task.survey
     reports = answer(survey, np.full((30, 1), 75.0), np.arange(30) % 2, rng).reports
-    few = estimate_from(terms, tally(survey, reports))
+    few = estimate_from(terms, tally_reports(survey, reports))
     assert all(line.rough for line in few.lines)
     show_estimates(many, json=False)
     assert "~" not in capsys.readouterr().out

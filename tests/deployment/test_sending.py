@@ -22,8 +22,8 @@ from veilring.deployment.sending import (
 )
 from veilring.errors import PeerLost, SessionAborted, VeilringError
 from veilring.nodes.limit import Limits
-from veilring.protocols.ldp.outbox import Outbox, Rows
-from veilring.protocols.ldp.pool import Batch
+from veilring.protocols.ldp.messages import ClientBatch
+from veilring.protocols.ldp.outbox import MarkedRows, Outbox
 from veilring.transport.identity import make_identity
 from veilring.transport.roster import Member, Roster
 
@@ -33,10 +33,10 @@ SESSION_SECONDS = 100.0
 R = TypeVar("R")
 
 
-def batch(number: int, reports: int) -> Batch:
+def batch(number: int, reports: int) -> ClientBatch:
     """Return a batch of reports of four bytes."""
     ids, bytes_ = np.zeros((reports, 16), dtype=np.uint8), np.zeros((reports, 4), dtype=np.uint8)
-    return Batch(0, ids, bytes_, np.full(reports, number))
+    return ClientBatch(0, ids, bytes_, np.full(reports, number))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def _tried(outbox: Path, error: VeilringError, receipts: int) -> tuple[float, in
 
     async def main() -> float:
         with Outbox(outbox) as kept:
-            rows = Rows([str(n) for n in range(CLIENTS)], b"", [b""] * CLIENTS)
+            rows = MarkedRows([str(n) for n in range(CLIENTS)], b"", [b""] * CLIENTS)
             kept.add(TASK, rows, batches(TASK, CLIENTS))
             with pytest.raises(type(error)):
                 await sender.send(TASK, kept, at_once=1, progress=lambda *_: None)

@@ -12,7 +12,8 @@ from tests.deployment.commands import SECONDS, Command
 from veilring.deployment.config import SubmitterConfig
 from veilring.deployment.roles import load_config_of
 from veilring.deployment.submitter import submit
-from veilring.protocols.ldp.pool import Batch, ClientPool
+from veilring.protocols.ldp.messages import ClientBatch
+from veilring.protocols.ldp.roles import ClientPool
 
 CLIENTS = 120
 
@@ -129,7 +130,7 @@ def test_a_row_may_be_corrected_until_its_report_is_made(
 ) -> None:
     """Interrupted while it makes reports, a submitter has not remembered their rows either."""
 
-    def interrupted(*_: object) -> Iterator[Batch]:
+    def interrupted(*_: object) -> Iterator[ClientBatch]:
         raise RuntimeError
 
     lines = without_key(lines_of(collection))

@@ -18,8 +18,8 @@ from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import learn
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.parquet import tally_parquet, write_parquet
-from veilring.protocols.ldp.pool import ClientPool
-from veilring.protocols.ldp.saved import load
+from veilring.protocols.ldp.roles import ClientPool
+from veilring.protocols.ldp.saved import load_classifier
 from veilring.scenarios.sweep import Engine
 from veilring.scenarios.sweep.dask_backend import local_cluster
 
@@ -101,7 +101,9 @@ def test_what_is_exported_says_what_the_store_says(tmp_path: Path) -> None:
     assert of_store.pop("members") == {"ada": 3000}
     assert of_file == of_store
     assert json.loads(found)["reports"] == 3000
-    assert repr(load(folder / "one.json")) == repr(load(folder / "other.json"))
+    assert repr(load_classifier(folder / "one.json")) == repr(
+        load_classifier(folder / "other.json")
+    )
     again = CliRunner().invoke(app, ["export", collector, "--out", str(folder / "reports")])
     assert again.exit_code == 2
     alone = CliRunner().invoke(app, ["tally", terms, str(file), "--workers", "2"])

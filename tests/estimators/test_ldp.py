@@ -18,9 +18,9 @@ from veilring.errors import InputError
 from veilring.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.ldp import ClientPool, Task, gather
-from veilring.protocols.ldp.algorithm.oracles import ORACLES, FrequencyOracle
-from veilring.protocols.ldp.algorithm.planner import recommend
-from veilring.protocols.ldp.algorithm.survey import answer, tally
+from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle
+from veilring.protocols.ldp.algorithm.planner import ORACLES, recommend_oracle
+from veilring.protocols.ldp.algorithm.survey import answer, tally_reports
 from veilring.randomness import Streams
 
 ESTIMATORS = [
@@ -63,7 +63,7 @@ def test_fit_plays_the_clients_of_the_survey(blobs: Blobs) -> None:
     model = LDPNaiveBayes(1.0, oracle="olh", random_state=5).fit(rows, labels)
     numbers = np.searchsorted(model.classes_, labels)
     answers = answer(model.survey_, rows, numbers, Streams(5).generator("estimator"))
-    expected = tally(model.survey_, answers.reports)
+    expected = tally_reports(model.survey_, answers.reports)
     assert model.tally_.counts == expected.counts
     for one, other in zip(model.tally_.sums, expected.sums, strict=True):
         assert (one == other).all()
@@ -90,7 +90,7 @@ def test_auto_takes_the_best_oracle_for_each_domain(blobs: Blobs) -> None:
         auto = LDPNaiveBayes(1.0, oracle="auto", bins=bins, random_state=1).fit(rows, labels)
         for question in auto.survey_.questions:
             assert isinstance(question, FrequencyOracle)
-            assert question.name == recommend(question.domain, 1.0).name
+            assert question.name == recommend_oracle(question.domain, 1.0).name
     LDPGaussianNaiveBayes(1.0, oracle="auto", random_state=1).fit(rows, labels)
 
 

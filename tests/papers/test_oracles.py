@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.oracles import ORACLES
-from veilring.protocols.ldp.algorithm.planner import options, recommend
+from veilring.protocols.ldp.algorithm.planner import ORACLES, oracle_options, recommend_oracle
 from veilring.scenarios.oracle_charts import draw_oracles
 
 
@@ -47,10 +46,10 @@ def test_the_command_prints_the_planners_table(tmp_path: Path) -> None:
     for domain in (4, 300):
         found = [row for row in rows if row["domain"] == domain]
         assert [(row["oracle"], row["variance"], row["report_bytes"]) for row in found] == [
-            (each.name, each.variance, each.report_bytes) for each in options(domain, 0.5)
+            (each.name, each.variance, each.report_bytes) for each in oracle_options(domain, 0.5)
         ]
         (best,) = (row["oracle"] for row in found if row["recommended"])
-        assert best == recommend(domain, 0.5, max_bytes=8).name
+        assert best == recommend_oracle(domain, 0.5, max_bytes=8).name
     shown = CliRunner().invoke(app, ["oracles", "--domain", "4"])
     assert "de *" in shown.stdout
     refused = CliRunner().invoke(app, ["oracles", "--epsilon", "21"])

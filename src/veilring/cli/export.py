@@ -36,13 +36,13 @@ def export(
     """
     from veilring.deployment.tallying import export_reports
     from veilring.errors import InputError
-    from veilring.protocols.ldp.store import back_up
+    from veilring.protocols.ldp.store import back_up_reports
 
     loaded = load_collector(config, "export")
     if (out is None) == (backup is None):
         raise InputError("--out", out, "exactly one of --out and --backup")
     if backup is not None:
-        back_up(loaded.store, backup)
+        back_up_reports(loaded.store, backup)
         typer.echo(f"copy of the store: {backup}")
     if out is not None:
         files = export_reports(loaded, out, without=without or ())

@@ -40,11 +40,15 @@ def oracles(
 
         veilring oracles --epsilon 0.5 --plot oracles.svg
     """
-    from veilring.protocols.ldp.algorithm.planner import options, recommend
+    from veilring.protocols.ldp.algorithm.planner import oracle_options, recommend_oracle
 
     domains = domain or [4, 32, 1024]
     tables = [
-        (values, options(values, epsilon), recommend(values, epsilon, max_bytes=max_bytes).name)
+        (
+            values,
+            oracle_options(values, epsilon),
+            recommend_oracle(values, epsilon, max_bytes=max_bytes).name,
+        )
         for values in domains
     ]
     if plot is not None:

@@ -60,7 +60,7 @@ def submit(
 
 
 def _say(done: "Submitted") -> None:
-    from veilring.protocols.ldp.verdicts import REASONS
+    from veilring.protocols.ldp.messages import REASONS
 
     typer.echo(f"task {done.task.hex()}, epsilon {done.epsilon:g} a report")
     typer.echo(f"{done.kept:,} reports are stored and count")

@@ -10,7 +10,8 @@ from veilring.deployment.connecting import answering, require_party
 from veilring.deployment.survey_terms import closing_time, load_survey_terms
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.ldp.collector import Collector
-from veilring.protocols.ldp.store import Quotas, Store, open_store
+from veilring.protocols.ldp.store import open_report_store
+from veilring.protocols.ldp.store.base import Quotas, Store
 from veilring.protocols.ldp.task import Task
 from veilring.transport.roster import Roster
 
@@ -65,6 +66,6 @@ def open_configured_store(config: CollectorConfig, task: Task, *, read_only: boo
         StoreFailed: If it cannot be reached.
     """
     try:
-        return open_store(config.store, task, read_only=read_only)
+        return open_report_store(config.store, task, read_only=read_only)
     except InputError as error:
         raise ScenarioError("store", error.value, error.allowed) from error

@@ -20,10 +20,10 @@ from veilring.deployment.config import CollectorConfig
 from veilring.deployment.survey_making import domain_of, ranges_of
 from veilring.deployment.survey_terms import SurveyTerms, load_survey_terms
 from veilring.protocols.ldp.algorithm.bayes import evidence, learn
-from veilring.protocols.ldp.algorithm.consistency import Consistency
-from veilring.protocols.ldp.algorithm.randomiser import CONFIDENCE, Estimate
+from veilring.protocols.ldp.algorithm.oracle import Consistency
+from veilring.protocols.ldp.algorithm.randomiser import INTERVAL_CONFIDENCE, Estimate
 from veilring.protocols.ldp.algorithm.survey import Tally
-from veilring.protocols.ldp.saved import save
+from veilring.protocols.ldp.saved import save_classifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Estimates:
 def estimate(
     config: CollectorConfig,
     *,
-    confidence: float = CONFIDENCE,
+    confidence: float = INTERVAL_CONFIDENCE,
     recount: bool = False,
     without: Sequence[str] = (),
 ) -> Estimates:
@@ -107,7 +107,9 @@ def estimate(
     return replace(found, members=members, without=tuple(without))
 
 
-def estimate_from(terms: SurveyTerms, tally: Tally, *, confidence: float = CONFIDENCE) -> Estimates:
+def estimate_from(
+    terms: SurveyTerms, tally: Tally, *, confidence: float = INTERVAL_CONFIDENCE
+) -> Estimates:
     """Estimate from a tally, wherever it was made.
 
     Args:
@@ -139,7 +141,7 @@ def save_model(found: Estimates, path: Path, *, consistency: str) -> None:
             file is there already.
     """
     how = cast(Consistency, consistency)  # judged by who learns
-    save(learn(found.terms.task.survey, found.tally, consistency=how), path)
+    save_classifier(learn(found.terms.task.survey, found.tally, consistency=how), path)
 
 
 def _lines(

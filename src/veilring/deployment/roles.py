@@ -27,7 +27,7 @@ from veilring.deployment.querier import QuerierConfig, query
 from veilring.deployment.seeker import Near, SeekerConfig, seek
 from veilring.deployment.votes_member import VotesMemberConfig, serve_votes
 from veilring.errors import ScenarioError
-from veilring.protocols.ldp.store.opening import URL_PREFIXES
+from veilring.protocols.ldp.store import URL_PREFIXES
 
 Columns = Mapping[str, Sequence[object]]
 """What was asked for, row by row of the queries: each column by its header."""

@@ -18,10 +18,9 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import convening
 from veilring.protocols.ldp.collector import SUBMIT, read_task
-from veilring.protocols.ldp.intake import Verdicts
+from veilring.protocols.ldp.messages import ClientBatch, Verdicts
 from veilring.protocols.ldp.outbox import Outbox
-from veilring.protocols.ldp.pool import Batch
-from veilring.protocols.ldp.roles import submit
+from veilring.protocols.ldp.roles import submit_reports
 from veilring.protocols.ldp.task import Task
 from veilring.randomness import Streams
 from veilring.transport.identity import Identity
@@ -137,7 +136,7 @@ class Sender:
     async def _send_some(
         self, task: Task, outbox: Outbox, book: "_Book", at_once: int | None
     ) -> None:
-        role = convening(submit, SUBMIT, task.digest)
+        role = convening(submit_reports, SUBMIT, task.digest)
         batches = for_one_session(outbox.waiting(task, at_once=at_once))
         try:
             await self._run(role, batches, task=task, settled=book.settle)
@@ -158,10 +157,10 @@ class _Book:
         counted = outbox.count(task)
         self.waiting, self._total = counted.get(None, 0), sum(counted.values())
         self._outbox, self._progress = outbox, progress
-        self._settled: list[tuple[Batch, Verdicts]] = []
+        self._settled: list[tuple[ClientBatch, Verdicts]] = []
         self._unwritten = 0
 
-    def settle(self, batch: Batch, verdicts: Verdicts) -> None:
+    def settle(self, batch: ClientBatch, verdicts: Verdicts) -> None:
         """Take note of what became of a batch."""
         self._settled.append((batch, verdicts))
         self._unwritten += len(batch)
@@ -176,7 +175,7 @@ class _Book:
         self._progress("reports acknowledged", self._total - self.waiting, self._total)
 
 
-def for_one_session(batches: Iterator[Batch]) -> Iterator[Batch]:
+def for_one_session(batches: Iterator[ClientBatch]) -> Iterator[ClientBatch]:
     """Yield batches until there are as many as a session should have."""
     sent = 0
     for number, batch in enumerate(batches, start=1):

@@ -16,9 +16,9 @@ from veilring.deployment.ranges import check_ranges
 from veilring.deployment.sending import Progress, Sender
 from veilring.deployment.survey_terms import SurveyTerms
 from veilring.errors import InputError, ScenarioError
+from veilring.protocols.ldp.messages import ReportVerdict
 from veilring.protocols.ldp.outbox import ROW_NUMBER, Outbox
-from veilring.protocols.ldp.pool import ClientPool
-from veilring.protocols.ldp.verdicts import Verdict
+from veilring.protocols.ldp.roles import ClientPool
 from veilring.randomness import Streams
 
 # Clients whose reports are made and kept in one transaction: a second's work, and what a crash
@@ -42,12 +42,12 @@ class Submitted:
     task: bytes
     epsilon: float
     refused: int
-    verdicts: dict[Verdict | None, int]
+    verdicts: dict[ReportVerdict | None, int]
 
     @property
     def kept(self) -> int:
         """How many reports are stored and count."""
-        return sum(self.verdicts.get(verdict, 0) for verdict in Verdict if verdict.is_kept)
+        return sum(self.verdicts.get(verdict, 0) for verdict in ReportVerdict if verdict.is_kept)
 
     @property
     def is_complete(self) -> bool:

@@ -7,12 +7,12 @@ from veilring.deployment.columns import FeatureTerms
 from veilring.deployment.survey_section import SurveySection
 from veilring.protocols.ldp.algorithm.means import make_means
 from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
-from veilring.protocols.ldp.algorithm.survey import Survey
-from veilring.protocols.ldp.algorithm.surveys import (
+from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,
     FrequencySurvey,
     GaussianBayesSurvey,
     MeanSurvey,
+    Survey,
 )
 
 _HALF: Final = 0.5

@@ -6,8 +6,8 @@ from pydantic import AwareDatetime, Field
 
 from veilring.config import Section
 from veilring.protocols.ldp.algorithm.means import Approach
-from veilring.protocols.ldp.algorithm.oracles import EPSILON_MAX, ORACLES, FrequencyOracle
-from veilring.protocols.ldp.algorithm.planner import recommend
+from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX, FrequencyOracle
+from veilring.protocols.ldp.algorithm.planner import ORACLES, recommend_oracle
 
 # More bins than this tell nothing that noise would not drown.
 BINS_MAX: Final = 1024
@@ -30,7 +30,9 @@ class SurveySection(Section):
         description="frequency, means, discrete-bayes or gaussian-bayes"
     )
     epsilon: float = Field(
-        gt=0, le=EPSILON_MAX, description=f"a number above 0 and up to {EPSILON_MAX:g}"
+        gt=0,
+        le=REPORT_EPSILON_MAX,
+        description=f"a number above 0 and up to {REPORT_EPSILON_MAX:g}",
     )
     oracle: str = Field("auto", description=f"auto, {', '.join(ORACLES)}")
     approach: Approach = Field("one-feature", description="all-features, one-bit or one-feature")
@@ -43,5 +45,5 @@ class SurveySection(Section):
     def oracle_for(self, values: int) -> FrequencyOracle:
         """Return the oracle for a domain of so many values."""
         if self.oracle == "auto":
-            return recommend(values, self.epsilon).oracle
+            return recommend_oracle(values, self.epsilon).oracle
         return ORACLES[self.oracle](values, self.epsilon)

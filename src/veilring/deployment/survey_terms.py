@@ -27,8 +27,8 @@ from veilring.deployment.columns import (
 from veilring.deployment.survey_making import bins_of, survey_of
 from veilring.deployment.survey_section import SurveySection
 from veilring.errors import InputError, ProtocolViolation, ScenarioError
-from veilring.protocols.ldp.algorithm.oracles import ORACLES
-from veilring.protocols.ldp.pool import ClientPool
+from veilring.protocols.ldp.algorithm.planner import ORACLES
+from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.task import Task
 
 

@@ -11,7 +11,7 @@ from veilring.deployment.collector import open_configured_store
 from veilring.deployment.config import CollectorConfig
 from veilring.deployment.survey_terms import load_survey_terms
 from veilring.protocols.ldp.algorithm.survey import Tally
-from veilring.protocols.ldp.parquet import cut, tally_parquet, tally_piece, write_parquet
+from veilring.protocols.ldp.parquet import cut_pieces, tally_parquet, tally_piece, write_parquet
 from veilring.protocols.ldp.task import Task
 from veilring.scenarios.sweep import Engine
 from veilring.scenarios.sweep.engine import each_done
@@ -35,7 +35,7 @@ def tally_files(
     if engine is None:
         return tally_parquet(task, paths, at_once=at_once)
     total = Tally.empty(task.survey)
-    pieces = cut(task, paths, at_once=at_once)
+    pieces = cut_pieces(task, paths, at_once=at_once)
     if pieces:
         with each_done(partial(tally_piece, task), pieces, engine) as tallies:
             for each in tallies:

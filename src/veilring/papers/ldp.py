@@ -18,26 +18,36 @@ from veilring.data import Table, split
 from veilring.papers.claims import Claim, CurveKey, above
 from veilring.papers.evidence import heights, leads, shares
 from veilring.papers.figure import Axis, Figure, Observe, points_at
-from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes, learn_discrete, learn_gaussian
-from veilring.protocols.ldp.algorithm.bayes.gaussian import VARIANCE_FLOOR
-from veilring.protocols.ldp.algorithm.means import APPROACHES, Approach, make_means
-from veilring.protocols.ldp.algorithm.oracles import (
+from veilring.protocols.ldp.algorithm.bayes import (
+    VARIANCE_FLOOR,
+    DiscreteBayes,
+    learn_discrete,
+    learn_gaussian,
+)
+from veilring.protocols.ldp.algorithm.encodings import (
     DirectEncoding,
-    FrequencyOracle,
     OptimisedUnary,
     SummedHistogram,
     SymmetricUnary,
     ThresholdedHistogram,
 )
-from veilring.protocols.ldp.algorithm.plain import PlainOracle, census
+from veilring.protocols.ldp.algorithm.means import APPROACHES, Approach, make_means
+from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle
 from veilring.protocols.ldp.algorithm.reduction import (
-    Projection,
+    LinearProjection,
     discriminant_components,
     principal_components,
 )
 from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
-from veilring.protocols.ldp.algorithm.survey import Survey, Tally, answer, tally
-from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey, GaussianBayesSurvey
+from veilring.protocols.ldp.algorithm.survey import (
+    DiscreteBayesSurvey,
+    GaussianBayesSurvey,
+    Survey,
+    Tally,
+    answer,
+    census,
+    tally_reports,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +107,7 @@ def asked(
     """Return what clients say: one answer each, or without noise all answers."""
     if survey.exact_epsilon == inf:
         return census(survey, rows, labels, rng)
-    return tally(survey, answer(survey, rows, labels, rng).reports)
+    return tally_reports(survey, answer(survey, rows, labels, rng).reports)
 
 
 def learned_discrete(
@@ -130,7 +140,7 @@ def learned_discrete(
         question.perturb(survey.told(values, classes, number), rng)
         for number, question in enumerate(survey.questions)
     ]
-    return learn_discrete(survey, tally(survey, reports))
+    return learn_discrete(survey, tally_reports(survey, reports))
 
 
 @cache  # what some oracles draw from takes longer to compute than to draw
@@ -277,7 +287,7 @@ def _reduced(clients: Table, public: Table, held_out: Table) -> dict[str, _Reduc
     features, classes = public.features, len(public.class_names)
     width = features.shape[1]
     unit = Ranges((0.0,) * width, (1.0,) * width)
-    projections: dict[str, Projection] = {
+    projections: dict[str, LinearProjection] = {
         PCA: principal_components(features, 1, origin=_ORIGIN),
         DCA: discriminant_components(features, public.labels, 1, origin=_ORIGIN),
     }

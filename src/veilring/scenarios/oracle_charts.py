@@ -10,8 +10,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.oracles import ORACLES
-from veilring.protocols.ldp.algorithm.planner import Option, options
+from veilring.protocols.ldp.algorithm.planner import ORACLES, OracleOption, oracle_options
 from veilring.scenarios.charts import DOTS_AN_INCH, FORMATS, SETTINGS, STYLES, metadata
 
 DOMAINS: Final = tuple(1 << bits for bits in range(1, 13))
@@ -26,7 +25,7 @@ _RATIOS: Final = (1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)  # an oracle beyond is no
 class _Axis(NamedTuple):
     label: str
     points: Sequence[float]
-    found: Sequence[tuple[Option, ...]]
+    found: Sequence[tuple[OracleOption, ...]]
 
 
 def draw_oracles(path: Path, *, domain: int, epsilon: float) -> None:
@@ -45,8 +44,10 @@ def draw_oracles(path: Path, *, domain: int, epsilon: float) -> None:
     if path.suffix not in {f".{each}" for each in FORMATS}:
         raise InputError("plot", path, f"a path that ends in .{' or .'.join(FORMATS)}")
     axes = (
-        _Axis(f"values, at ε = {epsilon:g}", DOMAINS, [options(d, epsilon) for d in DOMAINS]),
-        _Axis(f"ε, for {domain} values", EPSILONS, [options(domain, e) for e in EPSILONS]),
+        _Axis(
+            f"values, at ε = {epsilon:g}", DOMAINS, [oracle_options(d, epsilon) for d in DOMAINS]
+        ),
+        _Axis(f"ε, for {domain} values", EPSILONS, [oracle_options(domain, e) for e in EPSILONS]),
     )
     with mpl.rc_context(SETTINGS):
         canvas = Canvas(figsize=_SIZE, layout="constrained")
@@ -65,7 +66,7 @@ def draw_oracles(path: Path, *, domain: int, epsilon: float) -> None:
         canvas.savefig(path, dpi=DOTS_AN_INCH, metadata=metadata(path))
 
 
-def _draw(panel: Any, axis: _Axis, of: Callable[[Option, float], float]) -> None:  # noqa: ANN401  (an Axes)
+def _draw(panel: Any, axis: _Axis, of: Callable[[OracleOption, float], float]) -> None:  # noqa: ANN401  (an Axes)
     for name, style in zip(ORACLES, STYLES, strict=True):
         values = [
             next(of(each, found[0].variance) for each in found if each.name == name)

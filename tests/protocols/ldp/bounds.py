@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from veilring.protocols.ldp.algorithm.oracles import FrequencyOracle, PureOracle, SummedHistogram
+from veilring.protocols.ldp.algorithm.encodings import SummedHistogram
+from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PureOracle
 
 Law: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Outcomes and their probabilities."""

@@ -5,12 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
-from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey
-from veilring.protocols.ldp.intake import Accepted, Verdicts, sift
-from veilring.protocols.ldp.messages import ReportBatch
-from veilring.protocols.ldp.pool import Batch, ClientPool
-from veilring.protocols.ldp.store import Quotas, Senders, Store
+from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
+from veilring.protocols.ldp.algorithm.survey import DiscreteBayesSurvey
+from veilring.protocols.ldp.messages import (
+    Accepted,
+    ClientBatch,
+    ReportBatch,
+    Verdicts,
+    judge_batches,
+)
+from veilring.protocols.ldp.roles import ClientPool
+from veilring.protocols.ldp.store.base import Quotas, Senders, Store
 from veilring.protocols.ldp.task import Task
 
 CLASSES, VALUES = 3, 5
@@ -33,21 +38,23 @@ def people(count: int, rng: np.random.Generator) -> ClientPool:
     return ClientPool(rows, rng.integers(CLASSES, size=count))
 
 
-def batches(task: Task, count: int, seed: int = 0, *, at_once: int | None = None) -> list[Batch]:
+def batches(
+    task: Task, count: int, seed: int = 0, *, at_once: int | None = None
+) -> list[ClientBatch]:
     """Return the reports of so many clients."""
     rng = np.random.default_rng(seed)
     return list(people(count, rng).answer(task, rng, at_once=at_once))
 
 
-def messages(task: Task, made: list[Batch]) -> list[ReportBatch]:
+def messages(task: Task, made: list[ClientBatch]) -> list[ReportBatch]:
     """Return what is sent of batches."""
     last = len(made) - 1
     return [batch.message(task, more=place < last) for place, batch in enumerate(made)]
 
 
-def accepted(task: Task, made: list[Batch]) -> tuple[Accepted, ...]:
+def accepted(task: Task, made: list[ClientBatch]) -> tuple[Accepted, ...]:
     """Return batches as a store is given them."""
-    verdicts, found = sift(task, messages(task, made))
+    verdicts, found = judge_batches(task, messages(task, made))
     assert not verdicts.any()
     return found
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from veilring.protocols.ldp.store import Store, open_store
+from veilring.protocols.ldp.store import open_report_store
+from veilring.protocols.ldp.store.base import Store
 from veilring.protocols.ldp.task import Task
 
 OpenStore = Callable[..., Store]
@@ -95,7 +96,7 @@ def stores(where: str) -> Iterator[OpenStore]:
     opened: list[Store] = []
 
     def open_at(task: Task, *, read_only: bool = False) -> Store:
-        opened.append(open_store(where, task, read_only=read_only))
+        opened.append(open_report_store(where, task, read_only=read_only))
         return opened[-1]
 
     yield open_at

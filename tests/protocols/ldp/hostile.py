@@ -22,16 +22,20 @@ from tests.protocols.ldp.lies import REFUSALS, as_batch, too_many_reports, with_
 from tests.protocols.ldp.sessions import Setting, collecting
 
 from veilring.nodes.party import Party
-from veilring.protocols.ldp.messages import ID_BYTES, Receipt, ReportBatch
-from veilring.protocols.ldp.pool import Batch
-from veilring.protocols.ldp.roles.submit import WINDOW_MESSAGES_MAX
+from veilring.protocols.ldp.messages import (
+    ID_BYTES,
+    ClientBatch,
+    ReportBatch,
+    ReportReceipt,
+    ReportVerdict,
+)
+from veilring.protocols.ldp.roles import WINDOW_MESSAGES_MAX
 from veilring.protocols.ldp.task import Task
-from veilring.protocols.ldp.verdicts import Verdict
 
 HONEST = 400
 SESSIONS = 4
 LARGE_EVERY = 64  # honest reports that are bent in each way
-Sent = Iterator[tuple[ReportBatch, Verdict]]
+Sent = Iterator[tuple[ReportBatch, ReportVerdict]]
 
 
 @dataclass
@@ -48,7 +52,7 @@ class Attack:
 
     honest: int = HONEST
     messages: int = 0
-    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    verdicts: Counter[ReportVerdict] = field(default_factory=Counter)
     held: list[int] = field(default_factory=list)
     resident: list[int] = field(default_factory=list)
 
@@ -57,7 +61,7 @@ async def attack(setting: Setting, messages: int) -> Attack:
     """Let a client report honestly and another one lie, and hold each verdict to its lie."""
     task, seen = setting.task, Attack()
     made = batches(task, HONEST, at_once=1)
-    await setting.submit("ada", made)
+    await setting.submit_reports("ada", made)
     lies = _lies(task, made)
     tracemalloc.start()
     try:
@@ -71,22 +75,22 @@ async def attack(setting: Setting, messages: int) -> Attack:
     return seen
 
 
-def _lies(task: Task, made: list[Batch]) -> Sent:
+def _lies(task: Task, made: list[ClientBatch]) -> Sent:
     """Yield messages for ever, each with the verdict that it deserves."""
     lies = [(lie, verdict) for lie, verdict in REFUSALS.items() if lie is not too_many_reports]
     for number, batch in enumerate(cycle(made)):
         honest = batch.message(task, more=True)
         other = next(each for each in made if each.question != batch.question)
-        yield honest, Verdict.KNOWN
-        yield with_fields(honest, ids=other.ids.tobytes()), Verdict.REUSED_ID
+        yield honest, ReportVerdict.KNOWN
+        yield with_fields(honest, ids=other.ids.tobytes()), ReportVerdict.REUSED_ID
         for lie, verdict in lies:
             yield as_batch(lie(honest)), verdict
         if number % LARGE_EVERY == 0:
-            yield as_batch(too_many_reports(honest)), Verdict.OVERSIZED
+            yield as_batch(too_many_reports(honest)), ReportVerdict.OVERSIZED
 
 
 async def _send(party: Party, lies: Sent, seen: Attack) -> None:
-    flying: deque[tuple[int, Verdict]] = deque()
+    flying: deque[tuple[int, ReportVerdict]] = deque()
     message, verdict = next(lies)
     for following in chain(lies, (None,)):
         while len(flying) >= WINDOW_MESSAGES_MAX:
@@ -99,9 +103,9 @@ async def _send(party: Party, lies: Sent, seen: Attack) -> None:
         await _hear(party, flying, seen)
 
 
-async def _hear(party: Party, flying: deque[tuple[int, Verdict]], seen: Attack) -> None:
+async def _hear(party: Party, flying: deque[tuple[int, ReportVerdict]], seen: Attack) -> None:
     """Take a receipt, and hold what it says to what was sent."""
-    receipt = await party.receive(Receipt, sender="census")
+    receipt = await party.receive(ReportReceipt, sender="census")
     verdicts = np.zeros(receipt.reports, dtype=np.uint8)
     verdicts[receipt.places] = receipt.verdicts
     while len(verdicts):

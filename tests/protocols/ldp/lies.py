@@ -5,8 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
-from veilring.protocols.ldp.verdicts import Verdict
+from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch, ReportVerdict
 from veilring.transport.messages import Message
 
 
@@ -62,14 +61,14 @@ def out_of_domain(message: Message) -> Message:
     return with_fields(message, reports=reports.tobytes())
 
 
-REFUSALS: Final[dict[Callable[[Message], Message], Verdict]] = {
-    other_task: Verdict.OTHER_TASK,
-    short_hash: Verdict.OTHER_TASK,
-    no_such_question: Verdict.MALFORMED,
-    too_few_bytes: Verdict.MALFORMED,
-    too_many_bytes: Verdict.OVERSIZED,
-    too_many_reports: Verdict.OVERSIZED,
-    out_of_domain: Verdict.OUT_OF_DOMAIN,
+REFUSALS: Final[dict[Callable[[Message], Message], ReportVerdict]] = {
+    other_task: ReportVerdict.OTHER_TASK,
+    short_hash: ReportVerdict.OTHER_TASK,
+    no_such_question: ReportVerdict.MALFORMED,
+    too_few_bytes: ReportVerdict.MALFORMED,
+    too_many_bytes: ReportVerdict.OVERSIZED,
+    too_many_reports: ReportVerdict.OVERSIZED,
+    out_of_domain: ReportVerdict.OUT_OF_DOMAIN,
 }
 """What each lie is refused for."""
 LIES: Final = (ragged_ids, *REFUSALS)

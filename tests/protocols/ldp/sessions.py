@@ -11,9 +11,10 @@ from veilring.nodes.aside import Aside
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.protocols.ldp.collector import Collector
-from veilring.protocols.ldp.pool import Batch
-from veilring.protocols.ldp.roles import submit
-from veilring.protocols.ldp.store import Store, open_store
+from veilring.protocols.ldp.messages import ClientBatch
+from veilring.protocols.ldp.roles import submit_reports
+from veilring.protocols.ldp.store import open_report_store
+from veilring.protocols.ldp.store.base import Store
 from veilring.protocols.ldp.task import Task
 
 TASK = make_task()
@@ -41,14 +42,14 @@ class Setting:
 
         await self.cluster.run(both, among=("census", client))
 
-    async def submit(
-        self, client: str, made: Iterable[Batch], task: Task | None = None
+    async def submit_reports(
+        self, client: str, made: Iterable[ClientBatch], task: Task | None = None
     ) -> list[int]:
         """Submit batches, and return the verdict on each report in order."""
         verdicts: list[int] = []
 
         async def role(party: Party) -> None:
-            await submit(
+            await submit_reports(
                 party,
                 made,
                 task=task or self.task,
@@ -69,7 +70,7 @@ async def collecting(
     aside: Aside | None = None,
 ) -> AsyncIterator[Setting]:
     """Start a collector with three clients; it is always the same time."""
-    store = open_store(str(path), task)
+    store = open_report_store(str(path), task)
     async with (
         Collector(store, lambda: now, aside) as collector,
         Cluster(["census", "ada", "bob", "eve"], runtime=runtime, seed=1) as cluster,

@@ -12,20 +12,11 @@ from tests.privacy.generators import FALSE_ALARM, seeded
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.means import (
-    EachFeature,
-    Hybrid,
-    Laplace,
-    Law,
-    Means,
-    OneBit,
-    Piecewise,
-    SampledFeature,
-    SignVector,
-)
-from veilring.protocols.ldp.algorithm.means.law import Codes
-from veilring.protocols.ldp.algorithm.oracles import ORACLES, DirectEncoding, OptimisedUnary
-from veilring.protocols.ldp.algorithm.plain import PlainOracle
+from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
+from veilring.protocols.ldp.algorithm.laws import Codes, Hybrid, Laplace, MeanLaw, OneBit, Piecewise
+from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature, SignVector
+from veilring.protocols.ldp.algorithm.oracle import PlainOracle
+from veilring.protocols.ldp.algorithm.planner import ORACLES
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
 from veilring.protocols.ldp.attacks import (
     Guesses,
@@ -88,7 +79,7 @@ def test_unary_encoding_is_guessed_as_often_as_it_should_be() -> None:
 
 
 @pytest.mark.parametrize("kind", LAWS)
-def test_no_guess_beats_the_bound_of_a_law(kind: type[Law]) -> None:
+def test_no_guess_beats_the_bound_of_a_law(kind: type[MeanLaw]) -> None:
     """The most likely of five numbers is right at most as often as epsilon allows, and not blind.
 
     How often it is right on average is the mean over codes of the greatest likelihood.

@@ -17,16 +17,18 @@ from veilring.protocols.ldp.algorithm.bayes import (
     learn_discrete,
     learn_gaussian,
 )
-from veilring.protocols.ldp.algorithm.consistency import Consistency
+from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.means import APPROACHES, Approach, make_means
-from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
-from veilring.protocols.ldp.algorithm.plain import PlainOracle, census
+from veilring.protocols.ldp.algorithm.oracle import Consistency, PlainOracle
 from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
-from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally
-from veilring.protocols.ldp.algorithm.surveys import (
+from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,
     FrequencySurvey,
     GaussianBayesSurvey,
+    Tally,
+    answer,
+    census,
+    tally_reports,
 )
 
 # The paper's Table 1: age, income, gender; whether a payment was missed (C_1) or not (C_2).
@@ -128,7 +130,7 @@ def test_with_noise_counts_come_near_the_true_ones(categories: Codes) -> None:
     survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, lambda d: OptimisedUnary(d, 2.0))
     rng = seeded("noisy counts")
     answers = answer(survey, rows, labels, rng)
-    model = learn_discrete(survey, tally(survey, answers.reports), confidence=1 - 1e-8)
+    model = learn_discrete(survey, tally_reports(survey, answers.reports), confidence=1 - 1e-8)
     for number, (found, who) in enumerate(zip(model.evidence, answers.clients, strict=True)):
         told = survey.encode(rows[who], labels[who], number)
         true = np.bincount(told, minlength=len(found.values)) / len(who)
@@ -143,7 +145,7 @@ def test_with_noise_moments_come_near_the_true_ones(approach: Approach) -> None:
     rows = np.clip(rng.normal([[-0.4, 0.1], [0.4, -0.1]], 0.25)[labels], -1, 1)
     survey = GaussianBayesSurvey(DirectEncoding(2, 2.0), make_means(approach, 2.0, 2, 2))
     answers = answer(survey, rows, labels, rng)
-    model = learn_gaussian(survey, tally(survey, answers.reports), confidence=1 - 1e-8)
+    model = learn_gaussian(survey, tally_reports(survey, answers.reports), confidence=1 - 1e-8)
     inside = labels[:, None] == np.arange(2)
     for power, found in ((1, model.evidence[1]), (2, model.evidence[2])):
         true = (rows[:, :, None] ** power * inside[:, None]).mean(axis=0).ravel()
@@ -159,7 +161,7 @@ def test_what_was_estimated_is_kept_beside_what_was_made_of_it(
     """Evidence is the same for each way, negative values and all; counts are never negative."""
     rows, labels = categories
     survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, lambda d: DirectEncoding(d, 0.1))
-    found = tally(survey, answer(survey, rows, labels, seeded("kept")).reports)
+    found = tally_reports(survey, answer(survey, rows, labels, seeded("kept")).reports)
     model = learn_discrete(survey, found, consistency=how)
     raw = np.concatenate([each.values for each in model.evidence])
     assert raw.min() < 0

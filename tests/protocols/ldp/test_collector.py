@@ -17,11 +17,14 @@ from veilring.errors import ProtocolViolation, RunFailed, SessionAborted, StoreF
 from veilring.nodes.aside import at_once
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
-from veilring.protocols.ldp.messages import ID_BYTES, Receipt, ReportBatch
-from veilring.protocols.ldp.pool import Batch
-from veilring.protocols.ldp.roles import submit
-from veilring.protocols.ldp.roles.submit import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX
-from veilring.protocols.ldp.verdicts import Verdict
+from veilring.protocols.ldp.messages import (
+    ID_BYTES,
+    ClientBatch,
+    ReportBatch,
+    ReportReceipt,
+    ReportVerdict,
+)
+from veilring.protocols.ldp.roles import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX, submit_reports
 from veilring.transport.messages import Message
 
 TASK = make_task()
@@ -37,15 +40,17 @@ async def test_many_sessions_at_once_count_everything_once(path: Path) -> None:
     """What several clients send at the same time, one report or many a message, is all there."""
     async with collecting(path) as setting:
         submitted = await asyncio.gather(
-            setting.submit("ada", batches(TASK, 2000, 1, at_once=1)),
-            setting.submit("bob", batches(TASK, 9000, 2)),
-            setting.submit("eve", batches(TASK, 2000, 3, at_once=7)),
+            setting.submit_reports("ada", batches(TASK, 2000, 1, at_once=1)),
+            setting.submit_reports("bob", batches(TASK, 9000, 2)),
+            setting.submit_reports("eve", batches(TASK, 2000, 3, at_once=7)),
         )
         assert [len(verdicts) for verdicts in submitted] == [2000, 9000, 2000]
-        assert {verdict for verdicts in submitted for verdict in verdicts} == {Verdict.COUNTED}
+        assert {verdict for verdicts in submitted for verdict in verdicts} == {
+            ReportVerdict.COUNTED
+        }
         assert setting.store.recount().clients == 13_000
-        again = await setting.submit("eve", batches(TASK, 2000, 1, at_once=64))
-        assert set(again) == {Verdict.KNOWN}
+        again = await setting.submit_reports("eve", batches(TASK, 2000, 1, at_once=64))
+        assert set(again) == {ReportVerdict.KNOWN}
         assert setting.store.recount().clients == 13_000
 
 
@@ -54,15 +59,15 @@ def test_the_collector_runs_on_the_simulated_clock(path: Path) -> None:
 
     async def main() -> tuple[int, set[int]]:
         async with collecting(path, aside=at_once, runtime="simulated") as setting:
-            verdicts = await setting.submit("ada", batches(TASK, 3000, at_once=50))
+            verdicts = await setting.submit_reports("ada", batches(TASK, 3000, at_once=50))
             return setting.store.recount().clients, set(verdicts)
 
-    assert simulation.run(main()) == (3000, {Verdict.COUNTED})
+    assert simulation.run(main()) == (3000, {ReportVerdict.COUNTED})
 
 
 @pytest.mark.parametrize(("lie", "verdict"), REFUSALS.items())
 async def test_a_refused_batch_gets_its_reason_and_sinks_no_other(
-    path: Path, lie: Callable[[Message], Message], verdict: Verdict
+    path: Path, lie: Callable[[Message], Message], verdict: ReportVerdict
 ) -> None:
     """Every report of a bad message gets the reason, none of it counts, and the rest does."""
     good = messages(TASK, batches(TASK, 300))
@@ -75,7 +80,7 @@ async def test_a_refused_batch_gets_its_reason_and_sinks_no_other(
         for message in (good[0], bad.model_copy(update={"more": True}), *good[1:]):
             await party.send("census", message)
         while len(verdicts) < 300 + expected:
-            receipt = await party.receive(Receipt, sender="census")
+            receipt = await party.receive(ReportReceipt, sender="census")
             some = np.zeros(receipt.reports, dtype=int)
             some[receipt.places] = receipt.verdicts
             verdicts.extend(some.tolist())
@@ -84,7 +89,7 @@ async def test_a_refused_batch_gets_its_reason_and_sinks_no_other(
         await setting.play("eve", role)
         first = len(good[0].ids) // ID_BYTES
         assert set(verdicts[first : first + expected]) == {verdict}
-        assert set(verdicts[:first] + verdicts[first + expected :]) == {Verdict.COUNTED}
+        assert set(verdicts[:first] + verdicts[first + expected :]) == {ReportVerdict.COUNTED}
         assert setting.store.recount().clients == 300
 
 
@@ -93,11 +98,11 @@ async def test_one_bad_report_in_a_batch_does_not_sink_the_others(path: Path) ->
     batch = next(each for each in batches(TASK, 300) if each.question == 1)
     reports = batch.reports.copy()
     reports[5] = 255  # a padding bit is set
-    made = Batch(1, batch.ids, reports, batch.clients)
+    made = ClientBatch(1, batch.ids, reports, batch.clients)
     async with collecting(path) as setting:
-        verdicts = await setting.submit("eve", [made])
+        verdicts = await setting.submit_reports("eve", [made])
         assert np.flatnonzero(verdicts).tolist() == [5]
-        assert verdicts[5] == Verdict.OUT_OF_DOMAIN
+        assert verdicts[5] == ReportVerdict.OUT_OF_DOMAIN
         assert setting.store.recount().clients == len(batch) - 1
 
 
@@ -105,10 +110,14 @@ async def test_a_closed_collection_takes_nothing_new_and_knows_the_old(path: Pat
     """After closing a new report is too late, and an old one is acknowledged still."""
     task = make_task(closes=1000.0)
     async with collecting(path, task, now=999.0) as setting:
-        assert set(await setting.submit("ada", batches(task, 50))) == {Verdict.COUNTED}
+        assert set(await setting.submit_reports("ada", batches(task, 50))) == {
+            ReportVerdict.COUNTED
+        }
     async with collecting(path, task) as setting:
-        assert set(await setting.submit("ada", batches(task, 50))) == {Verdict.KNOWN}
-        assert set(await setting.submit("ada", batches(task, 50, 9))) == {Verdict.CLOSED}
+        assert set(await setting.submit_reports("ada", batches(task, 50))) == {ReportVerdict.KNOWN}
+        assert set(await setting.submit_reports("ada", batches(task, 50, 9))) == {
+            ReportVerdict.CLOSED
+        }
         assert setting.store.recount().clients == 50
 
 
@@ -138,26 +147,28 @@ async def test_what_cannot_be_answered_ends_the_session_and_names_the_client(
         (violation,) = (e for e in caught.value.errors.values() if isinstance(e, ProtocolViolation))
         assert violation.culprit == "eve"
         gate.set()
-        assert set(await setting.submit("ada", batches(TASK, 30, 8))) == {Verdict.COUNTED}
+        assert set(await setting.submit_reports("ada", batches(TASK, 30, 8))) == {
+            ReportVerdict.COUNTED
+        }
 
 
 async def _send_one(party: Party, lie: Callable[[Message], Message]) -> None:
     await party.send("census", lie(messages(TASK, batches(TASK, 30))[0]))
-    await party.receive(Receipt, sender="census")
+    await party.receive(ReportReceipt, sender="census")
 
 
 async def _flood_and_wait(party: Party, size: int, count: int) -> None:
     batch = batches(TASK, 4 * size, at_once=size)[0].message(TASK, more=True)
     for _ in range(count):
         await party.send("census", batch)
-    await party.receive(Receipt, sender="census")
+    await party.receive(ReportReceipt, sender="census")
 
 
 async def test_a_store_that_fails_ends_sessions_and_acknowledges_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the disk is full clients are told; what they send again counts, once."""
-    monkeypatch.setattr("veilring.protocols.ldp.collector.groups.STORE_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("veilring.protocols.ldp.collector.STORE_PAUSE_SECONDS", 0.0)
     made = batches(TASK, 100)
     async with collecting(path) as setting:
         with monkeypatch.context() as patch:
@@ -167,10 +178,10 @@ async def test_a_store_that_fails_ends_sessions_and_acknowledges_nothing(
 
             patch.setattr(setting.store, "keep", fail)
             with pytest.raises(RunFailed) as caught:
-                await setting.submit("ada", made)
+                await setting.submit_reports("ada", made)
         assert isinstance(caught.value.errors["census"], StoreFailed)
         assert isinstance(caught.value.errors["ada"], SessionAborted)
-        assert set(await setting.submit("ada", made)) == {Verdict.COUNTED}
+        assert set(await setting.submit_reports("ada", made)) == {ReportVerdict.COUNTED}
         assert setting.store.recount().clients == 100
 
 
@@ -186,9 +197,11 @@ async def test_what_no_other_try_mends_ends_the_collector(
         async with collecting(path) as setting:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(setting.collector.failure(), 0.01)
-            assert set(await setting.submit("ada", batches(TASK, 100))) == {Verdict.COUNTED}
+            assert set(await setting.submit_reports("ada", batches(TASK, 100))) == {
+                ReportVerdict.COUNTED
+            }
             monkeypatch.setattr(setting.store, "keep", fail)
-            submitted = asyncio.create_task(setting.submit("bob", batches(TASK, 100, 2)))
+            submitted = asyncio.create_task(setting.submit_reports("bob", batches(TASK, 100, 2)))
             try:
                 await setting.collector.failure()
             finally:
@@ -211,8 +224,8 @@ async def test_groups_form_while_one_is_stored(path: Path) -> None:
 
     async with collecting(path, aside=counted) as setting:
         running = asyncio.gather(
-            setting.submit("ada", batches(TASK, 200, 1, at_once=1)),
-            setting.submit("bob", batches(TASK, 200, 2, at_once=1)),
+            setting.submit_reports("ada", batches(TASK, 200, 1, at_once=1)),
+            setting.submit_reports("bob", batches(TASK, 200, 2, at_once=1)),
         )
         for _ in range(50):
             await asyncio.sleep(0)
@@ -227,16 +240,34 @@ async def test_groups_form_while_one_is_stored(path: Path) -> None:
 @pytest.mark.parametrize(
     ("receipt", "reason"),
     [
-        (Receipt(reports=99, places=np.zeros(0, "<u4"), verdicts=np.zeros(0, "u1")), "not sent"),
-        (Receipt(reports=0, places=np.zeros(0, "<u4"), verdicts=np.zeros(0, "u1")), "not sent"),
-        (Receipt(reports=1, places=np.zeros(0, "<u4"), verdicts=np.zeros(0, "u1")), "a part of"),
-        (Receipt(reports=9, places=np.full(1, 9, "<u4"), verdicts=np.ones(1, "u1")), "be read"),
-        (Receipt(reports=9, places=np.zeros(1, "<u4"), verdicts=np.zeros(0, "u1")), "be read"),
-        (Receipt(reports=9, places=np.zeros(1, "<u4"), verdicts=np.full(1, 9, "u1")), "be read"),
+        (
+            ReportReceipt(reports=99, places=np.zeros(0, "<u4"), verdicts=np.zeros(0, "u1")),
+            "not sent",
+        ),
+        (
+            ReportReceipt(reports=0, places=np.zeros(0, "<u4"), verdicts=np.zeros(0, "u1")),
+            "not sent",
+        ),
+        (
+            ReportReceipt(reports=1, places=np.zeros(0, "<u4"), verdicts=np.zeros(0, "u1")),
+            "a part of",
+        ),
+        (
+            ReportReceipt(reports=9, places=np.full(1, 9, "<u4"), verdicts=np.ones(1, "u1")),
+            "be read",
+        ),
+        (
+            ReportReceipt(reports=9, places=np.zeros(1, "<u4"), verdicts=np.zeros(0, "u1")),
+            "be read",
+        ),
+        (
+            ReportReceipt(reports=9, places=np.zeros(1, "<u4"), verdicts=np.full(1, 9, "u1")),
+            "be read",
+        ),
     ],
 )
 async def test_a_receipt_that_no_collector_sends_names_the_collector(
-    receipt: Receipt, reason: str
+    receipt: ReportReceipt, reason: str
 ) -> None:
     """A client believes no receipt for what it did not send."""
     made = batches(TASK, 27, at_once=9)[:1]
@@ -248,7 +279,7 @@ async def test_a_receipt_that_no_collector_sends_names_the_collector(
             await party.send("ada", receipt)
             await party.receive(ReportBatch, sender="ada")
         else:
-            await submit(party, made, task=TASK, settled=lambda *what: settled.append(what))
+            await submit_reports(party, made, task=TASK, settled=lambda *what: settled.append(what))
 
     async with Cluster(["census", "ada"]) as cluster:
         with pytest.raises(RunFailed) as caught:
@@ -265,7 +296,7 @@ async def test_thousands_of_hostile_reports_are_refused_one_by_one(path: Path) -
     async with collecting(path) as setting:
         seen = await attack(setting, 6400)
         assert setting.store.recount().clients == seen.honest
-    assert set(seen.verdicts) == {*REFUSALS.values(), Verdict.KNOWN, Verdict.REUSED_ID}
+    assert set(seen.verdicts) == {*REFUSALS.values(), ReportVerdict.KNOWN, ReportVerdict.REUSED_ID}
     assert seen.messages == 6400
     # 4,800 more reports left less behind than 20 bytes each: nothing is kept of any.
     assert seen.held[-1] - seen.held[0] < 20 * 4800

@@ -11,11 +11,9 @@ from tests.protocols.ldp.lies import LIES
 from veilring.errors import ProtocolViolation, RunFailed
 from veilring.nodes.adversaries import Alter
 from veilring.nodes.cluster import Cluster
-from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally
-from veilring.protocols.ldp.cost import gather_cost
-from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
-from veilring.protocols.ldp.pool import BATCH_BYTES_MAX, ClientPool
-from veilring.protocols.ldp.roles import gather
+from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally_reports
+from veilring.protocols.ldp.messages import BATCH_BYTES_MAX, ID_BYTES, ReportBatch
+from veilring.protocols.ldp.roles import ClientPool, gather, gather_cost
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.messages import Message
 
@@ -101,7 +99,7 @@ def test_a_pool_of_many_is_as_many_clients() -> None:
     crowd = people(100_000, rng)
     made = list(crowd.answer(TASK, np.random.default_rng(4)))
     answers = answer(TASK.survey, crowd.rows, crowd.labels, np.random.default_rng(4))
-    expected = tally(TASK.survey, answers.reports)
+    expected = tally_reports(TASK.survey, answers.reports)
     for question, randomiser in enumerate(TASK.survey.questions):
         mine = [batch for batch in made if batch.question == question]
         reports = np.concatenate([batch.reports for batch in mine])

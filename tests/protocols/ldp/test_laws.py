@@ -11,8 +11,15 @@ from tests.privacy.generators import FALSE_ALARM, follows, seeded
 from tests.protocols.ldp.bounds import bernstein
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.means import Hybrid, Laplace, Law, OneBit, Piecewise, Plain
-from veilring.protocols.ldp.algorithm.means.law import rounded
+from veilring.protocols.ldp.algorithm.laws import (
+    Hybrid,
+    Laplace,
+    MeanLaw,
+    OneBit,
+    Piecewise,
+    PlainLaw,
+    rounded,
+)
 
 LAWS = (Laplace, OneBit, Piecewise, Hybrid)
 EPSILONS = (0.3, 1.0, 4.0)
@@ -23,29 +30,29 @@ BINS = 40
 TESTS = 3 * len(ALL)
 
 
-def words(law: Law) -> str:
+def words(law: MeanLaw) -> str:
     """Name a law in a test's name."""
     return f"{law.name}-{float(law.epsilon):g}"
 
 
-def points(law: Law) -> list[int]:
+def points(law: MeanLaw) -> list[int]:
     """Return grid points to look at: the ends, the middle and some between."""
     return sorted({round(part * law.levels / 8) for part in range(-8, 9)})
 
 
-def table(law: Law) -> NDArray[np.float64]:
+def table(law: MeanLaw) -> NDArray[np.float64]:
     """Return the law of all codes at these points, shape (points, codes)."""
     codes = np.arange(law.codes)
     return np.stack([law.probability(codes, grid) for grid in points(law)])
 
 
-def values(law: Law) -> NDArray[np.float64]:
+def values(law: MeanLaw) -> NDArray[np.float64]:
     """Return the number that each code stands for."""
     return law.total(law.summed(np.arange(law.codes)))
 
 
 @pytest.mark.parametrize("law", ALL, ids=words)
-def test_no_code_is_likelier_than_its_epsilon_allows(law: Law) -> None:
+def test_no_code_is_likelier_than_its_epsilon_allows(law: MeanLaw) -> None:
     """Over all codes and pairs of points the greatest log ratio is the exact epsilon, or less."""
     laws = table(law)
     greatest = float(np.log(laws.max(axis=0) / laws.min(axis=0)).max())
@@ -55,7 +62,7 @@ def test_no_code_is_likelier_than_its_epsilon_allows(law: Law) -> None:
 
 
 @pytest.mark.parametrize("law", ALL, ids=words)
-def test_codes_are_unbiased(law: Law) -> None:
+def test_codes_are_unbiased(law: MeanLaw) -> None:
     """At each point the probabilities sum to 1; the mean is the point, up to the stated bias."""
     laws = table(law)
     assert laws.sum(axis=1) == pytest.approx(np.ones(len(laws)), abs=1e-12)
@@ -73,7 +80,7 @@ def test_codes_are_unbiased(law: Law) -> None:
         (Hybrid, (20.02, 4.083, 4.08, 2.16)),
     ],
 )
-def test_a_lie_says_no_more_than_is_stated(kind: type[Law], known: tuple[float, ...]) -> None:
+def test_a_lie_says_no_more_than_is_stated(kind: type[MeanLaw], known: tuple[float, ...]) -> None:
     """At epsilon 0.1, 0.5, 1 and 2, the greatest number of any code is `influence`."""
     laws = [kind(epsilon) for epsilon in (0.1, 0.5, 1.0, 2.0)]
     assert [law.influence for law in laws] == pytest.approx(known, rel=5e-3)
@@ -82,7 +89,7 @@ def test_a_lie_says_no_more_than_is_stated(kind: type[Law], known: tuple[float, 
 
 
 @pytest.mark.parametrize("law", ALL, ids=words)
-def test_the_second_moment_is_that_of_the_law(law: Law) -> None:
+def test_the_second_moment_is_that_of_the_law(law: MeanLaw) -> None:
     """At each point it is the enumerated one; the worst variance is at no point exceeded."""
     squares = table(law) @ values(law) ** 2
     said = [law.second_moment(point / law.levels) for point in points(law)]
@@ -100,14 +107,16 @@ def test_the_second_moment_is_that_of_the_law(law: Law) -> None:
         (Hybrid, (16.7, 4.29, 1.04, 0.219)),
     ],
 )
-def test_worst_variances_are_the_published_ones(kind: type[Law], known: tuple[float, ...]) -> None:
+def test_worst_variances_are_the_published_ones(
+    kind: type[MeanLaw], known: tuple[float, ...]
+) -> None:
     """At epsilon 0.5, 1, 2 and 4, within the half percent that grid and printing make."""
     ours = [kind(epsilon).worst_variance for epsilon in (0.5, 1.0, 2.0, 4.0)]
     assert ours == pytest.approx(known, rel=5e-3)
 
 
 @pytest.mark.parametrize("law", ALL, ids=words)
-def test_codes_are_drawn_from_the_law(law: Law) -> None:
+def test_codes_are_drawn_from_the_law(law: MeanLaw) -> None:
     """At both ends and in the middle they pass a G-test over ranges of codes."""
     codes = np.arange(law.codes)
     for grid in (-law.levels, 0, law.levels):
@@ -147,7 +156,7 @@ def test_numbers_outside_are_refused(wrong: float) -> None:
 
 @pytest.mark.parametrize("kind", LAWS)
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 20.5, math.nan, math.inf])
-def test_an_epsilon_that_is_none_is_refused(kind: type[Law], epsilon: float) -> None:
+def test_an_epsilon_that_is_none_is_refused(kind: type[MeanLaw], epsilon: float) -> None:
     """Epsilon is above 0 and at most 20."""
     with pytest.raises(InputError) as caught:
         kind(epsilon)
@@ -155,7 +164,7 @@ def test_an_epsilon_that_is_none_is_refused(kind: type[Law], epsilon: float) -> 
 
 
 @pytest.mark.parametrize("kind", LAWS)
-def test_the_least_epsilon_is_one_that_can_be_estimated_from(kind: type[Law]) -> None:
+def test_the_least_epsilon_is_one_that_can_be_estimated_from(kind: type[MeanLaw]) -> None:
     """At it numbers and variances are finite and codes fit in four bytes; below it is refused."""
     law = kind(kind.least_epsilon)
     codes = law.sample(np.array([-law.levels, law.levels]), seeded("least", kind.name))
@@ -170,7 +179,7 @@ def test_the_least_epsilon_is_one_that_can_be_estimated_from(kind: type[Law]) ->
 
 def test_no_noise_is_no_noise() -> None:
     """The plain law keeps 36 bits of a number, and says that it hides nothing."""
-    law = Plain()
+    law = PlainLaw()
     numbers = np.linspace(-1, 1, 101)
     codes = law.sample(rounded(numbers, law.levels, np.random.default_rng(0)), seeded("plain"))
     assert law.total(law.summed(codes)) == pytest.approx(numbers, abs=2**-36)

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.privacy.generators import seeded
 
-from veilring.protocols.ldp.algorithm.oracles import SummedHistogram
+from veilring.protocols.ldp.algorithm.encodings import SummedHistogram
 
 CLIENTS, DOMAIN, SCALE = 400, 8, 2.0
 GRID = 2**53  # what a generator's uniform floats are multiples of the inverse of

@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.consistency import (
-    Consistency,
-    process,
-    project_on_simplex,
-)
+from veilring.protocols.ldp.algorithm.oracle import Consistency, make_consistent, project_on_simplex
 from veilring.protocols.ldp.algorithm.randomiser import Estimate
 
 RAW = np.array([0.5, -0.1, 0.0, 0.4, -0.02])
@@ -35,21 +31,23 @@ def test_each_method_does_what_it_says() -> None:
         "norm-sub": [0.53, 0.0, 0.03, 0.43, 0.01],
     }
     for method in get_args(Consistency):
-        assert process(estimated(RAW), method).values == pytest.approx(wanted[method], abs=1e-15)
+        assert make_consistent(estimated(RAW), method).values == pytest.approx(
+            wanted[method], abs=1e-15
+        )
 
 
 def test_raw_estimates_and_intervals_are_untouched() -> None:
     """The result holds the raw estimate itself, and shares no memory with it."""
     estimate = estimated(RAW.copy())
     for method in get_args(Consistency):
-        found = process(estimate, method)
+        found = make_consistent(estimate, method)
         assert found.raw is estimate
         assert found.method == method
         found.values[:] = 7.0
         assert (estimate.values == RAW).all()
         assert (estimate.low == RAW - 0.1).all()
     with pytest.raises(InputError, match="method is magic"):
-        process(estimate, "magic")  # type: ignore[arg-type]  # what is refused
+        make_consistent(estimate, "magic")  # type: ignore[arg-type]  # what is refused
 
 
 @given(st.lists(st.floats(-2, 2), min_size=1, max_size=12))

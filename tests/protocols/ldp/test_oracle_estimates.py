@@ -9,15 +9,13 @@ from tests.privacy.generators import FALSE_ALARM, seeded
 from tests.protocols.ldp.bounds import Law, bernstein, chernoff, squared_error, sum_law
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.oracles import (
-    ORACLES,
-    FrequencyOracle,
-    PureOracle,
+from veilring.protocols.ldp.algorithm.encodings import (
     SummedHistogram,
     ThresholdedHistogram,
-    best_threshold,
+    best_theta,
 )
-from veilring.protocols.ldp.algorithm.plain import PlainOracle
+from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle, PureOracle
+from veilring.protocols.ldp.algorithm.planner import ORACLES
 
 POINTS = (
     (0.2, 2),
@@ -38,7 +36,7 @@ RUNS = 200
 
 
 def _threshold(epsilon: float) -> float:
-    x = math.exp(best_threshold(epsilon) * epsilon / 2)
+    x = math.exp(best_theta(epsilon) * epsilon / 2)
     return (2 * x - 1) / (1 + x * x * math.exp(-epsilon / 2) - 2 * x) ** 2
 
 

@@ -11,13 +11,11 @@ from tests.privacy.generators import follows, seeded
 from tests.protocols.ldp.laws import ENUMERABLE, law_of
 
 from veilring.privacy.loss import log_ceil
-from veilring.protocols.ldp.algorithm.oracles import (
-    ORACLES,
-    FrequencyOracle,
-    LocalHashing,
-    SubsetSelection,
-    SummedHistogram,
-)
+from veilring.protocols.ldp.algorithm.encodings import SummedHistogram
+from veilring.protocols.ldp.algorithm.hashing import LocalHashing
+from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle
+from veilring.protocols.ldp.algorithm.planner import ORACLES
+from veilring.protocols.ldp.algorithm.subset import SubsetSelection
 
 EPSILONS = (0.1, 1.0, 3.0)
 DOMAINS = (2, 3, 4, 5, 6)

@@ -11,21 +11,23 @@ from hypothesis import strategies as st
 from tests.privacy.generators import cryptographic, seeded
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.oracles import (
-    ORACLES,
-    FrequencyOracle,
-    HadamardResponse,
-    LocalHashing,
-    SubsetSelection,
+from veilring.protocols.ldp.algorithm.encodings import (
     SummedHistogram,
     ThresholdedHistogram,
+    UnaryOracle,
 )
-from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
-from veilring.protocols.ldp.algorithm.oracles.hadamard import walsh_hadamard
-from veilring.protocols.ldp.algorithm.oracles.numerals import counted, decoded, encoded, width_of
-from veilring.protocols.ldp.algorithm.oracles.unary import UnaryOracle
-from veilring.protocols.ldp.algorithm.plain import PlainOracle
+from veilring.protocols.ldp.algorithm.hashing import HadamardResponse, LocalHashing, walsh_hadamard
+from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle
+from veilring.protocols.ldp.algorithm.packing import (
+    column_sums,
+    counted,
+    decoded,
+    encoded,
+    width_of,
+)
+from veilring.protocols.ldp.algorithm.planner import ORACLES
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports
+from veilring.protocols.ldp.algorithm.subset import SubsetSelection
 
 SIZES = {
     "de": {4: 1, 256: 1, 257: 2, 1024: 2},

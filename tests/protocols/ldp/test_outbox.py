@@ -10,22 +10,21 @@ import pytest
 from tests.protocols.ldp.collecting import batches, make_task, people
 
 from veilring.errors import InputError, StoreFailed
-from veilring.protocols.ldp.outbox import ROW_NUMBER, Outbox, Rows
-from veilring.protocols.ldp.pool import Batch
-from veilring.protocols.ldp.store import open_store
+from veilring.protocols.ldp.messages import ClientBatch, ReportVerdict
+from veilring.protocols.ldp.outbox import ROW_NUMBER, MarkedRows, Outbox
+from veilring.protocols.ldp.store import open_report_store
 from veilring.protocols.ldp.task import Task
-from veilring.protocols.ldp.verdicts import Verdict
 
 TASK = make_task()
 NAMES = [f"client-{n}" for n in range(300)]
 
 
-def named(clients: Sequence[str]) -> Rows:
+def named(clients: Sequence[str]) -> MarkedRows:
     """Return rows without cells."""
-    return Rows(clients, b"", [b""] * len(clients))
+    return MarkedRows(clients, b"", [b""] * len(clients))
 
 
-def by_client(made: Iterable[Batch]) -> dict[int, tuple[int, bytes, bytes]]:
+def by_client(made: Iterable[ClientBatch]) -> dict[int, tuple[int, bytes, bytes]]:
     """Return question, id and report of each client."""
     return {
         who: (batch.question, name.tobytes(), report.tobytes())
@@ -54,12 +53,16 @@ def test_what_was_answered_is_not_sent_again(tmp_path: Path) -> None:
     with Outbox(tmp_path / "outbox") as outbox:
         outbox.add(TASK, named(NAMES), batches(TASK, len(NAMES)))
         first, second, *_ = outbox.waiting(TASK)
-        refused = np.full(len(second), Verdict.CLOSED, dtype=np.uint8)
-        counted = np.full(len(first), Verdict.COUNTED, dtype=np.uint8)
+        refused = np.full(len(second), ReportVerdict.CLOSED, dtype=np.uint8)
+        counted = np.full(len(first), ReportVerdict.COUNTED, dtype=np.uint8)
         outbox.settle([(first, counted), (second, refused)])
         left = len(NAMES) - len(first) - len(second)
         assert sum(map(len, outbox.waiting(TASK))) == left
-        expected = {None: left, Verdict.COUNTED: len(first), Verdict.CLOSED: len(second)}
+        expected = {
+            None: left,
+            ReportVerdict.COUNTED: len(first),
+            ReportVerdict.CLOSED: len(second),
+        }
         assert outbox.count(TASK) == expected
 
 
@@ -126,7 +129,7 @@ def test_an_outbox_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
     """A file that is no outbox is refused."""
-    open_store(str(tmp_path / "reports"), TASK).close()
+    open_report_store(str(tmp_path / "reports"), TASK).close()
     (tmp_path / "reports").rename(tmp_path / "store")
     with pytest.raises(InputError, match="allowed: a submitter's outbox"):
         Outbox(tmp_path / "store")
@@ -157,7 +160,7 @@ def test_no_report_is_left_out_by_a_batch_of_none(tmp_path: Path, at_once: int) 
         batches(TASK, len(NAMES), at_once=at_once)
 
 
-def _answers(task: Task) -> Iterable[Batch]:
+def _answers(task: Task) -> Iterable[ClientBatch]:
     rng = np.random.default_rng(5)
     return people(len(NAMES), rng).answer(task, rng)
 
@@ -193,7 +196,7 @@ def test_rows_are_known_again_by_their_cells(tmp_path: Path) -> None:
 def test_a_row_may_be_corrected_until_it_has_reported(tmp_path: Path, by: str) -> None:
     """If making the reports is interrupted, neither a report nor a row is remembered."""
 
-    def interrupted() -> Iterable[Batch]:
+    def interrupted() -> Iterable[ClientBatch]:
         yield from batches(TASK, 2)
         raise KeyboardInterrupt
 
@@ -225,7 +228,7 @@ def test_what_there_was_no_room_for_waits_again(tmp_path: Path) -> None:
     with Outbox(tmp_path / "outbox") as outbox:
         outbox.add(TASK, named(NAMES), batches(TASK, len(NAMES)))
         first, second, *others = outbox.waiting(TASK)
-        for batch, verdict in ((first, Verdict.OVER_QUOTA), (second, Verdict.CLOSED)):
+        for batch, verdict in ((first, ReportVerdict.OVER_QUOTA), (second, ReportVerdict.CLOSED)):
             outbox.settle([(batch, np.full(len(batch), verdict, dtype=np.uint8))])
         assert sum(map(len, outbox.waiting(TASK))) == sum(map(len, others))
         outbox.wait_again(TASK)

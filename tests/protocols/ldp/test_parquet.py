@@ -15,15 +15,8 @@ from veilring.errors import InputError
 from veilring.protocols.ldp import parquet
 from veilring.protocols.ldp.algorithm.bayes import learn
 from veilring.protocols.ldp.algorithm.randomiser import Reports
-from veilring.protocols.ldp.algorithm.survey import Tally, tally
-from veilring.protocols.ldp.parquet import (
-    cut,
-    reading,
-    tally_parquet,
-    tally_piece,
-    write_parquet,
-    writing,
-)
+from veilring.protocols.ldp.algorithm.survey import Tally, tally_reports
+from veilring.protocols.ldp.parquet import cut_pieces, tally_parquet, tally_piece, write_parquet
 
 CLIENTS = 500
 TASK = make_task()
@@ -43,7 +36,7 @@ def direct(clients: int = CLIENTS) -> Tally:
         np.concatenate([some for asked, some in made if asked == question])
         for question in range(len(TASK.survey.questions))
     ]
-    return tally(TASK.survey, by_question)
+    return tally_reports(TASK.survey, by_question)
 
 
 def same(one: Tally, other: Tally) -> bool:
@@ -56,7 +49,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     """Write the reports to a handful of files."""
     folder = tmp_path_factory.mktemp("parquet") / "reports"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "PIECE_BYTES_MAX", 10_000)
+        patch.setattr(parquet, "PIECE_BYTES_MAX", 10_000)
         return write_parquet(TASK, reports(), folder)
 
 
@@ -64,7 +57,7 @@ def test_files_hold_what_was_written(files: tuple[Path, ...]) -> None:
     """Every report, in files of the size asked for, with nothing beside task and question."""
     assert len(files) == 4
     frame = pl.concat([pl.read_parquet(file) for file in files])
-    assert frame.columns == list(parquet.COLUMNS)
+    assert frame.columns == list(parquet.REPORT_COLUMNS)
     assert set(frame["task"]) == {TASK.digest}
     told = sorted((asked, row.tobytes()) for asked, some in reports() for row in some)
     assert sorted(zip(frame["question"], frame["report"], strict=True)) == told
@@ -83,9 +76,9 @@ def test_no_way_of_cutting_and_no_order_changes_a_tally(
     files: tuple[Path, ...], at_once: int, order: list[int]
 ) -> None:
     """Pieces cover each file once, and their tallies add up in any order."""
-    pieces = cut(TASK, files, at_once=at_once)
+    pieces = cut_pieces(TASK, files, at_once=at_once)
     with pytest.raises(InputError, match="at_once"):
-        cut(TASK, files, at_once=-at_once)
+        cut_pieces(TASK, files, at_once=-at_once)
     assert max(piece.reports for piece in pieces) <= at_once
     total = Tally.empty(TASK.survey)
     for number in [place for place in order if place < len(pieces)]:
@@ -99,8 +92,8 @@ def test_a_piece_is_bounded_in_bytes(
     """However large a file is: as many rows as the widest reports allow, or one row."""
     widest = max(question.report_bytes for question in TASK.survey.questions)
     for limit in (1, 1000, 5000):
-        monkeypatch.setattr(reading, "PIECE_BYTES_MAX", limit)
-        pieces = cut(TASK, files)
+        monkeypatch.setattr(parquet, "PIECE_BYTES_MAX", limit)
+        pieces = cut_pieces(TASK, files)
         assert sum(piece.reports for piece in pieces) == CLIENTS
         for piece in pieces:
             assert piece.reports == 1 or piece.reports * widest < limit
@@ -165,7 +158,7 @@ def test_a_file_with_other_columns_is_refused(frame: pl.DataFrame, tmp_path: Pat
     """The error names the file and the columns that are due."""
     frame.write_parquet(tmp_path / "other.parquet")
     with pytest.raises(InputError, match=r"other\.parquet.*task and report"):
-        cut(TASK, [tmp_path / "other.parquet"])
+        cut_pieces(TASK, [tmp_path / "other.parquet"])
 
 
 def test_what_is_no_file_of_reports_is_refused(tmp_path: Path, files: tuple[Path, ...]) -> None:
@@ -173,11 +166,11 @@ def test_what_is_no_file_of_reports_is_refused(tmp_path: Path, files: tuple[Path
     (tmp_path / "text.parquet").write_text("task,question,report")
     for path in (tmp_path / "none.parquet", tmp_path / "text.parquet"):
         with pytest.raises(InputError, match=path.name):
-            cut(TASK, [path])
+            cut_pieces(TASK, [path])
     with pytest.raises(InputError, match="no file"):
-        cut(TASK, [])
+        cut_pieces(TASK, [])
     with pytest.raises(InputError, match="twice"):
-        cut(TASK, [files[0], files[0].parent / ".." / files[0].parent.name / files[0].name])
+        cut_pieces(TASK, [files[0], files[0].parent / ".." / files[0].parent.name / files[0].name])
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:

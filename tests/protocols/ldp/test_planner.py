@@ -5,13 +5,12 @@ import math
 import pytest
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.oracles import ORACLES
-from veilring.protocols.ldp.algorithm.planner import options, recommend
+from veilring.protocols.ldp.algorithm.planner import ORACLES, oracle_options, recommend_oracle
 
 
 def test_the_table_has_every_oracle_with_its_own_numbers() -> None:
     """Each oracle stands there once, the least variance first, with what it says of itself."""
-    table = options(32, 1.0)
+    table = oracle_options(32, 1.0)
     assert {option.name for option in table} == set(ORACLES)
     assert [option.variance for option in table] == sorted(option.variance for option in table)
     for option in table:
@@ -25,9 +24,14 @@ def test_the_table_has_every_oracle_with_its_own_numbers() -> None:
 
 def test_the_shortest_of_nearly_the_best_is_recommended() -> None:
     """Small domains are said directly, middle ones by subsets, large ones by hashing."""
-    assert [recommend(domain, 1.0).name for domain in (2, 4, 32, 1024)] == ["de", "de", "ss", "olh"]
+    assert [recommend_oracle(domain, 1.0).name for domain in (2, 4, 32, 1024)] == [
+        "de",
+        "de",
+        "ss",
+        "olh",
+    ]
     for domain, epsilon in ((8, 0.5), (100, 2.0), (1000, 3.0)):
-        chosen, table = recommend(domain, epsilon), options(domain, epsilon)
+        chosen, table = recommend_oracle(domain, epsilon), oracle_options(domain, epsilon)
         assert chosen.variance <= 1.01 * table[0].variance
         for option in table:
             as_good = option.variance <= 1.01 * table[0].variance
@@ -36,9 +40,9 @@ def test_the_shortest_of_nearly_the_best_is_recommended() -> None:
 
 def test_reports_can_be_kept_short() -> None:
     """With a limit the best that keeps it is recommended; an impossible one is refused."""
-    assert recommend(1024, 1.0, max_bytes=8).name == "hr"
-    assert math.isclose(recommend(1024, 1.0, max_bytes=8).variance, 4.683, rel_tol=1e-3)
+    assert recommend_oracle(1024, 1.0, max_bytes=8).name == "hr"
+    assert math.isclose(recommend_oracle(1024, 1.0, max_bytes=8).variance, 4.683, rel_tol=1e-3)
     with pytest.raises(InputError, match="at least 2 for a domain of 1024"):
-        recommend(1024, 1.0, max_bytes=1)
+        recommend_oracle(1024, 1.0, max_bytes=1)
     with pytest.raises(InputError, match="epsilon"):
-        recommend(1024, 0.0)
+        recommend_oracle(1024, 0.0)

@@ -6,7 +6,7 @@ import pytest
 from tests.protocols.ldp.collecting import make_task
 
 from veilring.errors import InputError, StoreFailed, VeilringError
-from veilring.protocols.ldp.store import open_store
+from veilring.protocols.ldp.store import open_report_store
 
 pytest.importorskip("psycopg")
 
@@ -28,7 +28,7 @@ pytest.importorskip("psycopg")
 def test_a_password_is_never_shown(url: str, kind: type[VeilringError]) -> None:
     """Whether a URL cannot be read or its server not be reached, no error has a part of it."""
     with pytest.raises(kind) as caught:
-        open_store(url, make_task())
+        open_report_store(url, make_task())
     shown = "".join(traceback.format_exception(caught.value, limit=0)) + repr(caught.value)
     for part in ("hid", "den"):
         assert part not in shown

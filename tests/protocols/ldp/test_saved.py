@@ -13,13 +13,18 @@ from tests.privacy.generators import seeded
 from veilring.errors import InputError
 from veilring.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.protocols.ldp.algorithm.bayes import Classifier, learn
+from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.means import make_means
-from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.reduction import principal_components
 from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
-from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally
-from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey, GaussianBayesSurvey
-from veilring.protocols.ldp.saved import load, save
+from veilring.protocols.ldp.algorithm.survey import (
+    DiscreteBayesSurvey,
+    GaussianBayesSurvey,
+    Tally,
+    answer,
+    tally_reports,
+)
+from veilring.protocols.ldp.saved import load_classifier, save_classifier
 
 Case = tuple[Classifier, NDArray[np.float64]]
 
@@ -36,9 +41,15 @@ def cases() -> list[Case]:
     means = make_means("one-bit", 1.0, 2, 2)
     gaussian = GaussianBayesSurvey(DirectEncoding(2, 1.0), means, steps)
     return [
-        (learn(discrete, tally(discrete, answer(discrete, rows, labels, rng).reports)), rows),
+        (
+            learn(discrete, tally_reports(discrete, answer(discrete, rows, labels, rng).reports)),
+            rows,
+        ),
         (learn(discrete, Tally.empty(discrete)), rows),
-        (learn(gaussian, tally(gaussian, answer(gaussian, rows, labels, rng).reports)), rows),
+        (
+            learn(gaussian, tally_reports(gaussian, answer(gaussian, rows, labels, rng).reports)),
+            rows,
+        ),
     ]
 
 
@@ -46,8 +57,8 @@ def cases() -> list[Case]:
 def test_a_saved_classifier_is_read_back_bit_for_bit(number: int, tmp_path: Path) -> None:
     """Steps, counts, moments and evidence, infinities too, and a file is never overwritten."""
     (classifier, rows), path = cases()[number], tmp_path / "model.json"
-    save(classifier, path)
-    again = load(path)
+    save_classifier(classifier, path)
+    again = load_classifier(path)
     assert again.steps == classifier.steps
     assert repr(again) == repr(classifier)
     assert again.joint(rows).tobytes() == classifier.joint(rows).tobytes()
@@ -55,7 +66,7 @@ def test_a_saved_classifier_is_read_back_bit_for_bit(number: int, tmp_path: Path
         for name in ("values", "variance", "low", "high"):
             assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
     with pytest.raises(InputError, match="nothing is overwritten"):
-        save(classifier, path)
+        save_classifier(classifier, path)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +81,8 @@ def test_what_an_estimator_learned_needs_no_estimator(
     rng = seeded("saved estimator")
     rows, labels = rng.normal(0.0, 3.0, (200, 3)), rng.integers(0, 2, 200)
     estimator.fit(rows, labels)
-    save(estimator.model_, tmp_path / "model.json")
-    found = load(tmp_path / "model.json").log_probabilities(rows)
+    save_classifier(estimator.model_, tmp_path / "model.json")
+    found = load_classifier(tmp_path / "model.json").log_probabilities(rows)
     assert (found == estimator.predict_log_proba(rows)).all()
 
 
@@ -117,11 +128,11 @@ RANGES = {"step": "ranges", "lows": [0.0] * 5, "highs": [1.0] * 5}
 def test_a_file_that_is_none_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     """A wrong version, kind, shape, number or step is refused, and the file is named."""
     path = tmp_path / "model.json"
-    save(cases()[0][0], path)
+    save_classifier(cases()[0][0], path)
     content = {**json.loads(path.read_text()), **change}
     path.write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"model\.json"):
-        load(path)
+        load_classifier(path)
 
 
 @pytest.mark.parametrize(
@@ -140,12 +151,12 @@ def test_a_file_that_is_none_is_refused(change: dict[str, Any], tmp_path: Path) 
 def test_evidence_that_is_none_is_refused(field: str, value: object, tmp_path: Path) -> None:
     """Estimates are finite, their errors at least 0 and as many, and clients can be counted."""
     path = tmp_path / "model.json"
-    save(cases()[0][0], path)
+    save_classifier(cases()[0][0], path)
     content = json.loads(path.read_text())
     content["evidence"][0][field] = value
     path.write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"model\.json"):
-        load(path)
+        load_classifier(path)
 
 
 @pytest.mark.parametrize(
@@ -162,10 +173,10 @@ def test_evidence_that_is_none_is_refused(field: str, value: object, tmp_path: P
 def test_moments_that_are_none_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
     """Means are in [-1, 1], and variances above 0 and at most 1."""
     path = tmp_path / "model.json"
-    save(cases()[2][0], path)
+    save_classifier(cases()[2][0], path)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(InputError, match=r"model\.json"):
-        load(path)
+        load_classifier(path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "[" * 100_000, "1" * 5000])
@@ -173,16 +184,18 @@ def test_what_is_not_json_of_ours_is_refused(text: str, tmp_path: Path) -> None:
     """So is a file that is not there."""
     path = tmp_path / "model.json"
     with pytest.raises(InputError, match=r"model\.json"):
-        load(path)
+        load_classifier(path)
     path.write_text(text)
     with pytest.raises(InputError, match=r"model\.json"):
-        load(path)
+        load_classifier(path)
 
 
 def test_a_model_without_its_steps_refuses_numbers(tmp_path: Path) -> None:
     """Where somebody has removed the bins from a file, numbers are refused, and it says why."""
     path = tmp_path / "model.json"
-    save(LDPNaiveBayes(ranges=(0.0, 1.0)).fit(np.zeros((20, 2)), np.arange(20) % 2).model_, path)
+    save_classifier(
+        LDPNaiveBayes(ranges=(0.0, 1.0)).fit(np.zeros((20, 2)), np.arange(20) % 2).model_, path
+    )
     path.write_text(json.dumps({**json.loads(path.read_text()), "steps": []}))
     with pytest.raises(InputError, match="allowed: numbered values"):
-        load(path).classify(np.array([[0.5, 0.5]]))
+        load_classifier(path).classify(np.array([[0.5, 0.5]]))

@@ -14,11 +14,11 @@ from tests.privacy.generators import seeded
 
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.reduction import (
-    Projection,
+    LinearProjection,
     discriminant_components,
     principal_components,
 )
-from veilring.protocols.ldp.algorithm.steps import Bins, Ranges, prepared
+from veilring.protocols.ldp.algorithm.steps import Bins, Ranges, apply_steps
 
 Blobs = tuple[NDArray[np.float64], NDArray[np.int64]]
 
@@ -90,7 +90,7 @@ def test_steps_follow_each_other_and_are_plain_data(blobs: Blobs) -> None:
     rows, labels = blobs
     first = discriminant_components(rows, labels, 2, origin="blobs made for this test")
     second = Bins(Ranges.of(first(rows)), (4, 3))
-    numbers = prepared((first, second), rows)
+    numbers = apply_steps((first, second), rows)
     assert (numbers.max(axis=0) == [3, 2]).all()
     assert json.loads(json.dumps(first.public)) == first.public
     assert first.public["origin"] == "blobs made for this test"
@@ -100,7 +100,7 @@ def test_steps_follow_each_other_and_are_plain_data(blobs: Blobs) -> None:
 def test_a_projection_of_unknown_origin_is_refused() -> None:
     """Whoever uses one must say that it does not come from the clients' rows."""
     with pytest.raises(InputError, match="which public rows, or which private release"):
-        Projection((0.0,), ((1.0,),), "")
+        LinearProjection((0.0,), ((1.0,),), "")
 
 
 def test_what_is_no_step_is_refused(blobs: Blobs) -> None:
@@ -127,4 +127,4 @@ def test_what_is_no_step_is_refused(blobs: Blobs) -> None:
     with pytest.raises(InputError, match="ridge"):
         discriminant_components(rows, labels, 1, origin="blobs", ridge=0.0)
     with pytest.raises(InputError, match="axes"):
-        Projection((0.0,), ((1.0, 2.0),), "nowhere")
+        LinearProjection((0.0,), ((1.0, 2.0),), "nowhere")

@@ -11,13 +11,16 @@ from tests.protocols.ldp.collecting import accepted, batches, keep, make_task
 from tests.protocols.ldp.conftest import OpenStore
 
 from veilring.errors import InputError, StoreFailed
-from veilring.protocols.ldp.algorithm.survey import Tally, tally
-from veilring.protocols.ldp.intake import Accepted
-from veilring.protocols.ldp.messages import ID_BYTES
-from veilring.protocols.ldp.store import Quotas, Senders, back_up, base, open_store
-from veilring.protocols.ldp.store.base import Some
-from veilring.protocols.ldp.store.rows import DIGEST_END, digest_of
-from veilring.protocols.ldp.verdicts import Verdict
+from veilring.protocols.ldp.algorithm.survey import Tally, tally_reports
+from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict
+from veilring.protocols.ldp.store import back_up_reports, base, open_report_store
+from veilring.protocols.ldp.store.base import (
+    DIGEST_END,
+    Quotas,
+    Senders,
+    StoredReports,
+    digest_reports,
+)
 
 TASK = make_task()
 
@@ -33,7 +36,7 @@ def expected(*arrived: Accepted) -> Tally:
         )
         for q in range(3)
     ]
-    return tally(TASK.survey, by_question)
+    return tally_reports(TASK.survey, by_question)
 
 
 def require_equal(found: Tally, other: Tally) -> None:
@@ -61,12 +64,12 @@ def test_what_is_new_counts_once_and_is_there_after_a_restart(stores: OpenStore)
     store = stores(TASK)
     assert store.tally().clients == 0
     first = np.concatenate(keep(store, arrived))
-    assert (first == Verdict.COUNTED).all()
+    assert (first == ReportVerdict.COUNTED).all()
     again = np.concatenate(keep(store, arrived))
-    assert (again == Verdict.KNOWN).all()
+    assert (again == ReportVerdict.KNOWN).all()
     store.close()
     reopened = stores(TASK)
-    assert (np.concatenate(keep(reopened, arrived)) == Verdict.KNOWN).all()
+    assert (np.concatenate(keep(reopened, arrived)) == ReportVerdict.KNOWN).all()
     for found in (reopened.tally(), reopened.recount()):
         require_equal(found, expected(*arrived))
 
@@ -92,11 +95,15 @@ def test_an_id_with_other_bytes_or_another_question_is_refused(stores: OpenStore
         2, first.ids[: len(third.ids)], third.reports[: len(first.ids)], third.places
     )
     refused = np.concatenate(keep(store, [flipped, renamed]))
-    assert (refused == Verdict.REUSED_ID).all()
+    assert (refused == ReportVerdict.REUSED_ID).all()
     ids = np.concatenate((third.ids[:1], third.ids[:1], third.ids[:1]))
     reports = np.concatenate((third.reports[:1], flip(third.reports[:1]), third.reports[:1]))
     (together,) = keep(store, [Accepted(2, ids, reports, np.arange(3))])
-    assert together.tolist() == [Verdict.COUNTED, Verdict.REUSED_ID, Verdict.KNOWN]
+    assert together.tolist() == [
+        ReportVerdict.COUNTED,
+        ReportVerdict.REUSED_ID,
+        ReportVerdict.KNOWN,
+    ]
     require_equal(store.recount(), expected(first, second, part_of(third, slice(1))))
 
 
@@ -108,7 +115,9 @@ def test_new_and_known_reports_in_any_order_get_their_own_verdicts(stores: OpenS
     store = stores(TASK)
     keep(store, [Accepted(0, one.ids[before], one.reports[before], one.places[before])])
     (verdicts,) = keep(store, [one])
-    np.testing.assert_array_equal(verdicts, np.where(before, Verdict.KNOWN, Verdict.COUNTED))
+    np.testing.assert_array_equal(
+        verdicts, np.where(before, ReportVerdict.KNOWN, ReportVerdict.COUNTED)
+    )
     require_equal(store.recount(), expected(one))
 
 
@@ -119,9 +128,9 @@ def test_ids_that_differ_in_one_byte_only_are_different(stores: OpenStore) -> No
     reports = np.zeros((len(ids), 1), dtype=np.uint8)
     store = stores(TASK)
     (verdicts,) = keep(store, [Accepted(0, ids, reports, np.arange(len(ids)))])
-    assert (verdicts == Verdict.COUNTED).all()
+    assert (verdicts == ReportVerdict.COUNTED).all()
     (verdicts,) = keep(store, [Accepted(0, ids, reports, np.arange(len(ids)))])
-    assert (verdicts == Verdict.KNOWN).all()
+    assert (verdicts == ReportVerdict.KNOWN).all()
 
 
 def test_what_comes_after_closing_is_refused_and_what_came_before_is_known(
@@ -132,7 +141,9 @@ def test_what_comes_after_closing_is_refused_and_what_came_before_is_known(
     store = stores(TASK)
     keep(store, [part_of(one, slice(10))])
     (verdicts,) = keep(store, [one], closed=True)
-    assert verdicts.tolist() == [Verdict.KNOWN] * 10 + [Verdict.CLOSED] * (len(one.ids) - 10)
+    assert verdicts.tolist() == [ReportVerdict.KNOWN] * 10 + [ReportVerdict.CLOSED] * (
+        len(one.ids) - 10
+    )
     require_equal(store.recount(), expected(part_of(one, slice(10))))
 
 
@@ -164,7 +175,7 @@ def test_a_transaction_that_fails_leaves_nothing(
         keep(store, arrived)
     monkeypatch.undo()
     require_equal(store.recount(), expected(arrived[0]))
-    assert (np.concatenate(keep(store, arrived[1:])) == Verdict.COUNTED).all()
+    assert (np.concatenate(keep(store, arrived[1:])) == ReportVerdict.COUNTED).all()
 
 
 def test_a_store_belongs_to_its_task(stores: OpenStore) -> None:
@@ -196,7 +207,7 @@ def test_two_collectors_may_share_a_server(stores: OpenStore) -> None:
     mine, yours = accepted(TASK, batches(TASK, 300, 1)), accepted(TASK, batches(TASK, 300, 2))
     keep(one, mine)
     keep(other, yours)
-    assert (np.concatenate(keep(other, mine)) == Verdict.KNOWN).all()
+    assert (np.concatenate(keep(other, mine)) == ReportVerdict.KNOWN).all()
     for store in (one, other):
         require_equal(store.recount(), expected(*mine, *yours))
         assert store.members() == {"ada": 600}
@@ -205,11 +216,11 @@ def test_two_collectors_may_share_a_server(stores: OpenStore) -> None:
 def test_a_second_collector_of_a_file_is_refused(tmp_path: Path) -> None:
     """One collector writes a file, and another one may when the first has let go of it."""
     path = str(tmp_path / "reports.sqlite")
-    first = open_store(path, TASK)
+    first = open_report_store(path, TASK)
     with pytest.raises(InputError, match=r"in use: .*reports.sqlite is locked"):
-        open_store(path, TASK)
+        open_report_store(path, TASK)
     first.close()
-    open_store(path, TASK).close()
+    open_report_store(path, TASK).close()
 
 
 def test_a_members_quota_counts_in_the_transaction(stores: OpenStore) -> None:
@@ -217,23 +228,23 @@ def test_a_members_quota_counts_in_the_transaction(stores: OpenStore) -> None:
     arrived = accepted(TASK, batches(TASK, 300))
     quotas, store = Quotas(100, {"bob": 200}), stores(TASK)
     verdicts = keep(store, arrived, quotas=quotas)
-    counted = np.concatenate(verdicts) == Verdict.COUNTED
+    counted = np.concatenate(verdicts) == ReportVerdict.COUNTED
     assert counted.sum() == 100
-    assert set(np.concatenate(verdicts)[~counted]) == {Verdict.OVER_QUOTA}
-    fit = [each == Verdict.COUNTED for each in verdicts]
+    assert set(np.concatenate(verdicts)[~counted]) == {ReportVerdict.OVER_QUOTA}
+    fit = [each == ReportVerdict.COUNTED for each in verdicts]
     firsts = [part_of(each, slice(int(ok.sum()))) for each, ok in zip(arrived, fit, strict=True)]
     require_equal(store.recount(), expected(*firsts))
     store.close()
     store = stores(TASK)
     again = np.concatenate(keep(store, arrived, quotas=quotas))
-    assert (again == np.where(counted, Verdict.KNOWN, Verdict.OVER_QUOTA)).all()
+    assert (again == np.where(counted, ReportVerdict.KNOWN, ReportVerdict.OVER_QUOTA)).all()
     more = accepted(TASK, batches(TASK, 300, 8))
     assert (np.concatenate(keep(store, more, quotas=quotas, member="bob")) == 0).sum() == 200
     assert store.members() == {"ada": 100, "bob": 200}
     raised = np.concatenate(keep(store, arrived, quotas=Quotas(250)))
-    assert (raised == Verdict.COUNTED).sum() == 150
+    assert (raised == ReportVerdict.COUNTED).sum() == 150
     lowered = np.concatenate(keep(store, arrived, quotas=Quotas(5)))
-    assert (lowered == Verdict.KNOWN).sum() == 250
+    assert (lowered == ReportVerdict.KNOWN).sum() == 250
     assert store.members() == {"ada": 250, "bob": 200}
 
 
@@ -254,10 +265,10 @@ def test_each_member_of_a_group_has_its_own_room(stores: OpenStore) -> None:
     senders = Senders(("ada", "bob", "eve"), np.arange(30) % 3)
     store = stores(TASK)
     (verdicts,) = store.keep([few], senders, quotas=Quotas(4, {"bob": 0, "eve": 99}))
-    ada = np.where(np.arange(10) < 4, Verdict.COUNTED, Verdict.OVER_QUOTA)
+    ada = np.where(np.arange(10) < 4, ReportVerdict.COUNTED, ReportVerdict.OVER_QUOTA)
     assert verdicts[::3].tolist() == ada.tolist()
-    assert set(verdicts[1::3]) == {Verdict.OVER_QUOTA}
-    assert set(verdicts[2::3]) == {Verdict.COUNTED}
+    assert set(verdicts[1::3]) == {ReportVerdict.OVER_QUOTA}
+    assert set(verdicts[2::3]) == {ReportVerdict.COUNTED}
     assert store.members() == {"ada": 4, "bob": 0, "eve": 10}
 
 
@@ -281,10 +292,10 @@ def test_a_members_reports_can_be_left_out(stores: OpenStore) -> None:
 def test_a_changed_database_is_found_out(tmp_path: Path) -> None:
     """A recount notices a report that was added, lost or made up behind the collector's back."""
     path = tmp_path / "reports.sqlite"
-    store = open_store(str(path), TASK)
+    store = open_report_store(str(path), TASK)
     keep(store, accepted(TASK, batches(TASK, 300)))
     store.close()
-    store = open_store(str(path), TASK, read_only=True)
+    store = open_report_store(str(path), TASK, read_only=True)
     database = sqlite3.connect(path, isolation_level=None)
     (name, member, report) = database.execute(
         "SELECT id, member, report FROM reports WHERE question = 0"
@@ -305,7 +316,7 @@ def test_a_changed_database_is_found_out(tmp_path: Path) -> None:
         store.recount()
     database.close()
     with pytest.raises(StoreFailed, match=r"reports.sqlite is damaged .*Put back the newest copy"):
-        open_store(str(path), TASK)
+        open_report_store(str(path), TASK)
 
 
 CHANGES = (
@@ -331,7 +342,7 @@ CHANGES = (
 def test_whatever_was_changed_by_hand_is_refused(tmp_path: Path, change: str) -> None:
     """A collector does not start on reports, sums or members that are not those it has written."""
     path = tmp_path / "reports.sqlite"
-    store = open_store(str(path), TASK)
+    store = open_report_store(str(path), TASK)
     keep(store, accepted(TASK, batches(TASK, 300)))
     store.close()
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
@@ -340,7 +351,7 @@ def test_whatever_was_changed_by_hand_is_refused(tmp_path: Path, change: str) ->
         )
         assert database.execute(change).rowcount > 0
     with pytest.raises(StoreFailed, match=r"reports.sqlite is damaged .*Put back the newest copy"):
-        open_store(str(path), TASK)
+        open_report_store(str(path), TASK)
 
 
 def test_two_reports_that_are_exchanged_have_another_digest() -> None:
@@ -350,25 +361,25 @@ def test_two_reports_that_are_exchanged_have_another_digest() -> None:
         ids, reports = (
             rng.integers(256, size=(50, size), dtype=np.uint8) for size in (ID_BYTES, width)
         )
-        some = Some(ids, reports, np.ones(50, dtype=np.int64))
-        digest = digest_of(0, some)
-        halves = digest_of(0, some.at(slice(20))) + digest_of(0, some.at(slice(20, None)))
+        some = StoredReports(ids, reports, np.ones(50, dtype=np.int64))
+        digest = digest_reports(0, some)
+        halves = digest_reports(0, some.at(slice(20))) + digest_reports(0, some.at(slice(20, None)))
         assert halves % DIGEST_END == digest
         reports[0] = reports[1] ^ 1
-        digests = {digest, digest_of(0, some), digest_of(1, some)}
+        digests = {digest, digest_reports(0, some), digest_reports(1, some)}
         exchanged = reports.copy()
         exchanged[[0, 1]] = reports[[1, 0]]
-        digests.add(digest_of(0, Some(ids, exchanged, some.members)))
+        digests.add(digest_reports(0, StoredReports(ids, exchanged, some.members)))
         for column in range(width):
             flipped = reports.copy()
             flipped[7, column] ^= 128
-            digests.add(digest_of(0, Some(ids, flipped, some.members)))
+            digests.add(digest_reports(0, StoredReports(ids, flipped, some.members)))
         assert len(digests) == 4 + width
 
 
 def test_a_failure_of_the_disk_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a transaction that failed, the next one finds all that was acknowledged before it."""
-    store = open_store(str(tmp_path / "reports.sqlite"), TASK)
+    store = open_report_store(str(tmp_path / "reports.sqlite"), TASK)
     first, *others = accepted(TASK, batches(TASK, 300))
     keep(store, [first])
 
@@ -391,17 +402,17 @@ def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
         database.execute("CREATE TABLE accounts (name TEXT)")
     database.close()
     with pytest.raises(InputError, match="allowed: a store of reports of veilring"):
-        open_store(str(path), TASK)
+        open_report_store(str(path), TASK)
     with pytest.raises(InputError, match="allowed: a file that exists"):
-        open_store(str(tmp_path / "nothing.sqlite"), TASK, read_only=True).tally()
+        open_report_store(str(tmp_path / "nothing.sqlite"), TASK, read_only=True).tally()
     (tmp_path / "text").write_text("not a database at all, but a text that is long enough" * 20)
     with pytest.raises(InputError, match="allowed: a store of reports of veilring"):
-        open_store(str(tmp_path / "text"), TASK)
+        open_report_store(str(tmp_path / "text"), TASK)
 
 
 def test_an_acknowledged_report_is_on_the_disk(tmp_path: Path) -> None:
     """The write-ahead log is synchronised with each transaction, whatever SQLite's default is."""
-    store = open_store(str(tmp_path / "reports.sqlite"), TASK)
+    store = open_report_store(str(tmp_path / "reports.sqlite"), TASK)
     database = store._db  # type: ignore[attr-defined]  # noqa: SLF001  (what is tested)
     assert database.execute("PRAGMA synchronous").fetchone() == (2,)
     assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -411,13 +422,13 @@ def test_an_acknowledged_report_is_on_the_disk(tmp_path: Path) -> None:
 def test_a_copy_that_is_made_while_reports_come_is_complete(tmp_path: Path) -> None:
     """A copy has all that was acknowledged, in one file, and a server has to be asked itself."""
     path, copy = tmp_path / "reports.sqlite", tmp_path / "copy.sqlite"
-    store = open_store(str(path), TASK)
+    store = open_report_store(str(path), TASK)
     first, *others = accepted(TASK, batches(TASK, 300))
     keep(store, [first])
-    back_up(str(path), copy)
+    back_up_reports(str(path), copy)
     keep(store, others)
-    with contextlib.closing(open_store(str(copy), TASK)) as copied:
+    with contextlib.closing(open_report_store(str(copy), TASK)) as copied:
         require_equal(copied.recount(), expected(first))
     store.close()
     with pytest.raises(InputError, match="pg_dump"):
-        back_up("postgresql://census@db/survey", copy)
+        back_up_reports("postgresql://census@db/survey", copy)

@@ -14,22 +14,22 @@ from tests.privacy.generators import follows, seeded
 from tests.protocols.ldp.laws import law_of
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.means import EachFeature, OneBit, SignVector, make_means
-from veilring.protocols.ldp.algorithm.oracles import (
-    ORACLES,
-    DirectEncoding,
-    FrequencyOracle,
-    OptimisedUnary,
-)
-from veilring.protocols.ldp.algorithm.plain import PlainOracle, census
+from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
+from veilring.protocols.ldp.algorithm.laws import OneBit
+from veilring.protocols.ldp.algorithm.means import EachFeature, SignVector, make_means
+from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle
+from veilring.protocols.ldp.algorithm.planner import ORACLES, make_oracle
 from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
-from veilring.protocols.ldp.algorithm.survey import Survey, Tally, answer, tally
-from veilring.protocols.ldp.algorithm.surveys import (
+from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,
     FrequencySurvey,
     GaussianBayesSurvey,
     MeanSurvey,
-    make_oracle,
+    Survey,
+    Tally,
+    answer,
+    census,
+    tally_reports,
 )
 
 CLIENTS = 40_000
@@ -163,8 +163,8 @@ def test_tallies_of_parts_add_up() -> None:
     rng = seeded("parts")
     answers = answer(survey, rng.integers(0, 2, (300, 2)), rng.integers(0, 2, 300), rng)
     halves = [[r[:20] for _, r in answers], [r[20:] for _, r in answers]]
-    whole = tally(survey, answers.reports)
-    both = tally(survey, halves[0]) + tally(survey, halves[1]) + Tally.empty(survey)
+    whole = tally_reports(survey, answers.reports)
+    both = tally_reports(survey, halves[0]) + tally_reports(survey, halves[1]) + Tally.empty(survey)
     assert both.counts == whole.counts
     for one, other in zip(both.sums, whole.sums, strict=True):
         assert (one == other).all()

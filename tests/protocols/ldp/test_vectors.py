@@ -12,15 +12,12 @@ from tests.privacy.generators import FALSE_ALARM, follows, seeded
 from tests.protocols.ldp.bounds import bernstein
 
 from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.laws import Hybrid, Laplace, OneBit, Piecewise
 from veilring.protocols.ldp.algorithm.means import (
     APPROACHES,
     Approach,
     EachFeature,
-    Hybrid,
-    Laplace,
     Means,
-    OneBit,
-    Piecewise,
     SampledFeature,
     make_means,
 )

@@ -21,7 +21,7 @@ from veilring.deployment.trials.survey import COLLECTOR, Trial, write_collection
 from veilring.errors import ClusterError, InputError
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.parquet import write_parquet
-from veilring.protocols.ldp.pool import ClientPool
+from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.task import Task
 from veilring.randomness import Streams
 from veilring.scenarios.scale.collect import Collected

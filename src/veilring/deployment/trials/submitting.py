@@ -25,9 +25,8 @@ from veilring.nodes.party import Parties
 from veilring.nodes.runtimes.loops import party_loop
 from veilring.nodes.service import convening
 from veilring.protocols.ldp.collector import SUBMIT
-from veilring.protocols.ldp.intake import Verdicts
-from veilring.protocols.ldp.pool import Batch, ClientPool
-from veilring.protocols.ldp.roles import submit
+from veilring.protocols.ldp.messages import ClientBatch, Verdicts
+from veilring.protocols.ldp.roles import ClientPool, submit_reports
 from veilring.protocols.ldp.task import Task
 from veilring.randomness import Streams
 from veilring.transport.frames import frame_size
@@ -35,7 +34,7 @@ from veilring.transport.messages import SESSION_BYTES, encode
 from veilring.transport.tls import TlsEndpoint
 
 
-def _reports(task: Task, folder: Path, name: str, count: int, at_once: int) -> list[Batch]:
+def _reports(task: Task, folder: Path, name: str, count: int, at_once: int) -> list[ClientBatch]:
     """Return the reports of as many clients, drawn from the submitter's rows."""
     terms = load_survey_terms(folder / "terms.toml")
     pool = terms.read_clients(folder / f"{name}.csv")
@@ -44,7 +43,7 @@ def _reports(task: Task, folder: Path, name: str, count: int, at_once: int) -> l
     return list(clients.answer(task, Streams().generator("clients"), at_once=at_once))
 
 
-def _sessions(batches: list[Batch]) -> Iterator[list[Batch]]:
+def _sessions(batches: list[ClientBatch]) -> Iterator[list[ClientBatch]]:
     """Divide batches as a submitter does."""
     each = iter(batches)
     while session := list(for_one_session(each)):
@@ -66,7 +65,7 @@ async def _send(folder: Path, name: str, count: int, at_once: int) -> None:
     endpoint = await TlsEndpoint.start(identity, roster, connect_to=(config.collector,))
     counted = 0
 
-    def settled(_batch: Batch, verdicts: Verdicts) -> None:
+    def settled(_batch: ClientBatch, verdicts: Verdicts) -> None:
         nonlocal counted
         counted += int(np.count_nonzero(verdicts == 0))
 
@@ -76,7 +75,7 @@ async def _send(folder: Path, name: str, count: int, at_once: int) -> None:
         began = time.monotonic()
         for batches in sessions:
             await node.run(
-                convening(submit, SUBMIT, task.digest),
+                convening(submit_reports, SUBMIT, task.digest),
                 Streams().token("session"),
                 Parties((name, config.collector)),
                 batches,

@@ -10,11 +10,11 @@ from typing_extensions import override
 from veilring.estimators.base import RangesLike, Seed, number, whole
 from veilring.estimators.ldp.playing import LDPBayes
 from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes, learn_discrete
-from veilring.protocols.ldp.algorithm.consistency import Consistency
+from veilring.protocols.ldp.algorithm.oracle import Consistency
+from veilring.protocols.ldp.algorithm.planner import make_oracle
 from veilring.protocols.ldp.algorithm.steps import Bins
-from veilring.protocols.ldp.algorithm.survey import Tally
-from veilring.protocols.ldp.algorithm.surveys import DiscreteBayesSurvey, make_oracle
-from veilring.protocols.ldp.algorithm.surveys.prepared import whole as numbered
+from veilring.protocols.ldp.algorithm.survey import DiscreteBayesSurvey, Tally
+from veilring.protocols.ldp.algorithm.survey import whole_numbers as numbered
 
 
 class LDPNaiveBayes(LDPBayes):
@@ -40,7 +40,7 @@ class LDPNaiveBayes(LDPBayes):
         epsilon_: What each client spent, exactly; at most `epsilon`.
         tally_: The sums of the reports: all that the model knows.
         survey_: What was asked.
-        model_: A `Classifier`: the public steps, then a `DiscreteBayes`; `save` takes it.
+        model_: The public steps, then a `DiscreteBayes`; `save_classifier` takes it.
         ranges_origin_: Where the ranges came from.
     """
 

@@ -6,12 +6,11 @@ from typing_extensions import override
 
 from veilring.estimators.base import RangesLike, Seed, number
 from veilring.estimators.ldp.playing import LDPBayes
-from veilring.protocols.ldp.algorithm.bayes import GaussianBayes, learn_gaussian
-from veilring.protocols.ldp.algorithm.bayes.gaussian import VARIANCE_FLOOR
-from veilring.protocols.ldp.algorithm.consistency import Consistency
+from veilring.protocols.ldp.algorithm.bayes import VARIANCE_FLOOR, GaussianBayes, learn_gaussian
 from veilring.protocols.ldp.algorithm.means import Approach, make_means
-from veilring.protocols.ldp.algorithm.survey import Tally
-from veilring.protocols.ldp.algorithm.surveys import GaussianBayesSurvey, make_oracle
+from veilring.protocols.ldp.algorithm.oracle import Consistency
+from veilring.protocols.ldp.algorithm.planner import make_oracle
+from veilring.protocols.ldp.algorithm.survey import GaussianBayesSurvey, Tally
 
 
 class LDPGaussianNaiveBayes(LDPBayes):
@@ -35,7 +34,7 @@ class LDPGaussianNaiveBayes(LDPBayes):
         epsilon_: What each client spent, exactly; at most `epsilon`.
         tally_: The sums of the reports: all that the model knows.
         survey_: What was asked.
-        model_: A `Classifier`: the public steps, then a `GaussianBayes`; `save` takes it.
+        model_: The public steps, then a `GaussianBayes`; `save_classifier` takes it.
         ranges_origin_: Where the ranges came from.
     """
 

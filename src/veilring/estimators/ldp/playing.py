@@ -15,10 +15,14 @@ from veilring.estimators.privacy import Privacy
 from veilring.measure.cost import Traffic
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.ldp.algorithm.bayes import BayesModel, Classifier
-from veilring.protocols.ldp.algorithm.plain import census
-from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally
-from veilring.protocols.ldp.algorithm.surveys import BayesSurvey
-from veilring.protocols.ldp.cost import batch_traffic
+from veilring.protocols.ldp.algorithm.survey import (
+    BayesSurvey,
+    Tally,
+    answer,
+    census,
+    tally_reports,
+)
+from veilring.protocols.ldp.roles import batch_traffic
 from veilring.protocols.ldp.task import Task
 
 
@@ -62,7 +66,7 @@ class LDPBayes(PrivateClassifier):
         if self.epsilon == inf:
             self.tally_ = census(survey, rows, numbers, rng)
         else:
-            self.tally_ = tally(survey, answer(survey, rows, numbers, rng).reports)
+            self.tally_ = tally_reports(survey, answer(survey, rows, numbers, rng).reports)
         self.survey_, self.epsilon_ = survey, survey.exact_epsilon
         self.model_ = Classifier(survey.steps, self._learn(survey, self.tally_))
 
@@ -71,7 +75,7 @@ class LDPBayes(PrivateClassifier):
         """Return what is asked; only public numbers of the rows may count."""
 
     @abstractmethod
-    def _learn(self, survey: Any, tally: Tally) -> BayesModel:  # noqa: ANN401  (the subclass's own)
+    def _learn(self, survey: Any, tally_reports: Tally) -> BayesModel:  # noqa: ANN401  (the subclass's own)
         """Return the model of prepared rows."""
 
     @override

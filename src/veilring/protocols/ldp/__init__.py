@@ -4,8 +4,8 @@ Source: Yilmaz, Al-Rubaie and Chang, "Locally differentially private naive Bayes
 2019. Each client sends one perturbed report; the aggregator estimates frequencies and means, and
 learns a naive Bayes classifier.
 
-Rooms of their own, since they bring a database or a table along: `collector`, `store` and `outbox`;
-`parquet`. `attacks` is what an adversary makes of reports.
+The mathematics is in `algorithm`, and `attacks` is what an adversary makes of reports. A long-lived
+collection has a `collector` with its `store`, and each submitter an `outbox`; `parquet` exports.
 """
 
 from veilring.protocols.ldp.algorithm.bayes import (
@@ -16,27 +16,32 @@ from veilring.protocols.ldp.algorithm.bayes import (
     learn_gaussian,
 )
 from veilring.protocols.ldp.algorithm.means import make_means
-from veilring.protocols.ldp.algorithm.oracles import ORACLES
-from veilring.protocols.ldp.algorithm.planner import options, recommend
+from veilring.protocols.ldp.algorithm.planner import (
+    ORACLES,
+    make_oracle,
+    oracle_options,
+    recommend_oracle,
+)
 from veilring.protocols.ldp.algorithm.randomiser import Estimate
 from veilring.protocols.ldp.algorithm.reduction import (
-    Projection,
+    LinearProjection,
     discriminant_components,
     principal_components,
 )
 from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
-from veilring.protocols.ldp.algorithm.survey import Answers, Survey, Tally, answer, tally
-from veilring.protocols.ldp.algorithm.surveys import (
+from veilring.protocols.ldp.algorithm.survey import (
+    Answers,
     DiscreteBayesSurvey,
     FrequencySurvey,
     GaussianBayesSurvey,
     MeanSurvey,
-    make_oracle,
+    Survey,
+    Tally,
+    answer,
+    tally_reports,
 )
-from veilring.protocols.ldp.cost import gather_cost
-from veilring.protocols.ldp.pool import ClientPool
-from veilring.protocols.ldp.roles import gather, submit
-from veilring.protocols.ldp.saved import load, save
+from veilring.protocols.ldp.roles import ClientPool, gather, gather_cost, submit_reports
+from veilring.protocols.ldp.saved import load_classifier, save_classifier
 from veilring.protocols.ldp.task import Task
 
 __all__ = (
@@ -49,8 +54,8 @@ __all__ = (
     "Estimate",
     "FrequencySurvey",
     "GaussianBayesSurvey",
+    "LinearProjection",
     "MeanSurvey",
-    "Projection",
     "Ranges",
     "Survey",
     "Tally",
@@ -63,13 +68,13 @@ __all__ = (
     "learn",
     "learn_discrete",
     "learn_gaussian",
-    "load",
+    "load_classifier",
     "make_means",
     "make_oracle",
-    "options",
+    "oracle_options",
     "principal_components",
-    "recommend",
-    "save",
-    "submit",
-    "tally",
+    "recommend_oracle",
+    "save_classifier",
+    "submit_reports",
+    "tally_reports",
 )

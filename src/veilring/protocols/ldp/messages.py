@@ -1,11 +1,22 @@
-"""What crosses the wire in the LDP family."""
+"""What crosses the wire in the LDP family, and how a collector judges it.
 
+Every field of every report is judged. What a message as a whole has wrong is every report's in it;
+else each report is judged by itself, and one that is refused does not sink the others. No I/O.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
 from typing import Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.errors import ProtocolViolation
+from veilring.protocols.ldp.algorithm.randomiser import Reports
+from veilring.protocols.ldp.task import Task
 from veilring.transport.messages import Array, Message
 
 ID_BYTES: Final = 16  # as many as a UUID has: never drawn twice by chance
@@ -37,7 +48,7 @@ class ReportBatch(Message, kind="ldp.reports"):
     more: bool
 
 
-class Receipt(Message, kind="ldp.receipt"):
+class ReportReceipt(Message, kind="ldp.receipt"):
     """Says that the next so many reports, in the order in which they were sent, are settled.
 
     Those that are not listed are durable and count; the others' verdicts stand beside their
@@ -46,9 +57,189 @@ class Receipt(Message, kind="ldp.receipt"):
     Attributes:
         reports: How many.
         places: Of those that were not simply counted, from 0.
-        verdicts: What became of each of these: a `Verdict`.
+        verdicts: What became of each of these: a `ReportVerdict`.
     """
 
     reports: _Number
     places: Annotated[NDArray[np.uint32], Array("<u4", 1)]
     verdicts: Annotated[NDArray[np.uint8], Array("|u1", 1)]
+
+
+class ReportVerdict(IntEnum):
+    """What became of one report, as a byte of a receipt."""
+
+    COUNTED = 0
+    KNOWN = 1
+    MALFORMED = 2
+    OVERSIZED = 3
+    OUT_OF_DOMAIN = 4
+    REUSED_ID = 5
+    OTHER_TASK = 6
+    CLOSED = 7
+    OVER_QUOTA = 8
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the report is durable and counts, once."""
+        return self <= ReportVerdict.KNOWN
+
+
+REASONS: Final = MappingProxyType(
+    {
+        ReportVerdict.COUNTED: "it is stored and counts",
+        ReportVerdict.KNOWN: "it was stored before and counts once",
+        ReportVerdict.MALFORMED: "it has no such question, or too few bytes for it",
+        ReportVerdict.OVERSIZED: "it is longer than a report, or too many came at once",
+        ReportVerdict.OUT_OF_DOMAIN: "no client could have made it",
+        ReportVerdict.REUSED_ID: "another report has its id",
+        ReportVerdict.OTHER_TASK: "it was made for another task",
+        ReportVerdict.CLOSED: "the collection is closed",
+        ReportVerdict.OVER_QUOTA: (
+            "the collector takes no more from this submitter (its reports_max)"
+        ),
+    }
+)
+"""What each verdict means, for a person."""
+
+
+# More than a batch of the smallest reports has; what it costs to judge a message is bounded by it.
+BATCH_REPORTS_MAX: Final = 1 << 14
+
+# A quarter of a frame: large enough that a message's own cost vanishes, small enough that several
+# are under way while one is stored.
+BATCH_BYTES_MAX: Final = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientBatch:
+    """Reports to one question, each with its id.
+
+    Attributes:
+        question: Which.
+        ids: Shape (reports, `ID_BYTES`).
+        reports: Shape (reports, bytes).
+        clients: Who made them: their places in the pool, or numbers in an outbox; never sent.
+    """
+
+    question: int
+    ids: NDArray[np.uint8]
+    reports: Reports
+    clients: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def payload_bytes(self) -> int:
+        """How many bytes the reports and their ids have."""
+        return self.ids.nbytes + self.reports.nbytes
+
+    def message(self, task: Task, *, more: bool) -> ReportBatch:
+        """Return what is sent."""
+        return ReportBatch(
+            task=task.digest,
+            question=self.question,
+            ids=self.ids.tobytes(),
+            reports=self.reports.tobytes(),
+            more=more,
+        )
+
+
+def batch_reports(report_bytes: int) -> int:
+    """Return how many reports of so many bytes a batch may have."""
+    return max(1, BATCH_BYTES_MAX // (ID_BYTES + report_bytes))
+
+
+Verdicts = NDArray[np.uint8]
+"""One `ReportVerdict` a report."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Accepted:
+    """Reports to one question that a client could have made.
+
+    Attributes:
+        question: Which.
+        ids: Shape (reports, `ID_BYTES`).
+        reports: Shape (reports, bytes).
+        places: Where each one's verdict stands among all that came.
+    """
+
+    question: int
+    ids: NDArray[np.uint8]
+    reports: Reports
+    places: NDArray[np.int64]
+
+
+def count_reports(message: ReportBatch, sender: str) -> int:
+    """Return how many reports a message has.
+
+    Raises:
+        ProtocolViolation: If its ids cannot be told apart, so that no report could be answered.
+    """
+    reports, rest = divmod(len(message.ids), ID_BYTES)
+    if rest:
+        raise ProtocolViolation(sender, f"sent {len(message.ids)} bytes of ids")
+    return reports
+
+
+def judge_batches(
+    task: Task, messages: Sequence[ReportBatch]
+) -> tuple[Verdicts, tuple[Accepted, ...]]:
+    """Judge the reports of some messages by all that is public.
+
+    Returns:
+        One verdict a report, in order, `COUNTED` where nothing is wrong with it; and those reports,
+        by question.
+    """
+    counts = np.array([len(message.ids) // ID_BYTES for message in messages], dtype=np.int64)
+    # Looked up once: of single reports there are as many messages.
+    digest, widths = task.digest, [each.report_bytes for each in task.survey.questions]
+    wrong = np.array([_wrong(each, digest, widths) for each in messages], dtype=np.uint8)
+    verdicts = np.repeat(wrong, counts)
+    asked = np.array([m.question if v == 0 else -1 for m, v in zip(messages, wrong, strict=True)])
+    question_of = np.repeat(asked, counts)
+    accepted = []
+    for question, ids, reports in _by_question(task, messages, asked):
+        places = np.flatnonzero(question_of == question)
+        good = task.survey.questions[question].accept(reports)
+        verdicts[places[~good]] = ReportVerdict.OUT_OF_DOMAIN
+        if good.all():
+            accepted.append(Accepted(question, ids, reports, places))
+        else:
+            accepted.append(Accepted(question, ids[good], reports[good], places[good]))
+    return verdicts, tuple(accepted)
+
+
+def _by_question(
+    task: Task, messages: Sequence[ReportBatch], asked: NDArray[np.int64]
+) -> Iterator[tuple[int, NDArray[np.uint8], Reports]]:
+    for question in np.unique(asked[asked >= 0]).tolist():
+        members = [messages[number] for number in np.flatnonzero(asked == question).tolist()]
+        width = task.survey.questions[question].report_bytes
+        ids = np.frombuffer(b"".join([each.ids for each in members]), np.uint8)
+        reports = np.frombuffer(b"".join([each.reports for each in members]), np.uint8)
+        yield question, ids.reshape(-1, ID_BYTES), reports.reshape(-1, width)
+
+
+def _wrong(message: ReportBatch, digest: bytes, widths: Sequence[int]) -> ReportVerdict:
+    """Return what is wrong with a message as a whole, or `COUNTED`."""
+    reports = len(message.ids) // ID_BYTES
+    if reports > BATCH_REPORTS_MAX:
+        return ReportVerdict.OVERSIZED
+    if message.task != digest:
+        return ReportVerdict.OTHER_TASK
+    if message.question >= len(widths):
+        return ReportVerdict.MALFORMED
+    given, due = len(message.reports), reports * widths[message.question]
+    if given == due:
+        return ReportVerdict.COUNTED
+    return ReportVerdict.OVERSIZED if given > due else ReportVerdict.MALFORMED
+
+
+def make_receipt(verdicts: Verdicts) -> ReportReceipt:
+    """Return what tells a client the verdicts on its next reports."""
+    others = np.flatnonzero(verdicts)
+    return ReportReceipt(
+        reports=len(verdicts), places=others.astype(np.uint32), verdicts=verdicts[others]
+    )

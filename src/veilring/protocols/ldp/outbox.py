@@ -22,13 +22,16 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.statefile import Format, open_state_file
-from veilring.protocols.ldp.algorithm.chunks import how_many
-from veilring.protocols.ldp.intake import Verdicts
-from veilring.protocols.ldp.messages import ID_BYTES
-from veilring.protocols.ldp.pool import Batch, batch_reports
-from veilring.protocols.ldp.sqlite import as_store_failed
+from veilring.protocols.ldp.algorithm.packing import reports_at_once
+from veilring.protocols.ldp.messages import (
+    ID_BYTES,
+    ClientBatch,
+    ReportVerdict,
+    Verdicts,
+    batch_reports,
+)
+from veilring.protocols.ldp.store.base import as_store_failed
 from veilring.protocols.ldp.task import Task
-from veilring.protocols.ldp.verdicts import Verdict
 
 ROW_NUMBER: Final = "row number"
 """What names clients where no column does."""
@@ -64,7 +67,7 @@ _SECRET_BYTES: Final = 32
 _MARK_BYTES: Final = 16  # two rows have one mark by accident never
 
 
-class Rows(NamedTuple):
+class MarkedRows(NamedTuple):
     """The rows of a file, as an outbox recognises them.
 
     Attributes:
@@ -122,7 +125,7 @@ class Outbox:
         cells: Mapping[str, NDArray[np.str_]],
         *,
         amend: bool = False,
-    ) -> Rows:
+    ) -> MarkedRows:
         """Return rows as this outbox knows them, after those of known clients were compared.
 
         A client that moved to another row, or a name that is another person's now, would get a
@@ -143,7 +146,7 @@ class Outbox:
         headers = sorted(cells)
         columns = _mark(secret, headers)
         table = zip(*(cells[header].tolist() for header in headers), strict=True)
-        rows = Rows(clients, columns, [_mark(secret, row) for row in table])
+        rows = MarkedRows(clients, columns, [_mark(secret, row) for row in table])
         if amend and by == ROW_NUMBER:
             raise InputError("amend", True, f"false, where clients are named by {ROW_NUMBER}")
         if amend:
@@ -164,7 +167,7 @@ class Outbox:
             raise InputError("key", repr(by), allowed)
         return bytes(found[1])
 
-    def _require_same(self, by: str, rows: Rows) -> None:
+    def _require_same(self, by: str, rows: MarkedRows) -> None:
         with as_store_failed(_WHAT):
             known = self._db.execute("SELECT client, columns, mark FROM rows").fetchall()
         marks = {client: mark for client, columns, mark in known if columns == rows.columns}
@@ -185,7 +188,7 @@ class Outbox:
                 allowed = "the same cells, or `amend = true` if known clients' cells have changed"
             raise InputError("rows", value, allowed)
 
-    def _know_again(self, rows: Rows) -> None:
+    def _know_again(self, rows: MarkedRows) -> None:
         with as_store_failed(_WHAT):
             known = {client for (client,) in self._db.execute("SELECT client FROM rows")}
         places = [place for place, client in enumerate(rows.clients) if client in known]
@@ -215,7 +218,7 @@ class Outbox:
             dtype=np.bool_,
         )
 
-    def add(self, task: Task, rows: Rows, batches: Iterable[Batch]) -> None:
+    def add(self, task: Task, rows: MarkedRows, batches: Iterable[ClientBatch]) -> None:
         """Keep reports and the rows that they are of; when this returns, both are durable.
 
         Both are kept in one transaction: a row is known if and only if its client has reported, so
@@ -247,7 +250,7 @@ class Outbox:
                     ),
                 )
 
-    def waiting(self, task: Task, *, at_once: int | None = None) -> Iterator[Batch]:
+    def waiting(self, task: Task, *, at_once: int | None = None) -> Iterator[ClientBatch]:
         """Yield all reports that were not answered, as they were made, by question.
 
         Args:
@@ -265,10 +268,10 @@ class Outbox:
                 numbers = np.array([number for number, _, _ in rows], dtype=np.int64)
                 ids = _joined([name for _, name, _ in rows], ID_BYTES)
                 reports = _joined([report for _, _, report in rows], width)
-                step = how_many(at_once, len(rows))
+                step = reports_at_once(at_once, len(rows))
                 for first in range(0, len(rows), step):
                     part = slice(first, first + step)
-                    yield Batch(question, ids[part], reports[part], numbers[part])
+                    yield ClientBatch(question, ids[part], reports[part], numbers[part])
 
     def _page(
         self, task: Task, question: int, after: int, size: int
@@ -280,7 +283,7 @@ class Outbox:
                 (task.digest, question, after, size),
             ).fetchall()
 
-    def settle(self, settled: Iterable[tuple[Batch, Verdicts]]) -> None:
+    def settle(self, settled: Iterable[tuple[ClientBatch, Verdicts]]) -> None:
         """Keep what became of reports: they are not sent again."""
         with self._transaction() as database:
             for batch, verdicts in settled:
@@ -294,20 +297,20 @@ class Outbox:
         with self._transaction() as database:
             database.execute(
                 "UPDATE reports SET verdict = NULL WHERE task = ? AND verdict = ?",
-                (task.digest, int(Verdict.OVER_QUOTA)),
+                (task.digest, int(ReportVerdict.OVER_QUOTA)),
             )
 
-    def count(self, task: Task) -> dict[Verdict | None, int]:
+    def count(self, task: Task) -> dict[ReportVerdict | None, int]:
         """Return how many reports to a task have which verdict, or none yet."""
         with as_store_failed(_WHAT):
             rows = self._db.execute(
                 "SELECT verdict, count(*) FROM reports WHERE task = ? GROUP BY verdict",
                 (task.digest,),
             ).fetchall()
-        return {None if v is None else Verdict(v): number for v, number in rows}
+        return {None if v is None else ReportVerdict(v): number for v, number in rows}
 
 
-def _remember(database: Connection, rows: Rows) -> None:
+def _remember(database: Connection, rows: MarkedRows) -> None:
     known = zip(rows.clients, rows.marks, strict=True)
     database.executemany(
         "INSERT OR REPLACE INTO rows VALUES (?, ?, ?)",

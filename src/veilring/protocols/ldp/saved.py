@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.privacy.files import open_private
 from veilring.protocols.ldp.algorithm.bayes import (
+    SMOOTHING_MIN,
     BayesModel,
     Classifier,
     DiscreteBayes,
     GaussianBayes,
 )
-from veilring.protocols.ldp.algorithm.bayes.discrete import SMOOTHING_MIN
 from veilring.protocols.ldp.algorithm.randomiser import Estimate
-from veilring.protocols.ldp.algorithm.reduction import Projection
+from veilring.protocols.ldp.algorithm.reduction import LinearProjection
 from veilring.protocols.ldp.algorithm.steps import Bins, Ranges, Step
 
 FORMAT: Final = "veilring naive Bayes"
@@ -36,7 +36,7 @@ _MOMENTS: Final = 3  # what Gaussian naive Bayes asks for: classes, means and me
 _GREATEST: Final = float(np.finfo(np.float64).max)
 
 
-def save(classifier: Classifier, path: Path) -> None:
+def save_classifier(classifier: Classifier, path: Path) -> None:
     """Write a classifier with its steps and evidence; every number is read back bit for bit.
 
     Args:
@@ -57,8 +57,8 @@ def save(classifier: Classifier, path: Path) -> None:
         raise InputError("path", path, allowed) from None
 
 
-def load(path: Path) -> Classifier:
-    """Read what `save` wrote.
+def load_classifier(path: Path) -> Classifier:
+    """Read what `save_classifier` wrote.
 
     Raises:
         InputError: If the file is not there, too large, or not such a file of this version.
@@ -141,7 +141,7 @@ def _fitting(classifier: Classifier) -> Classifier:
     match steps[0]:
         case Ranges(lows=lows) | Bins(ranges=Ranges(lows=lows)):
             features = len(lows)
-        case Projection(centre=centre):
+        case LinearProjection(centre=centre):
             features = len(centre)
         case _:
             raise ValueError
@@ -180,9 +180,9 @@ def _bins(content: Mapping[str, Any]) -> Bins:
     return Bins(_ranges(content), tuple(map(index, content["counts"])))
 
 
-def _projection(content: Mapping[str, Any]) -> Projection:
+def _projection(content: Mapping[str, Any]) -> LinearProjection:
     axes = tuple(map(_numbers, content["axes"]))
-    return Projection(_numbers(content["centre"]), axes, str(content["origin"]))
+    return LinearProjection(_numbers(content["centre"]), axes, str(content["origin"]))
 
 
 def _numbers(values: list[Any]) -> tuple[float, ...]:

@@ -16,7 +16,7 @@ from veilring.protocols.ldp.algorithm.survey import Survey, Tally
 
 TASK_FORMAT: Final = 1
 """The version of the encoding."""
-DIGEST_BYTES: Final = 32  # of SHA-256
+TASK_DIGEST_BYTES: Final = 32  # of SHA-256
 
 
 class TooFewReports(InputError):

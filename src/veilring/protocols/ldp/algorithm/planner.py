@@ -1,17 +1,52 @@
 """Which frequency oracle to take: variance against bytes, from the exact laws."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from math import inf
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.oracles import ORACLES, FrequencyOracle
+from veilring.protocols.ldp.algorithm.encodings import (
+    DirectEncoding,
+    OptimisedUnary,
+    SummedHistogram,
+    SymmetricUnary,
+    ThresholdedHistogram,
+)
+from veilring.protocols.ldp.algorithm.hashing import HadamardResponse, LocalHashing
+from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle
+from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
+from veilring.protocols.ldp.algorithm.subset import SubsetSelection
+
+ORACLES: Final[Mapping[str, type[FrequencyOracle]]] = MappingProxyType(
+    {
+        oracle.name: oracle
+        for oracle in (
+            DirectEncoding,
+            SymmetricUnary,
+            OptimisedUnary,
+            SummedHistogram,
+            ThresholdedHistogram,
+            LocalHashing,
+            HadamardResponse,
+            SubsetSelection,
+        )
+    }
+)
+"""All oracles, by name; each is made from a domain and an epsilon."""
+AUTO: Final = "auto"
+"""The name that leaves the choice of the oracle to `recommend_oracle`."""
+MakeOracle: TypeAlias = Callable[[int], LocalRandomiser]
+"""Makes a frequency oracle for a domain of so many values."""
 
 # Whose variance is at most so much above the least is as good: 1 % more clients make up for it.
 _AS_GOOD: Final = 1.01
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class OracleOption:
     """What an oracle costs and gives.
 
     Attributes:
@@ -35,7 +70,7 @@ class Option:
         return self.oracle.name
 
 
-def options(domain: int, epsilon: float) -> tuple[Option, ...]:
+def oracle_options(domain: int, epsilon: float) -> tuple[OracleOption, ...]:
     """Return all oracles for a domain, the least variance first.
 
     Args:
@@ -47,7 +82,7 @@ def options(domain: int, epsilon: float) -> tuple[Option, ...]:
     """
     oracles = (kind(domain, epsilon) for kind in ORACLES.values())
     found = (
-        Option(
+        OracleOption(
             oracle,
             # A variance is affine in the frequency, and the frequencies add up to 1.
             oracle.variance(1 / domain),
@@ -60,7 +95,7 @@ def options(domain: int, epsilon: float) -> tuple[Option, ...]:
     return tuple(sorted(found, key=lambda option: (option.variance, option.report_bytes)))
 
 
-def recommend(domain: int, epsilon: float, *, max_bytes: int | None = None) -> Option:
+def recommend_oracle(domain: int, epsilon: float, *, max_bytes: int | None = None) -> OracleOption:
     """Return the oracle with the shortest reports among those of nearly the least variance.
 
     Args:
@@ -71,10 +106,31 @@ def recommend(domain: int, epsilon: float, *, max_bytes: int | None = None) -> O
     Raises:
         InputError: If an argument is outside its range, or no report is so short.
     """
-    every = options(domain, epsilon)
+    every = oracle_options(domain, epsilon)
     fitting = [each for each in every if max_bytes is None or each.report_bytes <= max_bytes]
     if not fitting:
         least = min(option.report_bytes for option in every)
         raise InputError("max_bytes", max_bytes, f"at least {least} for a domain of {domain}")
     good = [option for option in fitting if option.variance <= _AS_GOOD * fitting[0].variance]
     return min(good, key=lambda option: (option.report_bytes, option.variance))
+
+
+def make_oracle(name: str, epsilon: float) -> MakeOracle:
+    """Return what makes oracles of a kind; without noise if epsilon is infinite.
+
+    Args:
+        name: One of `ORACLES`, or `auto` for the best of them for each domain.
+        epsilon: What a report may spend.
+
+    Raises:
+        InputError: If there is no such oracle.
+    """
+    if name not in {AUTO, *ORACLES}:
+        raise InputError("oracle", name, ", ".join((AUTO, *ORACLES)))
+    return PlainOracle if epsilon == inf else partial(_make, name, epsilon)
+
+
+def _make(name: str, epsilon: float, domain: int) -> LocalRandomiser:
+    return (
+        recommend_oracle(domain, epsilon).oracle if name == AUTO else ORACLES[name](domain, epsilon)
+    )

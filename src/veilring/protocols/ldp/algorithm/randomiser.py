@@ -16,9 +16,9 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.chunks import chunks
+from veilring.protocols.ldp.algorithm.packing import client_slices
 
-CONFIDENCE: Final = 0.95  # of the intervals that are shown unless others are asked for
+INTERVAL_CONFIDENCE: Final = 0.95  # of the intervals that are shown unless others are asked for
 # Intervals are those of the normal law. Where fewer reports than this are expected to say the
 # rarest thing that a report may say, a nominal 0.95 was seen to cover 0.82 by exact binomial laws.
 RAREST_MIN: Final = 10
@@ -114,7 +114,7 @@ class LocalRandomiser(ABC):
             raise InputError("reports", given, f"uint8 of shape (clients, {self.report_bytes})")
         fits = np.zeros(len(reports), dtype=np.bool_)
         if reports.shape[1] == self.report_bytes:
-            for chunk in chunks(len(reports), self._judging_bytes):
+            for chunk in client_slices(len(reports), self._judging_bytes):
                 fits[chunk] = self._fits(reports[chunk])
         return fits
 
@@ -132,7 +132,9 @@ class LocalRandomiser(ABC):
         """Return the sums over reports that were all accepted; memory is bounded whatever came."""
 
     @abstractmethod
-    def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
+    def estimate(
+        self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
+    ) -> Estimate:
         """Return what the sums over that many reports say, unbiased.
 
         Raises:

@@ -21,7 +21,7 @@ RIDGE: Final = 1e-3
 
 
 @dataclass(frozen=True)
-class Projection(Step):
+class LinearProjection(Step):
     """A public linear map: `(row - centre) @ axes.T`.
 
     Attributes:
@@ -70,7 +70,7 @@ class Projection(Step):
 
 def principal_components(
     public_rows: NDArray[np.float64], components: int, *, origin: str
-) -> Projection:
+) -> LinearProjection:
     """Return the directions of greatest variance, by scikit-learn's `PCA`.
 
     Args:
@@ -87,7 +87,7 @@ def principal_components(
     if not 1 <= components <= most:
         raise InputError("components", components, f"an integer from 1 to {most}")
     found = PCA(components, svd_solver="full").fit(public_rows)
-    return Projection.of(found.mean_, found.components_, origin)
+    return LinearProjection.of(found.mean_, found.components_, origin)
 
 
 def discriminant_components(
@@ -97,7 +97,7 @@ def discriminant_components(
     *,
     origin: str,
     ridge: float = RIDGE,
-) -> Projection:
+) -> LinearProjection:
     """Return the directions that tell classes apart best (DCA).
 
     They are the eigenvectors with the largest eigenvalues of `S w = lambda (S_W + rho I) w`, where
@@ -132,7 +132,7 @@ def discriminant_components(
     # If all rows of a class are equal nothing varies within, and any ridge will do.
     rho = ridge * (np.trace(within) / features or 1.0)
     _, vectors = eigh(around.T @ around, within + rho * np.eye(features))
-    return Projection.of(centre, _directed(vectors[:, ::-1][:, :components].T), origin)
+    return LinearProjection.of(centre, _directed(vectors[:, ::-1][:, :components].T), origin)
 
 
 def _directed(axes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -30,7 +30,7 @@ class Step(ABC):
         """Return what becomes of rows, shape (rows, features) before and after."""
 
 
-def prepared(steps: Sequence[Step], rows: NDArray[Any]) -> NDArray[Any]:
+def apply_steps(steps: Sequence[Step], rows: NDArray[Any]) -> NDArray[Any]:
     """Return rows after all steps, in order."""
     for step in steps:
         rows = step(rows)

@@ -1,19 +1,29 @@
-"""`Survey`: the questions of which each client answers one, and what comes of the answers.
+"""Surveys: the questions of which each client answers one, and the tally of the answers.
 
 A client draws its question itself, from a public law that does not depend on its data, encodes its
 row as that question asks, and perturbs. The aggregator keeps one sum and one count a question.
+
+Source of the two surveys for naive Bayes: Yilmaz, Al-Rubaie and Chang, 2019, Sections 3.1 and 3.2.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from math import inf
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
+from typing_extensions import override
 
+from veilring.errors import InputError
+from veilring.privacy.checks import floats
+from veilring.protocols.ldp.algorithm.laws import require_normalised
+from veilring.protocols.ldp.algorithm.means import Means, SignVector
+from veilring.protocols.ldp.algorithm.planner import MakeOracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports, Sums
+from veilring.protocols.ldp.algorithm.steps import Step, apply_steps
 
 Judged: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
 """Rows whose every cell was judged, after public steps, and the class of each."""
@@ -146,8 +156,271 @@ def answer(
     return Answers(tuple(reports), tuple(clients))
 
 
-def tally(survey: Survey, reports: Sequence[Reports]) -> Tally:
+def tally_reports(survey: Survey, reports: Sequence[Reports]) -> Tally:
     """Return the tally of accepted reports, given by question."""
     pairs = zip(survey.questions, reports, strict=True)
     sums = tuple(randomiser.aggregate(each) for randomiser, each in pairs)
     return Tally(sums, tuple(map(len, reports)))
+
+
+def census(survey: Survey, rows: NDArray[Any], labels: NDArray[np.int64], rng: Generator) -> Tally:
+    """Return the tally of all clients' answers to all questions, without noise.
+
+    Raises:
+        InputError: If the survey has noise: the losses of a client's answers would add up.
+    """
+    if any(question.exact_epsilon < inf for question in survey.questions):
+        raise InputError("survey", "one with noise", "one whose questions are all plain")
+    values, classes = survey.judged(rows, labels)
+    reports = [
+        question.perturb(survey.told(values, classes, number), rng)
+        for number, question in enumerate(survey.questions)
+    ]
+    return tally_reports(survey, reports)
+
+
+class PreparedSurvey(Survey):
+    """A survey of rows that go through public steps first.
+
+    Attributes:
+        name: What tasks call it.
+        steps: What becomes of a row first; nothing, unless a subclass has them as a field.
+    """
+
+    name: ClassVar[str]
+    steps: tuple[Step, ...] = ()
+
+    @property
+    @override
+    def public(self) -> Mapping[str, Any]:
+        return {
+            "survey": self.name,
+            "steps": [dict(step.public) for step in self.steps],
+            "questions": [dict(question.public) for question in self.questions],
+        }
+
+
+def require_columns(rows: NDArray[Any], columns: int) -> None:
+    """Refuse rows of another shape than (rows, columns).
+
+    Raises:
+        InputError: If they are.
+    """
+    if rows.ndim != 2 or rows.shape[1] != columns:  # noqa: PLR2004  (rows by features)
+        raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {columns})")
+
+
+def whole_numbers(values: NDArray[Any], count: int, column: int | str) -> NDArray[np.int64]:
+    """Return values as integers from 0 to `count - 1`.
+
+    Raises:
+        InputError: If one is none of these; it names the column, and shows no value.
+    """
+    field, allowed = f"column {column}", f"integers from 0 to {count - 1}"
+    given = floats(field, values, allowed)
+    with np.errstate(invalid="ignore"):  # what is not finite is refused
+        numbers = given.astype(np.int64)
+    is_wrong = (numbers != given) | (numbers < 0) | (numbers >= count)
+    if is_wrong.any():
+        raise InputError(field, "out of range", allowed)
+    return numbers
+
+
+@dataclass(frozen=True)
+class FrequencySurvey(PreparedSurvey):
+    """Which share of the clients holds each value of one attribute, the only column of the rows.
+
+    Attributes:
+        oracle: Over the attribute's values, numbered from 0.
+    """
+
+    oracle: LocalRandomiser
+
+    name: ClassVar[str] = "frequency"
+
+    @property
+    @override
+    def questions(self) -> tuple[LocalRandomiser, ...]:
+        return (self.oracle,)
+
+    @override
+    def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
+        require_columns(rows, 1)
+        return whole_numbers(rows[:, 0], self.oracle.entries, 0), labels
+
+    @override
+    def told(self, values: NDArray[Any], classes: NDArray[np.int64], question: int) -> NDArray[Any]:
+        return values
+
+
+@dataclass(frozen=True)
+class MeanSurvey(PreparedSurvey):
+    """The mean of each feature over all clients.
+
+    Attributes:
+        means: Of so many features.
+        steps: What becomes of a row first; its result is cut to [-1, 1].
+
+    Raises:
+        InputError: If the means are within classes: labels are not asked for.
+    """
+
+    means: Means | SignVector
+    steps: tuple[Step, ...] = ()
+
+    name: ClassVar[str] = "means"
+
+    def __post_init__(self) -> None:
+        """Refuse means within classes."""
+        if isinstance(self.means, Means) and self.means.classes > 1:
+            raise InputError("means", f"within {self.means.classes} classes", "without classes")
+
+    @property
+    @override
+    def questions(self) -> tuple[LocalRandomiser, ...]:
+        return (self.means,)
+
+    @override
+    def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
+        numbers = np.clip(floats("rows", apply_steps(self.steps, rows)), -1.0, 1.0)
+        require_normalised(numbers)
+        return numbers, labels
+
+    @override
+    def told(self, values: NDArray[Any], classes: NDArray[np.int64], question: int) -> NDArray[Any]:
+        return values
+
+
+@dataclass(frozen=True)
+class DiscreteBayesSurvey(PreparedSurvey):
+    """A client tells its class, or one of its features together with its class (Section 3.1).
+
+    Question 0 is the class. Question i is feature i, from 1, and value and class are encoded as one
+    number: `a * classes + v`, which is the paper's `(a_i - 1) k + v` counted from 0.
+
+    Attributes:
+        domains: How many values each feature has, `n_i` of the paper.
+        classes: How many there are, `k` of the paper.
+        oracles: The class's, then each feature's with class.
+        steps: What becomes of a row first; its result is values numbered from 0.
+
+    Raises:
+        InputError: If the oracles are not one for the class and one a feature, or one of them has
+            too small a domain.
+    """
+
+    domains: tuple[int, ...]
+    classes: int
+    oracles: tuple[LocalRandomiser, ...]
+    steps: tuple[Step, ...] = ()
+
+    name: ClassVar[str] = "discrete-bayes"
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together."""
+        if self.classes < 1 or min(self.domains, default=1) < 1:
+            raise InputError("domains, classes", "below 1 in some place", "integers of at least 1")
+        needed = (self.classes, *(self.classes * values for values in self.domains))
+        given = tuple(oracle.entries for oracle in self.oracles)
+        if len(given) != len(needed) or any(a < b for a, b in zip(given, needed, strict=True)):
+            raise InputError("oracles", f"of domains {given}", f"one for each of {needed}")
+
+    @classmethod
+    def of(
+        cls,
+        domains: Sequence[int],
+        classes: int,
+        make: MakeOracle,
+        steps: tuple[Step, ...] = (),
+    ) -> Self:
+        """Return the survey whose oracles are all made alike.
+
+        Args:
+            domains: How many values each feature has.
+            classes: How many there are.
+            make: Makes an oracle for so many values, at least 2: with one there is none to hide.
+            steps: What becomes of a row first.
+        """
+        sizes = (classes, *(classes * values for values in domains))
+        oracles = tuple(make(max(2, size)) for size in sizes)
+        return cls(tuple(domains), classes, oracles, steps)
+
+    @property
+    @override
+    def questions(self) -> tuple[LocalRandomiser, ...]:
+        return self.oracles
+
+    @property
+    @override
+    def public(self) -> Mapping[str, Any]:
+        return {**super().public, "domains": list(self.domains), "classes": self.classes}
+
+    @override
+    def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
+        classes = whole_numbers(labels, self.classes, "label")
+        values = apply_steps(self.steps, rows)
+        require_columns(values, len(self.domains))
+        columns = [
+            whole_numbers(values[:, at], domain, at) for at, domain in enumerate(self.domains)
+        ]
+        return np.column_stack((classes, *columns)), classes
+
+    @override
+    def told(self, values: NDArray[Any], classes: NDArray[np.int64], question: int) -> NDArray[Any]:
+        if question == 0:
+            return classes
+        return np.asarray(values[:, question] * self.classes + classes)
+
+
+@dataclass(frozen=True)
+class GaussianBayesSurvey(PreparedSurvey):
+    """A client tells its class, or a feature, or a feature's square (Section 3.2).
+
+    Question 0 is the class. Questions 1 and 2 are the features and their squares, each as a vector
+    that is 0 but at the client's class; with `SampledFeature` the client also draws which feature.
+    One client answers one of them only, since all are about the same row.
+
+    Attributes:
+        oracle: The class's.
+        means: Of features within classes; the same for both questions.
+        steps: What becomes of a row first; its result is cut to [-1, 1].
+
+    Raises:
+        InputError: If the oracle has too few values for the classes.
+    """
+
+    oracle: LocalRandomiser
+    means: Means
+    steps: tuple[Step, ...] = ()
+
+    name: ClassVar[str] = "gaussian-bayes"
+
+    def __post_init__(self) -> None:
+        """Refuse an oracle that does not fit."""
+        if self.oracle.entries < self.means.classes:
+            given = f"for {self.oracle.entries} values"
+            raise InputError("oracle", given, f"one for {self.means.classes} classes")
+
+    @property
+    @override
+    def questions(self) -> tuple[LocalRandomiser, ...]:
+        return (self.oracle, self.means, self.means)
+
+    @override
+    def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
+        classes = whole_numbers(labels, self.means.classes, "label")
+        numbers = np.clip(floats("rows", apply_steps(self.steps, rows)), -1.0, 1.0)
+        require_columns(numbers, self.means.features)
+        require_normalised(numbers)
+        return numbers, classes
+
+    @override
+    def told(self, values: NDArray[Any], classes: NDArray[np.int64], question: int) -> NDArray[Any]:
+        if question == 0:
+            return classes
+        told = values if question == 1 else values**2
+        return told if self.means.classes == 1 else np.column_stack((told, classes))
+
+
+BayesSurvey: TypeAlias = DiscreteBayesSurvey | GaussianBayesSurvey
+"""What a classifier can be learned from."""

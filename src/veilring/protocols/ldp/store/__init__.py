@@ -1,7 +1,42 @@
 """Where reports are kept: SQLite, or PostgreSQL by URL."""
 
-from veilring.protocols.ldp.store.base import Kept, Store
-from veilring.protocols.ldp.store.opening import back_up, open_store
-from veilring.protocols.ldp.store.senders import Quotas, Senders
+from pathlib import Path
+from typing import Final
 
-__all__ = ("Kept", "Quotas", "Senders", "Store", "back_up", "open_store")
+from veilring.errors import InputError
+from veilring.protocols.ldp.store.base import Store
+from veilring.protocols.ldp.store.sqlite import SqliteStore, back_up_store
+from veilring.protocols.ldp.task import Task
+
+URL_PREFIXES: Final = ("postgresql://", "postgres://")
+
+
+def open_report_store(where: str, task: Task, *, read_only: bool = False) -> Store:
+    """Open the database of the reports to a task.
+
+    Args:
+        where: The path of an SQLite file, or the URL of a PostgreSQL database.
+        task: What the reports answer.
+        read_only: For whoever only estimates.
+
+    Raises:
+        StoreFailed: If it cannot be reached.
+        InputError: If it holds something else, or psycopg is not installed and needed.
+    """
+    if where.startswith(URL_PREFIXES):
+        from veilring.protocols.ldp.store.postgres import PostgresStore  # noqa: PLC0415  (an extra)
+
+        return PostgresStore(where, task, read_only=read_only)
+    return SqliteStore(Path(where), task, read_only=read_only)
+
+
+def back_up_reports(where: str, to: Path) -> None:
+    """Copy the SQLite file of a collector into one complete file, also while it collects.
+
+    Raises:
+        InputError: If the store is no file, or something is where the copy is to be.
+        StoreFailed: If the store is damaged or not complete, or the disk fails.
+    """
+    if where.startswith(URL_PREFIXES):
+        raise InputError("store", "a PostgreSQL database", "an SQLite file; otherwise use pg_dump")
+    back_up_store(Path(where), to)

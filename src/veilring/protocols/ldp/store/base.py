@@ -4,37 +4,155 @@ A report's id is the primary key. The sums are changed in the transaction that i
 so that they are always those of exactly the reports that are there, whenever the power fails.
 """
 
+import sqlite3
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError, StoreFailed
+from veilring.protocols.ldp.algorithm.packing import client_slices
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 from veilring.protocols.ldp.algorithm.survey import Tally
-from veilring.protocols.ldp.intake import Accepted, Verdicts
-from veilring.protocols.ldp.store.repeats import Repeats, in_order_of_ids
-from veilring.protocols.ldp.store.senders import Quotas, Room, Senders
+from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict, Verdicts
 from veilring.protocols.ldp.task import Task
-from veilring.protocols.ldp.verdicts import Verdict
+
+NUMBER_BYTES: Final = 4  # of a member's number beside each report
+
+_ENDLESS: Final = int(np.iinfo(np.int64).max)
+
+
+class Senders(NamedTuple):
+    """The members that some reports came from.
+
+    Attributes:
+        names: Their names, each once.
+        of: For each report that came, the place of its member among the names.
+    """
+
+    names: tuple[str, ...]
+    of: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """How many reports of a member may count.
+
+    Attributes:
+        each: Of any one member; nothing if there is no limit.
+        own: Of members that have a limit of their own.
+    """
+
+    each: int | None = None
+    own: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, member: str) -> int:
+        """Return a member's limit."""
+        return self.own.get(member, _ENDLESS if self.each is None else self.each)
+
+
+class Headroom:
+    """What may still be counted of some members, while a group is stored.
+
+    Args:
+        left: The number of reports that may be counted of each member; negative if a limit was
+            lowered.
+    """
+
+    def __init__(self, left: NDArray[np.int64]) -> None:
+        self._left = left
+        self.taken: NDArray[np.int64] = np.zeros_like(left)
+        """The number of reports that were counted of each member."""
+
+    def has_for(self, who: NDArray[np.int64]) -> bool:
+        """Return whether one report more may be counted for each mention of a member."""
+        return bool((self._counted(who) <= np.maximum(self._left, 0)).all())
+
+    def first_of(self, who: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return for which mentions of a member there is room, the first ones first."""
+        order = np.argsort(who, kind="stable")
+        members = who[order]
+        starts = np.searchsorted(members, members, side="left")
+        fits = np.empty(len(who), dtype=np.bool_)
+        fits[order] = np.arange(len(who)) - starts < self._left[members]
+        return fits
+
+    def take(self, who: NDArray[np.int64]) -> None:
+        """Count a report for each mention of a member."""
+        counted = self._counted(who)
+        self._left = self._left - counted
+        self.taken = self.taken + counted
+
+    def _counted(self, who: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.bincount(who, minlength=len(self._left)).astype(np.int64)
+
+
+def number_blob(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return members' numbers as bytes, shape (reports, `NUMBER_BYTES`)."""
+    return numbers.astype("<u4").view(np.uint8).reshape(-1, NUMBER_BYTES)
+
+
+_NOT_TAKEN: Final = (ReportVerdict.CLOSED, ReportVerdict.OVER_QUOTA)
+
+
+def in_order_of_ids(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the order by the first half of the ids, in which a B-tree takes them fastest.
+
+    Reports with equal ids stay in the order in which they came.
+    """
+    halves = np.ascontiguousarray(ids[:, : ID_BYTES // 2]).view(">u8").reshape(-1)
+    return np.argsort(halves, kind="stable")
+
+
+class Repeats:
+    """Which of some reports has each id first.
+
+    Args:
+        ids: Shape (reports, `ID_BYTES`).
+        reports: Shape (reports, bytes).
+
+    Attributes:
+        first: The places of the reports that are the first with their id, one an id.
+    """
+
+    def __init__(self, ids: NDArray[np.uint8], reports: Reports) -> None:
+        keys = np.ascontiguousarray(ids).view(f"V{ID_BYTES}").reshape(-1)
+        _, self.first, self._number = np.unique(keys, return_index=True, return_inverse=True)
+        self._is_first = np.zeros(len(ids), dtype=np.bool_)
+        self._is_first[self.first] = True
+        firsts = reports[self.first][self._number]
+        self._is_same: NDArray[np.bool_] = (reports == firsts).all(axis=1)
+
+    def spread(self, verdicts: Verdicts) -> Verdicts:
+        """Return the verdicts on all reports from those on the first ones."""
+        each = verdicts[self._number]
+        repeated = ~self._is_first & ~np.isin(each, _NOT_TAKEN)
+        each[repeated & ~self._is_same] = ReportVerdict.REUSED_ID
+        each[repeated & self._is_same & (each == ReportVerdict.COUNTED)] = ReportVerdict.KNOWN
+        return each
+
 
 # One statement inserts so many; what a statement is given stays below a few MiB.
 PIECE_REPORTS_MAX: Final = 1 << 16
 
 NO_QUOTAS: Final = Quotas()
 
-Found = NDArray[np.uint8]
+Matches = NDArray[np.uint8]
 """For each report `ABSENT`, or whether the report that has its id is the `SAME` or an `OTHER`."""
 ABSENT, SAME, OTHER = range(3)
-_VERDICTS: Final = np.array([Verdict.COUNTED, Verdict.KNOWN, Verdict.REUSED_ID], dtype=np.uint8)
+_VERDICTS: Final = np.array(
+    [ReportVerdict.COUNTED, ReportVerdict.KNOWN, ReportVerdict.REUSED_ID], dtype=np.uint8
+)
 
 
-class Kept(NamedTuple):
+class RunningSums(NamedTuple):
     """The sum over all reports to one question, and their number."""
 
     reports: int
@@ -42,7 +160,7 @@ class Kept(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Some:
+class StoredReports:
     """Some reports to one question, each with its id and with the number of its member.
 
     Attributes:
@@ -58,9 +176,9 @@ class Some:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def at(self, places: NDArray[np.int64] | slice) -> "Some":
+    def at(self, places: NDArray[np.int64] | slice) -> "StoredReports":
         """Return those at some places, in their order."""
-        return Some(self.ids[places], self.reports[places], self.members[places])
+        return StoredReports(self.ids[places], self.reports[places], self.members[places])
 
 
 class Store(ABC):
@@ -86,11 +204,11 @@ class Store(ABC):
         """Return a context in which all that is done is done, durably, or not at all."""
 
     @abstractmethod
-    def _insert(self, question: int, some: Some) -> int:
+    def _insert(self, question: int, some: StoredReports) -> int:
         """Insert the reports whose ids are new, and return how many these were."""
 
     @abstractmethod
-    def _find(self, question: int, some: Some) -> Found:
+    def _find(self, question: int, some: StoredReports) -> Matches:
         """Look different ids up."""
 
     @abstractmethod
@@ -102,11 +220,11 @@ class Store(ABC):
         """Set the point to which `_undo` goes back."""
 
     @abstractmethod
-    def _read(self, question: int) -> Kept:
+    def _read(self, question: int) -> RunningSums:
         """Return the running sums; in a transaction, nobody else changes them until its end."""
 
     @abstractmethod
-    def _write(self, question: int, kept: Kept, fresh: Some) -> None:
+    def _write(self, question: int, kept: RunningSums, fresh: StoredReports) -> None:
         """Replace the running sums by others, which have some fresh reports in them."""
 
     @abstractmethod
@@ -126,7 +244,7 @@ class Store(ABC):
         """Return the name of each member and how many of its reports count, by its number."""
 
     @abstractmethod
-    def _stored(self, question: int) -> Iterator[Some]:
+    def _stored(self, question: int) -> Iterator[StoredReports]:
         """Yield all reports to a question, some at a time; ids only where they are looked at."""
 
     def keep(
@@ -151,7 +269,7 @@ class Store(ABC):
         with self.transaction():
             numbers, counts = self._enrol(senders.names)
             limits = [quotas.of(name) for name in senders.names]
-            room = Room(np.array(limits, dtype=np.int64) - counts)
+            room = Headroom(np.array(limits, dtype=np.int64) - counts)
             verdicts = []
             for each in arrived:
                 who = senders.of[each.places]
@@ -214,24 +332,24 @@ class Store(ABC):
 
     def _recount(
         self, question: int, left_out: Sequence[int], counts: "Counter[int]"
-    ) -> tuple[Kept, Kept]:
+    ) -> tuple[RunningSums, RunningSums]:
         """Return the sums of all reports, and of those of all members but some."""
         randomiser = self.task.survey.questions[question]
-        full = kept = Kept(0, np.zeros(randomiser.cells, dtype=np.int64))
+        full = kept = RunningSums(0, np.zeros(randomiser.cells, dtype=np.int64))
         for some in self._stored(question):
             if not randomiser.accept(some.reports).all():
                 raise StoreFailed("a report is stored that no client could have made")
             numbers, each = np.unique(some.members, return_counts=True)
             counts.update(dict(zip(numbers.tolist(), each.tolist(), strict=True)))
             sums = randomiser.aggregate(some.reports)
-            full = Kept(full.reports + len(some), full.sums + sums)
+            full = RunningSums(full.reports + len(some), full.sums + sums)
             lost = np.isin(some.members, left_out)
             if lost.any():
                 sums = randomiser.aggregate(some.reports[~lost])
-            kept = Kept(kept.reports + int((~lost).sum()), kept.sums + sums)
+            kept = RunningSums(kept.reports + int((~lost).sum()), kept.sums + sums)
         return full, kept
 
-    def _as_tally(self, of: Callable[[int], Kept]) -> Tally:
+    def _as_tally(self, of: Callable[[int], RunningSums]) -> Tally:
         return _as_tally([of(question) for question in range(len(self.task.survey.questions))])
 
     def _keep(
@@ -239,45 +357,47 @@ class Store(ABC):
         arrived: Accepted,
         who: NDArray[np.int64],
         numbers: NDArray[np.int64],
-        room: Room,
+        room: Headroom,
         *,
         closed: bool,
     ) -> Verdicts:
         question = arrived.question
         order = in_order_of_ids(arrived.ids)
-        sent = Some(arrived.ids, arrived.reports, numbers[who]).at(order)
+        sent = StoredReports(arrived.ids, arrived.reports, numbers[who]).at(order)
         verdicts = None
         if not closed and room.has_for(who):
             verdicts = self._try_all_new(question, sent)
         if verdicts is None:
             fits = _Fits(who, order, room)
             verdicts = self._some_known(question, sent, fits, closed=closed)
-        fresh = verdicts == Verdict.COUNTED
+        fresh = verdicts == ReportVerdict.COUNTED
         room.take(who[order][fresh])
         self._count(question, sent.at(np.flatnonzero(fresh)))
         in_place = np.empty_like(verdicts)
         in_place[order] = verdicts
         return in_place
 
-    def _try_all_new(self, question: int, sent: Some) -> Verdicts | None:
+    def _try_all_new(self, question: int, sent: StoredReports) -> Verdicts | None:
         """Insert all reports if each of their ids is new, as is usual, and otherwise nothing."""
         self._mark()
         if self._insert_all(question, sent) == len(sent):
-            return np.full(len(sent), Verdict.COUNTED, dtype=np.uint8)
+            return np.full(len(sent), ReportVerdict.COUNTED, dtype=np.uint8)
         self._undo()
         return None
 
-    def _some_known(self, question: int, sent: Some, fits: "_Fits", *, closed: bool) -> Verdicts:
+    def _some_known(
+        self, question: int, sent: StoredReports, fits: "_Fits", *, closed: bool
+    ) -> Verdicts:
         repeats = Repeats(sent.ids, sent.reports)
         while True:
             found = self._find_all(question, sent.at(repeats.first))
             verdicts = _VERDICTS[found]
             absent = np.flatnonzero(found == ABSENT)
             if closed:
-                verdicts[absent] = Verdict.CLOSED
+                verdicts[absent] = ReportVerdict.CLOSED
                 break
             fit = fits.first_of(repeats.first[absent])
-            verdicts[absent[~fit]] = Verdict.OVER_QUOTA
+            verdicts[absent[~fit]] = ReportVerdict.OVER_QUOTA
             self._mark()
             new = sent.at(repeats.first[absent[fit]])
             if self._insert_all(question, new) == len(new):
@@ -285,18 +405,18 @@ class Store(ABC):
             self._undo()  # another collector was faster with one of them
         return repeats.spread(verdicts)
 
-    def _insert_all(self, question: int, some: Some) -> int:
+    def _insert_all(self, question: int, some: StoredReports) -> int:
         return sum(self._insert(question, some.at(piece)) for piece in _pieces(len(some)))
 
-    def _find_all(self, question: int, some: Some) -> Found:
+    def _find_all(self, question: int, some: StoredReports) -> Matches:
         found = [self._find(question, some.at(piece)) for piece in _pieces(len(some))]
         return np.concatenate([np.zeros(0, dtype=np.uint8), *found])
 
-    def _count(self, question: int, fresh: Some) -> None:
+    def _count(self, question: int, fresh: StoredReports) -> None:
         if len(fresh):
             kept = self._read(question)
             more = self.task.survey.questions[question].aggregate(fresh.reports)
-            self._write(question, Kept(kept.reports + len(fresh), kept.sums + more), fresh)
+            self._write(question, RunningSums(kept.reports + len(fresh), kept.sums + more), fresh)
 
 
 class _Fits(NamedTuple):
@@ -310,7 +430,7 @@ class _Fits(NamedTuple):
 
     who: NDArray[np.int64]
     order: NDArray[np.int64]
-    room: Room
+    room: Headroom
 
     def first_of(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return for which of some reports there is room, by their places in the work."""
@@ -334,7 +454,7 @@ def _numbers_of(members: Mapping[int, tuple[str, int]], names: Collection[str]) 
     return [numbers[name] for name in names]
 
 
-def _as_tally(kept: Sequence[Kept]) -> Tally:
+def _as_tally(kept: Sequence[RunningSums]) -> Tally:
     return Tally(tuple(each.sums for each in kept), tuple(each.reports for each in kept))
 
 
@@ -343,3 +463,132 @@ def _pieces(count: int) -> list[slice]:
         slice(first, min(first + PIECE_REPORTS_MAX, count))
         for first in range(0, count, PIECE_REPORTS_MAX)
     ]
+
+
+# Reports that are read at once, however wide they are.
+READ_BYTES_MAX: Final = 16 << 20
+DIGEST_END: Final = 1 << 64
+
+_SUM: Final = np.dtype("<i8")
+_HEAD_BYTES: Final = ID_BYTES + 2 * NUMBER_BYTES  # an id, a member and a question
+_GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: its multiples are spread evenly
+
+
+def values_of(question: int, some: StoredReports) -> dict[str, int | bytes]:
+    """Return what a statement cuts into rows."""
+    return {
+        "question": question,
+        "size": ID_BYTES,
+        "ids": some.ids.tobytes(),
+        "reports": some.reports.tobytes(),
+        "width": some.reports.shape[1],
+        "members": number_blob(some.members).tobytes(),
+        "number": NUMBER_BYTES,
+        "count": len(some),
+    }
+
+
+def found_in(listed: str | None, count: int) -> Matches:
+    """Return what was found of so many ids.
+
+    Args:
+        listed: For each that is there, `2 * place`, and one more if its report is the same; in
+            decimal, with commas between.
+        count: How many were looked for.
+    """
+    found = np.zeros(count, dtype=np.uint8)
+    if listed:
+        places, same = np.divmod(np.array(listed.split(","), dtype=np.int64), 2)
+        found[places] = np.where(same, SAME, OTHER)
+    return found
+
+
+def as_blob(sums: Sums) -> bytes:
+    """Return what is stored of running sums."""
+    return sums.astype(_SUM).tobytes()
+
+
+def kept_in(reports: int, blob: bytes, cells: int) -> RunningSums:
+    """Return running sums that were stored.
+
+    Raises:
+        StoreFailed: If there are not so many.
+    """
+    if len(blob) != cells * _SUM.itemsize:
+        raise StoreFailed("running sums are stored that have another length")
+    return RunningSums(reports, np.frombuffer(blob, _SUM).astype(np.int64))
+
+
+def some_in(rows: Sequence[tuple[bytes, bytes, bytes]], width: int) -> StoredReports:
+    """Return reports that were stored, from rows of id, member and report.
+
+    Raises:
+        StoreFailed: If a report is not so wide, or an id or a member's number.
+    """
+    widths = (ID_BYTES, NUMBER_BYTES, width)
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    for column, size in zip(columns, widths, strict=True):
+        if set(map(len, column)) - {size}:
+            raise StoreFailed("a report is stored that has another length")
+    ids, numbers, reports = (
+        np.frombuffer(b"".join(column), np.uint8).reshape(-1, size)
+        for column, size in zip(columns, widths, strict=True)
+    )
+    members = np.ascontiguousarray(numbers).view("<u4").reshape(-1).astype(np.int64)
+    return StoredReports(ids, reports, members)
+
+
+def piece_rows(width: int) -> int:
+    """Return how many reports of so many bytes are read at once."""
+    return max(1, min(PIECE_REPORTS_MAX, READ_BYTES_MAX // (ID_BYTES + NUMBER_BYTES + width)))
+
+
+def digest_reports(question: int, some: StoredReports) -> int:
+    """Return the sum of a hash of each report with its id, its member and its question.
+
+    It is for accidents: a row in which one bit has flipped has another hash for certain, and rows
+    that were added or lost, or that have exchanged their reports, have another sum by all odds.
+    Each word of a row is mixed by its place, and then the sum of the words is.
+
+    Returns:
+        A number below 2^64; digests of several parts are added modulo 2^64.
+    """
+    width = some.reports.shape[1]
+    total = 0
+    for chunk in client_slices(len(some), 2 * (_HEAD_BYTES + width + 8)):
+        part = some.at(chunk)
+        row = np.zeros((len(part), _HEAD_BYTES + -(-width // 8) * 8), dtype=np.uint8)
+        row[:, :ID_BYTES] = part.ids
+        row[:, ID_BYTES : ID_BYTES + NUMBER_BYTES] = number_blob(part.members)
+        row[:, ID_BYTES + NUMBER_BYTES : _HEAD_BYTES] = number_blob(np.array([question]))
+        row[:, _HEAD_BYTES : _HEAD_BYTES + width] = part.reports
+        words = row.view("<u8")
+        by_word = _mixed(words ^ _places(words.shape[1]))
+        by_row = _mixed(by_word.sum(axis=1, dtype=np.uint64))
+        total += int(by_row.sum(dtype=np.uint64))
+    return total % DIGEST_END
+
+
+@lru_cache(maxsize=64)
+def _places(count: int) -> NDArray[np.uint64]:
+    """Return a number for each place of a word, so that two words that change places are seen."""
+    return _mixed(np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN))
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Permute the 64-bit words: variant 13 of MurmurHash3's finaliser (Stafford 2011)."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+@contextmanager
+def as_store_failed(
+    what: str, path: Path | None = None, errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+) -> Iterator[None]:
+    """Raise some errors as `StoreFailed`, which names the file if it is given."""
+    try:
+        yield
+    except errors as error:
+        where = f" {path}" if path else ""
+        raise StoreFailed(f"{what}{where}: {error}") from error

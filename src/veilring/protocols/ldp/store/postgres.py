@@ -15,8 +15,11 @@ from psycopg.conninfo import conninfo_to_dict
 from typing_extensions import override
 
 from veilring.errors import InputError, StoreFailed
-from veilring.protocols.ldp.store.base import Found, Kept, Some, Store
-from veilring.protocols.ldp.store.rows import (
+from veilring.protocols.ldp.store.base import (
+    Matches,
+    RunningSums,
+    Store,
+    StoredReports,
     as_blob,
     found_in,
     kept_in,
@@ -155,16 +158,16 @@ class PostgresStore(Store):
         self._connection().execute("ROLLBACK TO mark")
 
     @override
-    def _insert(self, question: int, some: Some) -> int:
+    def _insert(self, question: int, some: StoredReports) -> int:
         return self._connection().execute(_INSERT, values_of(question, some)).rowcount
 
     @override
-    def _find(self, question: int, some: Some) -> Found:
+    def _find(self, question: int, some: StoredReports) -> Matches:
         row = self._connection().execute(_FIND, values_of(question, some)).fetchone()
         return found_in(row[0] if row else None, len(some))
 
     @override
-    def _read(self, question: int) -> Kept:
+    def _read(self, question: int) -> RunningSums:
         statement = _READ if self._read_only else _LOCK_AND_READ
         row = self._connection().execute(statement, (question,)).fetchone()
         if row is None:
@@ -172,7 +175,7 @@ class PostgresStore(Store):
         return kept_in(row[0], row[1], self.task.survey.questions[question].cells)
 
     @override
-    def _write(self, question: int, kept: Kept, fresh: Some) -> None:
+    def _write(self, question: int, kept: RunningSums, fresh: StoredReports) -> None:
         row = question, kept.reports, as_blob(kept.sums)
         self._connection().execute(_WRITE, row)
 
@@ -202,7 +205,7 @@ class PostgresStore(Store):
         return {number: (name, count) for number, name, count in rows}
 
     @override
-    def _stored(self, question: int) -> Iterator[Some]:
+    def _stored(self, question: int) -> Iterator[StoredReports]:
         width = self.task.survey.questions[question].report_bytes
         with self._connection().cursor(name="stored") as rows:
             rows.execute(_STORED, (question,))

@@ -23,12 +23,16 @@ from veilring.privacy.statefile import (
     open_state_file,
     read_state_file,
 )
-from veilring.protocols.ldp.sqlite import as_store_failed
-from veilring.protocols.ldp.store.base import PIECE_REPORTS_MAX, Found, Kept, Some, Store
-from veilring.protocols.ldp.store.rows import (
+from veilring.protocols.ldp.store.base import (
     DIGEST_END,
+    PIECE_REPORTS_MAX,
+    Matches,
+    RunningSums,
+    Store,
+    StoredReports,
     as_blob,
-    digest_of,
+    as_store_failed,
+    digest_reports,
     found_in,
     kept_in,
     piece_rows,
@@ -164,7 +168,7 @@ class SqliteStore(Store):
             for question, *row in piece:
                 asked.setdefault(question, []).append(tuple(row))
             for question, some in asked.items():
-                more = digest_of(question, some_in(some, widths[question]))
+                more = digest_reports(question, some_in(some, widths[question]))
                 digests[question] = (digests.get(question, 0) + more) % DIGEST_END
         return digests
 
@@ -226,19 +230,23 @@ class SqliteStore(Store):
         self._db.execute("ROLLBACK TO mark")
 
     @override
-    def _insert(self, question: int, some: Some) -> int:
+    def _insert(self, question: int, some: StoredReports) -> int:
         return self._db.execute(_INSERT, values_of(question, some)).rowcount
 
     @override
-    def _find(self, question: int, some: Some) -> Found:
+    def _find(self, question: int, some: StoredReports) -> Matches:
         (listed,) = self._db.execute(_FIND, values_of(question, some)).fetchone()
         return found_in(listed, len(some))
 
     @override
-    def _read(self, question: int) -> Kept:
+    def _read(self, question: int) -> RunningSums:
         row = self._tally(question)
         cells = self.task.survey.questions[question].cells
-        return kept_in(row[0], row[1], cells) if row else Kept(0, np.zeros(cells, dtype=np.int64))
+        return (
+            kept_in(row[0], row[1], cells)
+            if row
+            else RunningSums(0, np.zeros(cells, dtype=np.int64))
+        )
 
     def _tally(self, question: int) -> tuple[int, bytes, bytes] | None:
         row: tuple[int, bytes, bytes] | None = self._db.execute(
@@ -247,10 +255,10 @@ class SqliteStore(Store):
         return row
 
     @override
-    def _write(self, question: int, kept: Kept, fresh: Some) -> None:
+    def _write(self, question: int, kept: RunningSums, fresh: StoredReports) -> None:
         row = self._tally(question)
         before = int.from_bytes(row[2]) if row else 0
-        digest = (before + digest_of(question, fresh)) % DIGEST_END
+        digest = (before + digest_reports(question, fresh)) % DIGEST_END
         values = question, kept.reports, as_blob(kept.sums), digest.to_bytes(_DIGEST_BYTES)
         self._db.execute(_WRITE, values)
 
@@ -277,7 +285,7 @@ class SqliteStore(Store):
         return {number: (name, count) for number, name, count in rows}
 
     @override
-    def _stored(self, question: int) -> Iterator[Some]:
+    def _stored(self, question: int) -> Iterator[StoredReports]:
         width = self.task.survey.questions[question].report_bytes
         statement = "SELECT id, member, report FROM reports WHERE question = ?"
         rows = self._db.execute(statement, (question,))

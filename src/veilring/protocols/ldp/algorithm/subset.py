@@ -19,11 +19,18 @@ from typing_extensions import override
 from veilring.privacy.coins import bernoulli, packed_bernoulli
 from veilring.privacy.dyadic import Dyadic
 from veilring.privacy.loss import exp_floor, log_ceil
-from veilring.protocols.ldp.algorithm.chunks import chunks
-from veilring.protocols.ldp.algorithm.oracles.bitmaps import bit_of, bitmap_bytes, is_padded
-from veilring.protocols.ldp.algorithm.oracles.columns import column_sums
-from veilring.protocols.ldp.algorithm.oracles.numerals import counted, decoded, encoded, width_of
-from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, PureOracle
+from veilring.protocols.ldp.algorithm.oracle import BITS, PureOracle
+from veilring.protocols.ldp.algorithm.packing import (
+    bit_of,
+    bitmap_bytes,
+    client_slices,
+    column_sums,
+    counted,
+    decoded,
+    encoded,
+    is_padded,
+    width_of,
+)
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 
 _START_BITS: Final = 16  # of the coins that a set starts from; they need not be exact
@@ -104,7 +111,7 @@ class SubsetSelection(PureOracle):
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
         own = self._require_values(values)
         reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
-        for chunk in chunks(len(own), self._work_bytes):
+        for chunk in client_slices(len(own), self._work_bytes):
             bitmaps = self._bitmaps(own[chunk], rng)
             reports[chunk] = self._list(bitmaps) if self._listed else bitmaps
         return reports

@@ -1,12 +1,20 @@
-"""Histogram encoding: a one-hot vector plus Laplace noise, summed, or cut at a threshold.
+"""Oracles that encode the value itself: directly, as a histogram, or as one bit a value.
 
-Source: Wang et al., USENIX Security 2017, Section 4.1 and Appendix (SHE, THE). No float noise
-leaves the client: what is summed lies on a public grid, and what is cut is drawn as bits.
+- `DirectEncoding`: the client says its value, or another one (k-ary randomised response).
+- `SymmetricUnary`, `OptimisedUnary`: one bit a value, of which only the client's own is set; then
+  each bit lies. `SymmetricUnary` is basic RAPPOR without its memory.
+- `SummedHistogram`, `ThresholdedHistogram`: a one-hot vector plus Laplace noise, summed, or cut at
+  a threshold. No float noise leaves the client: what is summed lies on a public grid, and what is
+  cut is drawn as bits.
+
+Sources: Wang et al., USENIX Security 2017, Sections 4.1 to 4.3 and Appendix; Kairouz, Oh and
+Viswanath, NeurIPS 2014; Erlingsson, Pihur and Korolova, CCS 2014.
 """
 
 import hashlib
 import itertools
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,21 +28,196 @@ from typing_extensions import override
 
 from veilring.errors import InputError
 from veilring.privacy.clamped import clamped_laplace
+from veilring.privacy.coins import bernoulli, packed_bernoulli
 from veilring.privacy.dyadic import Dyadic
-from veilring.privacy.loss import exp_ceil
+from veilring.privacy.loss import exp_ceil, exp_floor, unary_epsilon
+from veilring.privacy.response import ResponseLaw, randomised_response
 from veilring.privacy.tables import TableLaws
-from veilring.privacy.tails import laplace_sum_max
-from veilring.protocols.ldp.algorithm.chunks import chunks
-from veilring.protocols.ldp.algorithm.oracles.oracle import BITS, FrequencyOracle
-from veilring.protocols.ldp.algorithm.oracles.unary import UnaryOracle
+from veilring.privacy.tails import binomial_range, laplace_sum_max
+from veilring.protocols.ldp.algorithm.oracle import BITS, FrequencyOracle, PureOracle
+from veilring.protocols.ldp.algorithm.packing import (
+    bit_of,
+    bitmap_bytes,
+    client_slices,
+    column_sums,
+    counted,
+    decoded,
+    encoded,
+    is_padded,
+    width_of,
+)
 from veilring.protocols.ldp.algorithm.randomiser import (
-    CONFIDENCE,
+    INTERVAL_CONFIDENCE,
     Estimate,
     Reports,
     Sums,
     normal_estimate,
     require_sums,
 )
+
+_WORK_BYTES: Final = 32  # a value, a draw, another value and the answer
+
+
+@dataclass(frozen=True)
+class DirectEncoding(PureOracle):
+    """The client's value with probability `p`, else one of the others, each with `q`.
+
+    A report is the number of a value, in as few bytes as hold all numbers, little-endian. The best
+    oracle for small domains: better than `OptimisedUnary` if `domain < 3 e^epsilon + 2`.
+    """
+
+    name: ClassVar[str] = "de"
+
+    @cached_property
+    def _response(self) -> ResponseLaw:
+        return ResponseLaw.spending(self.epsilon, self.domain)
+
+    @property
+    @override
+    def p(self) -> Fraction:
+        return self._response.p
+
+    @property
+    @override
+    def q(self) -> Fraction:
+        return self._response.q
+
+    @property
+    @override
+    def _loss(self) -> float:
+        return self._response.epsilon
+
+    @property
+    @override
+    def law(self) -> Mapping[str, int]:
+        return {"own": self._response.own, "other": self._response.other}
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return width_of(self.domain)
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        own = self._require_values(values)
+        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
+        for chunk in client_slices(len(own), _WORK_BYTES):
+            said = randomised_response(own[chunk], self._response, rng)
+            reports[chunk] = encoded(said, self.report_bytes)
+        return reports
+
+    @override
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        return decoded(reports) < self.domain
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        return counted(reports, self.domain)
+
+
+class UnaryOracle(PureOracle):
+    """A bit a value, set with probability `p` for the client's own and `q` for all others.
+
+    A report is the bits packed in the order of `numpy.packbits`; padding bits are 0.
+    """
+
+    @property
+    @abstractmethod
+    def own(self) -> Dyadic:
+        """The probability of the client's own bit."""
+
+    @property
+    @abstractmethod
+    def other(self) -> Dyadic:
+        """The probability of each other bit."""
+
+    @property
+    @override
+    def p(self) -> Fraction:
+        return self.own.fraction
+
+    @property
+    @override
+    def q(self) -> Fraction:
+        return self.other.fraction
+
+    @property
+    @override
+    def _loss(self) -> float:
+        return unary_epsilon(self.p, self.q)
+
+    @property
+    @override
+    def law(self) -> Mapping[str, int]:
+        return {"bits": BITS, "p": int(self.p * 2**BITS), "q": self.other.numerator}
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return bitmap_bytes(self.domain)
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        own = self._require_values(values)
+        reports = packed_bernoulli(self.other, len(own), self.domain, rng)
+        for chunk in client_slices(len(own), _WORK_BYTES):
+            rows, (place, mask) = reports[chunk], bit_of(own[chunk])
+            coin = bernoulli(self.own, len(rows), rng)
+            clients = np.arange(len(rows))
+            rows[clients, place] = rows[clients, place] & ~mask | mask * coin
+        return reports
+
+    @cached_property
+    def sizes(self) -> tuple[int, int]:
+        """The least and the greatest number of bits that an honest report ever has set."""
+        low, high = binomial_range(self.domain - 1, float(self.q))
+        return low, high + 1  # the client's own bit
+
+    @override
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        low, high = self.sizes
+        sizes = np.bitwise_count(reports).sum(axis=1, dtype=np.int64)
+        return np.asarray(is_padded(reports, self.domain) & (sizes >= low) & (sizes <= high))
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        return column_sums(reports, self.domain)
+
+
+@dataclass(frozen=True)
+class SymmetricUnary(UnaryOracle):
+    """Each bit keeps its meaning with the same probability: `p + q = 1`, half of epsilon a bit."""
+
+    name: ClassVar[str] = "sue"
+
+    @cached_property
+    @override
+    def own(self) -> Dyadic:
+        weight = exp_floor(Fraction(self.epsilon) / 2)
+        return Dyadic.floor(weight / (weight + 1), BITS)
+
+    @property
+    @override
+    def other(self) -> Dyadic:
+        return self.own.complement
+
+
+@dataclass(frozen=True)
+class OptimisedUnary(UnaryOracle):
+    """`p = 1/2`, and all of epsilon goes to the many bits that are not the client's own."""
+
+    name: ClassVar[str] = "oue"
+
+    @property
+    @override
+    def own(self) -> Dyadic:
+        return Dyadic(1, 1)
+
+    @cached_property
+    @override
+    def other(self) -> Dyadic:
+        return Dyadic.ceil(1 / (exp_floor(self.epsilon) + 1), BITS)
+
 
 # The noise's scale in steps, where epsilon allows it: the grid then adds 5e-6 to the variance.
 _SCALE_STEPS: Final = 128
@@ -48,7 +231,6 @@ _WIDER: Final = Fraction(1001, 1000)
 _NUMBER: Final = np.dtype("<i2")
 # Sums of so many numbers with light tails are near the normal law.
 _NORMAL_CLIENTS: Final = 30
-_WORK_BYTES: Final = 32  # a coordinate's index, its draw, and what looks it up
 
 
 @dataclass(frozen=True)
@@ -134,7 +316,7 @@ class SummedHistogram(FrequencyOracle):
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
         own = self._require_values(values)
         reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
-        for chunk in chunks(len(own), _WORK_BYTES * self.domain):
+        for chunk in client_slices(len(own), _WORK_BYTES * self.domain):
             coordinates = np.zeros((len(own[chunk]), self.domain), dtype=np.intp)
             coordinates[np.arange(len(coordinates)), own[chunk]] = 1
             reports[chunk] = self.laws.sample(coordinates, rng).astype(_NUMBER).view(np.uint8)
@@ -150,7 +332,7 @@ class SummedHistogram(FrequencyOracle):
     @override
     def aggregate(self, reports: Reports) -> Sums:
         sums = np.zeros(self.domain, dtype=np.int64)
-        for chunk in chunks(len(reports), 8 * self.domain):
+        for chunk in client_slices(len(reports), 8 * self.domain):
             numbers = np.ascontiguousarray(reports[chunk]).view(_NUMBER)
             sums += numbers.sum(axis=0, dtype=np.int64)
         return sums
@@ -160,7 +342,9 @@ class SummedHistogram(FrequencyOracle):
         return np.full(self.entries, clients < _NORMAL_CLIENTS)
 
     @override
-    def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
+    def estimate(
+        self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
+    ) -> Estimate:
         """Return `(sum/m - mean_0) / (mean_1 - mean_0)` for each value, with its normal interval.
 
         The noise has sixteen bits and light tails, so that the normal law is near from
@@ -220,7 +404,7 @@ class ThresholdedHistogram(UnaryOracle):
     @property
     def threshold(self) -> float:
         """The threshold in use."""
-        return best_threshold(self.epsilon) if self.theta is None else self.theta
+        return best_theta(self.epsilon) if self.theta is None else self.theta
 
     @cached_property
     @override
@@ -235,7 +419,7 @@ class ThresholdedHistogram(UnaryOracle):
         return Dyadic.ceil(exp_ceil(exponent) / 2, BITS)
 
 
-def best_threshold(epsilon: float) -> float:
+def best_theta(epsilon: float) -> float:
     """Return the `theta` of least variance, between 1/2 and 1.
 
     With `a = e^(-epsilon/2)` and `x = e^(epsilon theta / 2)` the variance of frequency 0 is

@@ -1,10 +1,16 @@
-"""`FrequencyOracle`: what the oracles have in common, and how counts become frequencies.
+"""Frequency oracles: what they have in common, and how counts become frequencies.
 
 A frequency oracle lets a collector estimate which share of the clients holds each value of a
 public domain, while each client's own value stays hidden. Values are numbered from 0.
 
-Source of the pure protocols: Wang, Blocki, Li and Jha, "Locally differentially private protocols
-for frequency estimation", USENIX Security 2017, Section 3.
+The estimates are unbiased, and so some are negative. `make_consistent` uses that shares are at
+least 0 and gains accuracy, for a bias upward. The raw estimate and its intervals stay beside the
+result: processed values have no interval, since none would hold.
+
+Sources: Wang, Blocki, Li and Jha, "Locally differentially private protocols for frequency
+estimation", USENIX Security 2017, Section 3 (pure protocols); Yilmaz, Al-Rubaie and Chang 2019,
+Section 3 (consistency "paper"); Wang et al., "Locally differentially private frequency estimation
+with consistency", NDSS 2020, Section 4 ("norm-sub").
 """
 
 from abc import abstractmethod
@@ -12,19 +18,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final
+from math import inf
+from typing import Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.packing import counted, decoded, encoded, width_of
 from veilring.protocols.ldp.algorithm.randomiser import (
-    CONFIDENCE,
+    INTERVAL_CONFIDENCE,
     RAREST_MIN,
     Estimate,
     LocalRandomiser,
+    Reports,
     Sums,
+    normal_estimate,
     require_sums,
     z_score,
 )
@@ -33,7 +44,7 @@ from veilring.protocols.ldp.algorithm.randomiser import (
 BITS: Final = 32
 
 # Beyond this nothing is hidden, and e^epsilon soon has no room in 64 bits.
-EPSILON_MAX: Final = 20.0
+REPORT_EPSILON_MAX: Final = 20.0
 # A value has its number in at most three bytes, and the sums of a survey fit in memory.
 DOMAIN_MAX: Final = 1 << 20
 
@@ -57,8 +68,8 @@ class FrequencyOracle(LocalRandomiser):
         """Refuse what is outside the documented ranges."""
         if not 2 <= self.domain <= DOMAIN_MAX:  # noqa: PLR2004  (one value would hide itself)
             raise InputError("domain", self.domain, f"an integer from 2 to {DOMAIN_MAX}")
-        if not 0 < self.epsilon <= EPSILON_MAX:
-            raise InputError("epsilon", self.epsilon, f"a number in (0, {EPSILON_MAX:g}]")
+        if not 0 < self.epsilon <= REPORT_EPSILON_MAX:
+            raise InputError("epsilon", self.epsilon, f"a number in (0, {REPORT_EPSILON_MAX:g}]")
 
     @property
     @override
@@ -173,7 +184,9 @@ class PureOracle(FrequencyOracle):
         return np.full(self.entries, clients * rarest < RAREST_MIN)
 
     @override
-    def estimate(self, sums: Sums, clients: int, *, confidence: float = CONFIDENCE) -> Estimate:
+    def estimate(
+        self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
+    ) -> Estimate:
         """Return `(c/m - q) / (p - q)` for each value, with its score interval.
 
         The interval holds all frequencies `f` for which the count is within `z` standard
@@ -208,3 +221,128 @@ class PureOracle(FrequencyOracle):
             high=(centre + reach) / self._gap,
             clients=clients,
         )
+
+
+@dataclass(frozen=True)
+class PlainOracle(LocalRandomiser):
+    """The client's value itself. It hides nothing.
+
+    Attributes:
+        domain: How many values there are, at least 1.
+    """
+
+    domain: int
+
+    name: ClassVar[str] = "plain"
+
+    def __post_init__(self) -> None:
+        """Refuse a domain without values."""
+        if self.domain < 1:
+            raise InputError("domain", self.domain, "an integer of at least 1")
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        return inf
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return width_of(self.domain)
+
+    @property
+    @override
+    def cells(self) -> int:
+        return self.domain
+
+    @property
+    @override
+    def entries(self) -> int:
+        return self.domain
+
+    @property
+    @override
+    def public(self) -> Mapping[str, int | str]:
+        return {"oracle": self.name, "domain": self.domain}
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        return encoded(require_values(values, self.domain), self.report_bytes)
+
+    @override
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        return decoded(reports) < self.domain
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        return counted(reports, self.domain)
+
+    @override
+    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+        return np.zeros(self.domain, dtype=np.bool_)
+
+    @override
+    def estimate(
+        self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
+    ) -> Estimate:
+        require_sums(sums, self.cells, clients, low=0, high=clients)
+        return normal_estimate(sums / clients, np.zeros(self.domain), clients, confidence)
+
+
+Consistency = Literal["paper", "clip", "norm-sub", "raw"]
+"""Negative counts become 1; become 0; the nearest frequencies that add up to 1; or nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Processed:
+    """Frequencies after processing, beside what they were made of.
+
+    Attributes:
+        values: At least 0 unless the method is `"raw"`, shape (entries,).
+        method: How they were made.
+        raw: The unbiased estimate with its intervals, untouched.
+    """
+
+    values: NDArray[np.float64]
+    method: Consistency
+    raw: Estimate
+
+
+def make_consistent(estimate: Estimate, method: Consistency) -> Processed:
+    """Return what a method makes of an estimate.
+
+    Args:
+        estimate: Of frequencies over a whole domain.
+        method: `"paper"`, `"clip"`, `"norm-sub"` or `"raw"`.
+
+    Raises:
+        InputError: If the method is unknown.
+    """
+    raw = estimate.values
+    match method:
+        case "paper":
+            values = np.where(raw < 0, 1 / estimate.clients, raw)
+        case "clip":
+            values = np.maximum(raw, 0.0)
+        case "norm-sub":
+            values = project_on_simplex(raw)
+        case "raw":
+            values = raw.copy()
+        case _:
+            raise InputError("method", method, f"one of {', '.join(get_args(Consistency))}")
+    return Processed(values, method, estimate)
+
+
+def project_on_simplex(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the nearest vector (Euclidean) whose entries are at least 0 and add up to 1.
+
+    One number is subtracted from all entries, and what falls below 0 becomes 0; that number is
+    unique, and sorting finds it (Held, Wolfe and Crowder 1974).
+
+    Args:
+        values: Shape (entries,), at least one.
+    """
+    falling = np.sort(values)[::-1]
+    excess = (np.cumsum(falling) - 1) / np.arange(1, len(values) + 1)
+    last = int(np.flatnonzero(falling > excess)[-1])
+    return np.asarray(np.maximum(values - excess[last], 0.0))

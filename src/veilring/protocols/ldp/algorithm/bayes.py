@@ -1,0 +1,327 @@
+"""Naive Bayes: from a tally to a classifier.
+
+Source: Yilmaz, Al-Rubaie and Chang, 2019, Section 3.1 (discrete features, from estimated counts)
+and Section 3.2 (Gaussian features, from estimated moments).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import pi
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.oracle import Consistency, make_consistent
+from veilring.protocols.ldp.algorithm.randomiser import (
+    INTERVAL_CONFIDENCE,
+    Estimate,
+    LocalRandomiser,
+    Sums,
+)
+from veilring.protocols.ldp.algorithm.steps import Step, apply_steps
+from veilring.protocols.ldp.algorithm.survey import (
+    DiscreteBayesSurvey,
+    GaussianBayesSurvey,
+    Survey,
+    Tally,
+)
+
+# Below every share that counts: so that a count of 0 is very unlikely, and not impossible.
+_TINY: Final = 1e-300
+
+
+class Posterior(ABC):
+    """A classifier that knows the joint probability of a row and each class."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def joint(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the logarithm of each class's probability with the row, up to a constant."""
+
+    def log_probabilities(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the logarithms of the classes' probabilities given a row, (rows, classes)."""
+        joint = self.joint(rows)
+        highest = joint.max(axis=1, keepdims=True)
+        total = np.log(np.exp(joint - highest).sum(axis=1, keepdims=True))
+        return np.asarray(joint - highest - total)
+
+    def classify(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the most likely class of each row; of equally likely ones the first."""
+        return np.asarray(self.joint(rows).argmax(axis=1), dtype=np.int64)
+
+
+def log_of(
+    log_priors: NDArray[np.float64], terms: Iterable[NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Return the sum of the priors and of each feature's term, shape (rows, classes)."""
+    return np.asarray(sum(terms) + log_priors)
+
+
+def log_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the logarithms of each count's share along the first axis; equal if all are 0."""
+    totals = counts.sum(axis=0)
+    is_known = totals > 0
+    shares = np.where(is_known, counts / np.where(is_known, totals, 1.0), 1 / len(counts))
+    return np.asarray(np.log(np.maximum(shares, _TINY)))
+
+
+CONSISTENCIES: Final[tuple[Consistency, ...]] = ("paper", "clip", "norm-sub")
+"""What may be done to negative counts; they cannot stay, since a classifier takes logarithms."""
+
+
+def evidence(
+    survey: Survey, tally: Tally, *, confidence: float = INTERVAL_CONFIDENCE
+) -> tuple[Estimate, ...]:
+    """Return the estimate of each question.
+
+    A question that nobody answered gets zeros, infinite variances, and intervals of all numbers.
+
+    Raises:
+        InputError: If the tally is of another survey.
+    """
+    if len(tally.sums) != len(survey.questions):
+        given = f"of {len(tally.sums)} questions"
+        raise InputError("tally", given, f"one of {len(survey.questions)}, as the survey")
+    triples = zip(survey.questions, tally.sums, tally.counts, strict=True)
+    return tuple(_estimate(*each, confidence) for each in triples)
+
+
+def _estimate(question: LocalRandomiser, sums: Sums, count: int, confidence: float) -> Estimate:
+    if count:
+        return question.estimate(sums, count, confidence=confidence)
+    nothing, everything = np.zeros(question.entries), np.full(question.entries, np.inf)
+    return Estimate(nothing, everything, -everything, everything, 0)
+
+
+def counts_of(estimate: Estimate, values: int, how: Consistency) -> NDArray[np.float64]:
+    """Return how many of the clients hold each of the first so many values; none is negative.
+
+    Args:
+        estimate: Of shares.
+        values: How many of its entries are meant: an oracle has two at least, a survey maybe one.
+        how: What becomes of negative counts.
+
+    Raises:
+        InputError: If there is no such way.
+    """
+    if how not in CONSISTENCIES:
+        raise InputError("consistency", how, ", ".join(CONSISTENCIES))
+    if not estimate.clients:
+        return np.zeros(values)
+    return np.asarray(make_consistent(estimate, how).values[:values] * estimate.clients)
+
+
+# What stands for a count of 0, as in scikit-learn: a value that no client has rules a class out
+# beside one that some have, and decides nothing where no class has any.
+SMOOTHING_MIN: Final = 1e-10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DiscreteBayes(Posterior):
+    """A classifier of rows of values that are numbered from 0.
+
+    Attributes:
+        class_counts: After consistency, shape (classes,).
+        feature_counts: After consistency, one a feature, of shape (values, classes).
+        smoothing: Is added to each count of a feature's value.
+        evidence: The raw estimates with their intervals: of the class, then of each feature with
+            class (shares of the clients that were asked for it, values outermost).
+    """
+
+    class_counts: NDArray[np.float64]
+    feature_counts: tuple[NDArray[np.float64], ...]
+    smoothing: float
+    evidence: tuple[Estimate, ...]
+
+    @property
+    def log_priors(self) -> NDArray[np.float64]:
+        """The logarithm of `P(C_j) = E_j / sum(E)`, shape (classes,)."""
+        return log_shares(self.class_counts)
+
+    @property
+    def log_conditionals(self) -> tuple[NDArray[np.float64], ...]:
+        """The logarithms of `P(F_i = x | C_j) = E_xj / sum_h(E_hj)`, each (values, classes)."""
+        return tuple(log_shares(counts + self.smoothing) for counts in self.feature_counts)
+
+    def joint(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return `log(P(C_j) prod_i P(F_i = x_i | C_j))`, shape (rows, classes).
+
+        Raises:
+            InputError: If a row has another number of features, values that are no integers, or a
+                value that there is not.
+        """
+        sizes = [len(counts) for counts in self.feature_counts]
+        if rows.ndim != 2 or rows.shape[1] != len(sizes):  # noqa: PLR2004  (rows by features)
+            raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {len(sizes)})")
+        if rows.dtype.kind not in "iu":
+            allowed = "numbered values; a model of binned numbers has the step that numbers them"
+            raise InputError("rows", f"of {rows.dtype}", allowed)
+        if not np.all((rows >= 0) & (rows < np.array(sizes))):
+            raise InputError("rows", "out of range", "values of each feature, from 0")
+        terms = zip(self.log_conditionals, rows.T, strict=True)
+        return log_of(self.log_priors, (logs[values] for logs, values in terms))
+
+
+def learn_discrete(
+    survey: DiscreteBayesSurvey,
+    tally: Tally,
+    *,
+    consistency: Consistency = "paper",
+    smoothing: float | None = None,
+    confidence: float = INTERVAL_CONFIDENCE,
+) -> DiscreteBayes:
+    """Return the classifier that a tally says.
+
+    Args:
+        survey: What was asked.
+        tally: What came of it.
+        consistency: What becomes of negative counts.
+        smoothing: Added to each count of a value; at least `SMOOTHING_MIN`, which stands for none.
+            By default none with the paper's consistency, whose negative counts become 1 already,
+            and else 1 (Laplace), since one count of 0 would rule out a class.
+        confidence: Of the intervals in its evidence.
+
+    Raises:
+        InputError: If an argument is not allowed, or the tally is of another survey.
+    """
+    if smoothing is None:
+        smoothing = SMOOTHING_MIN if consistency == "paper" else 1.0
+    if not smoothing >= SMOOTHING_MIN:
+        raise InputError("smoothing", smoothing, f"at least {SMOOTHING_MIN}")
+    found = evidence(survey, tally, confidence=confidence)
+    classes = survey.classes
+    sizes = (classes, *(classes * values for values in survey.domains))
+    counts = [counts_of(*pair, consistency) for pair in zip(found, sizes, strict=True)]
+    features = tuple(each.reshape(-1, classes) for each in counts[1:])
+    return DiscreteBayes(counts[0], features, smoothing, found)
+
+
+# Of features in [-1, 1]. A difference of two noisy numbers is often below 0; a class must not win
+# or lose by that. A tenth of half the range is narrow for a feature, and wide enough for noise.
+VARIANCE_FLOOR: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GaussianBayes(Posterior):
+    """A classifier of rows of features in [-1, 1]; what is outside is cut, as clients cut it.
+
+    Attributes:
+        class_counts: After consistency, shape (classes,).
+        means: Of each feature within each class, in [-1, 1], shape (features, classes).
+        variances: The same, in [floor, 1].
+        evidence: The raw estimates with their intervals: of the class's shares, of
+            `mean(x_i [class = c])` over all clients asked, and of the same of squares.
+    """
+
+    class_counts: NDArray[np.float64]
+    means: NDArray[np.float64]
+    variances: NDArray[np.float64]
+    evidence: tuple[Estimate, ...]
+
+    def joint(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the logarithm of each class's density with the row, shape (rows, classes).
+
+        Raises:
+            InputError: If a row has another number of features.
+        """
+        features = len(self.means)
+        if rows.ndim != 2 or rows.shape[1] != features:  # noqa: PLR2004  (rows by features)
+            raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {features})")
+        terms = zip(np.clip(rows, -1.0, 1.0).T, self.means, self.variances, strict=True)
+        return log_of(
+            log_shares(self.class_counts),
+            (
+                -0.5 * (np.log(2 * pi * variances) + (values[:, None] - means) ** 2 / variances)
+                for values, means, variances in terms
+            ),
+        )
+
+
+def learn_gaussian(
+    survey: GaussianBayesSurvey,
+    tally: Tally,
+    *,
+    consistency: Consistency = "paper",
+    variance_floor: float = VARIANCE_FLOOR,
+    confidence: float = INTERVAL_CONFIDENCE,
+) -> GaussianBayes:
+    """Return the classifier that a tally says.
+
+    What is estimated of a feature is its mean within a class times the share of that class, and
+    so it is divided by the share. Means are cut to [-1, 1], squares to [0, 1].
+
+    Args:
+        survey: What was asked.
+        tally: What came of it.
+        consistency: What becomes of negative counts of classes.
+        variance_floor: The least variance, above 0 and at most 1.
+        confidence: Of the intervals in its evidence.
+
+    Raises:
+        InputError: If an argument is not allowed, or the tally is of another survey.
+    """
+    if not 0 < variance_floor <= 1:
+        raise InputError("variance_floor", variance_floor, "in (0, 1]")
+    found = evidence(survey, tally, confidence=confidence)
+    shape = (survey.means.features, survey.means.classes)
+    counts = counts_of(found[0], shape[1], consistency)
+    shares = np.exp(log_shares(counts))
+    firsts, seconds = (each.values.reshape(shape) / shares for each in found[1:])
+    means = np.clip(firsts, -1.0, 1.0)
+    variances = np.clip(np.clip(seconds, 0.0, 1.0) - means**2, variance_floor, 1.0)
+    return GaussianBayes(counts, means, variances, found)
+
+
+BayesModel: TypeAlias = DiscreteBayes | GaussianBayes
+"""Naive Bayes of rows that went through a survey's steps."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Classifier(Posterior):
+    """Naive Bayes behind the public steps that each client's row went through.
+
+    Attributes:
+        steps: What becomes of a row first.
+        model: What the reports say.
+    """
+
+    steps: tuple[Step, ...]
+    model: BayesModel
+
+    @override
+    def joint(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the logarithm of each class's probability with the row, (rows, classes).
+
+        Raises:
+            InputError: If rows do not fit the steps, or what comes of them not the model.
+        """
+        return self.model.joint(apply_steps(self.steps, rows))
+
+
+def learn(survey: Survey, tally: Tally, *, consistency: Consistency = "paper") -> Classifier:
+    """Return the classifier that a tally says, for rows as clients have them.
+
+    `learn_discrete` and `learn_gaussian` leave more to choose.
+
+    Args:
+        survey: What was asked: one of naive Bayes.
+        tally: What came of it.
+        consistency: What becomes of negative counts.
+
+    Raises:
+        InputError: If the survey asks for something else, or the tally is of another one.
+    """
+    match survey:
+        case DiscreteBayesSurvey():
+            discrete = learn_discrete(survey, tally, consistency=consistency)
+            return Classifier(survey.steps, discrete)
+        case GaussianBayesSurvey():
+            gaussian = learn_gaussian(survey, tally, consistency=consistency)
+            return Classifier(survey.steps, gaussian)
+        case _:
+            raise InputError("survey", type(survey).__name__, "one of naive Bayes")

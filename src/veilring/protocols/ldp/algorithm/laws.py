@@ -1,0 +1,582 @@
+"""Laws by which one number from -1 to 1 becomes one code, with exactly known probabilities.
+
+A number is first rounded to a public grid, up or down at random so that its mean stays what it is.
+From there on all is integers. Rounding happens before the law, so that the law's loss bounds that
+of both: a mixture of inputs is no easier to tell apart than the inputs.
+
+- `Laplace`: a number plus exact discrete Laplace noise.
+- `OneBit`: a sign that is right more often than not (Duchi; Nguyên et al. 2016).
+- `Piecewise`: a number near the client's (Wang et al., ICDE 2019, Algorithm 2).
+- `Hybrid`: one of the last two, by a coin (the same, Section III-C).
+- `PlainLaw`: no noise at all, for the ceiling that private answers are compared with.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import ceil, exp, expm1, floor, inf
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.errors import InputError
+from veilring.privacy import Dyadic, bernoulli, exp_floor, log_ceil
+from veilring.privacy.laplace import (
+    discrete_laplace,
+    discrete_laplace_pmf,
+    discrete_laplace_variance,
+)
+from veilring.privacy.loss import float_ceil
+from veilring.privacy.tails import laplace_sum_max
+from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX
+from veilring.protocols.ldp.algorithm.packing import width_of
+
+Codes = NDArray[np.int64]
+"""What a law says, numbers from 0 to `Law.codes - 1`."""
+
+
+@dataclass(frozen=True)
+class MeanLaw(ABC):
+    """A law of codes for each point of a grid on [-1, 1].
+
+    Attributes:
+        epsilon: The most that a code may spend.
+        name: What configurations and tables call it.
+        least_epsilon: Below it, the integers of the law can no longer show the number.
+        levels: The grid's points are the multiples of `1 / levels`.
+        parts: How many integers are summed of each code.
+        covers_one_hot: Whether all entries of a vector may be perturbed for the price of one, if
+            the vector is 0 but at one secret place.
+    """
+
+    epsilon: float | Fraction
+
+    name: ClassVar[str]
+    least_epsilon: ClassVar[float]
+    levels: ClassVar[int] = 1
+    parts: ClassVar[int] = 1
+    covers_one_hot: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Refuse an epsilon outside [least_epsilon, 20]."""
+        if not self.least_epsilon <= self.epsilon <= REPORT_EPSILON_MAX:
+            allowed = f"from {self.least_epsilon} to {REPORT_EPSILON_MAX:g}"
+            raise InputError("epsilon", float(self.epsilon), allowed)
+
+    @property
+    @abstractmethod
+    def exact_epsilon(self) -> float:
+        """What a code really spends, rounded up; never more than `epsilon`."""
+
+    @property
+    def bias(self) -> float:
+        """How far the mean of the reported value may be from the number, at most."""
+        return 0.0
+
+    @property
+    def influence(self) -> float:
+        """The greatest number that a code stands for, where no honest number is above 1."""
+        ends = self.summed(np.array([0, self.codes - 1]))
+        return float(np.abs(self.total(ends)).max())
+
+    @property
+    @abstractmethod
+    def codes(self) -> int:
+        """How many codes there are."""
+
+    @property
+    def bits(self) -> int:
+        """How wide a code is on the wire: 1, or a multiple of 8."""
+        return 1 if self.codes == 2 else 8 * width_of(self.codes)  # noqa: PLR2004  (a bit's)
+
+    @property
+    @abstractmethod
+    def public(self) -> Mapping[str, int]:
+        """The integers that its probabilities are made of."""
+
+    @abstractmethod
+    def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
+        """Return a code for each grid point, of the same shape.
+
+        Args:
+            grid: Integers from `-levels` to `levels`.
+            rng: The clients' secret randomness.
+        """
+
+    @abstractmethod
+    def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
+        """Return the probability of each of some codes at a grid point, to float64's precision."""
+
+    def plausible(self, codes: Codes, numbers: int) -> NDArray[np.bool_]:  # noqa: ARG002  (a subclass's)
+        """Return which reports an honest client would ever make, shape (...).
+
+        Args:
+            codes: All codes of each report, shape (..., codes a report).
+            numbers: How many of the codes stand for a number; the others stand for a 0.
+        """
+        return np.ones(codes.shape[:-1], dtype=np.bool_)
+
+    @abstractmethod
+    def summed(self, codes: Codes) -> NDArray[np.int64]:
+        """Return what is summed of each code, shape (..., parts)."""
+
+    @abstractmethod
+    def total(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the sum of unbiased values that belongs to sums of shape (..., parts)."""
+
+    @abstractmethod
+    def second_moment(self, x: float) -> float:
+        """Return the mean square of the value reported for a number `x`; it grows with `|x|`."""
+
+    def variance(self, x: float) -> float:
+        """Return the variance of the value reported for `x`, rounding to the grid included."""
+        return self.second_moment(x) - x * x
+
+    @property
+    def worst_variance(self) -> float:
+        """The greatest variance for any number in [-1, 1]."""
+        grid = np.linspace(-1.0, 1.0, 4 * self.levels + 1)
+        return max(map(self.variance, grid.tolist()))
+
+
+def rounded(values: NDArray[np.float64], levels: int, rng: Generator) -> NDArray[np.int64]:
+    """Round numbers in [-1, 1] to multiples of `1 / levels`, up or down with the right mean.
+
+    The levels are a power of two, so that scaling is exact, and the part behind the point is taken
+    to 53 bits. So the mean is exact for every number that is a multiple of `2**-53 / levels`, and
+    else off by less than that, which is less than what float64 resolves at 1.
+
+    Raises:
+        InputError: If a value is not a number in [-1, 1].
+    """
+    require_normalised(values)
+    scaled = values * levels
+    below = np.floor(scaled)
+    return (below + (rng.random(values.shape) < scaled - below)).astype(np.int64)
+
+
+def require_normalised(values: NDArray[np.float64]) -> None:
+    """Refuse values of which one is no number in [-1, 1]; none is shown.
+
+    Raises:
+        InputError: If there is one.
+    """
+    if not np.all((values >= -1.0) & (values <= 1.0)):
+        raise InputError("values", "out of range in some place", "numbers from -1 to 1")
+
+
+def grid_square(x: float, levels: int) -> float:
+    """Return the mean square of what `rounded` makes of a number."""
+    below = floor(x * levels)
+    part = x * levels - below
+    return (below**2 * (1 - part) + (below + 1) ** 2 * part) / levels**2
+
+
+# Rounding adds at most 1 / (4 levels^2), or 3.8e-6, to a variance that is 0.5 at epsilon = 4.
+_LAPLACE_LEVELS: Final = 256
+# A report is cut this many scales beyond the grid, so that a lying client cannot weigh more. An
+# honest report is cut with probability e^-20, or 2e-9, which leaves the mean off by e^-20 / epsilon
+# at most: below the standard deviation of a mean over 10^17 clients.
+_SCALES_MAX: Final = 20
+_CODES_MAX: Final = 1 << 32  # a code has four bytes at most
+
+
+@dataclass(frozen=True)
+class Laplace(MeanLaw):
+    """A number plus noise of scale `2 / epsilon`.
+
+    For a vector that is 0 but at one place, all entries cost what one costs: two such vectors are
+    at most 2 apart in the sum of absolute differences, as two numbers in [-1, 1] are.
+    """
+
+    name: ClassVar[str] = "laplace"
+    # On each side the codes go beyond the grid by `_SCALES` times the scale, `2 _LEVELS / epsilon`.
+    least_epsilon: ClassVar[float] = (
+        4 * _LAPLACE_LEVELS * _SCALES_MAX / (_CODES_MAX - 4 * _LAPLACE_LEVELS)
+    )
+    levels: ClassVar[int] = _LAPLACE_LEVELS
+    covers_one_hot: ClassVar[bool] = True
+
+    @cached_property
+    def scale(self) -> Fraction:
+        """Of the noise, in steps of the grid: exactly the sensitivity divided by epsilon."""
+        return 2 * _LAPLACE_LEVELS / Fraction(self.epsilon)
+
+    @cached_property
+    def most(self) -> int:
+        """The greatest outcome, in steps of the grid."""
+        return _LAPLACE_LEVELS + ceil(_SCALES_MAX * self.scale)
+
+    @property
+    @override
+    def bias(self) -> float:
+        # The mean of what is cut off one side, for a number at that end of the grid.
+        return float(self.scale) * exp(-_SCALES_MAX) / (2 * _LAPLACE_LEVELS)
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        return float_ceil(Fraction(self.epsilon))
+
+    @property
+    @override
+    def codes(self) -> int:
+        return 2 * self.most + 1
+
+    @property
+    @override
+    def public(self) -> Mapping[str, int]:
+        scale = {"scale": self.scale.numerator, "scale_divisor": self.scale.denominator}
+        return {"levels": _LAPLACE_LEVELS, **scale, "most": self.most}
+
+    @override
+    def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
+        noisy = grid + discrete_laplace(self.scale, grid.shape, rng)
+        return np.asarray(np.clip(noisy, -self.most, self.most) + self.most)
+
+    @override
+    def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
+        away = np.abs(codes - self.most - grid)
+        ratio = exp(-1 / self.scale)
+        is_end = (codes == 0) | (codes == 2 * self.most)
+        # What is cut counts at the end: a geometric series.
+        cut = np.exp(-away / float(self.scale)) / (1 + ratio)
+        return np.where(is_end, cut, discrete_laplace_pmf(away, self.scale))
+
+    @override
+    def plausible(self, codes: Codes, numbers: int) -> NDArray[np.bool_]:
+        most = numbers * _LAPLACE_LEVELS + laplace_sum_max(self.scale, codes.shape[-1])
+        return np.asarray(np.abs(codes - self.most).sum(axis=-1) <= most)
+
+    @override
+    def summed(self, codes: Codes) -> NDArray[np.int64]:
+        return np.asarray((codes - self.most)[..., None])
+
+    @override
+    def total(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.asarray(sums[..., 0] / _LAPLACE_LEVELS)
+
+    @override
+    def second_moment(self, x: float) -> float:
+        """Return the mean square as if nothing were cut; the cut takes less than 1e-7 of it."""
+        return (
+            grid_square(x, _LAPLACE_LEVELS)
+            + discrete_laplace_variance(self.scale) / _LAPLACE_LEVELS**2
+        )
+
+
+_COIN_BITS: Final = 62  # as many as an int64 holds with room to double
+
+
+def _coin_lean(epsilon: float | Fraction, levels: int = 1) -> int:
+    """Return the greatest whole number by which one level may turn a coin out of `2**62`.
+
+    At the ends of the grid the coin shows 1 with probability at most `e^eps / (e^eps + 1)`, and at
+    least with `1 / (e^eps + 1)`: the ratio is at most `e^eps`.
+    """
+    power = exp_floor(epsilon)
+    return int((power - 1) / (power + 1) * 2 ** (_COIN_BITS - 1)) // levels
+
+
+@dataclass(frozen=True)
+class OneBit(MeanLaw):
+    """One bit a number.
+
+    For a vector that is 0 but at one place, all entries cost what one costs: two such vectors
+    differ in two places at most, and `(1 + c) / 1 * 1 / (1 - c)`, with `c` of the bit's law, is the
+    ratio `(1 + c) / (1 - c)` of one number.
+    """
+
+    name: ClassVar[str] = "one-bit"
+    # A number leans the coin by epsilon / 4, and at least by one of its 2**62 faces.
+    least_epsilon: ClassVar[float] = 2.0 ** (3 - _COIN_BITS)
+    covers_one_hot: ClassVar[bool] = True
+
+    @cached_property
+    def _lean(self) -> int:
+        return _coin_lean(self.epsilon)
+
+    @property
+    def slope(self) -> Fraction:
+        """The mean of the sign at x = 1, `c`: signs are divided by it."""
+        return Fraction(self._lean, 2 ** (_COIN_BITS - 1))
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        # The logarithm is rounded up, which may be above what was asked for.
+        return min(float(self.epsilon), log_ceil((1 + self.slope) / (1 - self.slope)))
+
+    @property
+    @override
+    def codes(self) -> int:
+        return 2
+
+    @property
+    @override
+    def public(self) -> Mapping[str, int]:
+        return {"lean": self._lean, "coin_bits": _COIN_BITS}
+
+    @override
+    def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
+        draws = rng.integers(0, 1 << _COIN_BITS, size=grid.shape)
+        return (draws < (1 << (_COIN_BITS - 1)) + grid * self._lean).astype(np.int64)
+
+    @override
+    def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
+        one = Fraction(1, 2) + grid * self.slope / 2
+        return np.where(codes == 1, float(one), float(1 - one))
+
+    @override
+    def summed(self, codes: Codes) -> NDArray[np.int64]:
+        return (2 * codes - 1)[..., None]
+
+    @override
+    def total(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.asarray(sums[..., 0] / float(self.slope))
+
+    @override
+    def second_moment(self, x: float) -> float:
+        return float(1 / self.slope**2)
+
+
+# Rounding adds at most 1 / (4 levels^2), or 2.4e-7, to the variance of the number itself, and an
+# outcome fits in two bytes.
+_PIECEWISE_LEVELS: Final = 1024
+_LOW: Final = 1 << 32  # the weight outside the window; the ratio to it is exact to 2^-32
+
+
+@dataclass(frozen=True)
+class Piecewise(MeanLaw):
+    """A number near the client's with high probability, any other with low."""
+
+    name: ClassVar[str] = "piecewise"
+    # The weight inside the window is greater by one at least: e^epsilon is above 1 + epsilon.
+    least_epsilon: ClassVar[float] = 1 / _LOW
+    levels: ClassVar[int] = _PIECEWISE_LEVELS
+
+    @cached_property
+    def reach(self) -> int:
+        """How far the window goes to each side, `h`."""
+        return max(1, round(_PIECEWISE_LEVELS * exp(-self.epsilon / 2)))
+
+    @cached_property
+    def high(self) -> int:
+        """The weight of an outcome inside the window; `2**32` is that of others."""
+        return int(exp_floor(self.epsilon) * _LOW)
+
+    @property
+    def most(self) -> int:
+        """The greatest outcome, `M`."""
+        return _PIECEWISE_LEVELS + self.reach
+
+    @cached_property
+    def weight(self) -> int:
+        """The sum of all weights."""
+        return self.codes * _LOW + self._inside
+
+    @property
+    def _inside(self) -> int:
+        """The weight that the window has beyond what every outcome has."""
+        return (2 * self.reach + 1) * (self.high - _LOW)
+
+    @cached_property
+    def unit(self) -> Fraction:
+        """The number that an outcome of 1 stands for."""
+        return Fraction(self.weight, self._inside * _PIECEWISE_LEVELS)
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        return min(float(self.epsilon), log_ceil(Fraction(self.high, _LOW)))
+
+    @property
+    @override
+    def codes(self) -> int:
+        return 2 * self.most + 1
+
+    @property
+    @override
+    def public(self) -> Mapping[str, int]:
+        return {"levels": _PIECEWISE_LEVELS, "reach": self.reach, "high": self.high, "low": _LOW}
+
+    @override
+    def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
+        draws = rng.integers(0, self.weight, size=grid.shape)
+        anywhere = draws // _LOW
+        window = grid + _PIECEWISE_LEVELS + (draws - self.codes * _LOW) // (self.high - _LOW)
+        return np.where(anywhere < self.codes, anywhere, window)
+
+    @override
+    def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
+        inside = np.abs(codes - self.most - grid) <= self.reach
+        return np.where(inside, self.high / self.weight, _LOW / self.weight)
+
+    @override
+    def summed(self, codes: Codes) -> NDArray[np.int64]:
+        return (codes - self.most)[..., None]
+
+    @override
+    def total(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.asarray(sums[..., 0] * float(self.unit))
+
+    @override
+    def second_moment(self, x: float) -> float:
+        anywhere = _mean_square(self.most) * self.codes * _LOW
+        inside = (
+            grid_square(x, _PIECEWISE_LEVELS) * _PIECEWISE_LEVELS**2 + _mean_square(self.reach)
+        ) * self._inside
+        return float(self.unit) ** 2 * (anywhere + inside) / self.weight
+
+
+def _mean_square(most: int) -> float:
+    """Return the mean square of a uniform integer from `-most` to `most`."""
+    return most * (most + 1) / 3
+
+
+# Below this epsilon one bit alone has the least variance at its worst (their Equation 6).
+_ALL_ONE_BIT: Final = 0.6093
+_SHARE_BITS: Final = 32  # bits of the coin between the two
+
+
+@dataclass(frozen=True)
+class Hybrid(MeanLaw):
+    """The less noisy of the two at their worst, at every epsilon."""
+
+    name: ClassVar[str] = "hybrid"
+    least_epsilon: ClassVar[float] = Piecewise.least_epsilon
+    levels: ClassVar[int] = _PIECEWISE_LEVELS
+    parts: ClassVar[int] = 2
+
+    @cached_property
+    def piecewise(self) -> Piecewise:
+        """What is drawn from with probability `share`."""
+        return Piecewise(self.epsilon)
+
+    @cached_property
+    def share(self) -> Dyadic:
+        """How often the piecewise mechanism answers, `alpha`: `1 - e^(-epsilon/2)`, or never."""
+        if self.epsilon <= _ALL_ONE_BIT:
+            return Dyadic(0, _SHARE_BITS)
+        return Dyadic.floor(-expm1(-self.epsilon / 2), _SHARE_BITS)
+
+    @cached_property
+    def _lean(self) -> int:
+        return _coin_lean(self.epsilon, _PIECEWISE_LEVELS)
+
+    @property
+    def _slope(self) -> Fraction:
+        return Fraction(self._lean * _PIECEWISE_LEVELS, 2 ** (_COIN_BITS - 1))
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        bit = min(float(self.epsilon), log_ceil((1 + self._slope) / (1 - self._slope)))
+        return max(bit, self.piecewise.exact_epsilon) if self.share.numerator else bit
+
+    @property
+    @override
+    def codes(self) -> int:
+        """Those of the piecewise mechanism, unless it never answers, and two for the bit."""
+        return self._near + 2
+
+    @property
+    def _near(self) -> int:
+        return self.piecewise.codes if self.share.numerator else 0
+
+    @property
+    @override
+    def public(self) -> Mapping[str, int]:
+        bit = {"share": self.share.numerator, "share_bits": _SHARE_BITS, "lean": self._lean}
+        return {**self.piecewise.public, **bit, "coin_bits": _COIN_BITS}
+
+    @override
+    def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
+        near = self.piecewise.sample(grid, rng)
+        draws = rng.integers(0, 1 << _COIN_BITS, size=grid.shape)
+        bit = draws < (1 << (_COIN_BITS - 1)) + grid * self._lean
+        return np.where(bernoulli(self.share, grid.shape, rng), near, self._near + bit)
+
+    @override
+    def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
+        share = float(self.share)
+        sign = 2 * (codes - self._near) - 1
+        bit = (1 + sign * float(self._slope) * grid / _PIECEWISE_LEVELS) / 2
+        near = self.piecewise.probability(codes, grid)
+        return np.where(codes < self._near, share * near, (1 - share) * bit)
+
+    @override
+    def summed(self, codes: Codes) -> NDArray[np.int64]:
+        sign = 2 * (codes - self._near) - 1
+        is_bit = codes >= self._near
+        near = np.where(is_bit, 0, codes - self.piecewise.most)
+        return np.stack((near, np.where(is_bit, sign, 0)), axis=-1)
+
+    @override
+    def total(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+        near = sums[..., 0] * float(self.piecewise.unit)
+        return np.asarray(near + sums[..., 1] / float(self._slope))
+
+    @override
+    def second_moment(self, x: float) -> float:
+        share = float(self.share)
+        return share * self.piecewise.second_moment(x) + (1 - share) / float(self._slope) ** 2
+
+
+@dataclass(frozen=True)
+class PlainLaw(MeanLaw):
+    """The number itself, to 36 bits behind the point. It hides nothing."""
+
+    epsilon: float | Fraction = inf
+
+    name: ClassVar[str] = "plain"
+    levels: ClassVar[int] = 1 << 36
+    covers_one_hot: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Take any epsilon: none is kept."""
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        return inf
+
+    @property
+    @override
+    def codes(self) -> int:
+        return 2 * self.levels + 1
+
+    @property
+    @override
+    def public(self) -> Mapping[str, int]:
+        return {"levels": self.levels}
+
+    @override
+    def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
+        return grid + self.levels
+
+    @override
+    def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
+        return np.where(codes == grid + self.levels, 1.0, 0.0)
+
+    @override
+    def summed(self, codes: Codes) -> NDArray[np.int64]:
+        return (codes - self.levels)[..., None]
+
+    @override
+    def total(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.asarray(sums[..., 0] / self.levels)
+
+    @override
+    def second_moment(self, x: float) -> float:
+        return x * x
+
+    @property
+    @override
+    def worst_variance(self) -> float:
+        return 0.0

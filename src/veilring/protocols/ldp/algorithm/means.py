@@ -1,0 +1,513 @@
+"""Means of many features: every feature at a share of epsilon, or one feature at all of it.
+
+`make_means` names the paper's three approaches (Section 2.2.3). The first is `EachFeature` of the
+Laplace law. The second is `SampledFeature` of one bit: the report says which feature it is about.
+The third, one feature a client, is `SampledFeature` of any other law: which feature is drawn by the
+client, from a law that does not see its row.
+
+With `classes` above 1, what is perturbed is a vector that holds the number at the place of the
+client's class and 0 elsewhere (Section 3.2), so that neither number nor class is told.
+
+`SignVector` is one sign a feature, all in one report: Duchi's mechanism as Nguyên et al. corrected
+it. As published it exceeds epsilon for an even number of features: with half of the signs agreeing
+a report is in both half-spaces, and so the loss is `ln(e^epsilon + 1)`, 1.313 at epsilon = 1.
+
+Sources: Yilmaz, Al-Rubaie and Chang 2019; Duchi, Jordan and Wainwright, "Minimax optimal procedures
+for locally private estimation", 2018, Section 4.2; Nguyên et al., arXiv:1606.05053; Wang et al.,
+ICDE 2019, Algorithm 3.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import ceil, comb, inf, log
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.errors import InputError
+from veilring.privacy import exp_floor, log_ceil
+from veilring.privacy.loss import float_ceil
+from veilring.protocols.ldp.algorithm.laws import (
+    Codes,
+    Laplace,
+    MeanLaw,
+    OneBit,
+    PlainLaw,
+    require_normalised,
+    rounded,
+)
+from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX
+from veilring.protocols.ldp.algorithm.packing import (
+    bitmap_bytes,
+    client_slices,
+    column_sums,
+    decoded,
+    encoded,
+    is_padded,
+    width_of,
+)
+from veilring.protocols.ldp.algorithm.randomiser import (
+    INTERVAL_CONFIDENCE,
+    RAREST_MIN,
+    Estimate,
+    LocalRandomiser,
+    Reports,
+    Sums,
+    normal_estimate,
+    require_sums,
+    z_score,
+)
+
+_BYTE: Final = 8
+_WORK_BYTES: Final = 64  # of a code: what it was, its draws and what is summed of it
+
+
+@dataclass(frozen=True)
+class Means(LocalRandomiser):
+    """Means of features, or of features within classes.
+
+    Values have shape (clients, features), each in [-1, 1]; with classes there is one more column,
+    the number of the class. Estimates are of `mean(x_i)`, or of `mean(x_i [class = c])` over all
+    clients, whatever their class: shape (features * classes,), classes innermost.
+
+    Attributes:
+        law: Of each number.
+        features: How many, `n` of the paper.
+        classes: How many, `k` of the paper; 1 if there is no class to hide.
+
+    Raises:
+        InputError: If there are no features or classes, or the law cannot hide a class.
+    """
+
+    law: MeanLaw
+    features: int
+    classes: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what the law cannot do."""
+        if self.features < 1:
+            raise InputError("features", self.features, "an integer of at least 1")
+        if self.classes < 1:
+            raise InputError("classes", self.classes, "an integer of at least 1")
+        if self.classes > 1 and not self.law.covers_one_hot:
+            allowed = "a law that hides at which place a vector is not 0: laplace or one-bit"
+            raise InputError("law", self.law.name, allowed)
+
+    @property
+    @abstractmethod
+    def _told(self) -> int:
+        """How many codes a report has."""
+
+    @property
+    def _code_bytes(self) -> int:
+        return -(-self._told * self.law.bits // _BYTE)
+
+    @property
+    @override
+    def entries(self) -> int:
+        return self.features * self.classes
+
+    @property
+    @override
+    def public(self) -> Mapping[str, int | str]:
+        shape = {"features": self.features, "classes": self.classes}
+        return {"means": self.name, "law": self.law.name, **shape, **self.law.public}
+
+    def _grid(self, values: NDArray[Any], rng: Generator) -> NDArray[np.int64]:
+        """Return the rounded vectors, shape (clients, features of `values`, classes)."""
+        numbers, labels = values, np.zeros(len(values), dtype=np.int64)
+        if self.classes > 1:
+            numbers, labels = values[:, :-1], values[:, -1].astype(np.int64)
+        grid = rounded(numbers, self.law.levels, rng)
+        is_there = labels[:, None, None] == np.arange(self.classes)
+        return np.where(is_there, grid[:, :, None], 0)
+
+    def _require(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        columns = self.features + (self.classes > 1)
+        if values.ndim != 2 or values.shape[1] != columns:  # noqa: PLR2004  (clients by columns)
+            given = f"of shape {values.shape}"
+            raise InputError("values", given, f"of shape (clients, {columns})")
+        if self.classes > 1 and not np.isin(values[:, -1], np.arange(self.classes)).all():
+            allowed = f"integers from 0 to {self.classes - 1} in the last column"
+            raise InputError("values", "with a class that is not one in some place", allowed)
+        return values.astype(np.float64, copy=False)
+
+    def _packed(self, codes: Codes) -> Reports:
+        if self.law.bits == 1:
+            return np.packbits(codes.astype(np.uint8), axis=1)
+        return encoded(codes, self.law.bits // _BYTE).reshape(len(codes), -1)
+
+    def _unpacked(self, packed: Reports) -> Codes:
+        if self.law.bits == 1:
+            return np.unpackbits(packed, axis=1, count=self._told).astype(np.int64)
+        return decoded(packed.reshape(len(packed), self._told, -1))
+
+    def _codes_fit(self, packed: Reports) -> NDArray[np.bool_]:
+        codes = self._unpacked(packed)
+        same = self._packed(codes) == packed  # padding bits are 0
+        exist = (codes < self.law.codes).all(axis=1) & same.all(axis=1)
+        return np.asarray(exist & self.law.plausible(codes, self._told // self.classes))
+
+    @property
+    @override
+    def _judging_bytes(self) -> int:
+        return self._told * _WORK_BYTES
+
+    def _chunks(self, clients: int) -> Iterator[slice]:
+        return client_slices(clients, self._told * _WORK_BYTES)
+
+    def _rough(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which means rest on too few reports; `counts` says how many told each feature."""
+        # Of two reports that say the most, one for and one against, the chance of the rarer one.
+        rarest = (1 - 1 / self.law.influence) / 2
+        few = counts * rarest < RAREST_MIN if np.isfinite(self.exact_epsilon) else counts < 1
+        return np.repeat(few, self.classes)
+
+    def _estimate(
+        self,
+        sums: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        clients: int,
+        confidence: float,
+    ) -> Estimate:
+        """Return means from sums of shape (features, classes, parts).
+
+        `counts` says how many of the clients told each feature.
+
+        The variance is the greatest that the law allows with this mean: what it does at the ends of
+        [-1, 1], where the client's values are farthest apart too.
+        """
+        told = counts[:, None]
+        known = np.broadcast_to(told > 0, sums.shape[:2])
+        least = np.maximum(told, 1)
+        values = np.where(known, self.law.total(sums) / least, 0.0)
+        spread = self.law.second_moment(1.0) - np.clip(values, -1.0, 1.0) ** 2
+        variance = np.where(known, spread / least, np.inf)
+        reach = z_score(confidence) * np.sqrt(variance)
+        low = np.where(known, values - reach, -1.0)
+        high = np.where(known, values + reach, 1.0)
+        flat = (values.ravel(), variance.ravel(), low.ravel(), high.ravel())
+        return Estimate(*flat, clients)
+
+
+@dataclass(frozen=True)
+class EachFeature(Means):
+    """All features of a client in one report; the loss is the sum of theirs."""
+
+    name: ClassVar[str] = "each-feature"
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        if not self._is_private:
+            return np.inf
+        exact = self.features * min(Fraction(self.law.epsilon), Fraction(self.law.exact_epsilon))
+        return float_ceil(exact)
+
+    @property
+    def _is_private(self) -> bool:
+        return bool(np.isfinite(self.law.exact_epsilon))
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return self._code_bytes
+
+    @property
+    @override
+    def cells(self) -> int:
+        return self.features * self.classes * self.law.parts
+
+    @property
+    @override
+    def _told(self) -> int:
+        return self.features * self.classes
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        numbers = self._require(values)
+        reports = np.empty((len(numbers), self.report_bytes), dtype=np.uint8)
+        for chunk in self._chunks(len(numbers)):
+            codes = self.law.sample(self._grid(numbers[chunk], rng), rng)
+            reports[chunk] = self._packed(codes.reshape(len(codes), -1))
+        return reports
+
+    @override
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        return self._codes_fit(reports)
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        sums = np.zeros((self._told, self.law.parts), dtype=np.int64)
+        for chunk in self._chunks(len(reports)):
+            sums += self.law.summed(self._unpacked(reports[chunk])).sum(axis=0)
+        return sums.ravel()
+
+    @override
+    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+        return self._rough(np.full(self.features, clients))
+
+    @override
+    def estimate(
+        self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
+    ) -> Estimate:
+        require_sums(sums, self.cells, clients)
+        shaped = sums.reshape(self.features, self.classes, self.law.parts)
+        return self._estimate(shaped, np.full(self.features, clients), clients, confidence)
+
+
+@dataclass(frozen=True)
+class SampledFeature(Means):
+    """One feature a client, which it draws itself; its number stands in front of the report.
+
+    Each mean is over the clients that drew its feature. That is unbiased whenever there are any,
+    and varies less than the paper's sum over all clients times `n / m`. A feature that nobody drew
+    gets 0 with an infinite variance and the interval [-1, 1].
+    """
+
+    name: ClassVar[str] = "sampled-feature"
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        return self.law.exact_epsilon
+
+    @property
+    def _index_bytes(self) -> int:
+        return width_of(self.features)
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return self._index_bytes + self._code_bytes
+
+    @property
+    @override
+    def cells(self) -> int:
+        """A count for each feature, then its sums."""
+        return self.features * (1 + self.classes * self.law.parts)
+
+    @property
+    @override
+    def _told(self) -> int:
+        return self.classes
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        numbers = self._require(values)
+        # Every number is judged before a feature is drawn: a refusal must not tell which it was.
+        require_normalised(numbers[:, : self.features])
+        reports = np.empty((len(numbers), self.report_bytes), dtype=np.uint8)
+        for chunk in self._chunks(len(numbers)):
+            drawn = rng.integers(self.features, size=len(numbers[chunk]))
+            only = np.take_along_axis(numbers[chunk], drawn[:, None], axis=1)
+            told = np.hstack((only, numbers[chunk, self.features :]))
+            codes = self.law.sample(self._grid(told, rng), rng)[:, 0]
+            index = encoded(drawn, self._index_bytes)
+            reports[chunk] = np.hstack((index, self._packed(codes)))
+        return reports
+
+    @override
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        drawn = decoded(reports[:, : self._index_bytes])
+        return (drawn < self.features) & self._codes_fit(reports[:, self._index_bytes :])
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        sums = np.zeros((self.features, 1 + self.classes * self.law.parts), dtype=np.int64)
+        for chunk in self._chunks(len(reports)):
+            drawn = decoded(reports[chunk, : self._index_bytes])
+            codes = self._unpacked(reports[chunk, self._index_bytes :])
+            ones = np.ones((len(drawn), 1), dtype=np.int64)
+            summed = self.law.summed(codes).reshape(len(drawn), -1)
+            np.add.at(sums, drawn, np.hstack((ones, summed)))
+        return sums.ravel()
+
+    @override
+    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+        return self._rough(sums.reshape(self.features, -1)[:, 0])
+
+    @override
+    def estimate(
+        self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
+    ) -> Estimate:
+        require_sums(sums, self.cells, clients)
+        table = sums.reshape(self.features, -1)
+        counts = table[:, 0]
+        if counts.min() < 0 or counts.sum() != clients:
+            given = "with counts of features that do not add up"
+            raise InputError("sums", given, f"each of {clients} clients in one of the counts")
+        shaped = table[:, 1:].reshape(self.features, self.classes, self.law.parts)
+        return self._estimate(shaped, counts, clients, confidence)
+
+
+_WORD_BITS: Final = 62  # all weights together stay below 2^63
+_LEAST_BITS: Final = 16  # the ratio of two weights is exact to 2^-16 at least
+_SIGN_BYTES: Final = 32  # of a feature: its rounding, its place in a permutation, and its sign
+
+
+@dataclass(frozen=True)
+class SignVector(LocalRandomiser):
+    """Each number becomes a random sign with its mean; the report agrees with most of these.
+
+    A vector of signs has one weight if more than half of its signs agree, and one that is smaller
+    by `e^epsilon` else: ties count as disagreement. A report is the signs as bits, 1 for plus, in
+    the order of `numpy.packbits`.
+
+    Attributes:
+        epsilon: The most that a report may spend, above 0 and at most 20; so much that the weights
+            differ, 2**-15 at the most.
+        features: How many, at least 1; `features + epsilon / ln(2)` is at most 46.
+
+    Raises:
+        InputError: If a field is outside its range.
+    """
+
+    epsilon: float
+    features: int
+
+    name: ClassVar[str] = "sign-vector"
+
+    def __post_init__(self) -> None:
+        """Refuse what is outside the documented ranges."""
+        if not 0 < self.epsilon <= REPORT_EPSILON_MAX:
+            raise InputError("epsilon", self.epsilon, f"in (0, {REPORT_EPSILON_MAX:g}]")
+        if self.features < 1 or self._low_bits < _LEAST_BITS:
+            most = _WORD_BITS - _LEAST_BITS - ceil(self.epsilon / log(2))
+            raise InputError("features", self.features, f"an integer from 1 to {most}")
+        low, high = self.weights
+        if low == high:
+            # They differ by one if epsilon does not drown: e^epsilon is above 1 + epsilon.
+            allowed = f"from {1 / low} to {REPORT_EPSILON_MAX:g} for {self.features} features"
+            raise InputError("epsilon", self.epsilon, allowed)
+
+    @property
+    def _low_bits(self) -> int:
+        return _WORD_BITS - self.features - ceil(self.epsilon / log(2))
+
+    @cached_property
+    def weights(self) -> tuple[int, int]:
+        """The weight of a vector of which half of the signs agree, or fewer, and of the others."""
+        low = 1 << self._low_bits
+        return low, int(exp_floor(self.epsilon) * low)
+
+    @cached_property
+    def _agreements(self) -> tuple[int, ...]:
+        """The weight of all vectors of which so many signs agree, from none to all."""
+        low, high = self.weights
+        n = self.features
+        return tuple(comb(n, a) * (high if 2 * a > n else low) for a in range(n + 1))
+
+    @cached_property
+    def slope(self) -> Fraction:
+        """The mean of a sign whose number is 1: signs are divided by it."""
+        n = self.features
+        lead = sum((2 * a - n) * weight for a, weight in enumerate(self._agreements))
+        return Fraction(lead, n * sum(self._agreements))
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        low, high = self.weights
+        return min(self.epsilon, log_ceil(Fraction(high, low)))
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return bitmap_bytes(self.features)
+
+    @property
+    @override
+    def cells(self) -> int:
+        return self.features
+
+    @property
+    @override
+    def entries(self) -> int:
+        return self.features
+
+    @property
+    @override
+    def public(self) -> Mapping[str, int | str]:
+        low, high = self.weights
+        return {"means": self.name, "features": self.features, "low": low, "high": high}
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        if values.ndim != 2 or values.shape[1] != self.features:  # noqa: PLR2004  (by features)
+            allowed = f"of shape (clients, {self.features})"
+            raise InputError("values", f"of shape {values.shape}", allowed)
+        require_normalised(values)
+        reports = np.empty((len(values), self.report_bytes), dtype=np.uint8)
+        ends = np.cumsum(self._agreements)
+        for chunk in client_slices(len(values), self.features * _SIGN_BYTES):
+            # On [0, 1] the grid of one level is the two signs.
+            plus = rounded((values[chunk] + 1) / 2, 1, rng)
+            draws = rng.integers(ends[-1], size=len(plus))
+            agreeing = np.searchsorted(ends, draws, side="right")
+            order = rng.permuted(np.tile(np.arange(self.features), (len(plus), 1)), axis=1)
+            agrees = order < agreeing[:, None]
+            reports[chunk] = np.packbits((plus == agrees).astype(np.uint8), axis=1)
+        return reports
+
+    @override
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        return is_padded(reports, self.features)
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        """Return how many reports say plus of each feature."""
+        return column_sums(reports, self.features)
+
+    @override
+    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+        return np.full(self.entries, clients * float(1 - self.slope) / 2 < RAREST_MIN)
+
+    @override
+    def estimate(
+        self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
+    ) -> Estimate:
+        require_sums(sums, self.features, clients, low=0, high=clients)
+        values = (2 * sums - clients) / (clients * float(self.slope))
+        variance = (float(1 / self.slope**2) - np.clip(values, -1.0, 1.0) ** 2) / clients
+        return normal_estimate(values, variance, clients, confidence)
+
+
+Approach = Literal["all-features", "one-bit", "one-feature"]
+"""Every feature with noise scaled by their number; one bit of one; one with Laplace noise."""
+APPROACHES: Final[tuple[Approach, ...]] = ("all-features", "one-bit", "one-feature")
+
+
+def make_means(approach: Approach, epsilon: float, features: int, classes: int = 1) -> Means:
+    """Return the randomiser of an approach; without noise if epsilon is infinite.
+
+    Args:
+        approach: 1, 2 or 3 of the paper's Section 2.2.3, in the order of `APPROACHES`.
+        epsilon: What a report may spend, above 0.
+        features: How many, at least 1.
+        classes: How many to hide a client's among, or 1.
+
+    Raises:
+        InputError: If an argument is not allowed.
+    """
+    if features < 1:
+        raise InputError("features", features, "an integer of at least 1")
+    if not epsilon > 0:
+        raise InputError("epsilon", epsilon, "a number above 0")
+    if epsilon == inf:
+        return EachFeature(PlainLaw(), features, classes)
+    match approach:
+        case "all-features":
+            return EachFeature(Laplace(Fraction(epsilon) / features), features, classes)
+        case "one-bit":
+            return SampledFeature(OneBit(epsilon), features, classes)
+        case "one-feature":
+            return SampledFeature(Laplace(epsilon), features, classes)
+        case _:
+            raise InputError("approach", approach, ", ".join(APPROACHES))

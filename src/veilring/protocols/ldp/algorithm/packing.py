@@ -1,0 +1,153 @@
+"""Reports as bytes: bitmaps and numerals, packed, unpacked and counted in bounded memory."""
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+
+# What a step works on at once: it stays in the second level of a usual processor's cache.
+CHUNK_BYTES: Final = 1 << 18
+
+
+def client_slices(clients: int, bytes_each: int) -> Iterator[slice]:
+    """Yield slices of the clients' axis that together cover it, each of a bounded size.
+
+    Args:
+        clients: How many there are.
+        bytes_each: How much the work on one client holds in memory.
+    """
+    step = max(1, CHUNK_BYTES // bytes_each)
+    for start in range(0, clients, step):
+        yield slice(start, min(start + step, clients))
+
+
+def reports_at_once(at_once: int | None, usual: int) -> int:
+    """Return how many reports go together: as many as a caller asked for, or as is usual.
+
+    Raises:
+        InputError: If it asked for none: with steps of 0 or less, reports would be left out.
+    """
+    if at_once is not None and at_once < 1:
+        raise InputError("at_once", at_once, "an integer of at least 1")
+    return usual if at_once is None else at_once
+
+
+def bitmap_bytes(bits: int) -> int:
+    """Return how many bytes a bitmap of so many bits has."""
+    return -(-bits // 8)
+
+
+def bit_of(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return where each bit is: the place of its byte in a bitmap, and its mask in that byte."""
+    return numbers >> 3, np.right_shift(np.uint8(0x80), (numbers & 7).astype(np.uint8))
+
+
+def is_padded(bitmaps: NDArray[np.uint8], bits: int) -> NDArray[np.bool_]:
+    """Return which bitmaps have no bit set beyond the last, shape (bitmaps,)."""
+    padding = np.uint8(0xFF >> (bits - 1) % 8 + 1)
+    return np.asarray(bitmaps[:, -1] & padding == 0)
+
+
+_NUMBER_BYTES: Final = 32  # of a number: its bytes, padded, and the number itself
+
+
+def width_of(count: int) -> int:
+    """Return how many bytes hold each number from 0 to `count - 1`."""
+    return max(1, -(-(count - 1).bit_length() // 8))
+
+
+def encoded(numbers: NDArray[np.integer], width: int) -> NDArray[np.uint8]:
+    """Return numbers as bytes, lowest first, shape (..., width).
+
+    Args:
+        numbers: At least 0 and below `256**width`, shape (...).
+        width: From 1 to 8.
+    """
+    words = np.ascontiguousarray(numbers, dtype="<u8")
+    return words.view(np.uint8).reshape(*words.shape, 8)[..., :width]
+
+
+def decoded(digits: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the numbers that `encoded` gave, shape (...), from bytes of shape (..., width < 8)."""
+    words = np.zeros((*digits.shape[:-1], 8), dtype=np.uint8)
+    words[..., : digits.shape[-1]] = digits
+    return words.view("<i8").reshape(digits.shape[:-1]).astype(np.int64, copy=False)
+
+
+def counted(digits: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
+    """Return how often each number from 0 to `count - 1` occurs, shape (count,).
+
+    Args:
+        digits: What `encoded` gave of such numbers, shape (numbers, width).
+        count: How many numbers there are.
+    """
+    sums = np.zeros(count, dtype=np.int64)
+    for chunk in client_slices(len(digits), _NUMBER_BYTES):
+        # A histogram a chunk (`bincount`) would be larger than the chunk for a large count.
+        np.add.at(sums, decoded(digits[chunk]), 1)
+    return sums
+
+
+# So many bits, then pairs, then nibbles can be added in fields of twice their width: 3, 15, 255.
+_LEVELS: Final = ((1, 3, 0x55), (2, 5, 0x33), (4, 17, 0x0F))
+_ROWS: Final = math.prod(terms for _, terms, _ in _LEVELS)
+# What is worked on at once stays in the second level of a usual processor's cache.
+_COLUMN_BYTES: Final = 1 << 17
+# Up to so many bits are unpacked and added one by one, before the handful of operations pays: a
+# collector's group of single reports has some ten to each question.
+_FEW_BITS: Final = 1 << 15
+
+
+def column_sums(packed: NDArray[np.uint8], columns: int) -> NDArray[np.int64]:
+    """Return how many rows have each bit set, shape (columns,).
+
+    Three rows of bits are added as fields of two bits, five of these sums as fields of four, and
+    seventeen of those as fields of eight: 255 rows, with a handful of operations a word.
+
+    Args:
+        packed: Shape (rows, ceil(columns / 8)), in the order of `numpy.packbits`.
+        columns: How many bits of a row count.
+    """
+    if packed.size * 8 <= _FEW_BITS:
+        bits = np.unpackbits(packed, axis=1, count=columns)
+        return np.asarray(bits.sum(axis=0, dtype=np.int64))
+    width = packed.shape[1]
+    together = 8 // math.gcd(width, 8)  # so many rows are a whole number of words
+    step = together * _ROWS * max(1, _COLUMN_BYTES // (together * _ROWS * width))
+    sums = np.zeros((width, 8), dtype=np.int64)
+    for start in range(0, len(packed), step):
+        sums += _sums(packed[start : start + step], together)
+    return sums.reshape(-1)[:columns]
+
+
+def _sums(rows: NDArray[np.uint8], together: int) -> NDArray[np.int64]:
+    """Return the sums of one chunk, by byte and bit, shape (width, 8)."""
+    width = rows.shape[1]
+    missing = -len(rows) % (together * _ROWS)
+    if missing:
+        rows = np.concatenate((rows, np.zeros((missing, width), dtype=np.uint8)))
+    fields = {0: np.ascontiguousarray(rows).reshape(-1).view(np.uint64)}
+    for shift, terms, mask in _LEVELS:
+        halves = np.uint64(mask * 0x0101_0101_0101_0101)
+        fields = {
+            place + high: _added((words >> np.uint64(high) if high else words) & halves, terms)
+            for place, words in fields.items()
+            for high in (0, shift)
+        }
+    # The first bit of a byte is its highest.
+    bits = [_by_byte(fields[place], width) for place in range(7, -1, -1)]
+    return np.stack(bits, axis=1)
+
+
+def _added(words: NDArray[np.uint64], terms: int) -> NDArray[np.uint64]:
+    total: NDArray[np.uint64] = words.reshape(terms, -1).sum(axis=0)
+    return total
+
+
+def _by_byte(words: NDArray[np.uint64], width: int) -> NDArray[np.int64]:
+    sums: NDArray[np.int64] = words.view(np.uint8).reshape(-1, width).sum(axis=0, dtype=np.int64)
+    return sums

@@ -1,0 +1,259 @@
+"""What an adversary gets from clients' reports, measured against what the loss allows.
+
+`attack_oracle`, `attack_law`
+    The best guess of a client's value from one report, and its bound. With a uniform prior over d
+    values, no guess from a report of loss epsilon is right with probability above
+    `e^epsilon / (e^epsilon + d - 1)`: each other value is at least `e^-epsilon` times as likely.
+`loss_of`, `epsilon_at_least`
+    A lower bound of epsilon, from reports alone. Two clients with different values report many
+    times. On one half of the reports an adversary looks for the event that tells the two apart
+    best; on the other half its probabilities are bounded. A mechanism whose bound exceeds its claim
+    is broken, or the sample was one in a million.
+"""
+
+from dataclasses import dataclass
+from math import exp
+from typing import Any, Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+from veilring.privacy.audits import ALARM
+from veilring.privacy.proportions import proportion_bounds
+from veilring.protocols.ldp.algorithm.laws import Codes, MeanLaw, rounded
+from veilring.protocols.ldp.algorithm.means import Means, SampledFeature, SignVector
+from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle
+from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports
+
+
+def single_sums(randomiser: LocalRandomiser, reports: Reports) -> NDArray[np.int64]:
+    """Return the sums of each report, shape (clients, cells).
+
+    For a pure frequency oracle they say which values the report supports. Equal reports are looked
+    at once.
+    """
+    different, which = np.unique(reports, axis=0, return_inverse=True)
+    sums = np.empty((len(different), randomiser.cells), dtype=np.int64)
+    for row in range(len(different)):
+        sums[row] = randomiser.aggregate(different[row : row + 1])
+    return np.asarray(sums[which.ravel()])
+
+
+@dataclass(frozen=True, slots=True)
+class Guesses:
+    """How often a guess was right.
+
+    Attributes:
+        right: Of the trials.
+        trials: How many clients were guessed at.
+        values: How many values were equally likely before the report came.
+        exact_epsilon: What the report spent.
+    """
+
+    right: int
+    trials: int
+    values: int
+    exact_epsilon: float
+
+    @property
+    def success(self) -> float:
+        """The share that was right."""
+        return self.right / self.trials
+
+    @property
+    def blind(self) -> float:
+        """The success of a guess without the report."""
+        return 1 / self.values
+
+    @property
+    def bound(self) -> float:
+        """The greatest success that the loss allows."""
+        return 1 / (1 + (self.values - 1) * exp(-self.exact_epsilon))
+
+
+def attack_oracle(oracle: FrequencyOracle, trials: int, rng: Generator) -> Guesses:
+    """Guess clients' values, uniform over the domain, from one report each.
+
+    The guess is the most likely value, which is one that the report supports most: all values that
+    a pure oracle's report supports are equally likely, and more so than others. For summed
+    histograms it is the largest number. Ties are broken at random.
+
+    Args:
+        oracle: What the clients use.
+        trials: How many clients there are, at least 1.
+        rng: Source of the values, the reports and the ties.
+
+    Raises:
+        InputError: If there is no trial.
+    """
+    _require_trials(trials)
+    values = rng.integers(oracle.domain, size=trials)
+    support = single_sums(oracle, oracle.perturb(values, rng))
+    guesses = _best(support.astype(np.float64), rng)
+    right = int((guesses == values).sum())
+    return Guesses(right, trials, oracle.domain, oracle.exact_epsilon)
+
+
+def attack_law(
+    law: MeanLaw, candidates: NDArray[np.float64], trials: int, rng: Generator
+) -> Guesses:
+    """Guess clients' numbers, uniform over some candidates, from one code each.
+
+    Args:
+        law: What the clients use.
+        candidates: Different numbers in [-1, 1], at least two, shape (values,).
+        trials: How many clients there are, at least 1.
+        rng: Source of the values, the codes and the ties.
+
+    Raises:
+        InputError: If there is no trial, or the candidates are not such numbers.
+    """
+    _require_trials(trials)
+    inside = candidates.ndim == 1 and bool((np.abs(candidates) <= 1).all())
+    if not inside or not 2 <= candidates.size == np.unique(candidates).size:  # noqa: PLR2004  (one needs no guess)
+        given = f"{candidates.size} of shape {candidates.shape}"
+        raise InputError("candidates", given, "two different numbers from -1 to 1, or more")
+    places = rng.integers(len(candidates), size=trials)
+    codes = law.sample(rounded(candidates[places], law.levels, rng), rng)
+    guesses = _best(likelihoods(law, codes, candidates), rng)
+    right = int((guesses == places).sum())
+    return Guesses(right, trials, len(candidates), law.exact_epsilon)
+
+
+def likelihoods(law: MeanLaw, codes: Codes, candidates: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the probability of each code for each number, shape (codes, candidates).
+
+    A number between two points of the grid is rounded to either, so that its law is their mixture.
+    """
+    found = np.empty((len(codes), len(candidates)))
+    for column, number in enumerate(candidates.tolist()):
+        below = int(np.floor(number * law.levels))
+        part = number * law.levels - below
+        found[:, column] = (1 - part) * law.probability(codes, below)
+        if part:
+            found[:, column] += part * law.probability(codes, below + 1)
+    return found
+
+
+def _best(scores: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+    """Return the place of the greatest score in each row, a random one of several."""
+    highest = scores.max(axis=1, keepdims=True)
+    # Scores that differ only by rounding are equal.
+    is_best = scores >= highest - 1e-12 * np.abs(highest)
+    return np.asarray((is_best * rng.random(scores.shape)).argmax(axis=1), dtype=np.int64)
+
+
+def _require_trials(trials: int) -> None:
+    if trials < 1:
+        raise InputError("trials", trials, "an integer of at least 1")
+
+
+_EVENTS: Final = 256  # thresholds that are tried; a finer choice finds hardly more
+
+
+def loss_of(
+    randomiser: LocalRandomiser,
+    pair: NDArray[Any],
+    weights: NDArray[np.float64],
+    trials: int,
+    rng: Generator,
+    *,
+    alarm: float = ALARM,
+) -> float:
+    """Return a lower bound of a randomiser's epsilon, found by playing it.
+
+    Args:
+        randomiser: What to examine.
+        pair: Two values as `perturb` takes them, shape (2, ...).
+        weights: Of each sum in the score by which reports are told apart; see `weights_of`.
+        trials: Reports of each value, at least 4.
+        rng: Source of the reports.
+        alarm: How often the bound may be wrong.
+
+    Raises:
+        InputError: If there are too few trials.
+    """
+    reports = (randomiser.perturb(np.repeat(each[None], trials, axis=0), rng) for each in pair)
+    scores = (single_sums(randomiser, each) @ weights for each in reports)
+    return epsilon_at_least(*scores, alarm=alarm)
+
+
+def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> NDArray[np.float64]:
+    """Return weights by which a report's score grows with what speaks for the first of a pair.
+
+    They are the difference of the two values, as the randomiser's estimate sees them.
+
+    Raises:
+        InputError: If the randomiser is neither a frequency oracle nor a mean mechanism.
+    """
+    match randomiser:
+        case FrequencyOracle():
+            one_hot = np.eye(randomiser.cells)[pair]
+            return np.asarray(one_hot[0] - one_hot[1])
+        case SignVector():
+            return np.asarray(pair[0] - pair[1], dtype=np.float64)
+        case Means():
+            vectors = _vectors(randomiser, pair)
+            parts = randomiser.law.total(np.eye(randomiser.law.parts, dtype=np.int64))
+            weights = ((vectors[0] - vectors[1])[..., None] * parts).reshape(len(vectors[0]), -1)
+            if isinstance(randomiser, SampledFeature):
+                weights = np.hstack((np.zeros((len(weights), 1)), weights))
+            return np.asarray(weights.ravel(), dtype=np.float64)
+        case _:
+            name = type(randomiser).__name__
+            raise InputError("randomiser", name, "a frequency oracle or a mean mechanism")
+
+
+def _vectors(means: Means, pair: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the two values with their classes as places, shape (2, features, classes)."""
+    if means.classes == 1:
+        return pair[:, :, None]
+    return np.asarray(pair[:, :-1, None] * (pair[:, -1, None, None] == np.arange(means.classes)))
+
+
+def epsilon_at_least(
+    first: NDArray[np.float64], second: NDArray[np.float64], *, alarm: float = ALARM
+) -> float:
+    """Return a number that two laws' loss exceeds, but for one sample in `1 / alarm`.
+
+    Events are scores above or below a threshold. The best on the first halves is judged on the
+    second halves, by Clopper and Pearson's bounds of both probabilities.
+
+    Args:
+        first: Independent scores under one value, at least 4.
+        second: The same under another.
+        alarm: How often the bound may be wrong.
+
+    Returns:
+        At least 0.
+
+    Raises:
+        InputError: If there are too few scores.
+    """
+    if min(len(first), len(second)) < 4:  # noqa: PLR2004  (two a half)
+        raise InputError("scores", f"{len(first)} and {len(second)}", "at least 4 each")
+    halves = [np.array_split(scores, 2) for scores in (first, second)]
+    seen, judged = ([half[place] for half in halves] for place in (0, 1))
+    thresholds = np.unique(np.quantile(np.concatenate(seen), np.linspace(0, 1, _EVENTS)))
+    events = [(swap, above, at) for swap in (0, 1) for above in (0, 1) for at in thresholds]
+    best = max(events, key=lambda event: _bound(seen, event, alarm))
+    return max(0.0, _bound(judged, best, alarm))
+
+
+def _bound(pair: list[NDArray[np.float64]], event: tuple[int, int, float], alarm: float) -> float:
+    """Return the logarithm of the least ratio of an event's probabilities."""
+    swap, above, at = event
+    likely, rare = (pair[1], pair[0]) if swap else (pair[0], pair[1])
+    hits, others = (_count(each, above, at) for each in (likely, rare))
+    if not hits:
+        return -np.inf
+    # Each of the two bounds is wrong in half of the alarms.
+    low = proportion_bounds(np.array(hits), len(likely), alarm / 2).low
+    high = proportion_bounds(np.array(others), len(rare), alarm / 2).high
+    return float(np.log(low / high))
+
+
+def _count(scores: NDArray[np.float64], above: int, at: float) -> int:
+    return int((scores >= at if above else scores < at).sum())

@@ -1,0 +1,291 @@
+"""The long-lived aggregator: it stores what clients report, and acknowledges what is durable.
+
+Reports are stored by group commit: all that arrives while one transaction runs is stored by the
+next.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+
+from veilring.errors import ProtocolViolation, StoreFailed, VeilringError
+from veilring.nodes.aside import Aside, Threads
+from veilring.nodes.party import Party
+from veilring.nodes.service import Offer, convening
+from veilring.protocols.ldp.messages import (
+    ID_BYTES,
+    Published,
+    ReportBatch,
+    Verdicts,
+    count_reports,
+    judge_batches,
+    make_receipt,
+)
+from veilring.protocols.ldp.roles import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX
+from veilring.protocols.ldp.store.base import NO_QUOTAS, Quotas, Senders, Store
+from veilring.protocols.ldp.task import TASK_DIGEST_BYTES, Task
+
+# A disk that is full or a server that is gone is not asked again at once, for each of many clients.
+STORE_PAUSE_SECONDS: Final = 1.0
+
+_log = logging.getLogger("veilring.collector")
+
+
+class Slot:
+    """What one session has sent and was not told the end of.
+
+    Args:
+        member: Who sends.
+    """
+
+    def __init__(self, member: str) -> None:
+        self.member = member
+        self.waiting: list[ReportBatch] = []
+        self.messages = 0
+        """How many wait or are being stored."""
+        self.held_bytes = 0
+        """Of these messages."""
+        self._settled: list[Verdicts] = []
+        self._error: VeilringError | None = None
+        self._ended = False
+        self._news = asyncio.Event()
+
+    def put(self, message: ReportBatch) -> None:
+        """Take a message."""
+        self.waiting.append(message)
+        self.messages += 1
+        self.held_bytes += held_bytes(message)
+
+    def take(self) -> list[ReportBatch]:
+        """Return the messages that wait; they are being stored from now on."""
+        taken, self.waiting = self.waiting, []
+        return taken
+
+    def settle(self, messages: Sequence[ReportBatch], verdicts: Verdicts) -> None:
+        """Say what became of the reports in messages that were taken."""
+        self.messages -= len(messages)
+        self.held_bytes -= sum(map(held_bytes, messages))
+        self._settled.append(verdicts)
+        self._news.set()
+
+    def fail(self, error: VeilringError) -> None:
+        """Say that nothing is known of the reports that are being stored."""
+        self._error = error
+        self._news.set()
+
+    def end(self) -> None:
+        """Say that no message follows."""
+        self._ended = True
+        self._news.set()
+
+    async def verdicts(self) -> Verdicts | None:
+        """Wait for the verdicts on the next reports; nothing if there are no more.
+
+        Raises:
+            StoreFailed: If they could not be stored.
+        """
+        while not self._settled:
+            if self._error is not None:
+                raise self._error
+            if self._ended and not self.messages:
+                return None
+            self._news.clear()
+            await self._news.wait()
+        settled, self._settled = self._settled, []
+        return np.concatenate(settled)
+
+
+class Groups:
+    """Stores what the slots hold, one transaction after the other, until cancelled.
+
+    Args:
+        store: Where to.
+        now: Says how many seconds have passed since 1970 (UTC).
+        aside: Keeps the event loop free while a transaction runs.
+        quotas: How many reports of each member may count.
+    """
+
+    def __init__(
+        self, store: Store, now: Callable[[], float], aside: Aside, quotas: Quotas
+    ) -> None:
+        self._store, self._now, self._aside, self._quotas = store, now, aside, quotas
+        self._slots: dict[Slot, None] = {}
+        self._work = asyncio.Event()
+
+    def put(self, slot: Slot, message: ReportBatch) -> None:
+        """Put a message into the next group."""
+        slot.put(message)
+        self._slots[slot] = None
+        self._work.set()
+
+    async def run(self) -> None:
+        """Store groups for ever."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            await self._store_group()
+
+    async def _store_group(self) -> None:
+        slots, self._slots = list(self._slots), {}
+        messages = [slot.take() for slot in slots]
+        closed = self._store.task.is_closed(self._now())
+        try:
+            members = [slot.member for slot in slots]
+            verdicts = await self._aside(lambda: self._settle(members, messages, closed=closed))
+        except StoreFailed as error:
+            _log.error("nothing is stored, clients have to send again: %s", error)
+            for slot in slots:
+                slot.fail(error)
+            await asyncio.sleep(STORE_PAUSE_SECONDS)
+            return
+        for slot, sent, each in zip(slots, messages, verdicts, strict=True):
+            slot.settle(sent, each)
+
+    def _settle(
+        self, members: Sequence[str], messages: Sequence[Sequence[ReportBatch]], *, closed: bool
+    ) -> list[Verdicts]:
+        """Judge and store; return the verdicts slot by slot."""
+        task = self._store.task
+        verdicts, accepted = judge_batches(task, [each for sent in messages for each in sent])
+        counts = [sum(len(m.ids) for m in sent) // ID_BYTES for sent in messages]
+        if accepted:
+            names = tuple(sorted(set(members)))  # a member may have several sessions
+            numbers = np.array([names.index(member) for member in members])
+            senders = Senders(names, np.repeat(numbers, counts))
+            kept = self._store.keep(accepted, senders, quotas=self._quotas, closed=closed)
+            for part, found in zip(accepted, kept, strict=True):
+                verdicts[part.places] = found
+        return np.split(verdicts, np.cumsum(counts)[:-1])
+
+
+def held_bytes(message: ReportBatch) -> int:
+    """Return what a message counts towards the window of its session."""
+    return len(message.ids) + len(message.reports)
+
+
+TASK: Final = "ldp.task"
+"""What a client asks first: the task. Whoever is in the roster may."""
+SUBMIT: Final = "ldp.submit"
+"""What it asks then: to take its reports to that task."""
+_NO_TERMS: Final = bytes(TASK_DIGEST_BYTES)
+
+
+class Collector:
+    """Takes reports for as long as its context is entered.
+
+    Args:
+        store: Where reports are kept; the collector closes it.
+        now: Says how many seconds have passed since 1970 (UTC).
+        aside: Calls what takes long; in a thread of the collector's own unless given.
+        quotas: How many reports of each member may count; without end unless given.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], float],
+        aside: Aside | None = None,
+        *,
+        quotas: Quotas = NO_QUOTAS,
+    ) -> None:
+        self._store = store
+        self._thread = Threads(1, "store")  # starts no thread before the first call
+        self._groups = Groups(store, now, aside or self._thread, quotas)
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def task(self) -> Task:
+        """What is asked."""
+        return self._store.task
+
+    async def __aenter__(self) -> Self:
+        self._running = asyncio.create_task(self._groups.run(), name="store")
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if self._running is not None:
+                self._running.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._running
+        finally:
+            self._thread.close()  # a transaction that runs is let finish
+            self._store.close()
+
+    async def failure(self) -> None:
+        """Wait until storing ends for a reason that trying again does not mend, and raise it."""
+        if self._running is not None:
+            await asyncio.shield(self._running)
+
+    def offers(self) -> dict[str, Offer]:
+        """Return the two services, for all members of the roster."""
+        return {
+            TASK: Offer(self._publish, _NO_TERMS, lambda _peer: True),
+            SUBMIT: Offer(self.take, self.task.digest, lambda _peer: True),
+        }
+
+    async def _publish(self, party: Party, client: str) -> None:
+        await party.send(client, Published(task=self.task.encoded))
+
+    async def take(self, party: Party, client: str) -> None:
+        """Take one client's reports, and acknowledge them in order as they become durable.
+
+        Args:
+            party: The collector, in a session with the client alone.
+            client: Who sends.
+
+        Raises:
+            ProtocolViolation: If the client sends what cannot be answered report by report, or
+                more than a window of it before it is answered.
+            StoreFailed: If the reports could not be stored.
+        """
+        slot = Slot(client)
+        receipts = asyncio.create_task(_acknowledge(party, client, slot))
+        try:
+            more = True
+            while more:
+                message = await party.receive(ReportBatch, sender=client)
+                _require_due(slot, message, client)
+                self._groups.put(slot, message)
+                more = message.more
+            slot.end()
+            await receipts
+        finally:
+            receipts.cancel()
+            await asyncio.gather(receipts, return_exceptions=True)
+
+
+def _require_due(slot: Slot, message: ReportBatch, client: str) -> None:
+    if not count_reports(message, client):
+        raise ProtocolViolation(client, "sent no report")
+    held = slot.held_bytes + held_bytes(message)
+    if slot.messages and (slot.messages >= WINDOW_MESSAGES_MAX or held > WINDOW_BYTES_MAX):
+        raise ProtocolViolation(client, "sent more than a window of reports ahead of its turn")
+
+
+async def _acknowledge(party: Party, client: str, slot: Slot) -> None:
+    try:
+        while (verdicts := await slot.verdicts()) is not None:
+            await party.send(client, make_receipt(verdicts))
+    except StoreFailed as error:
+        party.accuse(error)  # so that nobody waits for more of this session
+
+
+def read_task() -> Callable[..., Awaitable[bytes]]:
+    """Return the role that asks a collector for its task, as `Task.encoded`."""
+    return convening(_read_task, TASK, _NO_TERMS)
+
+
+async def _read_task(party: Party) -> bytes:
+    (collector,) = party.peers
+    return (await party.receive(Published, sender=collector)).task

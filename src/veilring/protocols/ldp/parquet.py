@@ -1,0 +1,255 @@
+"""Reports in Parquet files, for whoever adds them up elsewhere: on a cluster, or years later.
+
+A row is a report: the hash of its task, its question and its bytes. There are no ids, so that a
+file says nothing of who sent what; whoever writes it answers for each report being there once, as a
+collector's store does. Tallies add up, so that files may be cut and spread in any way.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from veilring.errors import InputError
+from veilring.privacy.files import open_private
+from veilring.protocols.ldp.algorithm.packing import reports_at_once
+from veilring.protocols.ldp.algorithm.randomiser import Reports
+from veilring.protocols.ldp.algorithm.survey import Tally
+from veilring.protocols.ldp.task import Task
+
+REPORT_COLUMNS: Final = ("task", "question", "report")
+"""Binary of 32 bytes, unsigned integer, and binary of the question's `report_bytes`."""
+# Of reports that are looked at together: what a process holds is a few times this, and what it
+# computes takes long beside being told to.
+PIECE_BYTES_MAX: Final = 1 << 26
+ROW_BYTES: Final = 64
+"""What Polars and Python hold of a row beside its report."""
+
+
+def require_possible(task: Task, question: int, reports: Reports, where: object) -> None:
+    """Refuse reports that no client could have made.
+
+    Raises:
+        InputError: If there is such a one; it says where.
+    """
+    questions = task.survey.questions
+    if not 0 <= question < len(questions) or not questions[question].accept(reports).all():
+        raise impossible(where)
+
+
+def impossible(where: object) -> InputError:
+    """Return the error that says where a report is that no client could have made."""
+    return InputError("reports", f"{where}, in which some fit no question", "what clients can make")
+
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows of one file.
+
+    Attributes:
+        path: Absolute, so that it means the same in each process.
+        first: The first row, counted from 0.
+        reports: How many.
+    """
+
+    path: Path
+    first: int
+    reports: int
+
+
+def cut_pieces(
+    task: Task, paths: Iterable[Path], *, at_once: int | None = None
+) -> tuple[Piece, ...]:
+    """Return pieces that together cover files, without reading any report.
+
+    Args:
+        task: What the reports are said to answer.
+        paths: The files.
+        at_once: How many reports a piece may have; as many as `PIECE_BYTES_MAX` unless given.
+
+    Raises:
+        InputError: If there is no file, one is named twice, or one cannot be read as Parquet with
+            these columns; or if no report may be in a piece.
+    """
+    files = [path.resolve() for path in paths]
+    for number, path in enumerate(files):
+        if path in files[:number]:
+            raise InputError("paths", f"{path} twice", "each file once: its reports would be too")
+    if not files:
+        raise InputError("paths", "no file", "at least one file of reports")
+    widest = max(question.report_bytes for question in task.survey.questions)
+    step = reports_at_once(at_once, max(1, PIECE_BYTES_MAX // (widest + ROW_BYTES)))
+    return tuple(
+        Piece(path, first, min(step, rows - first))
+        for path in files
+        for rows in (_count(path),)
+        for first in range(0, rows, step)
+    )
+
+
+def _count(path: Path) -> int:
+    import polars as pl  # noqa: PLC0415  (0.3 s, and a client needs none)
+
+    allowed = "a Parquet file with the columns task and report (binary) and question (integer)"
+    try:
+        scan = pl.scan_parquet(path, glob=False)
+        schema = scan.collect_schema()
+        rows = int(scan.select(pl.len()).collect().item())
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InputError("paths", f"{path} ({type(error).__name__})", allowed) from error
+    kinds = [schema.get(name) for name in REPORT_COLUMNS]
+    task, question, report = kinds
+    if task != pl.Binary or report != pl.Binary or question is None or not question.is_integer():
+        raise InputError(
+            "paths", f"{path} with {dict(zip(REPORT_COLUMNS, kinds, strict=True))}", allowed
+        )
+    return rows
+
+
+def tally_parquet(task: Task, paths: Iterable[Path], *, at_once: int | None = None) -> Tally:
+    """Return the tally of all reports in some files, piece by piece, in this process.
+
+    Args:
+        task: What they answer.
+        paths: The files.
+        at_once: As for `cut_pieces`; the tally is the same.
+
+    Raises:
+        InputError: If a file is not one of reports, or a report is to another task, or such as no
+            client could have made: files were checked when they were written.
+    """
+    total = Tally.empty(task.survey)
+    for piece in cut_pieces(task, paths, at_once=at_once):
+        total += tally_piece(task, piece)
+    return total
+
+
+def tally_piece(task: Task, piece: Piece) -> Tally:
+    """Return the tally of one piece; those of all pieces add up to that of the files.
+
+    Raises:
+        InputError: As `tally_parquet`.
+    """
+    import polars as pl  # noqa: PLC0415  (as above)
+
+    frame = _read(piece)
+    is_ours = (pl.col("task") == pl.lit(task.digest)).fill_null(value=False)
+    if not frame.select(is_ours.all()).item():
+        made_for = f"{piece.path}, in which some are to another task"
+        raise InputError("reports", made_for, f"reports to the task {task.digest.hex()[:16]}…")
+    # What is no number of a question, whatever its type, is none that there is.
+    asked = frame["question"].cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
+    total = Tally.empty(task.survey)
+    sums, counts = list(total.sums), list(total.counts)
+    for question in np.unique(asked).tolist():
+        reports = _reports(task, piece, question, frame["report"].filter(asked == question))
+        sums[question] = task.survey.questions[question].aggregate(reports)
+        counts[question] = len(reports)
+    return Tally(tuple(sums), tuple(counts))
+
+
+def _read(piece: Piece) -> "pl.DataFrame":
+    import polars as pl  # noqa: PLC0415  (as above)
+
+    scan = pl.scan_parquet(piece.path, glob=False).select(REPORT_COLUMNS)
+    try:
+        return scan.slice(piece.first, piece.reports).collect()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InputError("paths", piece.path, f"a file that can be read ({error})") from error
+
+
+def _reports(task: Task, piece: Piece, question: int, told: "pl.Series") -> Reports:
+    width = 0
+    if 0 <= question < len(task.survey.questions):
+        width = task.survey.questions[question].report_bytes
+    if not width or not told.bin.size().eq(width).fill_null(value=False).all():
+        raise impossible(piece.path)
+    reports = np.frombuffer(b"".join(told.to_list()), np.uint8).reshape(-1, width)
+    require_possible(task, question, reports, str(piece.path))
+    return reports
+
+
+def write_parquet(
+    task: Task, reports: Iterable[tuple[int, Reports]], folder: Path
+) -> tuple[Path, ...]:
+    """Write reports as files of a new folder, which appears when all of them are there.
+
+    Args:
+        task: What they answer.
+        reports: Questions and reports to them, in any order; each report once.
+        folder: Where to; there is nothing yet.
+
+    Returns:
+        The files, each of about `PIECE_BYTES_MAX` before it is compressed; at least one.
+
+    Raises:
+        InputError: If the folder is there already, or a report is not one of the task's.
+    """
+    if folder.exists():
+        raise InputError("folder", folder, "one that is not there yet")
+    draft = folder.with_name(f".{folder.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)  # of a process that died over it
+    draft.mkdir(parents=True)
+    try:
+        names = [
+            _write(task, part, draft / f"part-{number:05}.parquet")
+            for number, part in enumerate(_parts(task, reports))
+        ]
+        draft.rename(folder)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return tuple(folder / name for name in names)
+
+
+def _parts(
+    task: Task, reports: Iterable[tuple[int, Reports]]
+) -> Iterator[list[tuple[int, Reports]]]:
+    """Yield what goes to each file: at least one, without reports if there are none."""
+    part: list[tuple[int, Reports]] = []
+    room, is_first = PIECE_BYTES_MAX, True
+    for question, some in reports:
+        require_possible(task, question, some, "reports")
+        size = some.shape[1] + ROW_BYTES
+        first = 0
+        while first < len(some):
+            taken = some[first : first + max(1, room // size)]
+            part.append((question, taken))
+            first += len(taken)
+            room -= len(taken) * size
+            if room < size:
+                yield part
+                part, room, is_first = [], PIECE_BYTES_MAX, False
+    if part or is_first:
+        yield part
+
+
+def _write(task: Task, part: Sequence[tuple[int, Reports]], path: Path) -> str:
+    import polars as pl  # noqa: PLC0415  (0.3 s, and a client needs none)
+
+    rows = [
+        data[start : start + some.shape[1]]
+        for _, some in part
+        for data in (some.tobytes(),)
+        for start in range(0, len(data), some.shape[1])
+    ]
+    questions = np.repeat(
+        np.array([question for question, _ in part], dtype=np.uint32),
+        np.array([len(some) for _, some in part], dtype=np.int64),
+    )
+    frame = pl.DataFrame(
+        {"question": questions, "report": pl.Series(rows, dtype=pl.Binary)}
+    ).select(pl.lit(task.digest).alias("task"), "question", "report")
+    with open_private(path, "wb") as file:
+        frame.write_parquet(file, compression="zstd", compression_level=3, statistics=False)
+        file.flush()
+        os.fsync(file.fileno())
+    return path.name

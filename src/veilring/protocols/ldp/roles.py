@@ -1,0 +1,268 @@
+"""The roles of clients: one collection in one session, or reports for a long-lived collector.
+
+`gather` is a whole protocol: each client of a `ClientPool` reports once, one party adds up, and
+`gather_cost` forecasts it. `submit_reports` hands reports to a `Collector`, which acknowledges what
+it has stored.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.errors import InputError, ProtocolViolation
+from veilring.measure.cost import Traffic
+from veilring.nodes.party import Party
+from veilring.protocols.forecast import Forecast, repeated
+from veilring.protocols.ldp.algorithm.packing import reports_at_once
+from veilring.protocols.ldp.algorithm.survey import Tally, answer
+from veilring.protocols.ldp.messages import (
+    ID_BYTES,
+    REASONS,
+    Accepted,
+    ClientBatch,
+    ReportBatch,
+    ReportReceipt,
+    ReportVerdict,
+    Verdicts,
+    batch_reports,
+    count_reports,
+    judge_batches,
+)
+from veilring.protocols.ldp.task import Task
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ClientPool:
+    """Clients with a row each. Their values are never shown.
+
+    Attributes:
+        rows: One row a client, as the survey takes them.
+        labels: The class of each.
+    """
+
+    rows: NDArray[Any]
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"ClientPool({len(self)} clients)"
+
+    def answer(
+        self, task: Task, rng: Generator, *, at_once: int | None = None
+    ) -> Iterator[ClientBatch]:
+        """Yield each client's one report, in batches by question, in a random order.
+
+        Every call makes new reports and spends the task's epsilon again.
+
+        Args:
+            task: What is asked.
+            rng: The clients' secret randomness; the ids are drawn from it, too.
+            at_once: How many reports a batch may have; as many as `BATCH_BYTES_MAX` unless given.
+
+        Raises:
+            InputError: If a row does not fit, or no report may be in a batch.
+        """
+        answers = answer(task.survey, self.rows, self.labels, rng)
+        ids = np.frombuffer(rng.bytes(ID_BYTES * len(self)), np.uint8).reshape(-1, ID_BYTES)
+        for question, reports in answers:
+            # The order of the rows would show ranks, where a file is sorted, and who is who in
+            # another task.
+            order = rng.permutation(len(reports))
+            clients, reports = answers.clients[question][order], reports[order]  # noqa: PLW2901  (as they leave)
+            size = reports_at_once(at_once, batch_reports(reports.shape[1]))
+            for first in range(0, len(reports), size):
+                part = slice(first, first + size)
+                yield ClientBatch(question, ids[clients[part]], reports[part], clients[part])
+
+
+async def gather(
+    party: Party, clients: ClientPool | None, *, aggregator: str, task: Task
+) -> Tally | None:
+    """Play a client, or a pool of them, or the aggregator.
+
+    A client sends one message, a pool one for each question and `BATCH_BYTES_MAX`; there is one
+    round. Nothing is answered: what the aggregator makes public is its own affair.
+
+    Args:
+        party: This participant.
+        clients: Who answers here; nobody at the aggregator.
+        aggregator: Who collects.
+        task: Public.
+
+    Returns:
+        What the aggregator knows in the end; nothing at the others.
+
+    Raises:
+        InputError: If a row does not fit; nothing was sent then.
+        ProtocolViolation: If a peer sent what no client sends. Here that ends the run: a
+            collection that has to live with such peers is a `Collector`'s.
+    """
+    if party.me != aggregator:
+        if clients is None:
+            raise InputError("clients", "nobody", f"a pool at all parties but {aggregator}")
+        await _report(party, clients, aggregator, task)
+        return None
+    total = Tally.empty(task.survey)
+    for peer in party.peers:
+        more = True
+        while more:
+            batch = await party.receive(ReportBatch, sender=peer)
+            count_reports(batch, peer)
+            verdicts, accepted = judge_batches(task, [batch])
+            if verdicts.any():
+                worst = ReportVerdict(verdicts.max())
+                raise ProtocolViolation(peer, f"sent a report that is refused: {REASONS[worst]}")
+            for part in accepted:
+                total += _tally(task, part)
+            more = batch.more
+    return total
+
+
+async def _report(party: Party, clients: ClientPool, aggregator: str, task: Task) -> None:
+    party.round(1)
+    batches = list(clients.answer(task, party.rng)) or [_nothing()]
+    for left, batch in zip(range(len(batches) - 1, -1, -1), batches, strict=True):
+        await party.send(aggregator, batch.message(task, more=left > 0))
+
+
+def _nothing() -> ClientBatch:
+    """Return what a pool without clients sends."""
+    none = np.zeros((0, 0), dtype=np.uint8)
+    return ClientBatch(0, none, none, np.zeros(0, dtype=np.int64))
+
+
+def _tally(task: Task, accepted: Accepted) -> Tally:
+    empty = Tally.empty(task.survey)
+    sums, counts = list(empty.sums), list(empty.counts)
+    sums[accepted.question] = task.survey.questions[accepted.question].aggregate(accepted.reports)
+    counts[accepted.question] = len(accepted.reports)
+    return Tally(tuple(sums), tuple(counts))
+
+
+# Messages that a client may have sent without an answer. At 10 ms a commit, 512 single reports are
+# 50,000 a second from one client.
+WINDOW_MESSAGES_MAX: Final = 512
+# The same in bytes, for batches: what a collector holds for one session. A message that is larger
+# than what is left waits.
+WINDOW_BYTES_MAX: Final = 1 << 20
+
+Settled: TypeAlias = Callable[[ClientBatch, Verdicts], None]
+"""Told what became of a batch's reports, once the collector has stored those that count."""
+
+
+async def submit_reports(
+    party: Party, batches: Iterable[ClientBatch], *, task: Task, settled: Settled
+) -> None:
+    """Send batches to a collector, several at a time, until all are acknowledged.
+
+    A batch that was sent and not acknowledged may have been stored: send it again, with the same
+    ids and the same bytes.
+
+    Args:
+        party: This participant, in a session with the collector alone.
+        batches: What to send; none of them empty. They are asked for as there is room.
+        task: What the reports were made for.
+        settled: Called once a batch, in order.
+
+    Raises:
+        ProtocolViolation: If the collector acknowledged what was not sent.
+    """
+    (collector,) = party.peers
+    flying: deque[ClientBatch] = deque()
+    held = 0
+    for batch, more in _with_more(batches):
+        while flying and (
+            len(flying) >= WINDOW_MESSAGES_MAX or held + batch.payload_bytes > WINDOW_BYTES_MAX
+        ):
+            held -= await _receive(party, collector, flying, settled)
+        flying.append(batch)
+        held += batch.payload_bytes
+        await party.send(collector, batch.message(task, more=more))
+    while flying:
+        await _receive(party, collector, flying, settled)
+
+
+async def _receive(
+    party: Party, collector: str, flying: deque[ClientBatch], settled: Settled
+) -> int:
+    """Take a receipt, and return how many bytes are not under way any more."""
+    receipt = await party.receive(ReportReceipt, sender=collector)
+    if (
+        receipt.places.shape != receipt.verdicts.shape
+        or np.any(receipt.places >= receipt.reports)
+        or np.any(receipt.verdicts > max(ReportVerdict))
+    ):
+        raise ProtocolViolation(collector, "sent a receipt that cannot be read")
+    left = receipt.reports
+    if not 0 < left <= sum(map(len, flying)):
+        raise ProtocolViolation(collector, f"acknowledged {left} reports, which were not sent")
+    verdicts = np.zeros(left, dtype=np.uint8)
+    verdicts[receipt.places] = receipt.verdicts
+    freed = 0
+    while left:
+        batch = flying.popleft()
+        if len(batch) > left:
+            raise ProtocolViolation(collector, "acknowledged a part of a message")
+        settled(batch, verdicts[len(verdicts) - left :][: len(batch)])
+        left -= len(batch)
+        freed += batch.payload_bytes
+    return freed
+
+
+def _with_more(batches: Iterable[ClientBatch]) -> Iterator[tuple[ClientBatch, bool]]:
+    """Yield each batch with whether another follows."""
+    each = iter(batches)
+    batch = next(each, None)
+    while batch is not None:
+        following = next(each, None)
+        yield batch, following is not None
+        batch = following
+
+
+def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:
+    """Forecast `gather`: one message a client, one round.
+
+    A pool sends `ceil(c / s)` messages to a question that c of its clients drew, where
+    `s = batch_reports(report_bytes)`, and one empty message if it has no clients.
+
+    Args:
+        task: What is asked.
+        asked: For each party but the aggregator, how many of its clients drew each question.
+    """
+    total = Traffic()
+    for counts in asked:
+        for question, clients in enumerate(counts):
+            size = batch_reports(_width(task, question))
+            full, rest = divmod(clients, size)
+            total = total.plus(batch_traffic(task, question, size, times=full))
+            total = total.plus(batch_traffic(task, question, rest, times=int(rest > 0)))
+        if not sum(counts):
+            total = total.plus(batch_traffic(task, 0, 0))
+    return Forecast(1, total)
+
+
+def batch_traffic(task: Task, question: int, reports: int, *, times: int = 1) -> Traffic:
+    """Return what so many batches of so many reports each are on the wire.
+
+    One report is `report_bytes + ID_BYTES`, and a batch some 70 bytes more, of which the task's
+    hash is 32 and the session's name 16.
+    """
+    batch = ReportBatch(
+        task=task.digest,
+        question=question,
+        ids=bytes(ID_BYTES * reports),
+        reports=bytes(_width(task, question) * reports),
+        more=False,
+    )
+    return repeated(times, batch)
+
+
+def _width(task: Task, question: int) -> int:
+    return task.survey.questions[question].report_bytes
