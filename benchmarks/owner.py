@@ -54,7 +54,7 @@ def _beside_scikit(ledger: Ledger, queries: int, repetitions: int) -> Measuremen
 
     def ours() -> None:
         asked = ask_within(points, radii, 1.0, name=str(next(numbers)))
-        encode(bytes(16), owner.settle("ann", asked, rng))
+        encode(bytes(16), owner.answer_once("ann", asked, rng))
 
     def reference() -> None:
         KNeighborsClassifier(PER_BALL).fit(rows.features, rows.labels).predict(points)
@@ -76,10 +76,10 @@ async def _hostile(ledger: Ledger, repetitions: int) -> list[Measurement]:
             single = ask_within(points[:1], radii[:1], 1.0, name=f"single {number}")
 
             started = time.perf_counter()
-            working = asyncio.create_task(aside(partial(owner.settle, "eve", hostile, rng)))
+            working = asyncio.create_task(aside(partial(owner.answer_once, "eve", hostile, rng)))
             await asyncio.sleep(0.2)
             asked = time.perf_counter()
-            await aside(partial(owner.settle, "ann", single, np.random.default_rng(number)))
+            await aside(partial(owner.answer_once, "ann", single, np.random.default_rng(number)))
             waits.append(time.perf_counter() - asked)
             await working
             whole.append(time.perf_counter() - started)

@@ -13,10 +13,10 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Run
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
-    Nearest,
-    NoisyVotes,
+    NearestRows,
     NoisyVotesParameters,
-    Within,
+    VotesAnswer,
+    WithinRadius,
     guarantee,
     noisy_votes,
     private_votes,
@@ -52,11 +52,11 @@ def accuracies(epsilon: float, rng: Generator) -> list[float]:
         X, radii, parts = asked.features, np.full(100, RADIUS), deal(rows)
         best, laplace = RNParameters(epsilon, 2), RNParameters(epsilon, 2, mechanism="laplace")
         grid, annuli = (
-            Nearest(K, epsilon / 2, 3000, conversion=how) for how in (ByGrid(), ByAnnuli())
+            NearestRows(K, epsilon / 2, 3000, conversion=how) for how in (ByGrid(), ByAnnuli())
         )
         together = (
-            NoisyVotesParameters(2, 2, epsilon, Within(RADIUS), tolerated=0),
-            NoisyVotesParameters(2, 2, epsilon, Within(RADIUS), tolerated=5),
+            NoisyVotesParameters(2, 2, epsilon, WithinRadius(RADIUS), tolerated=0),
+            NoisyVotesParameters(2, 2, epsilon, WithinRadius(RADIUS), tolerated=5),
             NoisyVotesParameters(2, 2, epsilon / 2, grid),
             NoisyVotesParameters(2, 2, epsilon / 2, annuli),
         )
@@ -69,7 +69,7 @@ def accuracies(epsilon: float, rng: Generator) -> list[float]:
     return [float(share) for share in np.mean(hits, axis=0)]
 
 
-async def run(X: Numbers, parts: list[Rows], parameters: NoisyVotesParameters) -> Run[NoisyVotes]:
+async def run(X: Numbers, parts: list[Rows], parameters: NoisyVotesParameters) -> Run[VotesAnswer]:
     """Run it among parties on the simulated clock."""
     async with Cluster(PARTIES, runtime="simulated", own=parts, seed=7) as cluster:
         only = {"party-0": {"queries": X}}
@@ -88,15 +88,16 @@ def main() -> None:
 
     rows, asked = moons(3000, rng), moons(100, rng).features
     print("\nsum        near       rounds  messages     bytes foreseen")
-    for near in (Within(RADIUS), Nearest(K, 0.5, 3000)):
+    for near in (WithinRadius(RADIUS), NearestRows(K, 0.5, 3000)):
+        kind = "Within" if isinstance(near, WithinRadius) else "Nearest"
         for method in (SumMethod("shares"), SumMethod("cycles", 2), SumMethod()):
             parameters = NoisyVotesParameters(2, 2, 1.0, near, sum=method)
             cost = simulation.run(run(asked, deal(rows), parameters)).cost
             foreseen = votes_cost(PARTIES, len(asked), parameters).traffic.bytes == cost.bytes
-            name = f"{method.name:10} {type(near).__name__:10}"
+            name = f"{method.name:10} {kind:10}"
             print(f"{name} {cost.rounds:6} {cost.messages:9} {cost.bytes:9,} {foreseen}")
 
-    parameters = NoisyVotesParameters(2, 2, 1.0, Within(RADIUS))
+    parameters = NoisyVotesParameters(2, 2, 1.0, WithinRadius(RADIUS))
     spent = noisy_votes(asked, deal(rows), parameters, rng).spent
     alone = noisy_votes(asked[:1], deal(rows), parameters, rng).spent
     print(f"\nepsilon = 1, {PARTIES} parties; omega is 1, or up to {spent[0].crowds.max()}")

@@ -26,7 +26,7 @@ from veilring.deployment.roles import load_config_of
 from veilring.deployment.trials.votes import write_votes
 from veilring.errors import BudgetExhausted, InputError, ScenarioError, VeilringError
 from veilring.privacy.ledger import Budgets, Charge, open_ledger, read_totals
-from veilring.protocols.noisyvotes import Nearest
+from veilring.protocols.noisyvotes import NearestRows
 from veilring.protocols.noisyvotes.member import VotesMember
 from veilring.randomness import Streams
 
@@ -302,7 +302,7 @@ def test_a_batch_about_k_costs_no_more_than_its_epsilon(folder: Path) -> None:
     path = folder / "terms.toml"
     path.write_text(path.read_text().replace("r = 0.3", "k = 5\nrows = 112", 1))
     parameters = load_votes_terms(path, 3).parameters
-    assert isinstance(parameters.neighbours, Nearest)
+    assert isinstance(parameters.neighbours, NearestRows)
     assert parameters.epsilon == EPSILON
 
 

@@ -11,7 +11,7 @@ from tests.estimators.tables import RANGES, measured, scaled, three_classes
 from veilring.errors import InputError
 from veilring.estimators import NoisyVotesClassifier
 from veilring.nodes.cluster import Cluster
-from veilring.protocols.noisyvotes import Nearest, guarantee, private_votes, worst_plans
+from veilring.protocols.noisyvotes import NearestRows, guarantee, private_votes, worst_plans
 from veilring.protocols.radius.algorithm import allocate, count_votes, overlaps
 from veilring.protocols.rows import Rows
 
@@ -102,7 +102,7 @@ def test_counting_finding_radii_and_voting_spend_epsilon_together(width: int) ->
     model = NoisyVotesClassifier(6, 1.5, k=10, ranges=RANGES, random_state=1).fit(rows, LABELS)
     model.predict(queries)
     near = model.parameters_.neighbours
-    assert isinstance(near, Nearest)
+    assert isinstance(near, NearestRows)
     assert near.epsilon_count == pytest.approx(0.15)
     spent = model.deployment_privacy_.epsilon
     assert spent is not None
@@ -123,7 +123,7 @@ def test_what_is_left_about_k_is_the_same_wherever_rows_are(
         ).fit(rows if width == 2 else wider(rows), LABELS)
         model.predict(queries)
         public, near = model.parameters_, model.parameters_.neighbours
-        assert isinstance(near, Nearest)
+        assert isinstance(near, NearestRows)
         spent.append(model.deployment_privacy_.epsilon)
         plans = worst_plans(public, near, len(queries))
         found.append(

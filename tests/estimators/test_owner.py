@@ -78,7 +78,7 @@ def test_what_was_spent_is_what_the_owners_ledger_says(model: Model) -> None:
         owner, rng = Owner(held(), fitted.rules_, ledger, at_once), np.random.default_rng(1)
         for queries in (QUERIES, QUERIES[:7], QUERIES, QUERIES[7:]):
             fitted.predict(queries)
-            owner.settle("ann", asked(model, queries), rng)
+            owner.answer_once("ann", asked(model, queries), rng)
             spent = ledger.totals().spent
             assert fitted.deployment_privacy_.epsilon == pytest.approx(spent, rel=1e-12)
     assert fitted.deployment_privacy_.epsilon == pytest.approx(3 * 0.7, rel=1e-12)

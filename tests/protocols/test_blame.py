@@ -16,8 +16,8 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import RingCommit, RingReveal
 from veilring.nodes.run import blamed
 from veilring.nodes.runtimes import Simulated
-from veilring.protocols.noisyvotes import NoisyVotesParameters, Within, private_votes
-from veilring.protocols.noisyvotes.messages import Agreed
+from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, private_votes
+from veilring.protocols.noisyvotes.messages import PublicDigest
 from veilring.protocols.ring import KNNParameters, SumMethod, nested_knn, private_knn
 from veilring.protocols.ring.adversaries import ADVERSARIES, Equivocate
 from veilring.protocols.ring.messages import (
@@ -36,7 +36,7 @@ from veilring.simulation.faults import Fault
 NAMES: Final = tuple(f"party-{n}" for n in range(5))
 NINE: Final = tuple(f"party-{n}" for n in range(9))
 KNN: Final = KNNParameters(2, 2, k=3, rounds=3)
-VOTES: Final = NoisyVotesParameters(2, 2, 2000.0, Within(0.5))
+VOTES: Final = NoisyVotesParameters(2, 2, 2000.0, WithinRadius(0.5))
 LIMIT_SECONDS: Final = 60.0  # simulated
 
 
@@ -74,7 +74,7 @@ PLAYS: Final = KNNS | {
     "votes on a ring": Play(
         private_votes,
         NAMES,
-        {"parameters": NoisyVotesParameters(2, 2, 2000.0, Within(0.5), sum=SumMethod())},
+        {"parameters": NoisyVotesParameters(2, 2, 2000.0, WithinRadius(0.5), sum=SumMethod())},
     ),
 }
 
@@ -91,7 +91,7 @@ DROPS: Final = [
         SumTotal,
         SumShare,
         SumPartial,
-        Agreed,
+        PublicDigest,
     )
 ]
 

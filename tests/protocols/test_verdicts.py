@@ -6,10 +6,15 @@ import pytest
 
 from veilring.errors import BudgetExhausted, InputError, StoreFailed
 from veilring.privacy.ledger import Budgets, Charge, Ledger, open_ledger
-from veilring.protocols.requests import KEY_BYTES
-from veilring.protocols.verdicts import Refusal, Verdict, require_answered, settle
+from veilring.protocols.requests import (
+    REQUEST_KEY_BYTES,
+    RequestRefusal,
+    RequestVerdict,
+    answer_once,
+    require_answered,
+)
 
-KEY = bytes(KEY_BYTES)
+KEY = bytes(REQUEST_KEY_BYTES)
 
 
 @pytest.fixture
@@ -21,14 +26,14 @@ def ledger() -> Iterator[Ledger]:
 
 def ask(
     ledger: Ledger, amount: float, *, asker: str = "ann", key: bytes = KEY, content: bytes = b"q"
-) -> bytes | Refusal:
+) -> bytes | RequestRefusal:
     """Ask for what is answered with how much was charged before."""
 
     def pay() -> bytes:
         answer = f"{ledger.totals().spent:g}".encode()
         return ledger.charge(Charge(asker, key.hex(), content, answer, amount, None))
 
-    return settle(ledger, asker, key, content, amount=amount, pay=pay)
+    return answer_once(ledger, asker, key, content, amount=amount, pay=pay)
 
 
 def test_a_request_is_answered_and_paid_once(ledger: Ledger) -> None:
@@ -36,15 +41,15 @@ def test_a_request_is_answered_and_paid_once(ledger: Ledger) -> None:
     assert ask(ledger, 1.5) == b"0"
     assert ask(ledger, 1.5) == b"0"
     assert ledger.totals().spent == 1.5
-    assert ask(ledger, 0.1, content=b"another") == Refusal(Verdict.KEY_USED, 0.0)
-    assert ask(ledger, 0.5, content=b"another", key=b"k" * KEY_BYTES) == b"1.5"
+    assert ask(ledger, 0.1, content=b"another") == RequestRefusal(RequestVerdict.KEY_USED, 0.0)
+    assert ask(ledger, 0.5, content=b"another", key=b"k" * REQUEST_KEY_BYTES) == b"1.5"
 
 
 def test_a_refusal_says_which_budget_and_what_is_left(ledger: Ledger) -> None:
     """The asker's own or everybody's; and nothing is charged."""
-    assert ask(ledger, 2.5) == Refusal(Verdict.ASKER_EXHAUSTED, 2.0)
+    assert ask(ledger, 2.5) == RequestRefusal(RequestVerdict.ASKER_EXHAUSTED, 2.0)
     assert ask(ledger, 2.0, asker="bob") == b"0"
-    assert ask(ledger, 1.5) == Refusal(Verdict.TOTAL_EXHAUSTED, 1.0)
+    assert ask(ledger, 1.5) == RequestRefusal(RequestVerdict.TOTAL_EXHAUSTED, 1.0)
     assert ledger.totals().spent == 2.0
 
 
@@ -55,17 +60,17 @@ def test_what_only_the_ledger_knows_is_no_refusal(ledger: Ledger) -> None:
         raise BudgetExhausted("record", None, None, "epsilon")
 
     with pytest.raises(StoreFailed, match="nobody here has seen"):
-        settle(ledger, "ann", KEY, b"q", amount=1.0, pay=pay)
+        answer_once(ledger, "ann", KEY, b"q", amount=1.0, pay=pay)
 
 
 def test_whoever_asked_is_told_what_the_answer_means() -> None:
     """An answer passes, and each refusal is the error that names it."""
-    require_answered(Verdict.ANSWERED, 0.0, asked=1.0, unit="epsilon")
+    require_answered(RequestVerdict.ANSWERED, 0.0, asked=1.0, unit="epsilon")
     with pytest.raises(InputError, match="key"):
-        require_answered(Verdict.KEY_USED, 0.0, asked=1.0, unit="epsilon")
+        require_answered(RequestVerdict.KEY_USED, 0.0, asked=1.0, unit="epsilon")
     for verdict, budget in (
-        (Verdict.ASKER_EXHAUSTED, "analyst"),
-        (Verdict.TOTAL_EXHAUSTED, "total"),
+        (RequestVerdict.ASKER_EXHAUSTED, "analyst"),
+        (RequestVerdict.TOTAL_EXHAUSTED, "total"),
     ):
         with pytest.raises(BudgetExhausted) as caught:
             require_answered(verdict, 0.5, asked=1.0, unit="epsilon")

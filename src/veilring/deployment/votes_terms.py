@@ -15,9 +15,9 @@ from veilring.privacy.ledger.units import AMOUNT_MAX
 from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
-    Nearest,
+    NearestRows,
     NoisyVotesParameters,
-    Within,
+    WithinRadius,
     queries_max,
 )
 from veilring.protocols.radius import ByGrid
@@ -83,7 +83,9 @@ class VotesTerms(Schema):
             features=self.width,
             classes=len(self.classes),
             epsilon_vote=chosen.epsilon - finding,
-            neighbours=Within(chosen.r) if chosen.k is None else self._nearest(chosen.k, finding),
+            neighbours=WithinRadius(chosen.r)
+            if chosen.k is None
+            else self._nearest(chosen.k, finding),
             tolerated=chosen.tolerated,
             sum=SumMethod(chosen.sum, chosen.cycles),
         )
@@ -107,10 +109,10 @@ class VotesTerms(Schema):
             _require_noise(self.parameters, self.batch)
         return self
 
-    def _nearest(self, k: int, epsilon: float) -> Nearest:
+    def _nearest(self, k: int, epsilon: float) -> NearestRows:
         grid = self.width <= GRID_FEATURES_MAX
         conversion = ByGrid() if grid else ByAnnuli()
-        return Nearest(k, epsilon, rows=self.votes.rows, conversion=conversion)
+        return NearestRows(k, epsilon, rows=self.votes.rows, conversion=conversion)
 
 
 def load_votes_terms(path: Path, parties: int) -> VotesTerms:
@@ -147,7 +149,7 @@ def votes_terms_of_table(table: Table, votes: VotesSection, parties: int) -> Vot
 def _require_noise(parameters: NoisyVotesParameters, queries: int) -> None:
     """Refuse batches of which a query's share of a budget may be too small to draw noise for."""
     budgets = [parameters.epsilon_vote]
-    if isinstance(parameters.neighbours, Nearest):
+    if isinstance(parameters.neighbours, NearestRows):
         budgets.append(parameters.neighbours.epsilon_conversion)
     most = int(min(budgets) * POLYA_SCALE_MAX) - 1
     require(queries <= most, "batch", queries, f"at most {most} queries under these budgets")

@@ -16,9 +16,9 @@ from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import require
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
-    Nearest,
+    NearestRows,
     NoisyVotesParameters,
-    Within,
+    WithinRadius,
     guarantee,
     noisy_votes,
     queries_max,
@@ -104,7 +104,7 @@ class NoisyVotesClassifier(BatchClassifier):
         features, classes = rows.features.shape[1], len(self.classes_)
         epsilon = number("epsilon", self.epsilon)
         require(0 < epsilon < inf, "epsilon", epsilon, "a finite number above 0")
-        neighbours: Within | Nearest = Within(number("r", self.r))
+        neighbours: WithinRadius | NearestRows = WithinRadius(number("r", self.r))
         if self.k is not None:
             neighbours, epsilon = _about_k(whole("k", self.k), epsilon, features, classes)
         self.parameters_ = NoisyVotesParameters(
@@ -129,7 +129,7 @@ class NoisyVotesClassifier(BatchClassifier):
         answer = noisy_votes(queries, self._parts, public, rng)
         near, against = public.neighbours, max(1, public.tolerated)
         # Where radii are found for k, plans depend on rows: a promise may not.
-        plans = worst_plans(public, near, count) if isinstance(near, Nearest) else answer.spent
+        plans = worst_plans(public, near, count) if isinstance(near, NearestRows) else answer.spent
         loss = guarantee(plans, parties, against, public.sum, tolerated=public.tolerated)
         self._losses.append(loss)
         return Answered(answer.labels, votes_cost(parties, count, public, rows=answer.rows))
@@ -151,11 +151,11 @@ class NoisyVotesClassifier(BatchClassifier):
         )
 
 
-def _about_k(k: int, epsilon: float, features: int, classes: int) -> tuple[Nearest, float]:
+def _about_k(k: int, epsilon: float, features: int, classes: int) -> tuple[NearestRows, float]:
     """Return how k is turned into radii, and what is left for the vote: as a data owner divides."""
     conversion = ByGrid() if features <= GRID_FEATURES_MAX else ByAnnuli()
     divided = Rules(features, classes).nearest(k, epsilon)
-    nearest = Nearest(
+    nearest = NearestRows(
         k,
         divided.epsilon_conversion,
         epsilon_count=divided.epsilon_count,

@@ -20,7 +20,7 @@ from veilring.protocols.ring import (
     knn_cost,
     rounds_for,
 )
-from veilring.protocols.ring.algorithm import distances, ring_knn
+from veilring.protocols.ring.algorithm import pairwise_distances, ring_knn
 from veilring.protocols.ring.roles.knn import SCALE_BITS
 from veilring.protocols.rows import Rows
 
@@ -144,7 +144,7 @@ class PrivateKNNClassifier(BatchClassifier):
     def _label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
         public = self.parameters_
         return ring_knn(
-            [distances(queries, own.features) for own in self._parts],
+            [pairwise_distances(queries, own.features) for own in self._parts],
             [own.labels for own in self._parts],
             public.topk,
             rng,

@@ -25,7 +25,7 @@ from veilring.papers.evidence import (
 )
 from veilring.papers.figure import Axis, Figure, Observe, PointsFor, coarser, points_at
 from veilring.protocols.ring import FixedPoint, KNNParameters, pooled_knn
-from veilring.protocols.ring.algorithm import distances, ring_knn, smallest_distances
+from veilring.protocols.ring.algorithm import pairwise_distances, ring_knn, smallest_distances
 from veilring.protocols.ring.roles.knn import SCALE_BITS
 from veilring.scenarios.leakage import leakage_among
 
@@ -64,7 +64,7 @@ def deal(table: Table, rng: Generator, parties: int = PARTIES, queries: int | No
     if queries is not None:
         held_out = held_out.take(np.arange(min(queries, len(held_out))))
     parts = [train.take(rows) for rows in partition(train.labels, parties, rng)]
-    to_rows = tuple(distances(held_out.features, part.features) for part in parts)
+    to_rows = tuple(pairwise_distances(held_out.features, part.features) for part in parts)
     return Dealt(train, held_out, to_rows, tuple(part.labels for part in parts))
 
 

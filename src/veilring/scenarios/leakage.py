@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.algorithm import TopKParameters, distances, smallest_distances
+from veilring.protocols.ring.algorithm import TopKParameters, pairwise_distances, smallest_distances
 from veilring.protocols.ring.leakage import HopLeakage, estimate_hop_leakage
 from veilring.scenarios.prepare import Prepared
 
@@ -64,5 +64,7 @@ def leakage_among(
 def _own_smallest(prepared: Prepared) -> NDArray[np.float64]:
     """Return each party's k smallest distances to each query, shape (queries, parties, k)."""
     queries, k = prepared.held_out.features, prepared.parameters.k
-    own = [smallest_distances(distances(queries, rows.features), k) for rows in prepared.rows]
+    own = [
+        smallest_distances(pairwise_distances(queries, rows.features), k) for rows in prepared.rows
+    ]
     return np.stack(own, axis=1)

@@ -6,7 +6,7 @@ import numpy as np
 from typing_extensions import override
 
 from veilring.nodes.adversary import Adversary, Lines
-from veilring.protocols.noisyvotes.messages import Batch
+from veilring.protocols.noisyvotes.messages import VotesBatch
 from veilring.protocols.ring.messages import SumPartial, SumShare, SumTotal
 from veilring.transport.messages import Message
 
@@ -27,7 +27,7 @@ class TwoTongues(Adversary):
 
 def _other(message: Message) -> Message:
     match message:
-        case Batch():
+        case VotesBatch():
             return move_apart(message)
         case SumPartial():
             return SumPartial(values=message.values + np.uint64(7))
@@ -38,16 +38,16 @@ def _other(message: Message) -> Message:
 
 def move_apart(message: Message) -> Message:
     """Return the batch with its queries elsewhere, so that fewer of them overlap."""
-    if not isinstance(message, Batch):
+    if not isinstance(message, VotesBatch):
         return message
-    return Batch(queries=1 - message.queries**2, radii=message.radii)
+    return VotesBatch(queries=1 - message.queries**2, radii=message.radii)
 
 
 def ask_nonsense(message: Message) -> Message:
     """Return the batch with queries that no party may answer."""
-    if not isinstance(message, Batch):
+    if not isinstance(message, VotesBatch):
         return message
-    return Batch(queries=message.queries + 2, radii=message.radii)
+    return VotesBatch(queries=message.queries + 2, radii=message.radii)
 
 
 def add_a_thousand(message: Message) -> Message:

@@ -21,14 +21,14 @@ from veilring.nodes.ring import Ring
 from veilring.nodes.within import Within as Among
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
-    Nearest,
-    NoisyVotes,
+    NearestRows,
     NoisyVotesParameters,
-    Within,
+    VotesAnswer,
+    WithinRadius,
     private_votes,
     remaining_epsilon,
 )
-from veilring.protocols.noisyvotes.messages import Agreed, Batch
+from veilring.protocols.noisyvotes.messages import PublicDigest, VotesBatch
 from veilring.protocols.radius import Allocation, AllocationRule, ByGrid
 from veilring.protocols.radius.algorithm import count_votes
 from veilring.protocols.ring import SumMethod
@@ -43,8 +43,8 @@ SHARES, ALONG = SumMethod("shares"), SumMethod()
 CERTAIN = 2000.0
 TWO: Any = np.int64(2)
 HALF: Any = np.float32(0.5)
-WITHIN = NoisyVotesParameters(2, 3, CERTAIN, Within(0.2))
-NEAR = Nearest(5, CERTAIN, rows=80, conversion=ByAnnuli())
+WITHIN = NoisyVotesParameters(2, 3, CERTAIN, WithinRadius(0.2))
+NEAR = NearestRows(5, CERTAIN, rows=80, conversion=ByAnnuli())
 
 _RNG = np.random.default_rng(1)
 ROWS = Rows(_RNG.random((80, 2)), _RNG.integers(0, 3, 80))
@@ -57,7 +57,7 @@ def outcomes(
     *,
     only: Mapping[str, Mapping[str, object]] | None = None,
     adversaries: Mapping[str, Adversary] | None = None,
-    role: Callable[..., Awaitable[NoisyVotes]] = private_votes,
+    role: Callable[..., Awaitable[VotesAnswer]] = private_votes,
 ) -> dict[str, Outcome]:
     """Return what came of a run at each party; some are given arguments of their own."""
     given: dict[str, dict[str, Any]] = {
@@ -86,14 +86,16 @@ def told_before_adding(view: View | None) -> list[list[bool]]:
     That is, in the round of agreement before it, by each other party that it heard.
     """
     assert view is not None
-    said = {seen.round: seen.message for seen in view.sent if isinstance(seen.message, Agreed)}
+    said = {
+        seen.round: seen.message for seen in view.sent if isinstance(seen.message, PublicDigest)
+    }
     added = (seen.round for seen in view.sent if isinstance(seen.message, (SumShare, SumPart)))
     agreements = (max(number for number in said if number < part) for part in added)
     return [
         [
             seen.message == said[number]
             for seen in view.received
-            if isinstance(seen.message, Agreed) and seen.round == number
+            if isinstance(seen.message, PublicDigest) and seen.round == number
         ]
         for number in agreements
     ]
@@ -111,7 +113,7 @@ def assert_stopped(done: Mapping[str, Outcome]) -> None:
 @pytest.mark.parametrize(
     ("liar", "only", "method", "released"),
     [
-        ("party-2", Batch, SHARES, 0),
+        ("party-2", VotesBatch, SHARES, 0),
         ("party-1", SumPartial, SHARES, 1),
         ("party-3", SumTotal, ALONG, 1),
     ],
@@ -141,7 +143,7 @@ def test_parties_that_were_dealt_different_rings_add_nothing() -> None:
     assert not any(told_before_adding(outcome.view) for outcome in done.values())
 
 
-async def in_its_own_order(party: Party, own: Rows, **public: Any) -> NoisyVotes:  # noqa: ANN401  (a role's own)
+async def in_its_own_order(party: Party, own: Rows, **public: Any) -> VotesAnswer:  # noqa: ANN401  (a role's own)
     """Play a party that holds the list of parties in another order than the others."""
     parties = Parties(reversed(party.parties))
     whole = Among(party, parties) if party.me == "party-4" else party
@@ -157,14 +159,17 @@ def test_parties_that_hold_different_lists_of_parties_add_nothing() -> None:
     ("mine", "theirs"),
     [
         (replace(WITHIN, features=TWO, epsilon_vote=2000), WITHIN),
-        (replace(WITHIN, neighbours=Within(HALF)), replace(WITHIN, neighbours=Within(0.5))),
+        (
+            replace(WITHIN, neighbours=WithinRadius(HALF)),
+            replace(WITHIN, neighbours=WithinRadius(0.5)),
+        ),
         (
             replace(WITHIN, sum=SumMethod("cycles", TWO)),
             replace(WITHIN, sum=SumMethod("cycles", 2)),
         ),
         (
-            replace(WITHIN, neighbours=Nearest(TWO, HALF, None, 2000, ByGrid(HALF))),
-            replace(WITHIN, neighbours=Nearest(2, 0.5, None, CERTAIN, ByGrid(0.5))),
+            replace(WITHIN, neighbours=NearestRows(TWO, HALF, None, 2000, ByGrid(HALF))),
+            replace(WITHIN, neighbours=NearestRows(2, 0.5, None, CERTAIN, ByGrid(0.5))),
         ),
     ],
     ids=["vote", "radius", "cycles", "grid"],
@@ -182,8 +187,8 @@ def test_equal_parameters_agree_whatever_types_their_numbers_have(
     [
         replace(WITHIN, epsilon_vote=np.nextafter(CERTAIN, 0)),
         replace(WITHIN, tolerated=2),
-        replace(WITHIN, neighbours=Within(0.25)),
-        replace(WITHIN, neighbours=Nearest(5, CERTAIN, 80)),
+        replace(WITHIN, neighbours=WithinRadius(0.25)),
+        replace(WITHIN, neighbours=NearestRows(5, CERTAIN, 80)),
         replace(WITHIN, allocation="component"),
     ],
     ids=["epsilon", "tolerated", "radius", "neighbours", "rule"],

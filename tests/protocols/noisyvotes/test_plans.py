@@ -13,9 +13,9 @@ from veilring.errors import InputError, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
-    Nearest,
+    NearestRows,
     NoisyVotesParameters,
-    Within,
+    WithinRadius,
     noisy_votes,
     private_votes,
     remaining_epsilon,
@@ -29,14 +29,14 @@ QUERIES = np.random.default_rng(1).random((30, 2))
 SPREAD = Rows(np.random.default_rng(2).random((120, 2)), np.arange(120) % 2)
 CLUSTERED = Rows(np.full((120, 2), 0.5), np.arange(120) % 2)
 NEAREST = [
-    Nearest(20, 1.0, epsilon_count=0.3),
-    Nearest(20, 1.0, epsilon_count=0.3, conversion=ByAnnuli()),
-    Nearest(20, 1.0, rows=120, conversion=ByAnnuli()),
+    NearestRows(20, 1.0, epsilon_count=0.3),
+    NearestRows(20, 1.0, epsilon_count=0.3, conversion=ByAnnuli()),
+    NearestRows(20, 1.0, rows=120, conversion=ByAnnuli()),
 ]
 about_k = pytest.mark.parametrize("near", NEAREST, ids=["grid", "annuli", "annuli of known rows"])
 
 
-def voting(near: Nearest | Within, epsilon: float = 1.0) -> NoisyVotesParameters:
+def voting(near: NearestRows | WithinRadius, epsilon: float = 1.0) -> NoisyVotesParameters:
     """Return parameters under which each party's share of noise is missed."""
     return NoisyVotesParameters(2, 2, epsilon, near, tolerated=0)
 
@@ -61,7 +61,7 @@ def test_the_more_queries_share_a_row_the_more_they_lose(
 
 @about_k
 @pytest.mark.parametrize("missing", [0, 1, 4])
-def test_no_answer_loses_more_than_the_worst_plan(near: Nearest, missing: int) -> None:
+def test_no_answer_loses_more_than_the_worst_plan(near: NearestRows, missing: int) -> None:
     """Rows that lie apart and rows in one place lead to other losses, all within one bound."""
     parameters = voting(near)
     rng = np.random.default_rng(3)
@@ -85,9 +85,9 @@ def test_no_answer_loses_more_than_the_worst_plan(near: Nearest, missing: int) -
 
 # Each budget in turn is too small for thirty queries, or for one count.
 TOO_SMALL = [
-    voting(Nearest(5, 1.0, epsilon_count=0.3), 30 * 2.0**-15),
-    voting(Nearest(5, 30 * 2.0**-15, rows=120, conversion=ByAnnuli())),
-    voting(Nearest(5, 1.0, rows=120, conversion=ByAnnuli()), 20 * 2.0**-15),
+    voting(NearestRows(5, 1.0, epsilon_count=0.3), 30 * 2.0**-15),
+    voting(NearestRows(5, 30 * 2.0**-15, rows=120, conversion=ByAnnuli())),
+    voting(NearestRows(5, 1.0, rows=120, conversion=ByAnnuli()), 20 * 2.0**-15),
 ]
 
 
@@ -120,16 +120,16 @@ async def test_whoever_asks_refuses_such_a_batch_before_it_is_sent() -> None:
 def test_budgets_for_which_no_noise_can_be_drawn_are_refused(epsilon: float) -> None:
     """They end where they are given, and not in a batch."""
     with pytest.raises(InputError, match="epsilon_vote is"):
-        voting(Within(0.1), epsilon)
+        voting(WithinRadius(0.1), epsilon)
     with pytest.raises(InputError, match="epsilon_conversion is"):
-        Nearest(5, epsilon, rows=3, conversion=ByGrid())
+        NearestRows(5, epsilon, rows=3, conversion=ByGrid())
     with pytest.raises(InputError, match="epsilon_count is"):
-        Nearest(5, 1.0, epsilon_count=epsilon)
+        NearestRows(5, 1.0, epsilon_count=epsilon)
     for far in (2.0**-14, 2.0**20):
         answer = noisy_votes(
             QUERIES[:1],
             deal(SPREAD, 3),
-            replace(TOO_SMALL[0], epsilon_vote=far, neighbours=Within(0.1)),
+            replace(TOO_SMALL[0], epsilon_vote=far, neighbours=WithinRadius(0.1)),
             np.random.default_rng(5),
         )
         assert len(answer.labels) == 1

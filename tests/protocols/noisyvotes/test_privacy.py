@@ -16,13 +16,13 @@ from tests.protocols.noisyvotes.worlds import (
     totals_loss,
     voting,
 )
-
 from veilring.privacy.audits import audited_epsilon
+
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
-    Nearest,
+    NearestRows,
     NoisyVotesParameters,
-    Within,
+    WithinRadius,
     guarantee_in_ring,
     noisy_votes,
     remaining_epsilon,
@@ -92,7 +92,7 @@ def test_an_allocation_that_forgets_overlaps_is_caught() -> None:
 @pytest.mark.parametrize("missing", range(3))
 def test_annuli_cost_what_remains(missing: int) -> None:
     """A row is in one annulus of each query that it is near to, and costs no more than remains."""
-    near = Nearest(2, EPSILON, rows=3, conversion=ByAnnuli(4, "linear"))
+    near = NearestRows(2, EPSILON, rows=3, conversion=ByAnnuli(4, "linear"))
     release = voting(replace(TWO, neighbours=near), radii=None)
     claim = remaining_epsilon([release.plan], 3, tolerated=1, missing=missing)
     found = worst(release, Fraction(3 - missing, 2))
@@ -103,7 +103,7 @@ def test_annuli_cost_what_remains(missing: int) -> None:
 
 def test_counts_around_candidates_would_cost_as_much_as_there_are_candidates() -> None:
     """With whole balls in place of annuli a row changes several counts, and loses more."""
-    near = Nearest(2, EPSILON, rows=3, conversion=ByAnnuli(4, "linear"))
+    near = NearestRows(2, EPSILON, rows=3, conversion=ByAnnuli(4, "linear"))
     release = voting(replace(TWO, neighbours=near), radii=None)
     balls = replace(release, count=lambda rows: np.cumsum(release.count(rows), axis=1))
     assert worst(balls, Fraction(1)) > 2 * EPSILON
@@ -112,7 +112,7 @@ def test_counts_around_candidates_would_cost_as_much_as_there_are_candidates() -
 @pytest.mark.parametrize("counted", [False, True])
 def test_grids_and_numbers_of_rows_cost_what_they_say(counted: bool) -> None:  # noqa: FBT001  (a parameter of the test)
     """A row is in one cell, and one of all rows: each release costs its own budget, exactly."""
-    near = Nearest(2, 0.4, *((None, 0.3) if counted else (30, 0.0)))
+    near = NearestRows(2, 0.4, *((None, 0.3) if counted else (30, 0.0)))
     steps = batch_steps(QUERIES, replace(TWO, neighbours=near))
     release, budgets = next(steps), [0.3, 0.4] if counted else [0.4]
     for budget in budgets:
@@ -121,7 +121,7 @@ def test_grids_and_numbers_of_rows_cost_what_they_say(counted: bool) -> None:  #
 
 
 ALONE = Rows(np.array([[0.35]]), np.array([0]))
-ONE = NoisyVotesParameters(1, 1, 1.0, Within(0.1), tolerated=0)
+ONE = NoisyVotesParameters(1, 1, 1.0, WithinRadius(0.1), tolerated=0)
 RUNS = 60_000
 
 

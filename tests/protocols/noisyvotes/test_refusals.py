@@ -21,9 +21,9 @@ from veilring.privacy.ledger import Budgets, Ledger, open_ledger
 from veilring.privacy.ledger.totals import Totals
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
-    Nearest,
+    NearestRows,
     NoisyVotesParameters,
-    Within,
+    WithinRadius,
     member,
 )
 from veilring.protocols.noisyvotes.algorithm import releases
@@ -84,7 +84,7 @@ def parameters(draw: st.DrawFn) -> NoisyVotesParameters:
     epsilons = st.floats(0.01, 5.0)
     grid = draw(st.booleans())
     rows = draw(st.integers(0, 20) if grid else st.none() | st.integers(0, 20))
-    nearest = Nearest(
+    nearest = NearestRows(
         draw(st.integers(1, 9)),
         draw(epsilons),
         rows,
@@ -96,7 +96,7 @@ def parameters(draw: st.DrawFn) -> NoisyVotesParameters:
         FEATURES,
         CLASSES,
         draw(epsilons),
-        Within(radius) if draw(st.booleans()) else nearest,
+        WithinRadius(radius) if draw(st.booleans()) else nearest,
         tolerated=draw(st.integers(0, 2)),
         allocation=draw(st.sampled_from(get_args(AllocationRule))),
         sum=draw(st.sampled_from([SumMethod("shares"), SumMethod()])),
@@ -149,7 +149,7 @@ async def test_a_party_that_cannot_count_its_rows_ends(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """All others are told the same of any failure, and pay for that batch and no other."""
-    parameters = NoisyVotesParameters(FEATURES, CLASSES, 1.0, Within(0.5))
+    parameters = NoisyVotesParameters(FEATURES, CLASSES, 1.0, WithinRadius(0.5))
     parts = [Rows(np.full((4, FEATURES), 0.5), np.zeros(4, np.int64)) for _ in PARTIES]
     members: dict[str, VotesMember] = {}
 

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.protocols.noisyvotes.cheats import add_a_thousand, ask_nonsense
 from tests.protocols.noisyvotes.worlds import deal, no_rows
+from veilring.privacy.audits import audited_epsilon
 
 from veilring import simulation
 from veilring.errors import InputError, ProtocolViolation, RunFailed
@@ -16,19 +17,18 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
-from veilring.privacy.audits import audited_epsilon
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
-    Nearest,
-    NoisyVotes,
+    NearestRows,
     NoisyVotesParameters,
-    Within,
+    VotesAnswer,
+    WithinRadius,
     private_votes,
     queries_max,
     votes_cost,
 )
-from veilring.protocols.noisyvotes.messages import Batch
+from veilring.protocols.noisyvotes.messages import VotesBatch
 from veilring.protocols.radius import ByGrid
 from veilring.protocols.radius.algorithm import count_votes
 from veilring.protocols.ring import FixedPoint, SumMethod
@@ -42,7 +42,7 @@ RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])
 METHODS = [SumMethod("shares"), SumMethod(), SumMethod("cycles", 2)]
 # So large a budget that no noise is drawn but for a chance below e**-200.
 CERTAIN = 2000.0
-WITHIN = NoisyVotesParameters(2, 3, CERTAIN, Within(0.2))
+WITHIN = NoisyVotesParameters(2, 3, CERTAIN, WithinRadius(0.2))
 
 
 def some_rows(rows: int = 120) -> Rows:
@@ -101,17 +101,17 @@ def test_the_transcript_is_the_same_on_every_runtime(run_protocol: ProtocolRunne
 
 
 NEAREST = (
-    Nearest(5, CERTAIN, rows=120),
-    Nearest(5, CERTAIN, epsilon_count=CERTAIN, conversion=ByGrid(1e-3)),
-    Nearest(5, CERTAIN, rows=120, conversion=ByAnnuli()),
-    Nearest(5, CERTAIN, epsilon_count=CERTAIN, conversion=ByAnnuli(4)),
+    NearestRows(5, CERTAIN, rows=120),
+    NearestRows(5, CERTAIN, epsilon_count=CERTAIN, conversion=ByGrid(1e-3)),
+    NearestRows(5, CERTAIN, rows=120, conversion=ByAnnuli()),
+    NearestRows(5, CERTAIN, epsilon_count=CERTAIN, conversion=ByAnnuli(4)),
 )
 
 
-@pytest.mark.parametrize("near", [Within(0.2), *NEAREST])
+@pytest.mark.parametrize("near", [WithinRadius(0.2), *NEAREST])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_the_rounds_are_the_longest_chain_of_messages(
-    near: Within | Nearest, method: SumMethod
+    near: WithinRadius | NearestRows, method: SumMethod
 ) -> None:
     """Counting, converting and voting cost what the closed form says, in rounds of one hop each.
 
@@ -119,7 +119,7 @@ def test_the_rounds_are_the_longest_chain_of_messages(
     """
     parameters = replace(WITHIN, neighbours=near, sum=method)
 
-    async def main() -> Run[NoisyVotes]:
+    async def main() -> Run[VotesAnswer]:
         topology = Topology(LinkModel(latency=Constant(1.0)))
         async with Cluster(NAMES, runtime=Simulated(topology), own=PARTS, seed=3) as cluster:
             return await cluster.run(
@@ -128,10 +128,10 @@ def test_the_rounds_are_the_longest_chain_of_messages(
 
     run = simulation.run(main())
     answer = run.result
-    counted = isinstance(near, Nearest) and near.rows is None
+    counted = isinstance(near, NearestRows) and near.rows is None
     assert answer.rows == (120 if counted else None)
     np.testing.assert_array_equal(answer.totals, count_votes(QUERIES, answer.radii, ROWS, 3))
-    assert len(answer.spent) == 1 + isinstance(near, Nearest) + counted
+    assert len(answer.spent) == 1 + isinstance(near, NearestRows) + counted
     expected = votes_cost(5, 9, parameters, drawn=False, rows=answer.rows)
     assert costs(run.cost) == expected
     assert run.seconds == expected.rounds + 1
@@ -139,7 +139,7 @@ def test_the_rounds_are_the_longest_chain_of_messages(
 
 def test_converting_is_equal_on_every_runtime(run_protocol: ProtocolRunner) -> None:
     """With noise in all three releases, all parties end with the same radii and totals."""
-    near = Nearest(20, 1.0, epsilon_count=0.5, conversion=ByAnnuli(4))
+    near = NearestRows(20, 1.0, epsilon_count=0.5, conversion=ByAnnuli(4))
     parameters = NoisyVotesParameters(2, 3, 1.0, near, tolerated=1)
     run = run_protocol(
         private_votes, NAMES, own=PARTS, only=ask(), seed=5, asker="party-2", parameters=parameters
@@ -165,7 +165,7 @@ def test_queries_that_cannot_be_answered_name_the_asker(run_protocol: ProtocolRu
             NAMES,
             own=PARTS,
             only=ask(),
-            adversaries={"party-2": Alter(ask_nonsense, only=(Batch,))},
+            adversaries={"party-2": Alter(ask_nonsense, only=(VotesBatch,))},
             asker="party-2",
             parameters=WITHIN,
         )
@@ -223,7 +223,7 @@ async def test_numbers_of_any_width_may_be_asked(kind: str) -> None:
 
 async def test_the_largest_batch_fits_its_frames() -> None:
     """A batch of `queries_max` queries is answered: no message of it exceeds a frame."""
-    near = Nearest(3, CERTAIN, rows=9, conversion=ByAnnuli(400))
+    near = NearestRows(3, CERTAIN, rows=9, conversion=ByAnnuli(400))
     parameters = NoisyVotesParameters(1, 2, CERTAIN, near, allocation="batch")
     most = queries_max(parameters)
     assert most < queries_max(WITHIN) == 4096
@@ -248,7 +248,7 @@ async def heard(method: SumMethod, victim: str, tolerated: int) -> float:
     table = Rows(queries[there], np.zeros(PLACES // 2, dtype=np.int64))
     own = [table if name == victim else no_rows(1) for name in NAMES]
     around = {RING.predecessor(victim), RING.successor(victim)}
-    parameters = NoisyVotesParameters(1, 1, 1.0, Within(0.0), tolerated=tolerated, sum=method)
+    parameters = NoisyVotesParameters(1, 1, 1.0, WithinRadius(0.0), tolerated=tolerated, sum=method)
     async with Cluster(NAMES, own=own, seed=8) as cluster:
         run = await cluster.run(
             private_votes,

@@ -22,9 +22,9 @@ from veilring.errors import InputError
 from veilring.privacy import discrete_laplace_pmf
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
-    Nearest,
+    NearestRows,
     NoisyVotesParameters,
-    Within,
+    WithinRadius,
     noisy_votes,
 )
 from veilring.protocols.noisyvotes.algorithm import noise_share
@@ -80,7 +80,7 @@ def test_accuracy_is_the_trusted_owners() -> None:
     rng = np.random.default_rng(3)
     places, labels = banana(600, rng)
     rows, queries, truth = Rows(places[:400], labels[:400]), places[400:], labels[400:]
-    parameters = NoisyVotesParameters(2, 2, 40.0, Within(0.06), tolerated=0)
+    parameters = NoisyVotesParameters(2, 2, 40.0, WithinRadius(0.06), tolerated=0)
     central = RNParameters(40.0, 2, mechanism="laplace")
     radii = np.full(len(queries), 0.06)
     hits = np.zeros(2)
@@ -110,7 +110,7 @@ def test_tolerating_costs_noise() -> None:
 def test_annuli_find_the_first_candidate_with_k_rows(spacing: radius.Spacing) -> None:
     """Without noise the radius is the least candidate whose ball holds k; the largest if none."""
     rows = rows_of_one_feature()
-    near = Nearest(9, CERTAIN, len(rows), conversion=ByAnnuli(6, spacing, "batch"))
+    near = NearestRows(9, CERTAIN, len(rows), conversion=ByAnnuli(6, spacing, "batch"))
     answer = noisy_votes(
         QUERIES, deal(rows, 3), replace(TWO, neighbours=near), np.random.default_rng(5)
     )
@@ -127,7 +127,7 @@ def test_grids_find_the_radii_of_the_trusted_owner(features: int) -> None:
     """Without noise the radii are those that one owner of all rows reads off its grid."""
     rng = np.random.default_rng(6)
     rows, queries = Rows(rng.random((300, features)), np.zeros(300, int)), rng.random((7, features))
-    near = Nearest(12, CERTAIN, epsilon_count=CERTAIN, conversion=ByGrid(1e-3))
+    near = NearestRows(12, CERTAIN, epsilon_count=CERTAIN, conversion=ByGrid(1e-3))
     parameters = NoisyVotesParameters(features, 1, 1.0, near)
     answer = noisy_votes(queries, [*deal(rows, 3), no_rows(features)], parameters, rng)
     side = radius.grid_side(300, features, CERTAIN)
@@ -140,7 +140,7 @@ def test_grids_find_the_radii_of_the_trusted_owner(features: int) -> None:
 
 def test_ties_fall_to_the_lowest_class() -> None:
     """Where nobody has rows and there is no noise, all totals are 0 and the first class wins."""
-    parameters = NoisyVotesParameters(1, 3, 5000.0, Within(0.1))
+    parameters = NoisyVotesParameters(1, 3, 5000.0, WithinRadius(0.1))
     answer = noisy_votes(QUERIES, [no_rows(1)] * 3, parameters, np.random.default_rng(7))
     assert answer.totals.tolist() == [[0, 0, 0]] * 5
     assert answer.labels.tolist() == [0] * 5
@@ -159,7 +159,7 @@ def test_single_precision_divides_the_budget_as_double_does() -> None:
     for pair, apart in zip(radii, reach, strict=True):
         queries = np.array([[0.2], [0.2 + apart]])
         assert voting(TWO, queries, pair).plan.crowds.tolist() == [2, 2]
-    fixed = replace(TWO, neighbours=Within(radii[0, 0]))
+    fixed = replace(TWO, neighbours=WithinRadius(radii[0, 0]))
     queries = np.array([[0.2], [0.2 + 2 * float(radii[0, 0])]])
     assert voting(fixed, queries, None).plan.crowds.tolist() == [2, 2]
 
@@ -167,7 +167,7 @@ def test_single_precision_divides_the_budget_as_double_does() -> None:
 def test_within_the_greatest_radius_all_rows_vote() -> None:
     """A radius whose double is no number any more reaches everywhere, and every other ball."""
     rows = rows_of_one_feature()
-    parameters = replace(TWO, neighbours=Within(1.7e308), epsilon_vote=5 * CERTAIN)
+    parameters = replace(TWO, neighbours=WithinRadius(1.7e308), epsilon_vote=5 * CERTAIN)
     answer = noisy_votes(QUERIES, deal(rows, 3), parameters, np.random.default_rng(9))
     assert answer.totals.tolist() == [np.bincount(rows.labels).tolist()] * 5
     assert answer.spent[0].crowds.tolist() == [5] * 5
@@ -181,7 +181,7 @@ def test_the_greatest_k_and_numbers_of_rows_are_answered(
     """At the ends of their bounds k and numbers of rows can still be turned into radii."""
     queries, most = np.full((1, features), 0.5), 2**53
     for k, rows in ((most, 0), (most, 1), (1, most), (most, most)):
-        near = Nearest(k, 1.0, rows, conversion=conversion)
+        near = NearestRows(k, 1.0, rows, conversion=conversion)
         parameters = replace(TWO, features=features, neighbours=near)
         parts = [no_rows(features)] * 3
         radii = noisy_votes(queries, parts, parameters, np.random.default_rng(10)).radii
@@ -194,7 +194,10 @@ def test_the_greatest_k_and_numbers_of_rows_are_answered(
         ({"features": 0}, "features is 0"),
         ({"features": 1.5}, "features is 1.5; allowed: a whole number from 1 to"),
         ({"work": np.inf}, "work is inf"),
-        ({"features": 7, "neighbours": Nearest(3, 0.1, 10)}, "features is 7; allowed: a .* 1 to 6"),
+        (
+            {"features": 7, "neighbours": NearestRows(3, 0.1, 10)},
+            "features is 7; allowed: a .* 1 to 6",
+        ),
         ({"classes": 0}, "classes is 0"),
         ({"epsilon_vote": 0.0}, "epsilon_vote is 0"),
         ({"epsilon_vote": np.nan}, "epsilon_vote is nan"),
@@ -213,20 +216,20 @@ def test_parameters_are_met_at_the_edge(arguments: dict[str, object], message: s
 def test_neighbourhoods_are_met_at_the_edge() -> None:
     """Radii, k, budgets and numbers of rows that cannot be are refused."""
     with pytest.raises(InputError, match="radius is -1"):
-        Within(-1.0)
+        WithinRadius(-1.0)
     for k in (0, 2**53 + 1, 10**400):
         with pytest.raises(InputError, match=f"k is {k}; allowed: a whole number from 1 to"):
-            Nearest(k, 0.1, 5)
+            NearestRows(k, 0.1, 5)
     with pytest.raises(InputError, match="rows is 1000"):
-        Nearest(1, 0.1, 10**400)
+        NearestRows(1, 0.1, 10**400)
     with pytest.raises(InputError, match="epsilon_conversion is 0"):
-        Nearest(1, 0.0, 5)
+        NearestRows(1, 0.0, 5)
     with pytest.raises(InputError, match="rows is -5"):
-        Nearest(1, 0.1, -5)
+        NearestRows(1, 0.1, -5)
     with pytest.raises(InputError, match="epsilon_count is 0"):
-        Nearest(1, 0.1)
+        NearestRows(1, 0.1)
     with pytest.raises(InputError, match="epsilon_count is 1"):
-        Nearest(1, 0.1, 5, 1.0)
+        NearestRows(1, 0.1, 5, 1.0)
     with pytest.raises(InputError, match="candidates is 1"):
         ByAnnuli(1)
     with pytest.raises(InputError, match="rule is fair"):
@@ -254,7 +257,7 @@ def test_batches_are_met_at_the_edge(
 
 def test_parties_and_rows_are_met_at_the_edge() -> None:
     """Too few parties, all shares missing, foreign rows and too small budgets are refused."""
-    rng, fixed = np.random.default_rng(), replace(TWO, neighbours=Within(0.1))
+    rng, fixed = np.random.default_rng(), replace(TWO, neighbours=WithinRadius(0.1))
     with pytest.raises(InputError, match="radii is given"):
         noisy_votes(QUERIES, [no_rows(1)] * 3, fixed, rng, radii=RADII)
     with pytest.raises(InputError, match="parties is 2"):

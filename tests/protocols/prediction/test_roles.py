@@ -24,7 +24,7 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Run
 from veilring.protocols.prediction.cost import stream_cost
 from veilring.protocols.prediction.messages import Answer, Labels, Request
-from veilring.protocols.verdicts import Verdict
+from veilring.protocols.requests import RequestVerdict
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import SESSION_BYTES, Message, encode
@@ -109,7 +109,7 @@ def test_an_answer_has_one_size_whatever_it_says() -> None:
     """Verdict, counter and labels do not show in the number of bytes."""
     sizes = {
         frame_size(encode(bytes(SESSION_BYTES), Answer(verdict=verdict, left=left, labels=labels)))
-        for verdict in Verdict
+        for verdict in RequestVerdict
         for left in (0.0, 19.0, 999_999.0)
         for labels in (np.zeros(20, np.uint16), np.full(20, 65_535, np.uint16))
     }

@@ -29,7 +29,7 @@ from veilring.protocols.prediction.querier import label_queries, make_request
 from veilring.protocols.prediction.rules import Rules
 from veilring.protocols.prediction.server import ADD, FORGET, LOOK, PREDICT, PredictionServer
 from veilring.protocols.prediction.state import State, open_state
-from veilring.protocols.verdicts import Verdict
+from veilring.protocols.requests import RequestVerdict
 
 RULES = make_rules()
 
@@ -39,7 +39,7 @@ def labels(state: State, asked: list[Request], *, seed: int = 0, who: str = "ann
     found: list[int] = []
     for number, request in enumerate(asked):
         answer = state.answer(who, request, np.random.default_rng([seed, number]))
-        assert answer.verdict == Verdict.ANSWERED
+        assert answer.verdict == RequestVerdict.ANSWERED
         found += answer.labels.tolist()
     return found
 
@@ -89,7 +89,7 @@ def test_a_key_that_was_used_for_other_queries_is_refused(tmp_path: Path) -> Non
         labels(state, [one])
         stolen = other.model_copy(update={"key": one.key})
         answer = state.answer("ann", stolen, np.random.default_rng(0))
-        assert answer.verdict == Verdict.KEY_USED
+        assert answer.verdict == RequestVerdict.KEY_USED
         assert answer.labels.tolist() == [0] * 5
 
 
@@ -101,7 +101,7 @@ def test_the_stream_ends_after_t_queries_of_all_together(tmp_path: Path) -> None
         labels(state, asked[10:12], who="bob")
         for who in ("ann", "bob", "eve"):
             answer = state.answer(who, asked[12], np.random.default_rng(0))
-            assert (answer.verdict, answer.left) == (Verdict.TOTAL_EXHAUSTED, 0.0)
+            assert (answer.verdict, answer.left) == (RequestVerdict.TOTAL_EXHAUSTED, 0.0)
         assert labels(state, asked[:10], seed=1, who="ann") == first  # what was paid for stays
 
 
@@ -133,7 +133,7 @@ def test_queriers_apart_have_streams_and_budgets_of_their_own(tmp_path: Path) ->
         assert rest[:30] == half == alone[:30]
         assert rest == alone
         answer = state.answer("bob", asked[12], np.random.default_rng(0))
-        assert (answer.verdict, answer.left) == (Verdict.ASKER_EXHAUSTED, 0.0)
+        assert (answer.verdict, answer.left) == (RequestVerdict.ASKER_EXHAUSTED, 0.0)
         assert labels(state, asked[12:], who="eve")
 
 

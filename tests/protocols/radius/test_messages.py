@@ -11,7 +11,7 @@ from veilring.errors import FrameError
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.protocols.radius.cost import label_cost
 from veilring.protocols.radius.messages import Answer, Request
-from veilring.protocols.requests import KEY_BYTES
+from veilring.protocols.requests import REQUEST_KEY_BYTES
 from veilring.transport.frames import FRAME_BYTES_MAX, frame_size, pack
 from veilring.transport.messages import decode, encode
 
@@ -31,8 +31,8 @@ def test_messages_arrive_as_they_were_sent() -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"key": bytes(KEY_BYTES - 1)},
-        {"key": bytes(KEY_BYTES + 1)},
+        {"key": bytes(REQUEST_KEY_BYTES - 1)},
+        {"key": bytes(REQUEST_KEY_BYTES + 1)},
         {"k": -1},
         {"queries": np.zeros(3)},
         {"queries": np.zeros((3, 2), dtype=np.float32)},

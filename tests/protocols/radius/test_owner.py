@@ -22,8 +22,8 @@ from veilring.protocols.radius.analyst import ask_nearest, ask_owner, ask_within
 from veilring.protocols.radius.messages import Request
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import EPSILON_MIN, Rules
+from veilring.protocols.requests import RequestVerdict
 from veilring.protocols.rows import Rows
-from veilring.protocols.verdicts import Verdict
 from veilring.transport.messages import encode
 
 DRAWS = np.random.default_rng(9)
@@ -52,11 +52,11 @@ def test_a_request_is_answered_once_and_paid_once(tmp_path: Path, rules: Rules) 
     record = 5.0 if rules.accounting == "record" else None
     budgets, path = Budgets(total=5.0, record=record), tmp_path / "ledger"
     with _owner(path, budgets, rules) as room:
-        answer = room.settle("ann", _asked("one"), np.random.default_rng(1))
-        again = room.settle("ann", _asked("one"), np.random.default_rng(2))
+        answer = room.answer_once("ann", _asked("one"), np.random.default_rng(1))
+        again = room.answer_once("ann", _asked("one"), np.random.default_rng(2))
         assert answer == again
     with _owner(path, budgets, rules) as room:
-        assert room.settle("ann", _asked("one"), np.random.default_rng(3)) == answer
+        assert room.answer_once("ann", _asked("one"), np.random.default_rng(3)) == answer
     with open_ledger(path, budgets) as ledger:
         assert ledger.totals().spent == rules.price(_asked("one"))
         assert ledger.totals().answers == 1
@@ -67,9 +67,9 @@ def test_a_key_stands_for_one_request() -> None:
     with _owner(None, Budgets(total=2.0)) as room:
         first, rng = _asked("one"), np.random.default_rng(1)
         other = _asked("one", 0.25).model_copy(update={"key": first.key})
-        assert room.settle("ann", first, rng).verdict == Verdict.ANSWERED
-        assert room.settle("ann", other, rng).verdict == Verdict.KEY_USED
-        assert room.settle("bob", other, rng).verdict == Verdict.ANSWERED
+        assert room.answer_once("ann", first, rng).verdict == RequestVerdict.ANSWERED
+        assert room.answer_once("ann", other, rng).verdict == RequestVerdict.KEY_USED
+        assert room.answer_once("bob", other, rng).verdict == RequestVerdict.ANSWERED
 
 
 def test_an_answer_is_as_large_whatever_it_says() -> None:
@@ -79,9 +79,9 @@ def test_an_answer_is_as_large_whatever_it_says() -> None:
             rng = np.random.default_rng(1)
             other = first.model_copy(update={"epsilon": 0.25})
             new = first.model_copy(update={"key": bytes(16)})
-            answers = [room.settle("ann", each, rng) for each in (first, other, new)]
-            room.settle("bob", first, rng)
-            answers.append(room.settle("cyd", first, rng))
+            answers = [room.answer_once("ann", each, rng) for each in (first, other, new)]
+            room.answer_once("bob", first, rng)
+            answers.append(room.answer_once("cyd", first, rng))
         assert [answer.verdict for answer in answers] == [0, 3, 1, 2]
         assert len({len(encode(bytes(16), answer)) for answer in answers}) == 1
 
@@ -92,9 +92,9 @@ def test_concurrent_analysts_never_spend_more_than_there_is(tmp_path: Path) -> N
     with _owner(tmp_path / "ledger", budgets) as room, ThreadPoolExecutor(8) as pool:
         asked = [(who, _asked(f"{number}", 0.25)) for number in range(8) for who in ("ann", "bob")]
         rngs = np.random.default_rng(1).spawn(len(asked))
-        settle = lambda pair, rng: room.settle(pair[0], pair[1], rng).verdict  # noqa: E731 (a thunk)
+        settle = lambda pair, rng: room.answer_once(pair[0], pair[1], rng).verdict  # noqa: E731 (a thunk)
         verdicts = list(pool.map(settle, asked, rngs))
-    assert verdicts.count(Verdict.ANSWERED) == 8
+    assert verdicts.count(RequestVerdict.ANSWERED) == 8
     with open_ledger(tmp_path / "ledger", budgets) as ledger:
         assert ledger.totals().spent == 2.0
         assert max(each.spent for each in ledger.totals().analysts) <= 1.5
@@ -111,7 +111,7 @@ def test_whether_a_budget_suffices_does_not_depend_on_rows() -> None:
             room = Owner(rows, rules, ledger, at_once, ids=ids)
             rng = np.random.default_rng(1)
             asked = [(who, _asked(f"{n}", 0.5)) for n in range(12) for who in ("ann", "bob")]
-            answers = [room.settle(*each, rng) for each in asked]
+            answers = [room.answer_once(*each, rng) for each in asked]
         return [(answer.verdict, answer.left) for answer in answers]
 
     nobody = Rows(np.zeros((0, 2)), np.zeros(0, dtype=np.int64))
@@ -129,9 +129,9 @@ def test_rows_pay_until_they_cannot_and_nobody_is_told(tmp_path: Path) -> None:
         asked, seed = ask_within(query, radius, 0.1, name=f"{number}"), 100 + number
         with open_ledger(path, budgets) as ledger:
             room = Owner(ROWS, BY_ROW, ledger, at_once, ids=IDS)
-            answer = room.settle("ann", asked, np.random.default_rng(seed))
+            answer = room.answer_once("ann", asked, np.random.default_rng(seed))
             spent = 300_000_000_000 - ledger.records.remaining()
-        assert answer.verdict == Verdict.ANSWERED
+        assert answer.verdict == RequestVerdict.ANSWERED
         np.testing.assert_array_equal(spent, min(number + 1, 3) * 100_000_000_000)
         expected = answer_next(
             query,
@@ -194,7 +194,7 @@ def test_no_row_ever_pays_more_than_it_has(costs: list[int], budget: int) -> Non
         for number, cost in enumerate(costs):
             before = ledger.records.remaining()
             asked = _asked(f"{number}", cost / 10)
-            assert room.settle("ann", asked, np.random.default_rng(number)).verdict == 0
+            assert room.answer_once("ann", asked, np.random.default_rng(number)).verdict == 0
             paid = before - ledger.records.remaining()
             inside = np.linalg.norm(QUERIES[:, None] - ROWS.features, axis=2) <= 0.3
             price = cost * 100_000_000_000

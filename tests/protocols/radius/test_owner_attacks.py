@@ -64,7 +64,7 @@ def _crafted_answers() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         rng = np.random.default_rng(seed)
         with open_ledger(None, Budgets(total=BATCHES * EPSILON)) as ledger:
             owner = Owner(rows, Rules(3, 2), ledger, at_once)
-            labels = [owner.settle("ann", each, rng).labels for each in asked]
+            labels = [owner.answer_once("ann", each, rng).labels for each in asked]
         answers.append(np.concatenate(labels).astype(np.int64).reshape(-1, 2))
     return answers[0], answers[1]
 
@@ -115,7 +115,7 @@ def _answers_of_accounts(budget: float, *, present: bool, seed: int) -> NDArray[
     for _ in range(10):
         with open_ledger(None, Budgets(total=1e4, record=budget)) as ledger:
             owner = Owner(rows, rules, ledger, at_once, ids=ids)
-            labels = owner.settle("ann", ask_within(queries, radii, EPSILON), rng).labels
+            labels = owner.answer_once("ann", ask_within(queries, radii, EPSILON), rng).labels
         counts += np.bincount(labels.reshape(-1, 2) @ [2, 1], minlength=4)
     return counts
 

@@ -11,7 +11,7 @@ from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import FixedPoint, KNNParameters, Weights, pooled_knn, private_knn
-from veilring.protocols.ring.algorithm import classify, distances, ring_knn
+from veilring.protocols.ring.algorithm import classify, pairwise_distances, ring_knn
 from veilring.protocols.ring.algorithm.classify import Classified
 from veilring.protocols.ring.roles.knn import SCALE_BITS
 from veilring.protocols.rows import Rows
@@ -33,7 +33,7 @@ def _locally(
 ) -> Classified:
     """Answer queries without a network."""
     return ring_knn(
-        [distances(queries, party.features) for party in rows],
+        [pairwise_distances(queries, party.features) for party in rows],
         [party.labels for party in rows],
         parameters.topk,
         np.random.default_rng(seed),
@@ -101,7 +101,7 @@ def test_chunks_of_queries_do_not_change_exact_answers(monkeypatch: pytest.Monke
     rows, queries = _rows(9), np.random.default_rng(10).random((20, 2))
     parameters = KNNParameters(features=2, classes=3, P0=0.0, rounds=1)
     whole = _locally(rows, queries, parameters)
-    monkeypatch.setattr(classify, "CHUNK_ENTRIES", 50)
+    monkeypatch.setattr(classify, "INPUT_ENTRIES", 50)
     np.testing.assert_array_equal(_locally(rows, queries, parameters).votes, whole.votes)
 
 

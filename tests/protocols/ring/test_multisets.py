@@ -14,8 +14,8 @@ from veilring.protocols.ring.algorithm.multisets import (
     copy_numbers,
     difference,
     multiplicities,
+    multiset_size,
     overlap,
-    size,
 )
 
 Bags = list[tuple[list[int], list[int]]]
@@ -38,7 +38,7 @@ def test_difference_and_overlap_are_those_of_multisets(bags: Bags, width: int) -
     expected = [sorted((Counter(a) - Counter(b)).elements()) for a, b in bags]
     assert (difference(A, B) == rows(expected, 6)).all()
     assert overlap(A, B).tolist() == [(Counter(a) & Counter(b)).total() for a, b in bags]
-    assert size(A).tolist() == [len(a) for a, _ in bags]
+    assert multiset_size(A).tolist() == [len(a) for a, _ in bags]
 
 
 @pytest.mark.parametrize("compared", [0, 48])

@@ -16,12 +16,12 @@ from scipy import stats
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm import (
     FixedPoint,
+    draw_masks,
     exposed,
     exposure_probability,
     exposure_probability_split,
     leaked_groups,
-    mask,
-    split,
+    split_shares,
     walecki_cycles,
 )
 
@@ -66,7 +66,7 @@ def test_masked_sums_come_out_right(scale_bits: int, data: st.DataObject) -> Non
     code = FixedPoint(scale_bits, parties=4)
     bound = min(code.limit, 2.0**10)
     values = data.draw(hnp.arrays(np.float64, (4, 3), elements=st.floats(-bound, bound)))
-    secret = mask(3, np.random.default_rng(0))
+    secret = draw_masks(3, np.random.default_rng(0))
     total = secret
     for value in values:
         total = total + code.encode(value)
@@ -100,21 +100,21 @@ def test_a_code_out_of_range_is_refused(scale_bits: int, parties: int, field: st
 def test_scalars_have_no_axis_to_lose() -> None:
     """A value without any axis is encoded, split, added and decoded as one."""
     code = FixedPoint(32, 3)
-    parts = split(code.encode(np.array(-1.5)), 3, np.random.default_rng(0))
+    parts = split_shares(code.encode(np.array(-1.5)), 3, np.random.default_rng(0))
     assert parts.shape == (3,)
     assert code.decode(parts.sum(axis=0, dtype=np.uint64)) == -1.5
 
 
 def test_a_mask_is_uniform() -> None:
     """Masks are uniform over all 2^64 words (false alarm 1e-6)."""
-    check_uniform(mask((200, 500), np.random.default_rng(11)))
-    assert mask(3, np.random.default_rng(1)).shape == (3,)
+    check_uniform(draw_masks((200, 500), np.random.default_rng(11)))
+    assert draw_masks(3, np.random.default_rng(1)).shape == (3,)
 
 
 @given(values=WORDS, shares=st.integers(1, 5), seed=st.integers(0, 2**32))
 def test_shares_add_up(values: NDArray[np.uint64], shares: int, seed: int) -> None:
     """The shares of a value add up to it modulo 2^64."""
-    parts = split(values, shares, np.random.default_rng(seed))
+    parts = split_shares(values, shares, np.random.default_rng(seed))
     assert parts.shape == (shares, *values.shape)
     assert (parts.sum(axis=0, dtype=np.uint64) == values).all()
 
@@ -122,7 +122,9 @@ def test_shares_add_up(values: NDArray[np.uint64], shares: int, seed: int) -> No
 @pytest.mark.parametrize("left_out", [0, 1, 2])
 def test_all_shares_but_one_are_uniform_and_independent(left_out: int) -> None:
     """Without any one of three shares the other two are uniform, and so is their sum."""
-    parts = split(np.full(60_000, 12345, dtype=np.uint64), 3, np.random.default_rng(left_out))
+    parts = split_shares(
+        np.full(60_000, 12345, dtype=np.uint64), 3, np.random.default_rng(left_out)
+    )
     first, second = np.delete(parts, left_out, axis=0)
     for words in (first, second, first + second, first - second):
         check_uniform(words)
@@ -131,7 +133,7 @@ def test_all_shares_but_one_are_uniform_and_independent(left_out: int) -> None:
 def test_no_shares_are_refused() -> None:
     """Splitting into no share is refused."""
     with pytest.raises(InputError, match="shares is 0"):
-        split(np.zeros(1, dtype=np.uint64), 0, np.random.default_rng(0))
+        split_shares(np.zeros(1, dtype=np.uint64), 0, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("n", range(3, 61))

@@ -20,7 +20,7 @@ from veilring.protocols.ring.algorithm import (
     final_result,
     highest_entry,
     own_smallest,
-    require_in_range,
+    require_bounded,
     run_ring,
     start_vector,
     topk_step,
@@ -195,10 +195,10 @@ def test_own_smallest_refuses_other_shapes() -> None:
 
 def test_values_outside_the_public_bounds_are_refused_unprinted() -> None:
     """A value outside [lower, upper] is refused without being shown; padding passes."""
-    require_in_range(np.array([0.0, 9.0, math.inf]), HONEST)
+    require_bounded(np.array([0.0, 9.0, math.inf]), HONEST)
     for bad in (-0.125, 9.125, math.nan, -math.inf):
         with pytest.raises(InputError) as caught:
-            require_in_range(np.array([1.0, bad]), HONEST, "distances")
+            require_bounded(np.array([1.0, bad]), HONEST, "distances")
         assert caught.value.field == "distances"
         assert "9.125" not in str(caught.value)
         assert "0.125" not in str(caught.value)

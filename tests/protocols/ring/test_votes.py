@@ -11,9 +11,9 @@ from veilring.errors import InputError
 from veilring.protocols.ring.algorithm import (
     MOST_WEIGHT,
     Weights,
-    decide,
-    distances,
+    decide_labels,
     local_votes,
+    pairwise_distances,
     pooled_knn,
     smallest_distances,
 )
@@ -57,12 +57,12 @@ def test_an_exact_match_decides_alone_as_in_scikit_learn(blobs: Blobs) -> None:
 def test_the_parties_votes_add_up_to_the_pooled_votes(blobs: Blobs, weights: Weights) -> None:
     """Dealt to any parties, one of them without rows, the local votes sum to the pooled ones."""
     queries, rows, labels = blobs
-    pooled = distances(queries, rows)
+    pooled = pairwise_distances(queries, rows)
     result = smallest_distances(pooled, 7)
     whole = local_votes(pooled, labels, result, CLASSES, weights)
     parts = [slice(0, 10), slice(10, 10), slice(10, 250), slice(250, 400)]
     local = [
-        local_votes(distances(queries, rows[part]), labels[part], result, CLASSES, weights)
+        local_votes(pairwise_distances(queries, rows[part]), labels[part], result, CLASSES, weights)
         for part in parts
     ]
     assert np.sum(local, axis=0) == pytest.approx(whole, rel=1e-14)
@@ -73,14 +73,14 @@ def test_the_parties_votes_add_up_to_the_pooled_votes(blobs: Blobs, weights: Wei
 def test_a_partys_distances_are_bit_for_bit_the_pooled_ones(blobs: Blobs) -> None:
     """Each distance depends on its own pair alone, whatever other rows are there."""
     queries, rows, _ = blobs
-    pooled = distances(queries, rows)
+    pooled = pairwise_distances(queries, rows)
     for part in (slice(0, 1), slice(17, 60), slice(60, 400)):
-        assert distances(queries[3:8], rows[part]).tobytes() == pooled[3:8, part].tobytes()
+        assert pairwise_distances(queries[3:8], rows[part]).tobytes() == pooled[3:8, part].tobytes()
 
 
 def test_all_rows_that_tie_at_the_radius_vote() -> None:
     """With k = 3 and a tie at the third distance, four rows vote."""
-    away = distances(QUERY, ROWS)
+    away = pairwise_distances(QUERY, ROWS)
     result = smallest_distances(away, 3)
     assert result.tolist() == [[0.0, 1.0, 2.0]]
     assert local_votes(away, LABELS, result, CLASSES).tolist() == [[1.0, 1.0, 2.0, 0.0]]
@@ -89,7 +89,7 @@ def test_all_rows_that_tie_at_the_radius_vote() -> None:
 
 def test_weights_by_distance_are_nearest_over_distance() -> None:
     """A row at twice the nearest distance counts half; an exact match leaves no other vote."""
-    away = distances(np.array([[-1.0], [0.0]]), ROWS)
+    away = pairwise_distances(np.array([[-1.0], [0.0]]), ROWS)
     votes = local_votes(away, LABELS, smallest_distances(away, 4), CLASSES, "distance")
     assert votes[0] == pytest.approx([1.0, 1 / 2, 2 / 3, 0.0], rel=1e-15)
     assert votes[1].tolist() == [1.0, 0.0, 0.0, 0.0]
@@ -104,7 +104,7 @@ def test_a_noisy_result_cannot_lift_a_vote_above_the_cap() -> None:
 
 def test_fewer_rows_than_k_all_vote() -> None:
     """With more neighbours asked for than there are rows, every row votes."""
-    away = distances(QUERY, ROWS)
+    away = pairwise_distances(QUERY, ROWS)
     result = smallest_distances(away, 9)
     assert result[0, -1] == math.inf
     assert local_votes(away, LABELS, result, CLASSES).sum() == len(ROWS)
@@ -112,7 +112,7 @@ def test_fewer_rows_than_k_all_vote() -> None:
 
 def test_ties_of_votes_go_to_the_lowest_class() -> None:
     """Equal totals are decided for the class with the lowest index."""
-    assert decide(np.array([[1.0, 3.0, 3.0], [0.0, 0.0, 0.0]])).tolist() == [1, 0]
+    assert decide_labels(np.array([[1.0, 3.0, 3.0], [0.0, 0.0, 0.0]])).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_votes_refuse_what_does_not_fit(
     field: str, labels: list[int], result: list[list[float]], classes: int, weights: Weights
 ) -> None:
     """Labels, results, classes or weights that do not fit are refused by name."""
-    away = distances(QUERY, ROWS)
+    away = pairwise_distances(QUERY, ROWS)
     with pytest.raises(InputError) as caught:
         local_votes(away, np.array(labels), np.array(result), classes, weights)
     assert caught.value.field == field
@@ -139,4 +139,4 @@ def test_votes_refuse_what_does_not_fit(
 def test_rows_of_another_schema_are_refused() -> None:
     """Rows and queries of different numbers of features are refused."""
     with pytest.raises(InputError, match=r"rows is of shape \(5, 1\)"):
-        distances(np.zeros((2, 3)), ROWS)
+        pairwise_distances(np.zeros((2, 3)), ROWS)

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from veilring.measure import Journal
-from veilring.protocols.ring.algorithm import distances, smallest_distances
+from veilring.protocols.ring.algorithm import pairwise_distances, smallest_distances
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.scenarios.coalition.distances import fit_prior
@@ -234,7 +234,7 @@ def _own_of_batches(report: Report) -> list[dict[str, NDArray[np.float64]]]:
     prepared = prepare(report.scenario, Streams(SEED))
     return [
         {
-            party: smallest_distances(distances(queries, rows.features), 5)
+            party: smallest_distances(pairwise_distances(queries, rows.features), 5)
             for party, rows in zip(prepared.parties, prepared.rows, strict=True)
         }
         for queries in prepared.batches(report.scenario.protocol.batch)
@@ -265,7 +265,7 @@ def test_findings_hold_nobodys_rows() -> None:
     secrets = {
         value
         for rows in prepared.rows
-        for value in distances(prepared.held_out.features, rows.features).flat
+        for value in pairwise_distances(prepared.held_out.features, rows.features).flat
     }
     text = json.dumps(report.as_json()["coalition"])
     numbers: list[float] = []

@@ -12,7 +12,7 @@ from veilring.errors import UnforeseenCost
 from veilring.estimators import PrivacyLeakWarning
 from veilring.measure.cost import Traffic
 from veilring.protocols.forecast import Forecast
-from veilring.protocols.noisyvotes import NoisyVotesParameters, Within, votes_cost
+from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, votes_cost
 from veilring.protocols.prediction.cost import stream_cost
 from veilring.protocols.radius.cost import label_cost
 from veilring.protocols.ring import KNNParameters, knn_cost, rounds_for
@@ -97,7 +97,7 @@ class TestCosts:
     def test_of_votes_with_noise(self, comparison: Comparison) -> None:
         """One sum by shares, whatever ε, and that all agree before it."""
         found = [_cost(line) for line in _of(comparison, "noisy-votes")]
-        within = Within(public_radius(FEATURES, comparison.facts.train))
+        within = WithinRadius(public_radius(FEATURES, comparison.facts.train))
         assert found == [
             votes_cost(
                 PARTIES,

@@ -9,7 +9,7 @@ from veilring.errors import VeilringError
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import FixedPoint, SumMethod
-from veilring.protocols.ring.algorithm import mask
+from veilring.protocols.ring.algorithm import draw_masks
 from veilring.protocols.ring.messages import SumPart, SumShare, SumTotal
 
 
@@ -19,7 +19,7 @@ async def leaves_the_mask_in(
     """Sum along the ring, but never take the mask away."""
     words = fixed.encode(own)
     if party.me == ring.starter:
-        part = words + mask(words.shape, party.rng)
+        part = words + draw_masks(words.shape, party.rng)
         await party.send(ring.successor(party.me), SumPart(cycle=1, values=part))
         total = (await party.receive(SumPart, sender=ring.predecessor(party.me))).values
         await broadcast(party, SumTotal(values=total))

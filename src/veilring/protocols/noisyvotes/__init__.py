@@ -7,10 +7,10 @@ classifier it is, and `ring` the one whose sums it takes.
 
 from veilring.protocols.noisyvotes.algorithm import (
     ByAnnuli,
-    Nearest,
-    NoisyVotes,
+    NearestRows,
     NoisyVotesParameters,
-    Within,
+    VotesAnswer,
+    WithinRadius,
     guarantee,
     guarantee_in_ring,
     noisy_votes,
@@ -23,10 +23,10 @@ from veilring.protocols.noisyvotes.roles import private_votes, queries_max
 
 __all__ = (
     "ByAnnuli",
-    "Nearest",
-    "NoisyVotes",
+    "NearestRows",
     "NoisyVotesParameters",
-    "Within",
+    "VotesAnswer",
+    "WithinRadius",
     "guarantee",
     "guarantee_in_ring",
     "noisy_votes",

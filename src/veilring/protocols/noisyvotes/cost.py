@@ -7,8 +7,8 @@ import numpy as np
 from veilring.errors import InputError
 from veilring.nodes.ring import RingCommit, RingReveal, draw_ring_messages
 from veilring.protocols.forecast import Forecast, repeated
-from veilring.protocols.noisyvotes.algorithm import Nearest, NoisyVotesParameters, Within
-from veilring.protocols.noisyvotes.messages import DIGEST_BYTES, Agreed, Batch
+from veilring.protocols.noisyvotes.algorithm import NearestRows, NoisyVotesParameters, WithinRadius
+from veilring.protocols.noisyvotes.messages import DIGEST_BYTES, PublicDigest, VotesBatch
 from veilring.protocols.radius.algorithm import ByGrid, grid_side
 from veilring.protocols.ring.cost import sum_cost
 
@@ -37,8 +37,10 @@ def votes_cost(
     Raises:
         InputError: If `rows` is needed and missing.
     """
-    own_radii = isinstance(parameters.neighbours, Within) and parameters.neighbours.radius is None
-    batch = Batch(
+    own_radii = (
+        isinstance(parameters.neighbours, WithinRadius) and parameters.neighbours.radius is None
+    )
+    batch = VotesBatch(
         queries=np.zeros((queries, parameters.features)),
         radii=np.zeros(queries if own_radii else 0),
     )
@@ -47,7 +49,7 @@ def votes_cost(
         each, nonce = draw_ring_messages(parties) // 2, bytes(32)
         setup = setup.plus(repeated(each, RingCommit(commitment=nonce)))
         setup = setup.plus(repeated(each, RingReveal(nonce=nonce, heard=nonce)))
-    agreeing = repeated(parties * (parties - 1), Agreed(digest=bytes(DIGEST_BYTES)))
+    agreeing = repeated(parties * (parties - 1), PublicDigest(digest=bytes(DIGEST_BYTES)))
     total = Forecast(0, repeated(0, batch), setup)
     for runs, entries in _shapes(queries, parameters, rows):
         sum_ = sum_cost(parties, runs, entries, parameters.sum)
@@ -61,7 +63,7 @@ def _shapes(
 ) -> Iterator[tuple[int, int]]:
     """Yield the shape of each sum."""
     near = parameters.neighbours
-    if isinstance(near, Nearest):
+    if isinstance(near, NearestRows):
         if near.rows is None:
             yield 1, 1
         if isinstance(near.conversion, ByGrid):

@@ -23,20 +23,19 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.service import Offer, convening
 from veilring.privacy.ledger import Charge, Ledger
-from veilring.protocols.noisyvotes.algorithm import NoisyVotes, NoisyVotesParameters
-from veilring.protocols.noisyvotes.messages import Batch
+from veilring.protocols.noisyvotes.algorithm import NoisyVotesParameters, VotesAnswer
+from veilring.protocols.noisyvotes.messages import VotesBatch
 from veilring.protocols.noisyvotes.roles import check_batch, private_votes
 from veilring.protocols.radius.algorithm import Allocation
-from veilring.protocols.requests import content_key
+from veilring.protocols.requests import ServerFailure, charging, content_key
 from veilring.protocols.rows import Rows
-from veilring.protocols.verdicts import Failure, charging
 from veilring.randomness import Streams
 from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Array, Message
 
-ASK: Final = "noisyvotes.ask"
+VOTES_ASK: Final = "noisyvotes.ask"
 """What a client asks of one member: the labels of a batch of queries."""
-JOIN: Final = "noisyvotes.private-votes"
+VOTES_JOIN: Final = "noisyvotes.private-votes"
 """What that member asks of the others: to join the noisy votes."""
 
 _log = logging.getLogger("veilring.votes")
@@ -92,7 +91,7 @@ class VotesMember:
     ledger: Ledger
     terms: bytes
     limits: Limits = field(default_factory=Limits)
-    _failure: Failure = field(default_factory=Failure, init=False, repr=False)
+    _failure: ServerFailure = field(default_factory=ServerFailure, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.parameters.check_rows(self.rows)
@@ -102,8 +101,8 @@ class VotesMember:
         """Return the two services: other members may have it join, and anybody may ask it."""
         joined, served = self.limits.joined, self.limits.served
         return {
-            JOIN: Offer(self._join, self.terms, lambda peer: peer in self.parties, joined),
-            ASK: Offer(self._answer, self.terms, lambda _peer: True, served),
+            VOTES_JOIN: Offer(self._join, self.terms, lambda peer: peer in self.parties, joined),
+            VOTES_ASK: Offer(self._answer, self.terms, lambda _peer: True, served),
         }
 
     async def failure(self) -> None:
@@ -146,13 +145,13 @@ class VotesMember:
                 kept = self.ledger.charge(Charge(me, key, content, labels.astype(_KEPT).tobytes()))
         return VotesLabels(labels=np.frombuffer(kept, _KEPT).astype(np.int64), exhausted="")
 
-    async def _convene(self, queries: NDArray[np.float64], payer: str) -> NoisyVotes:
+    async def _convene(self, queries: NDArray[np.float64], payer: str) -> VotesAnswer:
         with self._ending():
             self._require_budget(payer)
         self.node.require(self.parties)
         vote = partial(self._vote, asker=self.node.name, payer=payer, queries=queries)
         session = Streams().token("session")
-        return await self.node.run(convening(vote, JOIN, self.terms), session, self.parties)
+        return await self.node.run(convening(vote, VOTES_JOIN, self.terms), session, self.parties)
 
     async def _join(self, party: Party, opener: str) -> None:
         if party.parties != self.parties:
@@ -164,7 +163,7 @@ class VotesMember:
 
     async def _vote(
         self, party: Party, *, asker: str, payer: str, queries: NDArray[np.float64] | None = None
-    ) -> NoisyVotes:
+    ) -> VotesAnswer:
         with self._ending():
             return await private_votes(
                 party,
@@ -176,7 +175,7 @@ class VotesMember:
             )
 
     async def _answer(self, party: Party, client: str) -> None:
-        batch = await party.receive(Batch, sender=client)
+        batch = await party.receive(VotesBatch, sender=client)
         try:
             check_batch(batch.queries, batch.radii if batch.radii.size else None, self.parameters)
         except InputError as error:
@@ -225,14 +224,14 @@ def ask_votes(
         terms: SHA-256 of what the client believes is run; a member that has others refuses.
         parameters: What it believes, likewise.
     """
-    return convening(partial(_ask, parameters=parameters), ASK, terms)
+    return convening(partial(_ask, parameters=parameters), VOTES_ASK, terms)
 
 
 async def _ask(
     party: Party, queries: NDArray[np.float64], *, parameters: NoisyVotesParameters
 ) -> NDArray[np.int64]:
     (member,) = party.peers
-    await party.send(member, Batch(queries=queries, radii=np.zeros(0)))
+    await party.send(member, VotesBatch(queries=queries, radii=np.zeros(0)))
     answer = await party.receive(VotesLabels, sender=member)
     if answer.exhausted:
         own = answer.exhausted == party.me

@@ -11,7 +11,7 @@ from veilring.transport.messages import Array, Matrix, Message
 DIGEST_BYTES: Final = 32  # SHA-256
 
 
-class Batch(Message, kind="noisyvotes.batch"):
+class VotesBatch(Message, kind="noisyvotes.batch"):
     """A batch of queries, from whoever asks to all. It is public to the parties.
 
     Attributes:
@@ -23,7 +23,7 @@ class Batch(Message, kind="noisyvotes.batch"):
     radii: Annotated[NDArray[np.float64], Array("<f8", 1)]
 
 
-class Agreed(Message, kind="noisyvotes.agreed"):
+class PublicDigest(Message, kind="noisyvotes.agreed"):
     """A hash of all that was public so far, from each to all, before a sum begins."""
 
     digest: Annotated[bytes, Field(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]

@@ -23,27 +23,29 @@ from veilring.nodes.ring import Ring, draw_ring
 from veilring.privacy.checks import require
 from veilring.protocols.noisyvotes.algorithm import (
     ByAnnuli,
-    Nearest,
-    NoisyVotes,
+    NearestRows,
     NoisyVotesParameters,
+    VotesAnswer,
     batch_steps,
     noisy_counts,
     require_shares,
 )
-from veilring.protocols.noisyvotes.messages import Agreed, Batch
+from veilring.protocols.noisyvotes.messages import PublicDigest, VotesBatch
 from veilring.protocols.radius.algorithm import BATCH_MAX, Allocation
 from veilring.protocols.ring.roles.sums import sum_rounds, sum_words
 from veilring.protocols.rows import Rows
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 _NUMBER_BYTES: Final = 8
+# A hash of parameters is part of the protocol: a class that is renamed is written as before.
+_WRITTEN_NAMES: Final = {"WithinRadius": "Within", "NearestRows": "Nearest"}
 _ENVELOPE_BYTES: Final = 256  # session, kind, round, headers of two arrays: under 200 bytes
 
 
 def queries_max(parameters: NoisyVotesParameters) -> int:
     """Return how many queries a batch may hold so that every message fits a frame."""
     near, widest = parameters.neighbours, max(parameters.features + 1, parameters.classes)
-    if isinstance(near, Nearest) and isinstance(near.conversion, ByAnnuli):
+    if isinstance(near, NearestRows) and isinstance(near.conversion, ByAnnuli):
         widest = max(widest, near.conversion.number)
     return min(BATCH_MAX, (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // (_NUMBER_BYTES * widest))
 
@@ -58,7 +60,7 @@ async def private_votes(
     radii: NDArray[np.float64] | None = None,
     ring: Ring | None = None,
     charge: Callable[[Allocation], object] | None = None,
-) -> NoisyVotes:
+) -> VotesAnswer:
     """Label a batch of queries by the rows of all parties, each hidden by the noise of all.
 
     Args:
@@ -114,7 +116,7 @@ async def private_votes(
         try:
             release = steps.send(words.view(np.int64))
         except StopIteration as done:
-            answer: NoisyVotes = done.value
+            answer: VotesAnswer = done.value
             return answer
 
 
@@ -124,16 +126,16 @@ async def _hand_out(
     parameters: NoisyVotesParameters,
     queries: NDArray[np.float64] | None,
     radii: NDArray[np.float64] | None,
-) -> Batch:
+) -> VotesBatch:
     if party.me == asker:
         if queries is None:
             raise InputError("queries", "nothing", f"a batch at {asker}, which asks")
         check_batch(queries, radii, parameters)
         given = np.zeros(0) if radii is None else radii
-        batch = Batch(queries=queries.astype(np.float64), radii=given.astype(np.float64))
+        batch = VotesBatch(queries=queries.astype(np.float64), radii=given.astype(np.float64))
         await broadcast(party, batch)
         return batch
-    batch = await party.receive(Batch, sender=asker, due=-2)
+    batch = await party.receive(VotesBatch, sender=asker, due=-2)
     try:
         check_batch(batch.queries, batch.radii if batch.radii.size else None, parameters)
     except InputError as error:
@@ -173,9 +175,9 @@ async def _agree(party: Party, digest: bytes, number: int) -> None:
             something else, or it lies itself.
     """
     party.round(number)
-    await broadcast(party, Agreed(digest=digest))
+    await broadcast(party, PublicDigest(digest=digest))
     for peer in party.peers:
-        if (await party.receive(Agreed, sender=peer, due=number)).digest != digest:
+        if (await party.receive(PublicDigest, sender=peer, due=number)).digest != digest:
             party.accuse(
                 Tampered(party.peers, "made parties hold different rings, queries, totals or plans")
             )
@@ -193,7 +195,8 @@ def _written(value: object) -> str:
     """Write public parameters so that equal ones read the same, whatever types numbers have."""
     if is_dataclass(value):
         parts = ", ".join(_written(getattr(value, field.name)) for field in fields(value))
-        return f"{type(value).__name__}({parts})"
+        name = type(value).__name__
+        return f"{_WRITTEN_NAMES.get(name, name)}({parts})"
     if isinstance(value, Integral):
         return str(int(value))
     return str(Fraction(float(value))) if isinstance(value, Real) else repr(value)

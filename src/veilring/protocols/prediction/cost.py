@@ -7,7 +7,7 @@ import numpy as np
 from veilring.measure.cost import Traffic
 from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.prediction.messages import Answer, Request
-from veilring.protocols.requests import KEY_BYTES
+from veilring.protocols.requests import REQUEST_KEY_BYTES
 
 
 def stream_cost(blocks: Sequence[int], features: int) -> Forecast:
@@ -23,7 +23,7 @@ def stream_cost(blocks: Sequence[int], features: int) -> Forecast:
     total = Traffic()
     for queries in blocks:
         block = np.zeros((queries, features), np.int16)
-        request = Request(key=bytes(KEY_BYTES), more=False, queries=block)
+        request = Request(key=bytes(REQUEST_KEY_BYTES), more=False, queries=block)
         answer = Answer(verdict=0, left=0.0, labels=np.zeros(queries, np.uint16))
         total = total.plus(repeated(1, request)).plus(repeated(1, answer))
     return Forecast(2 * len(blocks), total)

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from veilring.protocols.requests import KEY_BYTES, Key
-from veilring.protocols.verdicts import Verdict
+from veilring.protocols.requests import REQUEST_KEY_BYTES, RequestKey, RequestVerdict
 from veilring.transport.frames import pack
 from veilring.transport.messages import Array, Message
 
@@ -32,7 +31,7 @@ class Request(Message, kind="prediction.request"):
         queries: Shape (queries, features), as `quantise` gives them.
     """
 
-    key: Key
+    key: RequestKey
     more: bool
     queries: Directions
 
@@ -51,7 +50,7 @@ class Answer(Message, kind="prediction.answer"):
         labels: Shape (queries,); all 0 unless the request is answered.
     """
 
-    verdict: Annotated[int, Field(ge=0, le=max(Verdict))]
+    verdict: Annotated[int, Field(ge=0, le=max(RequestVerdict))]
     left: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     labels: Labels
 
@@ -64,7 +63,7 @@ class Look(Message, kind="prediction.look"):
         more: Whether another look follows in this session.
     """
 
-    keys: Annotated[bytes, Field(max_length=KEYS_MAX * KEY_BYTES)]
+    keys: Annotated[bytes, Field(max_length=KEYS_MAX * REQUEST_KEY_BYTES)]
     more: bool
 
 

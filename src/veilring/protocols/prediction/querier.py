@@ -11,8 +11,7 @@ from veilring.nodes.service import convening
 from veilring.protocols.prediction.messages import KEYS_MAX, Answer, Look, Outlook, Request
 from veilring.protocols.prediction.rules import Rules
 from veilring.protocols.prediction.server import LOOK, PREDICT
-from veilring.protocols.requests import KEY_BYTES, content_key
-from veilring.protocols.verdicts import require_answered
+from veilring.protocols.requests import REQUEST_KEY_BYTES, content_key, require_answered
 
 
 def make_request(queries: NDArray[np.float32], *, name: str = "", more: bool = False) -> Request:
@@ -26,7 +25,7 @@ def make_request(queries: NDArray[np.float32], *, name: str = "", more: bool = F
         name: Another name makes another request of the same content, which is drawn and paid anew.
         more: Whether another request follows in the same session.
     """
-    draft = Request(key=bytes(KEY_BYTES), more=more, queries=queries.astype(np.int16))
+    draft = Request(key=bytes(REQUEST_KEY_BYTES), more=more, queries=queries.astype(np.int16))
     return draft.model_copy(update={"key": content_key(name, draft.content)})
 
 

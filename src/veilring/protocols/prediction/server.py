@@ -12,8 +12,7 @@ from veilring.nodes.service import Offer
 from veilring.protocols.prediction.messages import NO_PLACE, Add, Forget, Look, Receipt, Request
 from veilring.protocols.prediction.records import Records
 from veilring.protocols.prediction.state import Refused, State
-from veilring.protocols.requests import KEY_BYTES
-from veilring.protocols.verdicts import Failure, Verdict
+from veilring.protocols.requests import REQUEST_KEY_BYTES, RequestVerdict, ServerFailure
 
 _log = logging.getLogger("veilring.prediction")
 
@@ -40,7 +39,7 @@ class PredictionServer:
 
     def __init__(self, state: State, aside: Aside, curators: Collection[str] = ()) -> None:
         self._state, self._aside, self._curators = state, aside, frozenset(curators)
-        self._failure = Failure()
+        self._failure = ServerFailure()
 
     def offers(self, terms: bytes) -> dict[str, Offer]:
         """Return the services.
@@ -85,7 +84,7 @@ class PredictionServer:
             reply = await self._do(partial(self._state.answer, querier, request, party.rng))
             party.round(number)
             await party.send(querier, reply)
-            if reply.verdict == Verdict.ANSWERED:
+            if reply.verdict == RequestVerdict.ANSWERED:
                 _log.info("%s labelled %d queries for %s", party.me, len(reply.labels), querier)
             more = request.more
 
@@ -99,10 +98,10 @@ class PredictionServer:
         number, more = 0, True
         while more:
             message = await party.receive(Look, sender=querier)
-            if len(message.keys) % KEY_BYTES:
+            if len(message.keys) % REQUEST_KEY_BYTES:
                 party.accuse(ProtocolViolation(querier, "sent a part of a key"))
-            firsts = range(0, len(message.keys), KEY_BYTES)
-            keys = [message.keys[first : first + KEY_BYTES] for first in firsts]
+            firsts = range(0, len(message.keys), REQUEST_KEY_BYTES)
+            keys = [message.keys[first : first + REQUEST_KEY_BYTES] for first in firsts]
             number += 2
             outlook = await self._do(partial(self._state.look, querier, keys))
             party.round(number)

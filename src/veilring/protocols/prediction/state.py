@@ -39,7 +39,7 @@ from veilring.protocols.prediction.rowfile import (
     unreadable_rows,
 )
 from veilring.protocols.prediction.rules import RECORDS_MAX, Rules
-from veilring.protocols.verdicts import Refusal, Verdict, settle
+from veilring.protocols.requests import RequestRefusal, RequestVerdict, answer_once
 
 _ON_DISK = np.dtype("<u2")
 
@@ -152,14 +152,14 @@ class State:
             return self._ledger.charge(self._answered(querier, request, rng))
 
         with self._changing():
-            settled = settle(
+            settled = answer_once(
                 self._ledger, querier, request.key, request.content, amount=count, pay=pay
             )
-        if isinstance(settled, Refusal):
+        if isinstance(settled, RequestRefusal):
             nothing = np.zeros(count, np.uint16)
             return Answer(verdict=settled.verdict, left=settled.left, labels=nothing)
         labels = np.frombuffer(settled, _ON_DISK).astype(np.uint16)
-        return Answer(verdict=Verdict.ANSWERED, left=0.0, labels=labels)
+        return Answer(verdict=RequestVerdict.ANSWERED, left=0.0, labels=labels)
 
     def look(self, querier: str, keys: Sequence[bytes]) -> Outlook:
         """Return how many queries a querier may still ask, and which requests were answered.

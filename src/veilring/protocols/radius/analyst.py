@@ -12,8 +12,7 @@ from veilring.nodes.service import convening
 from veilring.protocols.radius.messages import Answer, Request
 from veilring.protocols.radius.owner import LABEL
 from veilring.protocols.radius.rules import Rules
-from veilring.protocols.requests import KEY_BYTES, content_key
-from veilring.protocols.verdicts import require_answered
+from veilring.protocols.requests import REQUEST_KEY_BYTES, content_key, require_answered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +104,9 @@ def _keyed(
     epsilon: float,
     k: int,
 ) -> Request:
-    draft = Request(key=bytes(KEY_BYTES), epsilon=epsilon, k=k, queries=queries, radii=radii)
+    draft = Request(
+        key=bytes(REQUEST_KEY_BYTES), epsilon=epsilon, k=k, queries=queries, radii=radii
+    )
     return draft.model_copy(update={"key": content_key(name, draft.content)})
 
 

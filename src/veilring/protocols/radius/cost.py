@@ -4,7 +4,7 @@ import numpy as np
 
 from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.radius.messages import Answer, Request
-from veilring.protocols.requests import KEY_BYTES
+from veilring.protocols.requests import REQUEST_KEY_BYTES
 
 
 def label_cost(queries: int, features: int, k: int = 0) -> Forecast:
@@ -20,7 +20,7 @@ def label_cost(queries: int, features: int, k: int = 0) -> Forecast:
     """
     radii, none = np.zeros(queries), np.zeros(0)
     request = Request(
-        key=bytes(KEY_BYTES),
+        key=bytes(REQUEST_KEY_BYTES),
         epsilon=0.0,
         k=k,
         queries=np.zeros((queries, features)),

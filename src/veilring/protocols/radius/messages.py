@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from veilring.protocols.requests import Key
-from veilring.protocols.verdicts import Verdict
+from veilring.protocols.requests import RequestKey, RequestVerdict
 from veilring.transport.frames import pack
 from veilring.transport.messages import Array, Matrix, Message
 
@@ -27,7 +26,7 @@ class Request(Message, kind="radius.request"):
         radii: Shape (queries,); empty if k is not 0.
     """
 
-    key: Key
+    key: RequestKey
     epsilon: float
     k: Annotated[int, Field(ge=0)]
     queries: Matrix
@@ -49,7 +48,7 @@ class Answer(Message, kind="radius.answer"):
         radii: The radii within which rows voted, of the same shape, for a request with k.
     """
 
-    verdict: Annotated[int, Field(ge=0, le=max(Verdict))]
+    verdict: Annotated[int, Field(ge=0, le=max(RequestVerdict))]
     left: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     labels: Annotated[NDArray[np.uint16], Array("<u2", 1)]
     radii: Numbers

@@ -20,8 +20,8 @@ from veilring.privacy.ledger import Charge, Ledger, RecordCharge, to_units
 from veilring.protocols.radius.algorithm import answer_next, label_batch, label_nearest
 from veilring.protocols.radius.messages import Answer, Request
 from veilring.protocols.radius.rules import Rules
+from veilring.protocols.requests import RequestRefusal, RequestVerdict, ServerFailure, answer_once
 from veilring.protocols.rows import Rows
-from veilring.protocols.verdicts import Failure, Refusal, Verdict, settle
 from veilring.transport.frames import pack, unpack
 
 _log = logging.getLogger("veilring.owner")
@@ -61,7 +61,7 @@ class Owner:
         _require_fitting(rows, rules, ids)
         self._rows, self._rules, self._ledger, self._aside = rows, rules, ledger, aside
         self._slots = ledger.records.add(ids or ())
-        self._failure = Failure()
+        self._failure = ServerFailure()
         # One analyst's requests take turns, so that it never has more than a thread of ours.
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # What rows have left may not change between reading and charging it.
@@ -100,15 +100,15 @@ class Owner:
         except InputError as error:
             party.accuse(ProtocolViolation(analyst, f"asked against the rules: {error}"))
         rng = party.rng
-        answer = await self._in_turn(analyst, lambda: self.settle(analyst, request, rng))
+        answer = await self._in_turn(analyst, lambda: self.answer_once(analyst, request, rng))
         party.round(2)
         await party.send(analyst, answer)
-        if answer.verdict == Verdict.ANSWERED:
+        if answer.verdict == RequestVerdict.ANSWERED:
             line = "%s labelled %d queries for %s; they cost epsilon %g, once"
             price = self._rules.price(request)
             _log.info(line, party.me, len(request.queries), analyst, price)
 
-    def settle(self, analyst: str, request: Request, rng: Generator) -> Answer:
+    def answer_once(self, analyst: str, request: Request, rng: Generator) -> Answer:
         """Return the answer that may leave: it is paid for, and on the disk.
 
         Args:
@@ -127,11 +127,11 @@ class Owner:
                 charge = Charge(analyst, key.hex(), content, released, price, records)
                 return self._ledger.charge(charge)
 
-        settled = settle(self._ledger, analyst, key, content, amount=price, pay=pay)
-        if isinstance(settled, Refusal):
+        settled = answer_once(self._ledger, analyst, key, content, amount=price, pay=pay)
+        if isinstance(settled, RequestRefusal):
             return _refused(request, settled)
         labels, radii = _unpacked(settled)
-        return Answer(verdict=Verdict.ANSWERED, left=0.0, labels=labels, radii=radii)
+        return Answer(verdict=RequestVerdict.ANSWERED, left=0.0, labels=labels, radii=radii)
 
     async def _in_turn(self, analyst: str, act: Callable[[], Answer]) -> Answer:
         """Act aside, in an analyst's turn. It lasts as long, even if nobody waits any more."""
@@ -205,7 +205,7 @@ def _unpacked(kept: bytes) -> tuple[NDArray[np.uint16], NDArray[np.float64]]:
     raise StoreFailed("the ledger holds an answer of another kind")
 
 
-def _refused(request: Request, refusal: Refusal) -> Answer:
+def _refused(request: Request, refusal: RequestRefusal) -> Answer:
     count = len(request.queries)
     labels, radii = np.zeros(count, dtype=np.uint16), np.zeros(count if request.k else 0)
     return Answer(verdict=refusal.verdict, left=refusal.left, labels=labels, radii=radii)

@@ -19,15 +19,15 @@ from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
 from veilring.transport.messages import Array, Message
 
-ASK: Final = "ring.ask"
+RING_ASK: Final = "ring.ask"
 """What a client asks of one member: the labels of a batch of queries."""
-JOIN: Final = "ring.private-knn"
+RING_JOIN: Final = "ring.private-knn"
 """What that member asks of the others: to join the private kNN."""
 
 _log = logging.getLogger("veilring.member")
 
 
-class Labels(Message, kind="ring.labels"):
+class RingLabels(Message, kind="ring.labels"):
     """The labels of a batch of queries, shape (queries,), from a member to its client."""
 
     labels: Annotated[NDArray[np.int64], Array("<i8", 1)]
@@ -64,8 +64,8 @@ class RingMember:
         """Return the two services: other members may have it join, and anybody may ask it."""
         joined, served = self.limits.joined, self.limits.served
         return {
-            JOIN: Offer(self._join, self.terms, lambda peer: peer in self.parties, joined),
-            ASK: Offer(self._answer, self.terms, lambda _peer: True, served),
+            RING_JOIN: Offer(self._join, self.terms, lambda peer: peer in self.parties, joined),
+            RING_ASK: Offer(self._answer, self.terms, lambda _peer: True, served),
         }
 
     async def _join(self, party: Party, opener: str) -> None:
@@ -77,7 +77,7 @@ class RingMember:
     async def _answer(self, party: Party, client: str) -> None:
         queries = (await party.receive(Queries, sender=client)).features
         answer = await self.ask(queries)
-        await party.send(client, Labels(labels=answer.labels))
+        await party.send(client, RingLabels(labels=answer.labels))
         _log.info("%s had %d queries labelled for %s", self.node.name, len(queries), client)
 
     async def ask(self, queries: NDArray[np.float64]) -> KNNAnswer:
@@ -91,7 +91,7 @@ class RingMember:
         self.parameters.check_queries(queries)
         self.node.require(self.parties)
         return await self.node.run(
-            convening(private_knn, JOIN, self.terms),
+            convening(private_knn, RING_JOIN, self.terms),
             Streams().token("session"),
             self.parties,
             self.rows,
@@ -110,13 +110,13 @@ def ask_ring(terms: bytes) -> Callable[..., Awaitable[NDArray[np.int64]]]:
     Args:
         terms: SHA-256 of what the client believes is run; a member that has others refuses.
     """
-    return convening(_ask, ASK, terms)
+    return convening(_ask, RING_ASK, terms)
 
 
 async def _ask(party: Party, queries: NDArray[np.float64]) -> NDArray[np.int64]:
     (member,) = party.peers
     await party.send(member, Queries(features=queries))
-    labels = (await party.receive(Labels, sender=member)).labels
+    labels = (await party.receive(RingLabels, sender=member)).labels
     if labels.shape != queries.shape[:1]:
         raise ProtocolViolation(member, f"sent {len(labels)} labels for {len(queries)} queries")
     return labels

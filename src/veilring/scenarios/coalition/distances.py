@@ -14,7 +14,7 @@ from veilring.protocols.ring.attacks import (
     claim_new,
     decide_by,
     fit_cells,
-    judge,
+    judge_claims,
     owned,
     sandwich_posterior,
 )
@@ -73,7 +73,7 @@ def attack_distances(
         own: Its k smallest distances, shape (Q, k).
         decided: Which new entries are claimed; all of them if left out.
     """
-    success = judge(claim_new(view, victim), own, decided)
+    success = judge_claims(claim_new(view, victim), own, decided)
     claims = round(success.claims * view.runs)
     located = round(success.recall * int(np.isfinite(own).sum()))
     return Attack(claims, round(success.precision * claims), located)

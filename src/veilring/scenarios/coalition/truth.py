@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.protocols.ring import FixedPoint
-from veilring.protocols.ring.algorithm import distances, local_votes, smallest_distances
+from veilring.protocols.ring.algorithm import local_votes, pairwise_distances, smallest_distances
 from veilring.protocols.ring.roles.knn import SCALE_BITS
 from veilring.scenarios.batches import Batch
 from veilring.scenarios.prepare import Prepared
@@ -34,7 +34,7 @@ def truth_of(batch: Batch, prepared: Prepared) -> Truth:
     own, votes = {}, {}
     for party, rows in zip(prepared.parties, prepared.rows, strict=True):
         if party in batch.parties:
-            to_rows = distances(batch.queries, rows.features)
+            to_rows = pairwise_distances(batch.queries, rows.features)
             own[party] = smallest_distances(to_rows, parameters.k)
             cast = local_votes(
                 to_rows,

@@ -18,7 +18,7 @@ from veilring.protocols.prediction.messages import Request
 from veilring.protocols.prediction.records import Records
 from veilring.protocols.prediction.rules import Rules
 from veilring.protocols.prediction.state import State, open_state
-from veilring.protocols.requests import KEY_BYTES
+from veilring.protocols.requests import REQUEST_KEY_BYTES
 from veilring.randomness import Streams
 from veilring.scenarios.runner import Progress
 from veilring.scenarios.scale.curves import Curve, Panel, Study
@@ -94,7 +94,7 @@ def seconds_by_server(
             state.add(Records.of(ids, rows, labels))
 
         def ask(state: State, count: int) -> None:
-            request = Request(key=rng.bytes(KEY_BYTES), more=False, queries=queries[:count])
+            request = Request(key=rng.bytes(REQUEST_KEY_BYTES), more=False, queries=queries[:count])
             state.answer("querier", request, rng)
 
         block = least_seconds(partial(ask, state, len(queries)), _BLOCKS, clock) / len(queries)

@@ -24,7 +24,7 @@ from veilring.protocols.prediction.state import open_state
 from veilring.protocols.radius.analyst import ask_within
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import Rules as OwnerRules
-from veilring.protocols.requests import KEY_BYTES
+from veilring.protocols.requests import REQUEST_KEY_BYTES
 from veilring.protocols.ring import private_knn
 from veilring.randomness import Streams
 from veilring.scenarios.runner import Progress
@@ -188,7 +188,9 @@ def _owner(asked: Asked, most: int) -> Iterator[_Ask]:
         def ask(count: int) -> None:
             name = str(next(numbers))
             centres, radii = balls.centres[:count], balls.radii[:count]
-            answer = owner.settle("analyst", ask_within(centres, radii, _EPSILON, name=name), rng)
+            answer = owner.answer_once(
+                "analyst", ask_within(centres, radii, _EPSILON, name=name), rng
+            )
             encode(bytes(SESSION_BYTES), answer)
 
         yield ask
@@ -207,7 +209,7 @@ def _server(asked: Asked, most: int) -> Iterator[_Ask]:
         state.add(Records.of(names, *records))
 
         def ask(count: int) -> None:
-            request = Request(key=rng.bytes(KEY_BYTES), more=False, queries=queries[:count])
+            request = Request(key=rng.bytes(REQUEST_KEY_BYTES), more=False, queries=queries[:count])
             encode(bytes(SESSION_BYTES), state.answer("querier", request, rng))
 
         yield ask

@@ -16,7 +16,7 @@ from veilring.protocols.ring.attacks import (
     claim_new,
     decide_by,
     fit_cells,
-    judge,
+    judge_claims,
     owned,
     sandwich_posterior,
     simulated_view,
@@ -68,7 +68,7 @@ def test_it_is_never_below_the_simple_attack(
     most, rare = parameters.rounds * parameters.k, FALSE_ALARM / (3 * len(GRID))
     better = by_run((decided == right) & new) - by_run(right)
     assert better.sum() >= -empirical_bernstein(better, 2 * most, rare)
-    gained = judge(claims, own, decided).gain - judge(claims, own).gain
+    gained = judge_claims(claims, own, decided).gain - judge_claims(claims, own).gain
     assert gained == pytest.approx(better.mean())
     surplus = by_run(posterior - right)
     for off in (surplus - 0.03 * by_run(new), -surplus - 0.03 * by_run(new)):

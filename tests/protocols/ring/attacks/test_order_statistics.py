@@ -7,7 +7,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy import integrate, stats
 
-from veilring.protocols.ring.attacks.order_statistics import Grid, log_likelihood
+from veilring.protocols.ring.attacks.order_statistics import (
+    QuadratureGrid,
+    integrate_log_likelihood,
+)
 
 Array = NDArray[np.float64]
 NOTHING = np.full((1, 1), np.inf)
@@ -23,8 +26,8 @@ def free(_i: int, x: Array) -> Array:
 def test_without_knowledge_the_integral_is_the_constant(rows: int) -> None:
     """The density integrates to 1, so that what is left is (N-M)!/N!, for any M up to N."""
     for depth in {1, min(3, rows), min(12, rows), min(100, rows)}:
-        grid = Grid(np.array([[0.2, 0.7]]), depth, rows)
-        log = log_likelihood(grid, free, NOTHING, NONE, depth, rows)
+        grid = QuadratureGrid(np.array([[0.2, 0.7]]), depth, rows)
+        log = integrate_log_likelihood(grid, free, NOTHING, NONE, depth, rows)
         expected = math.lgamma(rows - depth + 1) - math.lgamma(rows + 1)
         assert log[0] == pytest.approx(expected, abs=1e-9)
 
@@ -33,14 +36,14 @@ def test_without_knowledge_the_integral_is_the_constant(rows: int) -> None:
 def test_the_chance_that_a_value_is_small_is_betas(i: int, rows: int) -> None:
     """P(V[i] < t) is that of Beta(i, N-i+1), down to 1e-12."""
     for t in (0.01, 0.1, 0.6):
-        grid = Grid(np.array([[t]]), i, rows)
+        grid = QuadratureGrid(np.array([[t]]), i, rows)
 
         def below(j: int, x: Array, t: float = t) -> Array:
             return np.where((j != i) | (x < t), 0.0, -np.inf)
 
         with np.errstate(divide="ignore"):
             expected = stats.beta(i, rows - i + 1).logcdf(t)
-        log = log_likelihood(grid, below, NOTHING, NONE, i, rows)
+        log = integrate_log_likelihood(grid, below, NOTHING, NONE, i, rows)
         constant = math.lgamma(rows - i + 1) - math.lgamma(rows + 1)
         if expected > math.log(1e-12):
             assert log[0] - constant == pytest.approx(expected, abs=1e-9)
@@ -56,8 +59,8 @@ def test_two_values_with_factors_are_integrated_together() -> None:
         return np.where(x >= 0.1, 0.0, -np.inf) if i == 2 else np.zeros_like(x)
 
     for depth in (2, 4):
-        grid = Grid(np.array([[0.25, 0.1, 0.3]]), depth, 9)
-        log = log_likelihood(grid, factor, NOTHING, NONE, depth, 9)
+        grid = QuadratureGrid(np.array([[0.25, 0.1, 0.3]]), depth, 9)
+        log = integrate_log_likelihood(grid, factor, NOTHING, NONE, depth, 9)
         expected, _ = integrate.dblquad(
             lambda y, x: (1 - y) ** 7 * (0.3 - x) ** -3, 0, 0.25, lambda x: max(x, 0.1), 1
         )
@@ -69,23 +72,23 @@ def test_known_values_are_not_integrated_over() -> None:
     """With the first ones known, the density is theirs; with all N known, it is flat."""
     known = np.array([[0.1, 0.3, np.inf]])
     two = np.array([2])
-    grid = Grid(np.array([[0.3]]), 3, 6)
-    log = log_likelihood(grid, free, known, two, 2, 6)
+    grid = QuadratureGrid(np.array([[0.3]]), 3, 6)
+    log = integrate_log_likelihood(grid, free, known, two, 2, 6)
     assert log[0] == pytest.approx(4 * math.log(0.7))
-    deeper = log_likelihood(grid, free, known, two, 3, 6)
+    deeper = integrate_log_likelihood(grid, free, known, two, 3, 6)
     assert deeper[0] == pytest.approx(4 * math.log(0.7) - math.log(4))
-    assert log_likelihood(Grid(known, 2, 2), free, known, two, 2, 2)[0] == 0
+    assert integrate_log_likelihood(QuadratureGrid(known, 2, 2), free, known, two, 2, 2)[0] == 0
 
 
 def test_narrow_factors_do_not_underflow() -> None:
     """The chance of 100 values in a hundredth of the range is found although it is 1e-200."""
     rows = 100
-    grid = Grid(np.array([[0.01]]), rows, rows)
+    grid = QuadratureGrid(np.array([[0.01]]), rows, rows)
 
     def below(_i: int, x: Array) -> Array:
         return np.where(x < 0.01, 0.0, -np.inf)
 
-    log = log_likelihood(grid, below, NOTHING, NONE, rows, rows)
+    log = integrate_log_likelihood(grid, below, NOTHING, NONE, rows, rows)
     expected = 100 * math.log(0.01) - math.lgamma(rows + 1)
     assert log[0] == pytest.approx(expected, rel=1e-9)
 
@@ -96,4 +99,7 @@ def test_what_cannot_be_has_no_likelihood() -> None:
     def never(_i: int, x: Array) -> Array:
         return np.full_like(x, -np.inf)
 
-    assert log_likelihood(Grid(NOTHING, 2, 3), never, NOTHING, NONE, 2, 3)[0] == -np.inf
+    assert (
+        integrate_log_likelihood(QuadratureGrid(NOTHING, 2, 3), never, NOTHING, NONE, 2, 3)[0]
+        == -np.inf
+    )

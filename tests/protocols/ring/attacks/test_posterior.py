@@ -18,7 +18,7 @@ from veilring.protocols.ring.attacks import (
     UniformPrior,
     claim_new,
     decide_by,
-    judge,
+    judge_claims,
     owned,
     sandwich_posterior,
     simulated_view,
@@ -172,7 +172,11 @@ async def test_a_real_run_is_read_by_two_colluders() -> None:
     for few, many, share in ((real, new, 0.35), (wrong, new, 0.01), (real & ~decided, real, 0.01)):
         over = (few - share * many).sum(axis=(0, 2))
         assert over.sum() <= empirical_bernstein(over, 5 + share * most, rare)
-    assert judge(claims, values[:, 2], decided).gain > 0 > judge(claims, values[:, 2]).gain
+    assert (
+        judge_claims(claims, values[:, 2], decided).gain
+        > 0
+        > judge_claims(claims, values[:, 2]).gain
+    )
 
 
 def test_what_was_not_seen_is_refused() -> None:

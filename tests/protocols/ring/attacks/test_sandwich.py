@@ -16,9 +16,9 @@ from veilring.protocols.ring import (
     secure_sum,
 )
 from veilring.protocols.ring.algorithm import (
-    distances,
     leaked_groups,
     local_votes,
+    pairwise_distances,
     walecki_cycles,
 )
 from veilring.protocols.ring.attacks import CoalitionView, recover_groups, sandwich
@@ -141,7 +141,7 @@ async def test_the_votes_of_a_party_in_a_knn_are_recovered() -> None:
     view = CoalitionView(ring, run.views)
     taken = sandwich(view, victim, method=parameters.sum, fixed=FixedPoint(24, 5))
     rows = own[names.index(victim)]
-    to_rows = distances(queries, rows.features)
+    to_rows = pairwise_distances(queries, rows.features)
     votes = local_votes(
         to_rows, rows.labels, run.result.nearest, classes=3, weights=parameters.weights
     )

@@ -8,11 +8,11 @@ from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import TopKParameters, pp_topk
-from veilring.protocols.ring.algorithm.multisets import size
+from veilring.protocols.ring.algorithm.multisets import multiset_size
 from veilring.protocols.ring.attacks import (
     CoalitionView,
     claim_new,
-    judge,
+    judge_claims,
     owned,
     simulated_view,
     topk_view,
@@ -42,9 +42,11 @@ def test_precision_is_the_estimators_claim(place: int) -> None:
     view = simulated_view(vectors, PARAMETERS, ORDER, [ORDER[(place + 1) % 5]])
     claims = claim_new(view, ORDER[place])
     for turn in range(3):
-        alone = judge(claims[[turn]], values[:, place])
+        alone = judge_claims(claims[[turn]], values[:, place])
         assert alone.precision == pytest.approx(leak.by_hop.claim[turn, place], rel=1e-12)
-    assert judge(claims, values[:, place]).new == pytest.approx(np.isfinite(claims).sum() / 400)
+    assert judge_claims(claims, values[:, place]).new == pytest.approx(
+        np.isfinite(claims).sum() / 400
+    )
 
 
 @pytest.mark.parametrize("place", range(5))
@@ -57,7 +59,7 @@ def test_two_neighbours_claim_exactly_what_was_put_in(place: int) -> None:
     seen = exposure_to_coalition(values, PARAMETERS, pair, np.random.default_rng(4))
     assert own.any(axis=(0, 2)).mean() == seen.exactly[place]
     # All or nothing: what is put in in a round is all real or all noise.
-    entries = size(claim_new(view, ORDER[place]).reshape(-1, 3))
+    entries = multiset_size(claim_new(view, ORDER[place]).reshape(-1, 3))
     right = own.reshape(-1, 3).sum(axis=1)
     assert ((right == 0) | (right == entries)).all()
 
@@ -71,7 +73,7 @@ async def test_claims_of_a_real_run_hold_the_victims_values() -> None:
             pp_topk, ring=Ring(ORDER), parameters=exact, watch=["party-0", "party-2"]
         )
     view = topk_view(CoalitionView(Ring(ORDER), run.views), exact)
-    success = judge(claim_new(view, "party-1"), own[1])
+    success = judge_claims(claim_new(view, "party-1"), own[1])
     assert success.precision == success.accuracy == 1
     assert success.gain == success.new == success.claims > 0
     assert success.recall == pytest.approx(success.claims / 3)
@@ -85,16 +87,16 @@ def test_success_is_counted_as_defined() -> None:
     inf = np.inf
     claims = np.array([[[0.1, 0.2, 0.3]], [[0.4, 0.5, inf]]])
     own = np.array([[0.2, 0.4, 0.9]])
-    everything = judge(claims, own)
+    everything = judge_claims(claims, own)
     assert (everything.new, everything.claims, everything.gain) == (5, 5, -1)
     assert everything.precision == everything.accuracy == pytest.approx(2 / 5)
     assert everything.recall == pytest.approx(2 / 3)
     decided = np.array([[[True, True, False]], [[False, True, True]]])
-    some = judge(claims, own, decided)
+    some = judge_claims(claims, own, decided)
     assert (some.claims, some.gain) == (3, -1)
     assert some.precision == some.recall == pytest.approx(1 / 3)
     assert some.accuracy == pytest.approx(2 / 5)  # 0.2 claimed, 0.3 left
-    nothing = judge(np.full((1, 1, 1), inf), np.full((1, 1), inf))
+    nothing = judge_claims(np.full((1, 1, 1), inf), np.full((1, 1), inf))
     assert (nothing.precision, nothing.recall, nothing.accuracy, nothing.gain) == (0, 0, 1, 0)
 
 

@@ -121,7 +121,7 @@ def test_the_estimators_are_their_definitions(ties: bool) -> None:  # noqa: FBT0
 def test_chunks_do_not_change_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A memory limit of a few trials a chunk gives the same estimates of deterministic runs."""
     whole = estimate_hop_leakage(ORDERS, HONEST, rng())
-    monkeypatch.setattr(transcripts, "CHUNK_ENTRIES", 7)
+    monkeypatch.setattr(transcripts, "TRANSCRIPT_ENTRIES", 7)
     parts = estimate_hop_leakage(ORDERS, HONEST, rng())
     assert (parts.by_hop.lop == whole.by_hop.lop).all()
     assert parts.exposure == whole.exposure

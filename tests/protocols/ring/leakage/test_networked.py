@@ -10,7 +10,7 @@ from veilring.nodes.ring import Ring
 from veilring.protocols.ring import TopKParameters, pp_topk
 from veilring.protocols.ring.attacks import CoalitionView, topk_view
 from veilring.protocols.ring.leakage import estimate_hop_leakage, hop_leakage_of, uniform_values
-from veilring.protocols.ring.leakage.transcripts import chunks, transcript
+from veilring.protocols.ring.leakage.transcripts import cut_trials, transcript
 from veilring.protocols.ring.leakage.watch import KINDS, watch_hops
 
 FALSE_ALARM = 1e-6
@@ -39,7 +39,7 @@ async def test_networked_parties_leak_what_is_estimated(
     seen = topk_view(CoalitionView(ring, run.views), parameters)
     assert seen.seen == tuple(range(messages + 1))
     networked = np.stack([seen.vectors[number] for number in seen.seen])
-    rng, sizes = np.random.default_rng(3), chunks(runs, messages * k)
+    rng, sizes = np.random.default_rng(3), cut_trials(runs, messages * k)
     simulated = np.concatenate([transcript(values[c], parameters, rng) for c in sizes], axis=1)
     counts = [watch_hops(each, values, parameters).sum(axis=1) for each in (networked, simulated)]
     differences = (counts[0] - counts[1]).astype(np.float64)

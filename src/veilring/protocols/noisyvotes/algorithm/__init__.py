@@ -15,16 +15,16 @@ from veilring.protocols.noisyvotes.algorithm.guarantees import (
 )
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
-    Nearest,
+    NearestRows,
     NoisyVotesParameters,
-    Within,
+    WithinRadius,
 )
 from veilring.protocols.noisyvotes.algorithm.plans import require_shares, worst_plans
 from veilring.protocols.noisyvotes.algorithm.releases import (
     Counts,
-    NoisyVotes,
     Release,
     Steps,
+    VotesAnswer,
     batch_steps,
 )
 from veilring.protocols.noisyvotes.algorithm.shares import noise_share, noisy_counts
@@ -33,12 +33,12 @@ from veilring.protocols.noisyvotes.algorithm.together import noisy_votes
 __all__ = (
     "ByAnnuli",
     "Counts",
-    "Nearest",
-    "NoisyVotes",
+    "NearestRows",
     "NoisyVotesParameters",
     "Release",
     "Steps",
-    "Within",
+    "VotesAnswer",
+    "WithinRadius",
     "batch_steps",
     "count_loss",
     "guarantee",

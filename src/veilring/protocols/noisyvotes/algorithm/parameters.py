@@ -63,7 +63,7 @@ class ByAnnuli:
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class WithinRadius:
     """The rows within a public radius of a query vote.
 
     Attributes:
@@ -81,7 +81,7 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
-class Nearest:
+class NearestRows:
     """About the k nearest rows of a query vote: k is turned into a radius first, under a budget.
 
     Attributes:
@@ -139,7 +139,7 @@ class NoisyVotesParameters:
     features: int
     classes: int
     epsilon_vote: float
-    neighbours: Within | Nearest = Within()
+    neighbours: WithinRadius | NearestRows = WithinRadius()
     tolerated: int = 1
     allocation: AllocationRule = "clique"
     sum: SumMethod = _SHARES
@@ -147,7 +147,9 @@ class NoisyVotesParameters:
 
     def __post_init__(self) -> None:
         most = FEATURES_MAX
-        if isinstance(self.neighbours, Nearest) and isinstance(self.neighbours.conversion, ByGrid):
+        if isinstance(self.neighbours, NearestRows) and isinstance(
+            self.neighbours.conversion, ByGrid
+        ):
             most = GRID_FEATURES_MAX
         _require_whole("features", self.features, 1, most)
         _require_whole("classes", self.classes, 1)
@@ -163,7 +165,7 @@ class NoisyVotesParameters:
         They are counted from where somebody looks: a party that does misses its own.
         """
         parts = [self.epsilon_vote]
-        if isinstance(self.neighbours, Nearest):
+        if isinstance(self.neighbours, NearestRows):
             parts += [self.neighbours.epsilon_conversion, self.neighbours.epsilon_count]
         return float_ceil(sum((Fraction(float(part)) for part in parts), Fraction()))
 
@@ -196,10 +198,10 @@ class NoisyVotesParameters:
         allowed = f"shape (Q, {self.features}) with Q at least 1"
         require(fits, "queries", f"of shape {queries.shape}", allowed)
         near = self.neighbours
-        asked = isinstance(near, Within) and near.radius is None
+        asked = isinstance(near, WithinRadius) and near.radius is None
         allowed = "one for each query" if asked else "none: parameters say which rows vote"
         require((radii is not None) == asked, "radii", "given" if not asked else "none", allowed)
-        if isinstance(near, Within) and near.radius is not None:
+        if isinstance(near, WithinRadius) and near.radius is not None:
             radii = np.full(len(queries), near.radius)
         if radii is None:
             return None

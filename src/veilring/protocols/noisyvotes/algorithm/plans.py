@@ -9,17 +9,17 @@ import numpy as np
 
 from veilring.privacy.checks import require
 from veilring.privacy.polya import POLYA_SCALE_MAX
-from veilring.protocols.noisyvotes.algorithm.parameters import Nearest, NoisyVotesParameters
+from veilring.protocols.noisyvotes.algorithm.parameters import NearestRows, NoisyVotesParameters
 from veilring.protocols.radius.algorithm import Allocation, ByGrid
 
 
-def alone(epsilon: float) -> Allocation:
+def single_run_plan(epsilon: float) -> Allocation:
     """Return the plan of a single run that spends all of a budget."""
     return Allocation(np.ones(1, dtype=np.int64), np.full(1, float(epsilon)), exact=True)
 
 
 def worst_plans(
-    parameters: NoisyVotesParameters, near: Nearest, queries: int
+    parameters: NoisyVotesParameters, near: NearestRows, queries: int
 ) -> tuple[Allocation, ...]:
     """Return a plan for each release about k, whose shares no other plan's are below.
 
@@ -31,9 +31,9 @@ def worst_plans(
         near: Their neighbours.
         queries: How many are in the batch.
     """
-    counting = () if near.rows is not None else (alone(near.epsilon_count),)
+    counting = () if near.rows is not None else (single_run_plan(near.epsilon_count),)
     if isinstance(near.conversion, ByGrid):
-        finding = alone(near.epsilon_conversion)
+        finding = single_run_plan(near.epsilon_conversion)
     else:
         finding = _all_overlap(near.epsilon_conversion, queries)
     return (*counting, finding, _all_overlap(parameters.epsilon_vote, queries))
@@ -52,7 +52,7 @@ def require_shares(parameters: NoisyVotesParameters, queries: int) -> None:
         InputError: If so. Where radii are public, the first release is the only one, and refuses.
     """
     near = parameters.neighbours
-    if isinstance(near, Nearest):
+    if isinstance(near, NearestRows):
         least = min(plan.epsilons.min() for plan in worst_plans(parameters, near, queries))
         allowed = f"so few that each has 1/{POLYA_SCALE_MAX} of each budget: ask fewer"
         require(bool(least * POLYA_SCALE_MAX >= 1), "queries", f"{queries} queries", allowed)

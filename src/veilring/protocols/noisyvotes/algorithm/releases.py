@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
-    Nearest,
+    NearestRows,
     NoisyVotesParameters,
 )
-from veilring.protocols.noisyvotes.algorithm.plans import alone, require_shares
+from veilring.protocols.noisyvotes.algorithm.plans import require_shares, single_run_plan
 from veilring.protocols.radius.algorithm import (
     Allocation,
     ByGrid,
@@ -57,7 +57,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NoisyVotes:
+class VotesAnswer:
     """What all parties learn about a batch.
 
     Attributes:
@@ -78,7 +78,7 @@ class NoisyVotes:
     rows: int | None = None
 
 
-Steps = Generator[Release, Counts, NoisyVotes]
+Steps = Generator[Release, Counts, VotesAnswer]
 
 
 def batch_steps(
@@ -105,7 +105,7 @@ def batch_steps(
     spent: list[Allocation] = []
     rows: int | None = None
     near = parameters.neighbours
-    if known is None and isinstance(near, Nearest):
+    if known is None and isinstance(near, NearestRows):
         expected = near.rows
         if expected is None:
             counting = _row_count(near.epsilon_count)
@@ -125,7 +125,7 @@ def batch_steps(
     voting = _votes(queries, known, parameters)
     totals = yield voting
     labels = np.asarray(totals.argmax(axis=1), dtype=np.int64)
-    return NoisyVotes(labels, totals, known, parameters.epsilon, (*spent, voting.plan), rows)
+    return VotesAnswer(labels, totals, known, parameters.epsilon, (*spent, voting.plan), rows)
 
 
 def _votes(
@@ -137,19 +137,21 @@ def _votes(
 
 
 def _row_count(epsilon: float) -> Release:
-    return Release(alone(epsilon), 1, lambda rows: np.array([[len(rows)]]))
+    return Release(single_run_plan(epsilon), 1, lambda rows: np.array([[len(rows)]]))
 
 
 def _cells(features: int, epsilon: float, rows: int) -> tuple[Release, int]:
     side = grid_side(rows, features, epsilon)
-    release = Release(alone(epsilon), side**features, lambda own: cell_counts(own, side)[None])
+    release = Release(
+        single_run_plan(epsilon), side**features, lambda own: cell_counts(own, side)[None]
+    )
     return release, side
 
 
 def _annuli(
     queries: NDArray[np.float64],
     candidates: NDArray[np.float64],
-    near: Nearest,
+    near: NearestRows,
     conversion: ByAnnuli,
     work: int,
 ) -> Release:

@@ -7,7 +7,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.protocols.noisyvotes.algorithm.parameters import NoisyVotesParameters
-from veilring.protocols.noisyvotes.algorithm.releases import NoisyVotes, batch_steps
+from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, batch_steps
 from veilring.protocols.noisyvotes.algorithm.shares import noisy_counts
 from veilring.protocols.rows import Rows
 
@@ -20,7 +20,7 @@ def noisy_votes(
     *,
     radii: NDArray[np.float64] | None = None,
     missing: int = 0,
-) -> NoisyVotes:
+) -> VotesAnswer:
     """Label a batch as so many parties would, with the steps that they run.
 
     The masks of the secure sum cancel in the total and are left out.
@@ -50,5 +50,5 @@ def noisy_votes(
         try:
             release = steps.send(total)
         except StopIteration as done:
-            answer: NoisyVotes = done.value
+            answer: VotesAnswer = done.value
             return answer

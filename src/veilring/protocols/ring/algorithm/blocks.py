@@ -8,7 +8,7 @@ from typing import Final
 BLOCK_ENTRIES: Final = 2**16
 
 
-def blocks(rows: int, width: int) -> Iterator[slice]:
+def cut_rows(rows: int, width: int) -> Iterator[slice]:
     """Yield slices of at most `BLOCK_ENTRIES` entries, and of one row at least.
 
     Args:

@@ -19,13 +19,13 @@ from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.algorithm.trials import run_ring
 from veilring.protocols.ring.algorithm.votes import (
     Weights,
-    decide,
+    decide_labels,
     local_votes,
     smallest_distances,
 )
 
 # The k smallest of all parties for so many queries take 32 MiB; more are run one after another.
-CHUNK_ENTRIES: Final = 2**22
+INPUT_ENTRIES: Final = 2**22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,11 +84,11 @@ def ring_knn(
     for party, own_labels in zip(to_rows, labels, strict=True):
         total += fixed.encode(local_votes(party, own_labels, nearest, classes, weights))
     votes = fixed.decode(total)
-    return Classified(decide(votes), votes, nearest)
+    return Classified(decide_labels(votes), votes, nearest)
 
 
 def _chunks(queries: int, entries: int) -> Iterator[slice]:
-    step = max(1, CHUNK_ENTRIES // entries)
+    step = max(1, INPUT_ENTRIES // entries)
     return (slice(first, first + step) for first in range(0, queries, step))
 
 

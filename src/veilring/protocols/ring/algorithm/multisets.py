@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 COMPARED_WIDTH_MAX: Final = 48
 
 
-def size(A: NDArray[np.float64]) -> NDArray[np.int64]:
+def multiset_size(A: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return how many numbers each multiset holds, shape (T,)."""
     return np.asarray(np.isfinite(A).sum(axis=1), dtype=np.int64)
 
@@ -73,7 +73,7 @@ def difference(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.flo
 
 def overlap(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the size of the multiset intersection of each run, shape (T,)."""
-    return size(A) - size(difference(A, B))
+    return multiset_size(A) - multiset_size(difference(A, B))
 
 
 def _keys(A: NDArray[np.float64]) -> NDArray[np.complex128]:

@@ -80,12 +80,14 @@ class FixedPoint:
         return np.asarray(np.ldexp(signed.astype(np.float64), -self.scale_bits))
 
 
-def mask(shape: int | tuple[int, ...], rng: np.random.Generator) -> NDArray[np.uint64]:
+def draw_masks(shape: int | tuple[int, ...], rng: np.random.Generator) -> NDArray[np.uint64]:
     """Return uniform elements of Z_{2^64}: added to any value, they hide it perfectly, once."""
     return rng.integers(0, 2**64, size=shape, dtype=np.uint64)
 
 
-def split(values: NDArray[np.uint64], shares: int, rng: np.random.Generator) -> NDArray[np.uint64]:
+def split_shares(
+    values: NDArray[np.uint64], shares: int, rng: np.random.Generator
+) -> NDArray[np.uint64]:
     """Return additive shares that sum to the values modulo 2^64.
 
     Any `shares - 1` of them are independent and uniform.
@@ -103,7 +105,7 @@ def split(values: NDArray[np.uint64], shares: int, rng: np.random.Generator) -> 
     """
     require(shares >= 1, "shares", shares, "an integer of at least 1")
     parts = np.empty((shares, *values.shape), dtype=np.uint64)
-    parts[1:] = mask((shares - 1, *values.shape), rng)
+    parts[1:] = draw_masks((shares - 1, *values.shape), rng)
     parts[:1] = values
     parts[:1] -= parts[1:].sum(axis=0, keepdims=True, dtype=np.uint64)
     return parts

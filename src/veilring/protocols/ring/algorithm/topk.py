@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.algorithm.blocks import blocks
+from veilring.protocols.ring.algorithm.blocks import cut_rows
 from veilring.protocols.ring.algorithm.checks import require, require_noise
 
 
@@ -90,7 +90,7 @@ def own_smallest(values: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     return smallest
 
 
-def require_in_range(
+def require_bounded(
     values: NDArray[np.float64], parameters: TopKParameters, field: str = "values"
 ) -> None:
     """Refuse values outside `[lower, upper]`; `+inf` stands for a missing value and may pass.
@@ -153,7 +153,7 @@ def topk_step(  # noqa: PLR0917  (the inputs of Algorithm 2, no more)
 
 
 def _in_blocks(rows: NDArray[np.int64], k: int) -> Iterator[NDArray[np.int64]]:
-    return (rows[block] for block in blocks(len(rows), k))
+    return (rows[block] for block in cut_rows(len(rows), k))
 
 
 def _merged(G: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from veilring.protocols.ring.algorithm.checks import SMALLEST_RING, require
 from veilring.protocols.ring.algorithm.topk import (
     TopKParameters,
     final_result,
-    require_in_range,
+    require_bounded,
     start_vector,
     topk_step,
 )
@@ -74,4 +74,4 @@ def _require_ring(values: NDArray[np.float64], parameters: TopKParameters) -> No
     require(fits, "values", f"of shape {values.shape}", f"shape {shape}")
     ascending = bool((values[..., :-1] <= values[..., 1:]).all())
     require(ascending, "values", "not ascending in some row", "rows sorted ascending")
-    require_in_range(values, parameters)
+    require_bounded(values, parameters)

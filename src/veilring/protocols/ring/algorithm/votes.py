@@ -24,7 +24,9 @@ Weights = Literal["uniform", "distance"]
 MOST_WEIGHT: Final = 1024.0
 
 
-def distances(queries: NDArray[np.float64], rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def pairwise_distances(
+    queries: NDArray[np.float64], rows: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the Euclidean distance of every query to every row, shape (Q, N).
 
     Each entry is computed from its own pair alone, so that a party's distances are bit for bit
@@ -89,7 +91,7 @@ def local_votes(
     return votes
 
 
-def decide(totals: NDArray[np.float64]) -> NDArray[np.int64]:
+def decide_labels(totals: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the class with the most votes for each query, shape (Q,); ties to the lowest class.
 
     Args:
@@ -120,10 +122,12 @@ def pooled_knn(  # noqa: PLR0917  (a query, a data set and a classifier)
         weights: `"uniform"` or `"distance"`.
 
     Raises:
-        InputError: As `distances`, `smallest_distances` and `local_votes` do.
+        InputError: As `pairwise_distances`, `smallest_distances` and `local_votes` do.
     """
-    pooled = distances(queries, rows)
-    return decide(local_votes(pooled, labels, smallest_distances(pooled, k), classes, weights))
+    pooled = pairwise_distances(queries, rows)
+    return decide_labels(
+        local_votes(pooled, labels, smallest_distances(pooled, k), classes, weights)
+    )
 
 
 def _ballots(

@@ -27,7 +27,7 @@ from veilring.protocols.ring.attacks.posterior import decide_by, sandwich_poster
 from veilring.protocols.ring.attacks.prior import UniformPrior
 from veilring.protocols.ring.attacks.repetitions import tracing_success
 from veilring.protocols.ring.attacks.sandwich import recover_groups, sandwich
-from veilring.protocols.ring.attacks.successor import Success, claim_new, judge, owned
+from veilring.protocols.ring.attacks.successor import Success, claim_new, judge_claims, owned
 from veilring.protocols.ring.attacks.table import AttackRow, Setting, attack_table
 from veilring.protocols.ring.attacks.views import (
     CoalitionView,
@@ -51,7 +51,7 @@ __all__ = (
     "expected_hits",
     "find_owners",
     "fit_cells",
-    "judge",
+    "judge_claims",
     "owned",
     "recover_groups",
     "recurring",

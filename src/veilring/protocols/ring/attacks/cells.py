@@ -34,7 +34,7 @@ from veilring.protocols.ring.attacks.posterior import plug_in_posterior
 from veilring.protocols.ring.attacks.prior import UniformPrior
 from veilring.protocols.ring.attacks.successor import claim_new, owned
 from veilring.protocols.ring.attacks.views import TopKView, simulated_view
-from veilring.protocols.ring.leakage.transcripts import chunks, transcript
+from veilring.protocols.ring.leakage.transcripts import cut_trials, transcript
 
 STRENGTH: Final = 8.0
 """How many entries of a cell count as much as the cell around it."""
@@ -118,7 +118,7 @@ def fit_cells(  # noqa: PLR0917  (a ring, who is who in it, a prior and a budget
     values = prior.draw(trials, parties, parameters.k, rng)
     parts: list[_Codes] = []
     truth: list[NDArray[np.bool_]] = []
-    for chunk in chunks(len(values), values.shape[1] * parameters.rounds * parameters.k):
+    for chunk in cut_trials(len(values), values.shape[1] * parameters.rounds * parameters.k):
         vectors = transcript(values[chunk], parameters, rng)
         view = simulated_view(vectors, parameters, order, members)
         claims = claim_new(view, order[victim])

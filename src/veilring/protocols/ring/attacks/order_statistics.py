@@ -36,7 +36,7 @@ _UP_TO_NODE: Final = (
 )
 
 
-class Grid:
+class QuadratureGrid:
     """Gauss-Legendre nodes on [0, 1], in cells that end where the factors of a run jump.
 
     Args:
@@ -72,8 +72,8 @@ class Grid:
         return f.reshape(len(f), -1, NODES)
 
 
-def log_likelihood(  # noqa: PLR0917  (a grid, a factor, what is known exactly, M and N)
-    grid: Grid,
+def integrate_log_likelihood(  # noqa: PLR0917  (a grid, a factor, what is known exactly, M and N)
+    grid: QuadratureGrid,
     factor: Factor,
     known: NDArray[np.float64],
     count: NDArray[np.int64],

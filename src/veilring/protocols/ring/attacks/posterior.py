@@ -27,8 +27,12 @@ from scipy.special import expit, gammaln
 
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm import TopKParameters
-from veilring.protocols.ring.algorithm.multisets import size
-from veilring.protocols.ring.attacks.order_statistics import Factor, Grid, log_likelihood
+from veilring.protocols.ring.algorithm.multisets import multiset_size
+from veilring.protocols.ring.attacks.order_statistics import (
+    Factor,
+    QuadratureGrid,
+    integrate_log_likelihood,
+)
 from veilring.protocols.ring.attacks.prior import UniformPrior
 from veilring.protocols.ring.attacks.successor import claim_new
 from veilring.protocols.ring.attacks.views import TopKView
@@ -130,7 +134,7 @@ class _Seen:
         numbers = range(first_round, first_round + rounds)
         self._p = np.array([parameters.noise_probability(number) for number in numbers])
         self._rows, self._delta = prior.rows_per_party, parameters.delta / prior.upper
-        self._m = np.stack([size(entries) for entries in new])
+        self._m = np.stack([multiset_size(entries) for entries in new])
         bounded = np.concatenate([np.full((rounds, runs, 1), -np.inf), G / prior.upper], axis=2)
         # Entry j of G, from 1, stands at j; G[0] is no bound. With m = 0 no `above` is needed.
         self._below = _entry(bounded, k - self._m)
@@ -148,10 +152,10 @@ class _Seen:
         """Return the probability that what was put in in each round is real, (rounds, T)."""
         runs = np.arange(self._m.shape[1])
         some = self._last >= 0
-        grid = Grid(self._jumps(), self._depth, self._rows)
+        grid = QuadratureGrid(self._jumps(), self._depth, self._rows)
         until = np.maximum(self._last, 0)
         m = np.where(some, self._m[until, runs], 0)
-        real = log_likelihood(
+        real = integrate_log_likelihood(
             grid,
             self._factor(noisy=self._round < until, held=self._round <= until),
             self._new[until, runs],
@@ -160,7 +164,7 @@ class _Seen:
             self._rows,
         )
         all_rounds = np.ones_like(self._m, dtype=np.bool_)
-        noise = log_likelihood(
+        noise = integrate_log_likelihood(
             grid,
             self._factor(noisy=all_rounds, held=all_rounds),
             self._new[until, runs],

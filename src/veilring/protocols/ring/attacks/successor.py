@@ -81,7 +81,7 @@ def owned(claims: NDArray[np.float64], own: NDArray[np.float64]) -> NDArray[np.b
     return np.asarray(equal & np.isfinite(claims))
 
 
-def judge(
+def judge_claims(
     claims: NDArray[np.float64],
     own: NDArray[np.float64],
     decided: NDArray[np.bool_] | None = None,

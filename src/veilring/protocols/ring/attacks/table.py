@@ -10,7 +10,7 @@ from veilring.protocols.ring.algorithm import TopKParameters
 from veilring.protocols.ring.attacks.cells import fit_cells
 from veilring.protocols.ring.attacks.posterior import decide_by, sandwich_posterior
 from veilring.protocols.ring.attacks.prior import UniformPrior
-from veilring.protocols.ring.attacks.successor import Success, claim_new, judge
+from veilring.protocols.ring.attacks.successor import Success, claim_new, judge_claims
 from veilring.protocols.ring.attacks.views import simulated_view
 from veilring.protocols.ring.leakage.transcripts import transcript
 
@@ -97,7 +97,7 @@ def _rows(
         yield AttackRow(
             setting,
             coalition,
-            simple=judge(claims, own),
-            optimal=judge(claims, own, decide_by(posterior)),
+            simple=judge_claims(claims, own),
+            optimal=judge_claims(claims, own, decide_by(posterior)),
             expected=float(np.maximum(new, 1 - new).mean()) if new.size else 1.0,
         )

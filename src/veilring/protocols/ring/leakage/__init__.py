@@ -26,7 +26,7 @@ Where no claim is ever made, nothing is given away: `claim` and `LoP` are 0.
 """
 
 from veilring.protocols.ring.leakage.coalitions import CoalitionExposure, exposure_to_coalition
-from veilring.protocols.ring.leakage.estimates import Estimate, proportion_interval
+from veilring.protocols.ring.leakage.estimates import MonteCarloEstimate, proportion_interval
 from veilring.protocols.ring.leakage.hops import (
     Breakdown,
     HopLeakage,
@@ -39,8 +39,8 @@ from veilring.protocols.ring.leakage.transcripts import uniform_values
 __all__ = (
     "Breakdown",
     "CoalitionExposure",
-    "Estimate",
     "HopLeakage",
+    "MonteCarloEstimate",
     "estimate_hop_leakage",
     "exposure_to_coalition",
     "hop_leakage_of",

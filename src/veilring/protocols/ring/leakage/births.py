@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.protocols.ring.algorithm import TopKParameters, run_ring, start_vector
-from veilring.protocols.ring.algorithm.blocks import blocks
+from veilring.protocols.ring.algorithm.blocks import cut_rows
 from veilring.protocols.ring.leakage.watch import KINDS, known_to_successor
 
 # The least range of the noise, in the greatest number of a run. Two numbers from it are equal with
@@ -53,7 +53,7 @@ def watch_distinct(
     ) -> None:
         nonlocal last
         hop, last = (round_number - 1) * parties + position, passed
-        for block in blocks(trials, k):
+        for block in cut_rows(trials, k):
             born, own = births[block], values[block, position]
             honest, inserted = _bear(born, hop + 1, received[block], passed[block], own)
             exposed[hop, block][honest] = 1

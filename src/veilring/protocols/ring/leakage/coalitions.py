@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from veilring.protocols.ring.algorithm import TopKParameters
 from veilring.protocols.ring.algorithm.checks import require
 from veilring.protocols.ring.algorithm.multisets import difference, overlap
-from veilring.protocols.ring.leakage.transcripts import chunks, transcript
+from veilring.protocols.ring.leakage.transcripts import cut_trials, transcript
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +58,7 @@ def exposure_to_coalition(
     known = set(coalition) <= set(range(parties))
     require(known, "coalition", sorted(coalition), f"positions from 0 to {parties - 1}")
     counts = np.zeros((2, parties))
-    for chunk in chunks(trials, parties * parameters.rounds * k):
+    for chunk in cut_trials(trials, parties * parameters.rounds * k):
         part = values[chunk]
         seen = np.zeros((2, parties, len(part)), dtype=np.bool_)
         vectors = transcript(part, parameters, rng)

@@ -9,7 +9,7 @@ CONFIDENCE: Final = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class MonteCarloEstimate:
     """A Monte Carlo estimate and its standard error.
 
     The error is a delete-one-group jackknife over independent trials, so that the dependence among

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from veilring.protocols.ring.algorithm import TopKParameters
 from veilring.protocols.ring.algorithm.checks import require
 from veilring.protocols.ring.leakage.births import is_noise_distinct, watch_distinct
-from veilring.protocols.ring.leakage.estimates import Estimate
+from veilring.protocols.ring.leakage.estimates import MonteCarloEstimate
 from veilring.protocols.ring.leakage.tally import HopTally
-from veilring.protocols.ring.leakage.transcripts import chunks, transcript
+from veilring.protocols.ring.leakage.transcripts import cut_trials, transcript
 from veilring.protocols.ring.leakage.watch import watch_hops
 
 Draw = Callable[[slice], NDArray[np.float64]]
@@ -46,10 +46,10 @@ class HopLeakage:
     """
 
     trials: int
-    exposure: Estimate
-    claim: Estimate
-    lop: Estimate
-    lop_peak: Estimate
+    exposure: MonteCarloEstimate
+    claim: MonteCarloEstimate
+    lop: MonteCarloEstimate
+    lop_peak: MonteCarloEstimate
     exposure_by_party: NDArray[np.float64]
     by_hop: Breakdown
     by_round: Breakdown
@@ -103,7 +103,7 @@ def sample_hop_leakage(
     """
     trials, parties = shape
     tally = HopTally.empty(trials, parties, parameters.rounds)
-    for chunk in chunks(trials, parties * parameters.rounds * parameters.k):
+    for chunk in cut_trials(trials, parties * parameters.rounds * parameters.k):
         values = draw(chunk)
         if distinct and is_noise_distinct(parameters):
             counts = watch_distinct(values, parameters, rng)
@@ -142,7 +142,7 @@ def _estimates(tally: HopTally) -> HopLeakage:
     left_out = np.array([_summary(hops - part, trials - count) for part, count in groups])
     variance = left_out.var(axis=0) * (len(left_out) - 1)
     exposure, claim, lop, lop_peak = (
-        Estimate(float(value), float(error))
+        MonteCarloEstimate(float(value), float(error))
         for value, error in zip(summary, np.sqrt(variance), strict=True)
     )
     rounds, parties = hops.shape[1:]

@@ -10,7 +10,7 @@ from veilring.protocols.ring.algorithm import TopKParameters, run_ring, start_ve
 from veilring.protocols.ring.algorithm.checks import require
 
 # A transcript of this many entries takes 64 MiB; more trials are run one chunk after another.
-CHUNK_ENTRIES: Final = 2**23
+TRANSCRIPT_ENTRIES: Final = 2**23
 # Calls cost little beside the work on so many trials, and a hop's vectors still fit a core's cache.
 CHUNK_TRIALS: Final = 2**13
 
@@ -38,14 +38,14 @@ def transcript(
     return vectors
 
 
-def chunks(trials: int, entries: int) -> Iterator[slice]:
+def cut_trials(trials: int, entries: int) -> Iterator[slice]:
     """Yield slices of at most `CHUNK_TRIALS` trials whose transcripts fit in `CHUNK_ENTRIES`.
 
     Args:
         trials: How many in all.
         entries: Of the transcript of one trial.
     """
-    step = max(1, min(CHUNK_ENTRIES // entries, CHUNK_TRIALS))
+    step = max(1, min(TRANSCRIPT_ENTRIES // entries, CHUNK_TRIALS))
     return (slice(first, min(first + step, trials)) for first in range(0, trials, step))
 
 

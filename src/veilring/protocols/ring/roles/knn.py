@@ -19,9 +19,9 @@ from veilring.protocols.ring.algorithm import (
     SumMethod,
     TopKParameters,
     Weights,
-    decide,
-    distances,
+    decide_labels,
     local_votes,
+    pairwise_distances,
     smallest_distances,
 )
 from veilring.protocols.ring.messages import Queries
@@ -164,7 +164,7 @@ async def private_knn(
     parameters.sum.check(len(party.parties))
     batch = await hand_out(party, asker, queries, parameters)
     ring = await draw_ring(party) if ring is None else ring
-    to_rows = distances(batch, rows.features)
+    to_rows = pairwise_distances(batch, rows.features)
     own = smallest_distances(to_rows, parameters.k)
     nearest = await pp_topk(party, own, ring=ring, parameters=parameters.topk)
     votes = local_votes(
@@ -187,7 +187,7 @@ async def private_knn(
         weights=parameters.weights,
         upper=parameters.topk.upper,
     )
-    return KNNAnswer(decide(totals), totals, nearest, ring.starter)
+    return KNNAnswer(decide_labels(totals), totals, nearest, ring.starter)
 
 
 def _first_sum_round(parties: int, parameters: KNNParameters) -> int:

@@ -21,11 +21,11 @@ from veilring.nodes.within import Within
 from veilring.protocols.ring.algorithm import (
     FixedPoint,
     brought_by,
-    decide,
-    distances,
+    decide_labels,
     local_votes,
+    pairwise_distances,
     smallest_distances,
-    split,
+    split_shares,
 )
 from veilring.protocols.ring.messages import SumPart, SumShare, SumTotal, TopKResult
 from veilring.protocols.ring.roles.checks import check_totals, check_values
@@ -81,7 +81,7 @@ async def nested_knn(
     if isinstance(rings, int):
         rings = nest(await draw_ring(party), rings)
     level = Levels(party, rings, parameters)
-    to_rows = distances(batch, rows.features)
+    to_rows = pairwise_distances(batch, rows.features)
     nearest = await level.topk(smallest_distances(to_rows, parameters.k))
     votes = local_votes(
         to_rows, rows.labels, nearest, classes=parameters.classes, weights=parameters.weights
@@ -97,7 +97,7 @@ async def nested_knn(
         weights=parameters.weights,
         upper=parameters.topk.upper,
     )
-    return KNNAnswer(decide(totals), totals, nearest, rings.starters.starter)
+    return KNNAnswer(decide_labels(totals), totals, nearest, rings.starters.starter)
 
 
 class Levels:
@@ -176,7 +176,7 @@ class Levels:
         """Open the group's sum if this party is the keeper; else add to it."""
         party, group = self._party, self._group
         if self._place == KEEPER:
-            part, kept = split(words, _SHARES, party.rng)
+            part, kept = split_shares(words, _SHARES, party.rng)
             party.round(self._told_round + self._place)
             following = self._rings.starters.successor(group.starter)
             await party.send(following, SumShare(values=kept))

@@ -15,8 +15,8 @@ from veilring.nodes.ring import Ring
 from veilring.protocols.ring.algorithm import (
     FixedPoint,
     SumMethod,
-    mask,
-    split,
+    draw_masks,
+    split_shares,
     walecki_cycles,
 )
 from veilring.protocols.ring.messages import SumPart, SumPartial, SumShare, SumTotal
@@ -87,10 +87,10 @@ def sum_cycles(ring: Ring, method: SumMethod) -> tuple[Ring, ...]:
 async def _sum_along(
     party: Party, words: NDArray[np.uint64], cycles: tuple[Ring, ...], first_round: int
 ) -> NDArray[np.uint64]:
-    shares = split(words, len(cycles), party.rng)
+    shares = split_shares(words, len(cycles), party.rng)
     starter, n = cycles[0].starter, len(cycles[0])
     if party.me == starter:
-        masks = mask(shares.shape, party.rng)
+        masks = draw_masks(shares.shape, party.rng)
         party.round(first_round)
         for number, cycle in enumerate(cycles, start=1):
             part = masks[number - 1] + shares[number - 1]
@@ -142,7 +142,7 @@ async def receive_part(
 async def _sum_by_shares(
     party: Party, words: NDArray[np.uint64], first_round: int
 ) -> NDArray[np.uint64]:
-    shares = split(words, len(party.parties), party.rng)
+    shares = split_shares(words, len(party.parties), party.rng)
     party.round(first_round)
     for share, peer in zip(shares[1:], party.peers, strict=True):
         await party.send(peer, SumShare(values=share))

@@ -10,7 +10,7 @@ from veilring.protocols.ring.algorithm import (
     TopKParameters,
     final_result,
     own_smallest,
-    require_in_range,
+    require_bounded,
     start_vector,
     topk_step,
 )
@@ -77,7 +77,7 @@ async def topk_turns(
         The vector, shape (runs, k): at the starter as it came back after the last round, at the
         others as they passed it on last.
     """
-    require_in_range(own, parameters, "own")
+    require_bounded(own, parameters, "own")
     V = own_smallest(own, parameters.k)
     inserted = np.zeros(len(V), dtype=np.bool_)
     G = start_vector(parameters, len(V))
