@@ -12,7 +12,8 @@ from simpy import Environment
 from tests.simulation.moments import now
 
 from veilring.errors import SimulationError
-from veilring.simulation import SimulatedLoop, Trace, run, running_environment
+from veilring.simulation import SimulatedLoop, run, running_environment
+from veilring.simulation.loop import LoopTrace
 
 
 def test_sleep_takes_simulated_time_only() -> None:
@@ -136,7 +137,7 @@ def test_trace_tells_runs_apart() -> None:
     """Equal runs have equal digests; one timer's last bit makes another."""
 
     def digest(seconds: float) -> str:
-        trace = Trace(keep=True)
+        trace = LoopTrace(keep=True)
         run(asyncio.sleep(seconds), trace=trace)
         assert len(trace.entries) == trace.count > 0
         return trace.digest

@@ -16,9 +16,9 @@ from veilring.simulation import (
     SimulatedLoop,
     SimulatedNetwork,
     Topology,
-    Trace,
     run,
 )
+from veilring.simulation.loop import LoopTrace
 from veilring.transport.endpoint import QUEUED_FRAMES_MAX
 from veilring.transport.frames import frame_size
 
@@ -28,7 +28,7 @@ SECOND = Topology(LinkModel(Constant(1)))
 def simulate(
     body: Callable[[SimulatedNetwork], Coroutine[Any, Any, None]],
     topology: Topology = SECOND,
-    trace: Trace | None = None,
+    trace: LoopTrace | None = None,
 ) -> None:
     """Run a test's body on a network of three parties."""
 
@@ -225,7 +225,7 @@ def test_equal_seeds_give_equal_traces() -> None:
     """A network with random links replays to the bit."""
 
     def digest() -> str:
-        trace = Trace()
+        trace = LoopTrace()
 
         async def body(network: SimulatedNetwork) -> None:
             for index in range(10):

@@ -9,7 +9,8 @@ from numpy.random import Generator
 from scipy import stats
 
 from veilring.errors import InputError
-from veilring.simulation import Constant, Exponential, Law, LogNormal, Normal, Uniform
+from veilring.simulation import Constant, Exponential, LogNormal, Normal, Uniform
+from veilring.simulation.links import DelayLaw
 
 # Each statistical check fails by chance with this probability, were its seed not fixed.
 FALSE_ALARM = 1e-6
@@ -30,9 +31,9 @@ def fixed() -> Generator:
         (LogNormal(0.03, 0.7), stats.lognorm(0.7, scale=0.03)),
         (Exponential(0.02), stats.expon(scale=0.02)),
     ],
-    ids=lambda parameter: repr(parameter) if isinstance(parameter, Law) else "",
+    ids=lambda parameter: repr(parameter) if isinstance(parameter, DelayLaw) else "",
 )
-def test_draws_follow_the_law(law: Law, reference: stats.rv_continuous) -> None:
+def test_draws_follow_the_law(law: DelayLaw, reference: stats.rv_continuous) -> None:
     """Draws pass a Kolmogorov-Smirnov test against SciPy's law, and the mean is its mean."""
     draw = law.sampler(fixed)
     draws = [draw() for _ in range(DRAWS)]
@@ -72,7 +73,7 @@ def test_normal_without_deviation_is_its_centre() -> None:
         (lambda: Exponential(-1), "mean_seconds"),
     ],
 )
-def test_wrong_numbers_are_refused(make: Callable[[], Law], field: str) -> None:
+def test_wrong_numbers_are_refused(make: Callable[[], DelayLaw], field: str) -> None:
     """A law that makes no sense cannot be made; the error names the field."""
     with pytest.raises(InputError) as caught:
         make()

@@ -13,7 +13,7 @@ from simpy.events import Event
 
 from veilring.errors import InputError
 from veilring.simulation import Constant, Exponential, Link, LinkModel, Uniform
-from veilring.simulation.conditions import Condition, LinkConditions
+from veilring.simulation.links import Condition, LinkConditions
 
 SENDS = st.lists(st.tuples(st.floats(0, 10), st.integers(0, 10_000)), max_size=30)
 

@@ -10,7 +10,7 @@ import pytest
 
 from veilring.errors import SimulationError
 from veilring.simulation import run
-from veilring.simulation.refusals import REFUSED
+from veilring.simulation.loop import REFUSED
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -18,15 +18,8 @@ from typing import Any
 import numpy as np
 from simpy.events import Event
 
-from veilring.simulation import (
-    Exponential,
-    Link,
-    LinkModel,
-    Trace,
-    run,
-    running_environment,
-    wait_event,
-)
+from veilring.simulation import Exponential, Link, LinkModel, run, running_environment, wait_event
+from veilring.simulation.loop import LoopTrace
 
 _TICKS = 4  # few instants, so that much is due at once
 _WORKERS = 12
@@ -34,7 +27,7 @@ _WORKERS = 12
 
 def digest(seed: int) -> str:
     """Run the program for a seed and return the digest of its trace."""
-    trace = Trace()
+    trace = LoopTrace()
     # Addresses differ between processes by whole pages only; holes of random sizes move the rest.
     _ballast = [bytearray(hash(f"{seed} {index}") % 512) for index in range(5_000)][::2]
     run(_Program(seed, trace).main(), trace=trace)
@@ -42,7 +35,7 @@ def digest(seed: int) -> str:
 
 
 class _Program:
-    def __init__(self, seed: int, trace: Trace) -> None:
+    def __init__(self, seed: int, trace: LoopTrace) -> None:
         self._random = random.Random(seed)  # noqa: S311  (an experiment, not a secret)
         self._seed, self._trace = seed, trace
 

@@ -12,15 +12,15 @@ from veilring.scenarios.schema import NetworkSection
 from veilring.simulation import (
     Constant,
     Exponential,
-    Law,
     LinkModel,
     LogNormal,
     Normal,
     Topology,
     Uniform,
 )
+from veilring.simulation.links import DelayLaw
 
-_LAWS: Final[Mapping[str, type[Law]]] = {
+_LAWS: Final[Mapping[str, type[DelayLaw]]] = {
     "constant": Constant,
     "uniform": Uniform,
     "normal": Normal,

@@ -1,32 +1,39 @@
-"""The simulated clock, deterministic to the bit, and the simulated links between parties.
+"""The simulated clock, deterministic to the bit, and the simulated links between parties."""
 
-Names: `run`, `SimulatedLoop`, `running_environment`, `wait_event` (the clock); `Trace`,
-`TracedLoop` (comparing replays); `Link`, `LinkModel` and the laws of durations (links); `Topology`,
-`Routes` (which links there are); `SimulatedNetwork`, `SimulatedEndpoint` (parties on them).
-"""
-
-from veilring.simulation.clock import SimulatedLoop, running_environment, wait_event
-from veilring.simulation.endpoint import SimulatedEndpoint, SimulatedNetwork
-from veilring.simulation.laws import Constant, Exponential, Law, LogNormal, Normal, Uniform
-from veilring.simulation.links import Link, LinkModel
-from veilring.simulation.runner import run
-from veilring.simulation.topology import Routes, Topology
-from veilring.simulation.trace import Trace, TracedLoop
+from veilring.simulation.links import (
+    Constant,
+    DelayLaw,
+    Exponential,
+    Link,
+    LinkModel,
+    LogNormal,
+    Normal,
+    Uniform,
+)
+from veilring.simulation.loop import (
+    LoopTrace,
+    SimulatedLoop,
+    TracedLoop,
+    run,
+    running_environment,
+    wait_event,
+)
+from veilring.simulation.network import Routes, SimulatedEndpoint, SimulatedNetwork, Topology
 
 __all__ = (
     "Constant",
+    "DelayLaw",
     "Exponential",
-    "Law",
     "Link",
     "LinkModel",
     "LogNormal",
+    "LoopTrace",
     "Normal",
     "Routes",
     "SimulatedEndpoint",
     "SimulatedLoop",
     "SimulatedNetwork",
     "Topology",
-    "Trace",
     "TracedLoop",
     "Uniform",
     "run",

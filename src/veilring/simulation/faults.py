@@ -10,7 +10,7 @@ from typing import Final, Literal, get_args
 
 from numpy.random import Generator
 
-from veilring.simulation.conditions import Condition, Conditions
+from veilring.simulation.links import Condition, Conditions
 from veilring.transport.connection import UNACKNOWLEDGED_SECONDS
 
 FaultClass = Literal[

@@ -1,18 +1,265 @@
-"""Simulated links: each one direction of a connection, reliable and in order like TCP."""
+"""Simulated links: the laws of their delays, what happens to them, and when a message arrives."""
 
+import functools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Final, NamedTuple
 
 from numpy.random import Generator
 from simpy import Environment
 from simpy.events import Timeout
+from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.simulation.conditions import LinkConditions
-from veilring.simulation.instants import timeout_at
-from veilring.simulation.laws import Constant, Law
+from veilring.simulation.loop import timeout_at
+
+
+class DelayLaw(ABC):
+    """A law that durations follow, independently of each other."""
+
+    @property
+    @abstractmethod
+    def expected_seconds(self) -> float:
+        """The expected duration."""
+
+    @abstractmethod
+    def sampler(self, generator: Callable[[], Generator]) -> Callable[[], float]:
+        """Return a function that draws one duration in seconds.
+
+        Args:
+            generator: Gives the stream to draw from; called once if the law is random, else never.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(DelayLaw):
+    """Always the same duration.
+
+    Raises:
+        InputError: If it is negative or not finite.
+    """
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _check("seconds", self.seconds)
+
+    @property
+    @override
+    def expected_seconds(self) -> float:
+        return self.seconds
+
+    @override
+    def sampler(self, generator: Callable[[], Generator]) -> Callable[[], float]:
+        return lambda: self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform(DelayLaw):
+    """Any duration from `low_seconds` to `high_seconds`, all equally likely.
+
+    Raises:
+        InputError: If a bound is negative or not finite, or the high one is below the low one.
+    """
+
+    low_seconds: float
+    high_seconds: float
+
+    def __post_init__(self) -> None:
+        _check("low_seconds", self.low_seconds)
+        _check("high_seconds", self.high_seconds, at_least=self.low_seconds)
+
+    @property
+    @override
+    def expected_seconds(self) -> float:
+        return self.low_seconds + (self.high_seconds - self.low_seconds) / 2
+
+    @override
+    def sampler(self, generator: Callable[[], Generator]) -> Callable[[], float]:
+        return functools.partial(generator().uniform, self.low_seconds, self.high_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Normal(DelayLaw):
+    """A normal law, given that it is not below `floor_seconds` (truncated, not clipped).
+
+    Args:
+        centre_seconds: The mean, and the mode, before truncation.
+        deviation_seconds: The standard deviation before truncation.
+        floor_seconds: The least duration, at most the centre.
+
+    Raises:
+        InputError: If a number is negative or not finite, or the floor is above the centre.
+    """
+
+    centre_seconds: float
+    deviation_seconds: float
+    floor_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check("floor_seconds", self.floor_seconds)
+        _check("centre_seconds", self.centre_seconds, at_least=self.floor_seconds)
+        _check("deviation_seconds", self.deviation_seconds)
+
+    @property
+    @override
+    def expected_seconds(self) -> float:
+        if self.deviation_seconds == 0:
+            return self.centre_seconds
+        unit = NormalDist()
+        floor = (self.floor_seconds - self.centre_seconds) / self.deviation_seconds
+        return self.centre_seconds + self.deviation_seconds * unit.pdf(floor) / unit.cdf(-floor)
+
+    @override
+    def sampler(self, generator: Callable[[], Generator]) -> Callable[[], float]:
+        normal = functools.partial(generator().normal, self.centre_seconds, self.deviation_seconds)
+
+        def draw() -> float:
+            # The floor is at most the centre, so half of the draws or more are kept.
+            while (seconds := normal()) < self.floor_seconds:
+                pass
+            return seconds
+
+        return draw
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal(DelayLaw):
+    """A duration whose logarithm is normal: a long tail, as measured on the Internet.
+
+    Args:
+        median_seconds: Half of the durations are below it; above 0.
+        sigma: The standard deviation of the logarithm.
+
+    Raises:
+        InputError: If the median is not above 0, or a number is negative or not finite.
+    """
+
+    median_seconds: float
+    sigma: float
+
+    def __post_init__(self) -> None:
+        _check("median_seconds", self.median_seconds)
+        if self.median_seconds == 0:
+            raise InputError("median_seconds", self.median_seconds, "above 0")
+        _check("sigma", self.sigma)
+
+    @property
+    @override
+    def expected_seconds(self) -> float:
+        return self.median_seconds * math.exp(self.sigma**2 / 2)
+
+    @override
+    def sampler(self, generator: Callable[[], Generator]) -> Callable[[], float]:
+        return functools.partial(generator().lognormal, math.log(self.median_seconds), self.sigma)
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential(DelayLaw):
+    """A memoryless duration, as of queueing behind other traffic.
+
+    Raises:
+        InputError: If the mean is negative or not finite.
+    """
+
+    mean_seconds: float
+
+    def __post_init__(self) -> None:
+        _check("mean_seconds", self.mean_seconds)
+
+    @property
+    @override
+    def expected_seconds(self) -> float:
+        return self.mean_seconds
+
+    @override
+    def sampler(self, generator: Callable[[], Generator]) -> Callable[[], float]:
+        return functools.partial(generator().exponential, self.mean_seconds)
+
+
+def _check(field: str, value: float, *, at_least: float = 0.0) -> None:
+    if not (at_least <= value < math.inf):
+        raise InputError(field, value, f"a finite number of at least {at_least:g}")
+
+
+class Condition(NamedTuple):
+    """What a link is like from `start` to `end`, in simulated seconds.
+
+    A stalled link carries nothing until the end, as TCP does when its packets are lost: what was to
+    depart or to arrive waits. Otherwise each message takes `extra_seconds` longer, and bytes
+    depart `slowdown` times slower.
+    """
+
+    start: float
+    end: float
+    cause: int
+    """Which fault this is part of; it is noted when a message meets it."""
+    stalled: bool = False
+    extra_seconds: float = 0.0
+    slowdown: float = 1.0
+
+
+@dataclass(slots=True)
+class Conditions:
+    """All conditions of all links.
+
+    Attributes:
+        links: By (source, target); in any order, and they may overlap.
+        met: The causes of those that a message has met so far.
+    """
+
+    links: Mapping[tuple[str, str], Iterable[Condition]] = field(default_factory=dict)
+    met: set[int] = field(default_factory=set)
+
+    def of(self, source: str, target: str) -> "LinkConditions | None":
+        """Return those of one link, if it has any."""
+        conditions = tuple(self.links.get((source, target), ()))
+        return LinkConditions(conditions, self.met) if conditions else None
+
+
+class LinkConditions:
+    """The conditions of one link."""
+
+    def __init__(self, conditions: tuple[Condition, ...], met: set[int]) -> None:
+        self._stalls = tuple(sorted(c for c in conditions if c.stalled))
+        self._others = tuple(c for c in conditions if not c.stalled)
+        self._met = met
+
+    def resume(self, instant: float) -> float:
+        """Return when the link next carries something, from an instant on."""
+        moved = True
+        while moved:
+            moved = False
+            for stall in self._stalls:
+                if stall.start <= instant < stall.end:
+                    instant, moved = stall.end, True
+                    self._met.add(stall.cause)
+        return instant
+
+    def slowdown(self, instant: float) -> float:
+        """Return how many times slower bytes depart."""
+        factor = 1.0
+        for condition in self._now(instant):
+            if condition.slowdown != 1.0:
+                factor *= condition.slowdown
+                self._met.add(condition.cause)
+        return factor
+
+    def extra_seconds(self, instant: float) -> float:
+        """Return how much longer a message takes."""
+        extra = 0.0
+        for condition in self._now(instant):
+            if condition.extra_seconds:
+                extra += condition.extra_seconds
+                self._met.add(condition.cause)
+        return extra
+
+    def _now(self, instant: float) -> list[Condition]:
+        return [c for c in self._others if c.start <= instant < c.end]
+
 
 _NO_TIME: Final = Constant(0.0)
 
@@ -30,8 +277,8 @@ class LinkModel:
         InputError: If the bandwidth is not above 0.
     """
 
-    latency: Law = _NO_TIME
-    jitter: Law = _NO_TIME
+    latency: DelayLaw = _NO_TIME
+    jitter: DelayLaw = _NO_TIME
     bandwidth_bytes_per_second: float = math.inf
 
     def __post_init__(self) -> None:

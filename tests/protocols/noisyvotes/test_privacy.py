@@ -16,8 +16,8 @@ from tests.protocols.noisyvotes.worlds import (
     totals_loss,
     voting,
 )
-from veilring.privacy.audits import audited_epsilon
 
+from veilring.privacy.audits import audited_epsilon
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     NearestRows,

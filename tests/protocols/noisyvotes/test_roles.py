@@ -7,7 +7,6 @@ import pytest
 from numpy.typing import NDArray
 from tests.protocols.noisyvotes.cheats import add_a_thousand, ask_nonsense
 from tests.protocols.noisyvotes.worlds import deal, no_rows
-from veilring.privacy.audits import audited_epsilon
 
 from veilring import simulation
 from veilring.errors import InputError, ProtocolViolation, RunFailed
@@ -17,6 +16,7 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
+from veilring.privacy.audits import audited_epsilon
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.noisyvotes import (
     ByAnnuli,

@@ -16,8 +16,8 @@ from veilring.nodes.play import Job, Outcome
 from veilring.nodes.runtimes.tasks import TasksRuntime
 from veilring.randomness import Streams
 from veilring.simulation import SimulatedLoop, SimulatedNetwork, Topology
-from veilring.simulation.conditions import Conditions
 from veilring.simulation.faults import KEEPALIVE_SECONDS, Fault, conditions_of
+from veilring.simulation.links import Conditions
 from veilring.transport.endpoint import Endpoint
 
 

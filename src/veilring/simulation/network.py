@@ -1,0 +1,484 @@
+"""The simulated network: which links there are, the ways of messages, and endpoints on them.
+
+Endpoints keep the contract of `transport.Endpoint` on the simulated clock. A frame occupies its
+links for as many bytes as on a stream (its prefix and its body, without what TLS adds). Between
+each two parties at most `QUEUED_FRAMES_MAX` frames are under way or unread; news that there is room
+takes no time.
+"""
+
+import asyncio
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from numpy.random import Generator
+from simpy import Environment
+from simpy.events import Event, Timeout
+from typing_extensions import override
+
+from veilring.errors import InputError, PeerLost
+from veilring.randomness import Streams
+from veilring.simulation.links import Conditions, Constant, DelayLaw, Link, LinkModel, Uniform
+from veilring.simulation.loop import running_environment
+from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Item, Sink, hand_over
+from veilring.transport.frames import GOODBYE, check_frame, frame_size
+from veilring.transport.memory import InProcessEndpoint, unique_names
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+_INSTANT: Final = LinkModel()
+
+
+class Topology:
+    """Links between parties: the same for every pair, or those of a graph.
+
+    Args:
+        default: What a link is like that the graph does not describe, and every link if there is
+            no graph.
+        graph: A graph of networkx with the parties' names as nodes. An undirected edge is a link
+            each way. Edge attributes, each optional, override the default: `latency` and `jitter`
+            (a `DelayLaw`), or `latency_seconds` (a constant) and `jitter_seconds` (uniform from
+            0), and `bandwidth_bytes_per_second`. Others are ignored. The graph is read once, now.
+
+    Raises:
+        InputError: If an edge is described twice or wrongly.
+    """
+
+    def __init__(self, default: LinkModel = _INSTANT, graph: "nx.Graph[str] | None" = None) -> None:
+        self._default = default
+        self._graph: nx.DiGraph[str] | None = None if graph is None else _directed(graph, default)
+
+    def check_connects(self, names: Iterable[str]) -> None:
+        """Check that there is a way from each of these parties to each other.
+
+        Raises:
+            InputError: If one is not in the graph, or the graph falls into parts.
+        """
+        if self._graph is None:
+            return
+        import networkx as nx  # noqa: PLC0415  (it takes 0.3 s; most simulations need no graph)
+
+        parties = tuple(names)
+        for name in parties:
+            if name not in self._graph:
+                raise InputError("graph", f"without {name}", "each party as a node")
+        if parties and not nx.is_strongly_connected(self._graph):
+            raise InputError("graph", "one that falls into parts", "a way for each pair")
+
+    def model(self, source: str, target: str) -> LinkModel:
+        """Return what the direct link is like.
+
+        Raises:
+            InputError: If there is none.
+        """
+        if self._graph is None:
+            return self._default
+        if not self._graph.has_edge(source, target):
+            raise InputError("link", f"{source} to {target}", "an edge of the graph")
+        model: LinkModel = self._graph.edges[source, target]["model"]
+        return model
+
+    def path(self, source: str, target: str) -> tuple[str, ...]:
+        """Return the parties that a message passes, with both ends.
+
+        Direct if there is a link, else the way of the least expected latency.
+
+        Raises:
+            InputError: If there is no way, or a party is not in the graph.
+        """
+        if self._graph is None or self._graph.has_edge(source, target):
+            return (source, target)
+        import networkx as nx  # noqa: PLC0415  (takes 0.3 s, and most simulations need no graph)
+
+        try:
+            _, nodes = nx.bidirectional_dijkstra(self._graph, source, target, weight="seconds")
+        except (nx.NetworkXNoPath, nx.NodeNotFound):
+            pair = f"{source} to {target}"
+            raise InputError("graph", f"without a way from {pair}", "a way for each pair") from None
+        return tuple(nodes)
+
+    def expected_seconds(self, source: str) -> Callable[[str], float]:
+        """Return a function that gives the expected time of an empty message to a target."""
+        if self._graph is None:
+            return lambda _target: self._default.expected_seconds
+        import networkx as nx  # noqa: PLC0415  (as above)
+
+        ways = nx.single_source_dijkstra_path_length(self._graph, source, weight="seconds")
+        direct = {to: edge["seconds"] for to, edge in self._graph.adj[source].items()}
+        return lambda target: direct[target] if target in direct else ways[target]
+
+
+class Routes:
+    """The links of a topology, each made when first used: most pairs of many parties never talk.
+
+    A message without a direct link is stored and forwarded: it enters each link of its path when
+    it has left the one before, and shares them with all other traffic.
+
+    Args:
+        environment: Where messages travel.
+        topology: Which links there are.
+        generator: Gives the stream of randomness for a name; called with
+            `("link", source, target)`, as `veilring.randomness.Streams.generator` can be.
+        conditions: What happens to links for a while.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        topology: Topology,
+        generator: Callable[..., Generator],
+        conditions: Conditions | None = None,
+    ) -> None:
+        self._environment, self._topology, self._generator = environment, topology, generator
+        self._conditions = Conditions() if conditions is None else conditions
+        self._links: dict[tuple[str, str], Link] = {}
+        self._paths: dict[tuple[str, str], tuple[Link, ...]] = {}
+
+    def send(self, source: str, target: str, size_bytes: int, message: object = None) -> Event:
+        """Send a message; the event that is its arrival carries it as its value.
+
+        Raises:
+            InputError: If the size is negative or there is no way. Nothing was sent.
+        """
+        links = self._paths.get((source, target)) or self._find(source, target)
+        if len(links) == 1:
+            return links[0].send(size_bytes, message)
+        arrival = Event(self._environment)
+
+        def forward(link: Link, rest: list[Link]) -> None:
+            passed = link.send(size_bytes, message)
+            passed.callbacks.append(lambda _: leave(rest))
+
+        def leave(rest: list[Link]) -> None:
+            if rest:
+                forward(rest[0], rest[1:])
+            else:
+                arrival.succeed(message)
+
+        leave(list(links))
+        return arrival
+
+    def announce(
+        self, source: str, targets: Iterable[str], size_bytes: int, tell: Callable[[str], None]
+    ) -> None:
+        """Let many parties know something, each by `tell(target)` when it arrives there.
+
+        It travels behind what was sent on links in use. To parties that `source` never sent to, it
+        takes the expected latency, so that no link is made for it: that of all parties to all.
+
+        Raises:
+            InputError: If there is no way to one of them.
+        """
+        expected = self._topology.expected_seconds(source)
+        others: dict[float, list[str]] = {}
+        for target in targets:
+            if (source, target) in self._paths:
+                arrival: Event = self.send(source, target, size_bytes)
+                arrival.callbacks.append(functools.partial(_tell, tell, [target]))
+            else:
+                others.setdefault(expected(target), []).append(target)
+        for seconds, group in others.items():
+            arrival = Timeout(self._environment, seconds)
+            arrival.callbacks.append(functools.partial(_tell, tell, group))
+
+    def _find(self, source: str, target: str) -> tuple[Link, ...]:
+        nodes = self._topology.path(source, target)
+        links = tuple(self._link(*pair) for pair in itertools.pairwise(nodes))
+        self._paths[source, target] = links
+        return links
+
+    def _link(self, source: str, target: str) -> Link:
+        pair = (source, target)
+        if pair not in self._links:
+            model = self._topology.model(source, target)
+            self._links[pair] = Link(
+                self._environment,
+                model,
+                lambda: self._generator("link", source, target),
+                self._conditions.of(source, target),
+            )
+        return self._links[pair]
+
+
+def _tell(tell: Callable[[str], None], targets: list[str], _arrival: Event) -> None:
+    for target in targets:
+        tell(target)
+
+
+def _directed(graph: "nx.Graph[str]", default: LinkModel) -> "nx.DiGraph[str]":
+    import networkx as nx  # noqa: PLC0415  (as above)
+
+    if graph.is_multigraph():
+        raise InputError("graph", type(graph).__name__, "at most one edge a pair")
+    links: nx.DiGraph[str] = nx.DiGraph()
+    links.add_nodes_from(graph.nodes)
+    for source, target, attributes in graph.edges(data=True):
+        model = _model(f"edges[{source}, {target}]", attributes, default)
+        links.add_edge(source, target, model=model, seconds=model.expected_seconds)
+        if not graph.is_directed():
+            links.add_edge(target, source, model=model, seconds=model.expected_seconds)
+    return links
+
+
+def _model(edge: str, attributes: Mapping[str, Any], default: LinkModel) -> LinkModel:
+    bandwidth = attributes.get("bandwidth_bytes_per_second", default.bandwidth_bytes_per_second)
+    try:
+        return LinkModel(
+            latency=_law(attributes, "latency", Constant, default.latency),
+            jitter=_law(attributes, "jitter", lambda high: Uniform(0.0, high), default.jitter),
+            bandwidth_bytes_per_second=_number("bandwidth_bytes_per_second", bandwidth),
+        )
+    except InputError as error:
+        raise InputError(f"{edge}.{error.field}", error.value, error.allowed) from None
+
+
+def _law(
+    attributes: Mapping[str, Any], name: str, make: Callable[[float], DelayLaw], default: DelayLaw
+) -> DelayLaw:
+    seconds = f"{name}_seconds"
+    if name in attributes and seconds in attributes:
+        raise InputError(seconds, attributes[seconds], f"either {name} or {seconds}")
+    if seconds in attributes:
+        return make(_number(seconds, attributes[seconds]))
+    law = attributes.get(name, default)
+    if not isinstance(law, DelayLaw):
+        raise InputError(name, law, f"a law; for plain seconds use {seconds}")
+    return law
+
+
+def _number(field: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise InputError(field, value, "a number")
+    return float(value)
+
+
+class SimulatedNetwork:
+    """All endpoints of a set of parties on one simulated clock.
+
+    Args:
+        names: The parties, each named once.
+        streams: Where links draw latency and jitter from, each under `("link", source, target)`.
+        topology: Which links there are; by default one between every two parties that takes no
+            time.
+        environment: Where messages travel; that of the running loop if none is given.
+        conditions: What happens to links for a while.
+
+    Raises:
+        InputError: If a name occurs twice, or the topology has no way between two parties.
+        SimulationError: If no environment is given and the running loop, if any, is not simulated.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        streams: Streams,
+        *,
+        topology: Topology | None = None,
+        environment: Environment | None = None,
+        conditions: Conditions | None = None,
+    ) -> None:
+        self.names = unique_names(names)
+        topology = Topology() if topology is None else topology
+        topology.check_connects(self.names)
+        environment = running_environment() if environment is None else environment
+        self.routes = Routes(environment, topology, streams.generator, conditions)
+        self._breaks: Counter[frozenset[str]] = Counter()
+        self._endpoints = {name: SimulatedEndpoint(name, self) for name in self.names}
+
+    def endpoint(self, name: str) -> "SimulatedEndpoint":
+        """Return the endpoint of a party; always the same one.
+
+        Raises:
+            InputError: If there is no such party.
+        """
+        if name not in self._endpoints:
+            raise InputError("name", name, "a party of this network")
+        return self._endpoints[name]
+
+    def crash(self, name: str) -> None:
+        """End a party as if its process had been killed.
+
+        What it sent before still arrives; then, on the same links, the news of its loss.
+
+        Raises:
+            InputError: If there is no such party.
+        """
+        self.endpoint(name).abort()
+
+    def revive(self, name: str) -> "SimulatedEndpoint":
+        """Let a party that has crashed come back with a new endpoint, connected with all others.
+
+        Its peers reach it once the news has arrived, behind that of its loss.
+
+        Raises:
+            InputError: If there is no such party, or it has not crashed.
+        """
+        if not self.endpoint(name).inbox.closed:
+            raise InputError("name", name, "a party that has crashed")
+        revived = self._endpoints[name] = SimulatedEndpoint(name, self)
+        for peer, endpoint in self._endpoints.items():
+            if endpoint.inbox.closed:
+                revived.lose(PeerLost(peer))
+            elif peer != name:
+                arrival = self.routes.send(name, peer, len(GOODBYE))
+                arrival.callbacks.append(functools.partial(_welcome, endpoint, name))
+        return revived
+
+    def breaks(self, one: str, other: str) -> int:
+        """Return how often the connection of two parties has broken."""
+        if not self._breaks:
+            return 0
+        return self._breaks[frozenset({one, other})]
+
+    def break_connection(self, noticed_by: str, other: str) -> None:
+        """Break the connection of two parties; what is under way on it is lost.
+
+        Only one of them notices now: the other's messages vanish until it is told by `lose`, as on
+        a connection that is half open.
+
+        Raises:
+            InputError: If there is no such party.
+        """
+        victim = self.endpoint(noticed_by)
+        self._breaks[frozenset({noticed_by, other})] += 1
+        victim.lose(PeerLost(other))
+
+    def mend_connection(self, one: str, other: str) -> None:
+        """Connect two parties again, if both are still there.
+
+        Raises:
+            InputError: If there is no such party.
+        """
+        ends = self.endpoint(one), self.endpoint(other)
+        if not any(end.inbox.closed for end in ends):
+            ends[0].welcome(other)
+            ends[1].welcome(one)
+
+    def shut_down(self) -> None:
+        """End all endpoints at once, without goodbyes: no party is left to hear them."""
+        for endpoint in self._endpoints.values():
+            endpoint.inbox.close()
+
+    def waits(self) -> Iterator[str]:
+        """Say what each party waits for, if anything: made for `SimulatedLoop.describe_waits`."""
+        for endpoint in self._endpoints.values():
+            yield from endpoint.waits()
+
+    def announce_loss(self, gone: str, *, orderly: bool) -> None:
+        """Let the news that a party is gone travel to all that are not, behind what it sent."""
+
+        def tell(name: str) -> None:
+            self._endpoints[name].lose(PeerLost(gone, orderly=orderly))
+
+        left = [name for name, endpoint in self._endpoints.items() if not endpoint.inbox.closed]
+        self.routes.announce(gone, left, len(GOODBYE) if orderly else 0, tell)
+
+
+class SimulatedEndpoint(InProcessEndpoint):
+    """A party's endpoint in a `SimulatedNetwork`."""
+
+    def __init__(self, name: str, network: SimulatedNetwork) -> None:
+        super().__init__(name, network.names, on_room=lambda: None)
+        self._network = network
+        self._window: Counter[str] = Counter()  # frames by sender, under way to us or unread
+        self._blocked: dict[str, asyncio.Event] = {}  # our own sends that wait, by receiver
+        self._sends: Counter[str] = Counter()  # how many of our sends wait, by receiver
+
+    @override
+    async def send(self, to: str, frame: bytes) -> None:
+        if to == self.name:
+            raise InputError("to", to, "another party of this network")
+        receiver = self._network.endpoint(to)
+        check_frame(frame)
+        self.check_open(to)
+        while receiver.has_no_room_for(self.name):
+            await self._room(to)
+            self.check_open(to)
+        receiver.expect(self.name, bytes(frame))
+
+    async def _room(self, to: str) -> None:
+        self._sends[to] += 1
+        try:
+            await self._blocked.setdefault(to, asyncio.Event()).wait()
+        finally:
+            self._sends[to] -= 1
+
+    def has_no_room_for(self, sender: str) -> bool:
+        """Whether a sender has to wait."""
+        return self._window[sender] >= QUEUED_FRAMES_MAX
+
+    def expect(self, sender: str, frame: bytes) -> None:
+        """Let a frame travel to us; it is lost if the connection breaks meanwhile."""
+        if sender in self.gone:
+            return  # we have noticed a break that the sender has not
+        self._window[sender] += 1
+        breaks = self._network.breaks(sender, self.name)
+        arrival = self._network.routes.send(sender, self.name, frame_size(frame))
+        arrival.callbacks.append(lambda _: self._arrive(sender, frame, breaks))
+
+    def _arrive(self, sender: str, frame: bytes, breaks: int) -> None:
+        if breaks == self._network.breaks(sender, self.name):
+            self.inbox.put((sender, frame))
+        else:
+            self._make_room(sender)
+
+    def lose(self, loss: PeerLost) -> None:
+        """Learn that a peer is gone, unless that is known."""
+        if loss.peer in self.gone:
+            return
+        self.gone[loss.peer] = loss
+        self.inbox.put(loss)
+        self.unblock(loss.peer)
+
+    def welcome(self, peer: str) -> None:
+        """Learn that a peer that was gone is back."""
+        self.gone.pop(peer, None)
+
+    def unblock(self, receiver: str) -> None:
+        """Let sends that wait for a receiver look again."""
+        if (blocked := self._blocked.pop(receiver, None)) is not None:
+            blocked.set()
+
+    @override
+    async def receive(self) -> tuple[str, bytes]:
+        sender, frame = await self.inbox.get()
+        self._make_room(sender)
+        return sender, frame
+
+    @override
+    def attach(self, sink: Sink) -> None:
+        def take(item: Item) -> None:
+            if not isinstance(item, PeerLost):
+                self._make_room(item[0])
+            hand_over(item, sink)
+
+        self.inbox.attach(take)
+
+    def _make_room(self, sender: str) -> None:
+        self._window[sender] -= 1
+        self._network.endpoint(sender).unblock(self.name)
+
+    def waits(self) -> Iterator[str]:
+        """Say what this party waits for, if anything."""
+        if self.inbox.is_awaited:
+            yield f"{self.name} waits for a frame from anyone"
+        for receiver, count in self._sends.items():
+            if count:
+                yield f"{self.name} waits for {receiver} to read"
+
+    @override
+    def end(self, *, orderly: bool) -> None:
+        if self.inbox.closed:
+            return
+        self.inbox.close()
+        for receiver in tuple(self._blocked):
+            self.unblock(receiver)
+        self._network.announce_loss(self.name, orderly=orderly)
+
+
+def _welcome(endpoint: SimulatedEndpoint, peer: str, _arrival: Event) -> None:
+    endpoint.welcome(peer)
