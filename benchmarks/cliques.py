@@ -11,14 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measurement import Measurement, pairs, ratios, timed
-from veilring.protocols.radius.algorithm import (
-    RNParameters,
-    count_votes,
-    distances,
-    label_batch,
-    largest_cliques,
-    overlaps,
-)
+from veilring.protocols.radius.algorithm.allocation import largest_cliques
+from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph, pairwise_distances
+from veilring.protocols.radius.algorithm.voting import RNParameters, label_within
 from veilring.protocols.rows import Rows
 
 PER_BALL = 15
@@ -33,7 +28,7 @@ def measure(*, quick: bool) -> list[Measurement]:
     found = []
     for name, features in (("the plane", 2), ("four dimensions", 4)):
         points, radii, rows = _batch(queries, features)
-        graph = overlaps(points, radii)
+        graph = overlap_graph(points, radii)
         seconds = pairs(
             timed(partial(largest_cliques, graph)),
             timed(partial(_all_cliques, nx.from_numpy_array(graph))),
@@ -43,7 +38,7 @@ def measure(*, quick: bool) -> list[Measurement]:
         found.append(ratios(title, seconds, faster=True))
         rng, parameters = np.random.default_rng(1), RNParameters(1.0, 2)
         seconds = pairs(
-            timed(partial(label_batch, points, radii, rows, parameters, rng)),
+            timed(partial(label_within, points, radii, rows, parameters, rng)),
             timed(partial(count_votes, points, radii, rows, 2)),
             repetitions,
         )
@@ -59,7 +54,7 @@ def _batch(queries: int, features: int) -> Batch:
     near = centres[rng.integers(6, size=ROWS + queries)]
     points = np.clip(near + rng.normal(0, 0.12, near.shape), 0, 1)
     rows = Rows(points[queries:], rng.integers(2, size=ROWS))
-    away = np.sort(distances(points[:queries], rows.features), axis=None)
+    away = np.sort(pairwise_distances(points[:queries], rows.features), axis=None)
     return points[:queries], np.full(queries, away[PER_BALL * queries]), rows
 
 

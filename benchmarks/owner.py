@@ -18,9 +18,9 @@ from benchmarks.measurement import Measurement, pairs, ratios, timed
 from veilring.nodes.aside import Threads
 from veilring.privacy.ledger import Budgets, Ledger, open_ledger
 from veilring.protocols.radius.analyst import ask_within
-from veilring.protocols.radius.leakage.crafted import hostile_batch
+from veilring.protocols.radius.leakage import hostile_batch
 from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import Rules
+from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.rows import Rows
 from veilring.scenarios.scale.tables import clustered_balls
 from veilring.transport.messages import encode
@@ -49,7 +49,7 @@ def _beside_scikit(ledger: Ledger, queries: int, repetitions: int) -> Measuremen
         queries, ROWS, 4, per_ball=PER_BALL, rng=np.random.default_rng(0)
     )
     threads = Threads(1, "labels")
-    owner, numbers = Owner(rows, Rules(4, 2), ledger, threads), itertools.count()
+    owner, numbers = Owner(rows, OwnerRules(4, 2), ledger, threads), itertools.count()
     rng = np.random.default_rng(1)
 
     def ours() -> None:
@@ -70,7 +70,7 @@ async def _hostile(ledger: Ledger, repetitions: int) -> list[Measurement]:
     points, radii = hostile_batch(1000, HOSTILE_FEATURES, HOSTILE_SHARE, rng)
     whole, waits = [], []
     async with Threads(2, "labels") as aside:
-        owner = Owner(rows, Rules(HOSTILE_FEATURES, 2), ledger, aside)
+        owner = Owner(rows, OwnerRules(HOSTILE_FEATURES, 2), ledger, aside)
         for number in range(repetitions):
             hostile = ask_within(points, radii, 1.0, name=f"hostile {number}")
             single = ask_within(points[:1], radii[:1], 1.0, name=f"single {number}")

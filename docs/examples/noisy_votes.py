@@ -23,7 +23,7 @@ from veilring.protocols.noisyvotes import (
     remaining_epsilon,
     votes_cost,
 )
-from veilring.protocols.radius import ByGrid, RNParameters, label_batch, label_openly
+from veilring.protocols.radius import ByGrid, RNParameters, label_openly, label_within
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.rows import Rows
 
@@ -62,7 +62,7 @@ def accuracies(epsilon: float, rng: Generator) -> list[float]:
         )
         labels = [
             label_openly(X, radii, rows, 2, rng),
-            *(label_batch(X, radii, rows, owner, rng) for owner in (best, laplace)),
+            *(label_within(X, radii, rows, owner, rng) for owner in (best, laplace)),
             *(noisy_votes(X, parts, parameters, rng).labels for parameters in together),
         ]
         hits.append([float(np.mean(found == asked.labels)) for found in labels])

@@ -24,8 +24,9 @@ from veilring.errors import BudgetExhausted, VeilringError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.privacy.ledger import read_totals
-from veilring.protocols.radius.analyst import Labelled, ask_owner, ask_within
-from veilring.protocols.radius.messages import Request
+from veilring.protocols.radius.algorithm.nearest import LabelledBatch
+from veilring.protocols.radius.analyst import ask_owner, ask_within
+from veilring.protocols.radius.messages import LabelRequest
 from veilring.randomness import Streams
 from veilring.transport.tls import TlsEndpoint
 
@@ -91,16 +92,16 @@ class Analyst:
     terms: OwnerTerms
     rng: np.random.Generator
     seen: Crashes
-    told: dict[bytes, tuple[Request, bytes]] = field(default_factory=dict)
-    pending: Request | None = None
+    told: dict[bytes, tuple[LabelRequest, bytes]] = field(default_factory=dict)
+    pending: LabelRequest | None = None
 
-    def invent(self, price: float) -> Request:
+    def invent(self, price: float) -> LabelRequest:
         """Make a new request."""
         count, features = int(self.rng.integers(1, 40)), self.terms.width
         radii = self.rng.uniform(0, 0.5, count)
         return ask_within(self.rng.random((count, features)), radii, price)
 
-    async def ask(self, request: Request) -> None:
+    async def ask(self, request: LabelRequest) -> None:
         """Ask until there is an answer, and hold it to the one that was given before."""
         while True:
             try:
@@ -119,7 +120,7 @@ class Analyst:
             self.told[request.key] = request, labels
             self.seen.answered += 1
 
-    async def _try(self, request: Request) -> Labelled:
+    async def _try(self, request: LabelRequest) -> LabelledBatch:
         pair, role = Parties((self.node.name, OWNER)), ask_owner(self.terms.digest)
         session = Streams().token("session")
         rules = self.terms.rules

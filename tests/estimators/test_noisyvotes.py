@@ -12,7 +12,8 @@ from veilring.errors import InputError
 from veilring.estimators import NoisyVotesClassifier
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.noisyvotes import NearestRows, guarantee, private_votes, worst_plans
-from veilring.protocols.radius.algorithm import allocate, count_votes, overlaps
+from veilring.protocols.radius.algorithm.allocation import allocate_budget
+from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.rows import Rows
 
 ROWS, LABELS = three_classes(150)
@@ -83,8 +84,8 @@ def test_what_is_left_of_epsilon_is_the_familys_account(
     losses = []
     for queries in (QUERIES, QUERIES[:9], QUERIES):
         model.predict(queries)
-        graph = overlaps(scaled(queries), np.full(len(queries), 0.2))
-        plan, public = allocate(graph, 1.5, "clique"), model.parameters_.sum
+        graph = overlap_graph(scaled(queries), np.full(len(queries), 0.2))
+        plan, public = allocate_budget(graph, 1.5, "clique"), model.parameters_.sum
         losses.append(guarantee([plan], 6, max(1, tolerated), public, tolerated=tolerated))
     spent = model.deployment_privacy_.epsilon
     assert spent is not None

@@ -15,9 +15,10 @@ from veilring.estimators import OwnerKNNClassifier, OwnerRadiusClassifier
 from veilring.nodes.aside import at_once
 from veilring.nodes.cluster import Cluster
 from veilring.privacy.ledger import Budgets, open_ledger
-from veilring.protocols.radius.algorithm import RNParameters
-from veilring.protocols.radius.analyst import Labelled, ask_nearest, ask_within
-from veilring.protocols.radius.messages import Request
+from veilring.protocols.radius.algorithm.nearest import LabelledBatch
+from veilring.protocols.radius.algorithm.voting import RNParameters
+from veilring.protocols.radius.analyst import ask_nearest, ask_within
+from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
@@ -34,7 +35,7 @@ MODELS: list[Model] = [
 each = pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{named(model)}-{model.mode}")
 
 
-def asked(model: Model, queries: NDArray[np.float64], epsilon: float = 0.7) -> Request:
+def asked(model: Model, queries: NDArray[np.float64], epsilon: float = 0.7) -> LabelRequest:
     """Return what an analyst sends."""
     if isinstance(model, OwnerKNNClassifier):
         return ask_nearest(scaled(queries), model.k, epsilon)
@@ -62,7 +63,7 @@ def test_a_batch_costs_and_says_what_a_real_owner_does(
         async with Cluster(2, own=own, seed=3) as cluster:
             run = await cluster.run(labelling, rules=fitted.rules_)
         answer = run.results["party-0"]
-        assert isinstance(answer, Labelled)
+        assert isinstance(answer, LabelledBatch)
         np.testing.assert_array_equal(labels, fitted.classes_[answer.labels])
         assert fitted.cost_ == measured(run.cost)
 

@@ -25,7 +25,7 @@ from veilring.papers.radius import (
     queries_dealt,
 )
 from veilring.papers.reproduce import find_figure
-from veilring.protocols.radius.algorithm import count_votes
+from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.randomness import Streams
 
 

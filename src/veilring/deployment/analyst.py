@@ -14,7 +14,7 @@ from veilring.deployment.owner_terms import load_owner_terms
 from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
 from veilring.errors import ScenarioError
 from veilring.protocols.radius.analyst import ask_nearest, ask_owner, ask_within
-from veilring.protocols.radius.messages import Request
+from veilring.protocols.radius.messages import LabelRequest
 from veilring.randomness import Streams
 
 _log = logging.getLogger("veilring.analyst")
@@ -85,7 +85,7 @@ async def label(config: AnalystConfig, queries: Path) -> dict[str, list[object]]
     return columns
 
 
-def _request(config: AnalystConfig, queries: NDArray[np.float64]) -> Request:
+def _request(config: AnalystConfig, queries: NDArray[np.float64]) -> LabelRequest:
     if (config.r is None) == (config.k is None):
         given = "given with k" if config.r is not None else "missing, and so is k"
         raise ScenarioError("r", given, "either r or k")

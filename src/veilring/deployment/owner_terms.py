@@ -10,19 +10,19 @@ from typing_extensions import override
 from veilring.config import Section, as_scenario_errors, read_toml
 from veilring.data import Table
 from veilring.deployment.schema import Schema, features_of_table
-from veilring.protocols.radius.algorithm import (
+from veilring.protocols.radius.algorithm.allocation import AllocationRule
+from veilring.protocols.radius.algorithm.conversion import (
     GRID_FEATURES_MAX,
-    AllocationRule,
     ByCandidates,
     ByGrid,
     Conversion,
-    Mechanism,
 )
-from veilring.protocols.radius.rules import Accounting, Rules
+from veilring.protocols.radius.algorithm.voting import Mechanism
+from veilring.protocols.radius.rules import Accounting, OwnerRules
 
 
 class LabellingSection(Section):
-    """How a data owner labels: see `veilring.protocols.radius.rules.Rules`.
+    """How a data owner labels: see `veilring.protocols.radius.rules.OwnerRules`.
 
     Attributes:
         accounting: Who pays for an answer.
@@ -62,10 +62,10 @@ class OwnerTerms(Schema):
     labelling: LabellingSection = LabellingSection()
 
     @cached_property
-    def rules(self) -> Rules:
+    def rules(self) -> OwnerRules:
         """The protocol's public rules."""
         chosen = self.labelling
-        return Rules(
+        return OwnerRules(
             features=self.width,
             classes=len(self.classes),
             accounting=chosen.accounting,

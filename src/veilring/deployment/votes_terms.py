@@ -20,8 +20,7 @@ from veilring.protocols.noisyvotes import (
     WithinRadius,
     queries_max,
 )
-from veilring.protocols.radius import ByGrid
-from veilring.protocols.radius.algorithm import GRID_FEATURES_MAX
+from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
 from veilring.protocols.ring import SumMethod
 
 # Where the code below has another name for a key of `votes`.

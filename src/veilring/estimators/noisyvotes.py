@@ -25,9 +25,8 @@ from veilring.protocols.noisyvotes import (
     votes_cost,
     worst_plans,
 )
-from veilring.protocols.radius import ByGrid
-from veilring.protocols.radius.algorithm import GRID_FEATURES_MAX
-from veilring.protocols.radius.rules import Rules
+from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
+from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.rows import Rows
 
@@ -154,7 +153,7 @@ class NoisyVotesClassifier(BatchClassifier):
 def _about_k(k: int, epsilon: float, features: int, classes: int) -> tuple[NearestRows, float]:
     """Return how k is turned into radii, and what is left for the vote: as a data owner divides."""
     conversion = ByGrid() if features <= GRID_FEATURES_MAX else ByAnnuli()
-    divided = Rules(features, classes).nearest(k, epsilon)
+    divided = OwnerRules(features, classes).nearest(k, epsilon)
     nearest = NearestRows(
         k,
         divided.epsilon_conversion,

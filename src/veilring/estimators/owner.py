@@ -13,12 +13,18 @@ from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import require
-from veilring.protocols.radius import ByCandidates, ByGrid, Conversion, label_batch, label_nearest
-from veilring.protocols.radius.algorithm import BATCH_MAX, GRID_FEATURES_MAX
+from veilring.protocols.radius.algorithm.balls import BATCH_MAX
+from veilring.protocols.radius.algorithm.conversion import (
+    GRID_FEATURES_MAX,
+    ByCandidates,
+    ByGrid,
+    Conversion,
+)
+from veilring.protocols.radius.algorithm.nearest import label_nearest
+from veilring.protocols.radius.algorithm.voting import label_within
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
-from veilring.protocols.radius.cost import label_cost
-from veilring.protocols.radius.messages import Request
-from veilring.protocols.radius.rules import EPSILON_MAX, EPSILON_MIN, Rules
+from veilring.protocols.radius.messages import LabelRequest, label_cost
+from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX, REQUEST_EPSILON_MIN, OwnerRules
 from veilring.protocols.rows import Rows
 
 Mode = Literal["default", "paper"]
@@ -33,16 +39,16 @@ class _OwnerClassifier(BatchClassifier):
 
     epsilon: float
     mode: Mode
-    rules_: Rules
+    rules_: OwnerRules
 
     @override
     def _hold(self, rows: Rows, rng: Generator) -> None:
-        least, most = EPSILON_MIN, EPSILON_MAX
+        least, most = REQUEST_EPSILON_MIN, REQUEST_EPSILON_MAX
         epsilon, allowed = number("epsilon", self.epsilon), f"a number from {least:g} to {most:g}"
         require(least <= epsilon <= most, "epsilon", epsilon, allowed)
         require(self.mode in _MODES, "mode", self.mode, " or ".join(_MODES))
         paper = self.mode == "paper"
-        self.rules_ = Rules(
+        self.rules_ = OwnerRules(
             features=rows.features.shape[1],
             classes=len(self.classes_),
             allocation="component" if paper else "clique",
@@ -83,11 +89,11 @@ class _OwnerClassifier(BatchClassifier):
         return False
 
     @abstractmethod
-    def _request(self, queries: NDArray[np.float64]) -> Request:
+    def _request(self, queries: NDArray[np.float64]) -> LabelRequest:
         """Return what an analyst sends."""
 
     @abstractmethod
-    def _label(self, request: Request, rng: Generator) -> NDArray[np.int64]:
+    def _label(self, request: LabelRequest, rng: Generator) -> NDArray[np.int64]:
         """Return what an owner answers."""
 
 
@@ -135,13 +141,13 @@ class OwnerRadiusClassifier(_OwnerClassifier):
         super()._hold(rows, rng)
 
     @override
-    def _request(self, queries: NDArray[np.float64]) -> Request:
+    def _request(self, queries: NDArray[np.float64]) -> LabelRequest:
         return ask_within(queries, np.full(len(queries), self._radius), self.rules_.epsilon_max)
 
     @override
-    def _label(self, request: Request, rng: Generator) -> NDArray[np.int64]:
+    def _label(self, request: LabelRequest, rng: Generator) -> NDArray[np.int64]:
         within = self.rules_.within(request.epsilon)
-        return label_batch(request.queries, request.radii, self._rows, within, rng)
+        return label_within(request.queries, request.radii, self._rows, within, rng)
 
 
 class OwnerKNNClassifier(_OwnerClassifier):
@@ -189,11 +195,11 @@ class OwnerKNNClassifier(_OwnerClassifier):
         super()._hold(rows, rng)
 
     @override
-    def _request(self, queries: NDArray[np.float64]) -> Request:
+    def _request(self, queries: NDArray[np.float64]) -> LabelRequest:
         return ask_nearest(queries, self._wanted, self.rules_.epsilon_max)
 
     @override
-    def _label(self, request: Request, rng: Generator) -> NDArray[np.int64]:
+    def _label(self, request: LabelRequest, rng: Generator) -> NDArray[np.int64]:
         nearest = self.rules_.nearest(request.k, request.epsilon)
         return label_nearest(request.queries, self._rows, nearest, rng).labels
 

@@ -16,22 +16,21 @@ from veilring.data import Table, split
 from veilring.papers.claims import Claim, CurveKey, above, below
 from veilring.papers.evidence import change, lead, values
 from veilring.papers.figure import Axis, Figure, Observe, coarser, points_at
-from veilring.protocols.radius.algorithm import (
+from veilring.protocols.radius.algorithm.balls import count_votes, pairwise_distances
+from veilring.protocols.radius.algorithm.conversion import (
     ByCandidates,
     ByGrid,
     Conversion,
-    KNNParameters,
-    RNParameters,
-    convert,
-    count_votes,
-    distances,
-    label_batch,
-    label_nearest,
-    label_nearest_baseline,
-    label_openly,
-    nearest_votes,
+    convert_to_radii,
     true_radii,
 )
+from veilring.protocols.radius.algorithm.nearest import (
+    NearestParameters,
+    label_nearest,
+    label_nearest_baseline,
+    nearest_votes,
+)
+from veilring.protocols.radius.algorithm.voting import RNParameters, label_openly, label_within
 from veilring.protocols.rows import Rows
 
 TEST_SHARE: Final = 0.2
@@ -77,7 +76,7 @@ def deal(table: Table, rng: Generator) -> Dealt:
         rng: Source of the split.
     """
     train, held_out = split(table, TEST_SHARE, rng)
-    pairs = distances(held_out.features, train.features).ravel()
+    pairs = pairwise_distances(held_out.features, train.features).ravel()
     inside = min(PER_BALL * len(held_out), pairs.size) - 1
     radius = float(np.partition(pairs, inside)[inside])
     rows = Rows(train.features, train.labels)
@@ -189,13 +188,13 @@ def _in_batches(
     """Return the labels of the first queries, asked in batches of this size."""
     batches = (dealt.queries[first : first + size] for first in range(0, asked, size))
     radii = dealt.radii(size)
-    return np.concatenate([label_batch(each, radii, dealt.rows, mode, rng) for each in batches])
+    return np.concatenate([label_within(each, radii, dealt.rows, mode, rng) for each in batches])
 
 
 def _nearest(dealt: Dealt, epsilon: float, k: int, rng: Generator) -> dict[str, NDArray[np.int64]]:
     """Return the labels of k-N without privacy, by the paper's grid, and by the default."""
     queries, rows, classes = dealt.queries[:QUERIES], dealt.rows, dealt.classes
-    mode = KNNParameters.halves(epsilon, k, classes, len(rows))
+    mode = NearestParameters.halves(epsilon, k, classes, len(rows))
     return {
         OPEN: nearest_votes(queries, rows, k, classes).argmax(axis=1),
         GRID: _paper(dealt, epsilon, k, ByGrid(), rng),
@@ -206,7 +205,7 @@ def _nearest(dealt: Dealt, epsilon: float, k: int, rng: Generator) -> dict[str, 
 def _paper(
     dealt: Dealt, epsilon: float, k: int, conversion: Conversion, rng: Generator
 ) -> NDArray[np.int64]:
-    mode = KNNParameters.paper(epsilon, k, dealt.classes, len(dealt.rows), conversion)
+    mode = NearestParameters.paper(epsilon, k, dealt.classes, len(dealt.rows), conversion)
     return label_nearest(dealt.queries[:QUERIES], dealt.rows, mode, rng).labels
 
 
@@ -253,7 +252,7 @@ def conversion_over_epsilon(measure: str) -> Observe:
         curves: dict[CurveKey, list[float]] = {}
         for epsilon in x:
             for name, how in _CONVERSIONS.items():
-                found = convert(
+                found = convert_to_radii(
                     queries, dealt.rows, k, how, rng, epsilon=epsilon, known_rows=len(dealt.rows)
                 )
                 if measure == RADIUS_ERROR:

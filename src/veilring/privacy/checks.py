@@ -2,7 +2,7 @@
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,11 @@ def require(fulfilled: bool, field: str, value: object, allowed: str) -> None:  
     """Raise `InputError(field, value, allowed)` unless the condition is fulfilled."""
     if not fulfilled:
         raise InputError(field, value, allowed)
+
+
+def require_choice(field: str, value: object, choices: Any) -> None:  # noqa: ANN401  (a `Literal`)
+    """Raise `InputError` unless a value is one of those of a `Literal` type."""
+    require(value in get_args(choices), field, value, ", ".join(map(str, get_args(choices))))
 
 
 def require_positive(field: str, value: float | Fraction) -> Fraction:

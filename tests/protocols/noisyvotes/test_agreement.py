@@ -29,8 +29,9 @@ from veilring.protocols.noisyvotes import (
     remaining_epsilon,
 )
 from veilring.protocols.noisyvotes.messages import PublicDigest, VotesBatch
-from veilring.protocols.radius import Allocation, AllocationRule, ByGrid
-from veilring.protocols.radius.algorithm import count_votes
+from veilring.protocols.radius.algorithm.allocation import Allocation, AllocationRule
+from veilring.protocols.radius.algorithm.balls import count_votes
+from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.ring.messages import SumPart, SumPartial, SumShare, SumTotal
 from veilring.protocols.rows import Rows

@@ -19,7 +19,7 @@ from veilring.protocols.noisyvotes import (
     remaining_epsilon,
 )
 from veilring.protocols.noisyvotes.algorithm import count_loss
-from veilring.protocols.radius import Allocation
+from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.ring import SumMethod
 
 RING, SHARES = SumMethod(), SumMethod("shares")

@@ -22,7 +22,7 @@ from veilring.protocols.noisyvotes import (
     worst_plans,
 )
 from veilring.protocols.noisyvotes.algorithm import count_loss
-from veilring.protocols.radius import ByGrid
+from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.rows import Rows
 
 QUERIES = np.random.default_rng(1).random((30, 2))

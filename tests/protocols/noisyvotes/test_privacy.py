@@ -28,7 +28,7 @@ from veilring.protocols.noisyvotes import (
     remaining_epsilon,
 )
 from veilring.protocols.noisyvotes.algorithm import Release, batch_steps
-from veilring.protocols.radius import AllocationRule
+from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.leakage import greatest_loss
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.rows import Rows

@@ -28,8 +28,8 @@ from veilring.protocols.noisyvotes import (
 )
 from veilring.protocols.noisyvotes.algorithm import releases
 from veilring.protocols.noisyvotes.member import VotesMember, ask_votes
-from veilring.protocols.radius import ByGrid
-from veilring.protocols.radius.algorithm import AllocationRule
+from veilring.protocols.radius.algorithm.allocation import AllocationRule
+from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.rows import Rows
 

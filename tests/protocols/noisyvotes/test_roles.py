@@ -29,8 +29,8 @@ from veilring.protocols.noisyvotes import (
     votes_cost,
 )
 from veilring.protocols.noisyvotes.messages import VotesBatch
-from veilring.protocols.radius import ByGrid
-from veilring.protocols.radius.algorithm import count_votes
+from veilring.protocols.radius.algorithm.balls import count_votes
+from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import FixedPoint, SumMethod
 from veilring.protocols.ring.attacks import CoalitionView, recover_groups, sandwich
 from veilring.protocols.rows import Rows

@@ -28,8 +28,17 @@ from veilring.protocols.noisyvotes import (
     noisy_votes,
 )
 from veilring.protocols.noisyvotes.algorithm import noise_share
-from veilring.protocols.radius import ByGrid, RNParameters, label_batch
-from veilring.protocols.radius import algorithm as radius
+from veilring.protocols.radius.algorithm import voting as radius
+from veilring.protocols.radius.algorithm.conversion import (
+    ByGrid,
+    Spacing,
+    candidate_radii,
+    grid_radii,
+    grid_side,
+    noisy_grid,
+    uniform_radius,
+)
+from veilring.protocols.radius.algorithm.voting import RNParameters, label_within
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.rows import Rows
 
@@ -86,7 +95,7 @@ def test_accuracy_is_the_trusted_owners() -> None:
     hits = np.zeros(2)
     for _ in range(20):
         votes = noisy_votes(queries, deal(rows, 5), parameters, rng).labels
-        owner = label_batch(queries, radii, rows, central, rng)
+        owner = label_within(queries, radii, rows, central, rng)
         hits += np.mean(votes == truth), np.mean(owner == truth)
     reach = 2 * np.sqrt(np.log(4 / 1e-6) / (2 * 20 * len(queries)))
     assert abs(hits[0] - hits[1]) / 20 < reach
@@ -107,15 +116,15 @@ def test_tolerating_costs_noise() -> None:
 
 
 @pytest.mark.parametrize("spacing", ["geometric", "linear"])
-def test_annuli_find_the_first_candidate_with_k_rows(spacing: radius.Spacing) -> None:
+def test_annuli_find_the_first_candidate_with_k_rows(spacing: Spacing) -> None:
     """Without noise the radius is the least candidate whose ball holds k; the largest if none."""
     rows = rows_of_one_feature()
     near = NearestRows(9, CERTAIN, len(rows), conversion=ByAnnuli(6, spacing, "batch"))
     answer = noisy_votes(
         QUERIES, deal(rows, 3), replace(TWO, neighbours=near), np.random.default_rng(5)
     )
-    r_unif = radius.uniform_radius(9, len(rows), 1)
-    candidates = radius.candidate_radii(r_unif, 6, spacing)
+    r_unif = uniform_radius(9, len(rows), 1)
+    candidates = candidate_radii(r_unif, 6, spacing)
     apart = np.abs(QUERIES - rows.features.T)
     for found, distances in zip(answer.radii, apart, strict=True):
         enough = [r for r in candidates if (distances <= r).sum() >= 9]
@@ -130,10 +139,10 @@ def test_grids_find_the_radii_of_the_trusted_owner(features: int) -> None:
     near = NearestRows(12, CERTAIN, epsilon_count=CERTAIN, conversion=ByGrid(1e-3))
     parameters = NoisyVotesParameters(features, 1, 1.0, near)
     answer = noisy_votes(queries, [*deal(rows, 3), no_rows(features)], parameters, rng)
-    side = radius.grid_side(300, features, CERTAIN)
-    owner = radius.noisy_grid(rows, side, CERTAIN, rng)
+    side = grid_side(300, features, CERTAIN)
+    owner = noisy_grid(rows, side, CERTAIN, rng)
     assert answer.rows == 300
-    assert answer.radii.tolist() == radius.grid_radii(owner, queries, 12, 1e-3).tolist()
+    assert answer.radii.tolist() == grid_radii(owner, queries, 12, 1e-3).tolist()
     assert answer.epsilon == 601.0
     assert len(answer.spent) == 3
 

@@ -7,9 +7,9 @@ from veilring.nodes.aside import at_once
 from veilring.nodes.party import Party
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.radius.analyst import request_labels
-from veilring.protocols.radius.messages import Request
+from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import Rules
+from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.rows import Rows
 
 
@@ -21,9 +21,9 @@ class Holding(NamedTuple):
     ids: Sequence[str] | None = None
 
 
-async def labelling(party: Party, own: object, *, rules: Rules) -> object:
+async def labelling(party: Party, own: object, *, rules: OwnerRules) -> object:
     """Ask if the own data are a request; answer it from a fresh ledger if they are rows."""
-    if isinstance(own, Request):
+    if isinstance(own, LabelRequest):
         return await request_labels(party, own, rules=rules)
     assert isinstance(own, Holding)
     (analyst,) = party.peers

@@ -11,16 +11,13 @@ from numpy.typing import NDArray
 from tests.protocols.radius.tables import ROUNDING, rows_of
 
 from veilring.errors import InputError
-from veilring.protocols.radius.algorithm import (
+from veilring.protocols.radius.algorithm.allocation import (
     Allocation,
     AllocationRule,
-    RNParameters,
-    allocate,
-    count_votes,
-    distances,
-    overlaps,
-    plan_batch,
+    allocate_budget,
 )
+from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph, pairwise_distances
+from veilring.protocols.radius.algorithm.voting import RNParameters, plan_batch
 from veilring.protocols.radius.leakage import batch_loss, broken_by_plain_test, collinear
 from veilring.protocols.rows import Rows
 
@@ -35,7 +32,7 @@ def dearest(
     shares: Allocation,
 ) -> Fraction:
     """Return the most that a row at one of these places pays, in exact arithmetic."""
-    inside = distances(queries, places) <= radii[:, None]
+    inside = pairwise_distances(queries, places) <= radii[:, None]
     spent = np.array([Fraction(float(share)) for share in shares.epsilons], dtype=object)
     return max((sum(spent[those], Fraction(0)) for those in inside.T), default=Fraction(0))
 
@@ -54,7 +51,7 @@ def test_no_row_is_charged_more_than_the_budget(
     rng = np.random.default_rng(seed)
     points, radii = rng.random((queries, features)), rng.random(queries) * 0.6
     epsilon = float(rng.uniform(0.01, 5))
-    shares = allocate(overlaps(points, radii), epsilon, rule, work=work)
+    shares = allocate_budget(overlap_graph(points, radii), epsilon, rule, work=work)
     places = np.vstack([points, rng.random((200, features))])
     assert dearest(points, radii, places, shares) <= Fraction(epsilon)
 
@@ -65,13 +62,13 @@ def test_rules_are_ordered() -> None:
     Three touching balls with a fourth apart; and three that share a place, with a tail of two.
     """
     queries = np.array([[0.0], [0.2], [0.4], [1.0]])
-    graph = overlaps(queries, np.full(4, 0.1))
-    crowds = {rule: allocate(graph, 1.0, rule).crowds.tolist() for rule in RULES}
+    graph = overlap_graph(queries, np.full(4, 0.1))
+    crowds = {rule: allocate_budget(graph, 1.0, rule).crowds.tolist() for rule in RULES}
     assert crowds == {"clique": [2, 2, 2, 1], "component": [2, 2, 2, 1], "batch": [4, 4, 4, 4]}
     pair = np.array([[0.0], [0.05], [0.1], [0.29], [0.48]])
-    graph = overlaps(pair, np.full(5, 0.1))
-    assert allocate(graph, 1.0, "clique").crowds.tolist() == [3, 3, 3, 2, 2]
-    assert allocate(graph, 1.0, "component").crowds.tolist() == [3] * 5
+    graph = overlap_graph(pair, np.full(5, 0.1))
+    assert allocate_budget(graph, 1.0, "clique").crowds.tolist() == [3, 3, 3, 2, 2]
+    assert allocate_budget(graph, 1.0, "component").crowds.tolist() == [3] * 5
 
 
 def test_crafted_queries_break_a_plain_test_and_not_ours() -> None:
@@ -85,12 +82,12 @@ def test_crafted_queries_break_a_plain_test_and_not_ours() -> None:
     parameters = RNParameters(1.0, 2)
     for pair in range(2000):
         queries, radii = np.stack([crafted.first[pair], crafted.second[pair]]), crafted.radii[pair]
-        assert overlaps(queries, radii)[0, 1]
+        assert overlap_graph(queries, radii)[0, 1]
         if pair in broken[:20]:
             target = Rows(crafted.target[pair][None], np.zeros(1, dtype=np.int64))
             assert count_votes(queries, radii, target, 2).tolist() == [[1, 0], [1, 0]]
-            plain = overlaps(queries, radii, relative_slack=0.0, absolute_slack=0.0)
-            careless = allocate(plain, 1.0)
+            plain = overlap_graph(queries, radii, relative_slack=0.0, absolute_slack=0.0)
+            careless = allocate_budget(plain, 1.0)
             tables = (NOBODY, target)
             assert batch_loss(queries, radii, tables, parameters, careless) > 1.2
             assert batch_loss(queries, radii, tables, parameters) <= 1.0 + ROUNDING
@@ -101,18 +98,18 @@ def test_a_relative_slack_alone_is_not_enough() -> None:
     queries, radii = np.array([[0.0], [2e-162]]), np.zeros(2)
     between = Rows(np.array([[1e-162]]), np.zeros(1, dtype=np.int64))
     assert count_votes(queries, radii, between, 1).tolist() == [[1], [1]]
-    assert not overlaps(queries, radii, absolute_slack=0.0)[0, 1]
-    assert overlaps(queries, radii)[0, 1]
+    assert not overlap_graph(queries, radii, absolute_slack=0.0)[0, 1]
+    assert overlap_graph(queries, radii)[0, 1]
 
 
 def test_a_heuristic_clique_breaks_the_promise() -> None:
     """Networkx's approximation finds six of seven balls that share a place: the loss is above."""
     rng = np.random.default_rng(2)
     queries, radii = rng.random((14, 2)), rng.uniform(0.15, 0.35, 14)
-    graph = overlaps(queries, radii)
+    graph = overlap_graph(queries, radii)
     heuristic = nx.algorithms.approximation.max_clique(nx.from_numpy_array(graph))
     places = rng.random((4000, 2))
-    deepest = (distances(queries, places) <= radii[:, None]).sum(axis=0)
+    deepest = (pairwise_distances(queries, places) <= radii[:, None]).sum(axis=0)
     assert deepest.max() == 7 > len(heuristic) == 6
     crowds = np.full(14, 6)
     careless = Allocation(crowds, np.nextafter(1 / crowds, 0), exact=True)
@@ -144,7 +141,7 @@ def test_a_batch_that_does_not_fit_is_refused(
 ) -> None:
     """Before anything is computed from it."""
     with pytest.raises(InputError, match=message):
-        overlaps(queries, radii)
+        overlap_graph(queries, radii)
 
 
 def test_a_budget_or_rule_that_does_not_exist_is_refused() -> None:
@@ -152,6 +149,6 @@ def test_a_budget_or_rule_that_does_not_exist_is_refused() -> None:
     graph = np.zeros((1, 1), dtype=np.bool_)
     for epsilon in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(InputError, match="epsilon is"):
-            allocate(graph, epsilon)
+            allocate_budget(graph, epsilon)
     with pytest.raises(InputError, match="rule is most"):
-        allocate(graph, 1.0, "most")  # type: ignore[arg-type]  # what is refused
+        allocate_budget(graph, 1.0, "most")  # type: ignore[arg-type]  # what is refused

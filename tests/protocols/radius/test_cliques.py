@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.radius.algorithm import largest_cliques, overlaps
+from veilring.protocols.radius.algorithm.allocation import largest_cliques
+from veilring.protocols.radius.algorithm.balls import overlap_graph
 from veilring.protocols.radius.leakage import hostile_batch
 
 
@@ -64,7 +65,7 @@ def test_a_clique_may_be_deeper_than_pythons_stack() -> None:
 
 def test_a_hostile_batch_ends_with_colours() -> None:
     """A thousand balls in fifty dimensions: the search gives up, in the same way each time."""
-    graph = overlaps(*hostile_batch(1000, 50, 0.9, np.random.default_rng(0)))
+    graph = overlap_graph(*hostile_batch(1000, 50, 0.9, np.random.default_rng(0)))
     first, again = (largest_cliques(graph, work=300_000) for _ in range(2))
     assert not first.exact.all()
     assert first.sizes.tolist() == again.sizes.tolist()

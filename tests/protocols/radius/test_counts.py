@@ -12,20 +12,19 @@ from sklearn.neighbors import NearestNeighbors
 from tests.protocols.radius.tables import rows_of, some_rows
 
 from veilring.errors import InputError
-from veilring.protocols.radius.algorithm import (
+from veilring.protocols.radius.algorithm.balls import count_votes
+from veilring.protocols.radius.algorithm.conversion import (
     CANDIDATES_MAX,
     ByCandidates,
     ByGrid,
-    RNParameters,
     candidate_qualities,
     candidate_radii,
-    convert,
-    count_votes,
-    label_batch,
-    nearest_votes,
+    convert_to_radii,
     true_radii,
     uniform_radius,
 )
+from veilring.protocols.radius.algorithm.nearest import nearest_votes
+from veilring.protocols.radius.algorithm.voting import RNParameters, label_within
 
 
 @given(st.integers(0, 30), st.integers(1, 5), st.integers(0, 2**32))
@@ -89,11 +88,11 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match=wrong):
         count_votes(narrow, np.zeros(1), rows, 3)
     with pytest.raises(InputError, match=wrong):
-        label_batch(narrow, np.zeros(1), rows, RNParameters(1.0, 3), rng)
+        label_within(narrow, np.zeros(1), rows, RNParameters(1.0, 3), rng)
     with pytest.raises(InputError, match=wrong):
         nearest_votes(narrow, rows, 1, 3)
     with pytest.raises(InputError, match=wrong):
-        convert(narrow, rows, 1, ByCandidates(), rng, epsilon=1.0, known_rows=10)
+        convert_to_radii(narrow, rows, 1, ByCandidates(), rng, epsilon=1.0, known_rows=10)
     with pytest.raises(InputError, match=wrong):
         candidate_qualities(narrow, np.ones(2), rows, 1)
     with pytest.raises(InputError, match=r"rows\.labels is a class too high"):
@@ -101,10 +100,10 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match="candidates is 1"):
         candidate_radii(0.5, 1, "linear")
     with pytest.raises(InputError, match="k is 0"):
-        convert(queries, rows, 0, ByGrid(), rng, epsilon=1.0, known_rows=10)
+        convert_to_radii(queries, rows, 0, ByGrid(), rng, epsilon=1.0, known_rows=10)
     unknown = RNParameters(1.0, 3, "clique", "best")  # type: ignore[arg-type]  # what is refused
     with pytest.raises(InputError, match="mechanism is best"):
-        label_batch(queries, np.zeros(1), rows, unknown, rng)
+        label_within(queries, np.zeros(1), rows, unknown, rng)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from tests.protocols.radius.tables import some_rows
 
 from veilring.errors import InputError
-from veilring.protocols.radius.algorithm import (
-    CELLS_MAX,
+from veilring.protocols.radius.algorithm.conversion import (
+    GRID_CELLS_MAX,
     NoisyGrid,
     cell_points,
     covered_1d,
@@ -79,6 +79,6 @@ def test_a_grid_has_su_et_als_cells_and_a_limit() -> None:
     assert grid_side(1098, 4, 0.5) == round(54.9 ** (1 / 3)) == 4
     assert grid_side(0, 2, 0.5) == 1
     assert grid_side(10_000, 6, 1.0) == 6
-    assert grid_side(10**9, 2, 1.0) ** 2 == grid_side(10**9, 4, 1.0) ** 4 == CELLS_MAX
+    assert grid_side(10**9, 2, 1.0) ** 2 == grid_side(10**9, 4, 1.0) ** 4 == GRID_CELLS_MAX
     with pytest.raises(InputError, match="features is 21 with 2 cells a side; allowed: at most"):
         grid_side(5760, 21, 1.0)

@@ -4,20 +4,20 @@ import numpy as np
 import pytest
 from tests.protocols.radius.tables import banana, rows_of, some_rows
 
-from veilring.protocols.radius.algorithm import (
-    ByCandidates,
-    ByGrid,
-    Conversion,
-    KNNParameters,
-    RNParameters,
-    answer_next,
-    count_votes,
-    label_batch,
+from veilring.protocols.radius.algorithm.balls import count_votes
+from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid, Conversion
+from veilring.protocols.radius.algorithm.nearest import (
+    NearestParameters,
     label_nearest,
     label_nearest_baseline,
-    label_openly,
     nearest_votes,
-    released_rows,
+    release_row_count,
+)
+from veilring.protocols.radius.algorithm.voting import (
+    RNParameters,
+    answer_next,
+    label_openly,
+    label_within,
 )
 from veilring.protocols.rows import Rows
 
@@ -27,7 +27,7 @@ def test_a_large_budget_is_as_good_as_none(conversion: Conversion) -> None:
     """With epsilon in the millions, labels are nearly those that no privacy would give."""
     places, labels = banana(2000, np.random.default_rng(9))
     rows, queries = Rows(places[200:], labels[200:]), places[:200]
-    parameters = KNNParameters.halves(1e6, 30, 2, len(rows), conversion)
+    parameters = NearestParameters.halves(1e6, 30, 2, len(rows), conversion)
     found = label_nearest(queries, rows, parameters, np.random.default_rng(10))
     votes = nearest_votes(queries, rows, 30, 2)
     clear = np.abs(votes[:, 0] - votes[:, 1]) >= 20
@@ -50,7 +50,7 @@ def test_a_large_budget_finds_the_open_answer() -> None:
         RNParameters.paper(1e6, 2),
         RNParameters.baseline(1e6, 2),
     ):
-        labels = label_batch(queries, radii, rows, parameters, rng)
+        labels = label_within(queries, radii, rows, parameters, rng)
         assert (labels == openly)[settled].all()
     left, costs = np.full(len(rows), 1e9), np.full(60, 1e4)
     answered = answer_next(queries, radii, costs, rows, left, rng, classes=2)
@@ -77,21 +77,21 @@ def test_rows_that_have_spent_all_do_not_vote() -> None:
 def test_a_noisy_number_of_rows_is_near_and_positive() -> None:
     """It is what is public, or the number with noise, and never below 1."""
     rows, rng = some_rows(100, 1, 14), np.random.default_rng(15)
-    assert released_rows(rows, KNNParameters(1, 3, 1.0, 1.0, rows=7), rng) == 7
-    assert released_rows(rows, KNNParameters(1, 3, 1.0, 1.0, rows=0), rng) == 1
-    paid = KNNParameters(1, 3, 1.0, 1.0, epsilon_count=1.0)
-    drawn = [released_rows(rows, paid, rng) for _ in range(50)]
+    assert release_row_count(rows, NearestParameters(1, 3, 1.0, 1.0, rows=7), rng) == 7
+    assert release_row_count(rows, NearestParameters(1, 3, 1.0, 1.0, rows=0), rng) == 1
+    paid = NearestParameters(1, 3, 1.0, 1.0, epsilon_count=1.0)
+    drawn = [release_row_count(rows, paid, rng) for _ in range(50)]
     # Noise beyond 20 has probability 2 e^-20 each.
     assert len(set(drawn)) > 1
     assert all(80 <= number <= 120 for number in drawn)
-    nobody = [released_rows(rows_of((), 1), paid, rng) for _ in range(50)]
+    nobody = [release_row_count(rows_of((), 1), paid, rng) for _ in range(50)]
     assert min(nobody) == 1
 
 
 def test_equal_generators_give_equal_answers() -> None:
     """The same seed labels the same batch in the same way."""
     rows, queries = some_rows(300, 2, 16), some_rows(50, 2, 17).features
-    parameters = KNNParameters.paper(1.0, 10, 3, 300, ByGrid())
+    parameters = NearestParameters.paper(1.0, 10, 3, 300, ByGrid())
     first, again = (
         label_nearest(queries, rows, parameters, np.random.default_rng(18)) for _ in range(2)
     )

@@ -16,15 +16,14 @@ from veilring.privacy.audits import (
     guess_membership,
     membership_advantage,
 )
-from veilring.protocols.radius.algorithm import (
-    KNNParameters,
+from veilring.protocols.radius.algorithm.allocation import allocate_budget
+from veilring.protocols.radius.algorithm.balls import count_votes
+from veilring.protocols.radius.algorithm.nearest import NearestParameters, label_nearest
+from veilring.protocols.radius.algorithm.voting import (
     RNParameters,
-    allocate,
-    count_votes,
-    label_batch,
-    label_nearest,
+    draw_labels,
+    label_within,
     plan_batch,
-    vote,
 )
 from veilring.protocols.radius.leakage import batch_law, greatest_loss
 from veilring.protocols.rows import Rows
@@ -53,7 +52,7 @@ def answers_of(
     """Return the labels of a batch that is asked again and again, shape (runs, Q)."""
     queries, radii, _ = case()
     counts = np.tile(count_votes(queries, radii, rows, 2), (runs, 1))
-    drawn = vote(counts, np.tile(epsilons, runs), "permute-and-flip", rng)
+    drawn = draw_labels(counts, np.tile(epsilons, runs), "permute-and-flip", rng)
     return drawn.reshape(runs, QUERIES)
 
 
@@ -82,7 +81,7 @@ def test_no_attack_beats_the_bound() -> None:
 def test_the_attack_succeeds_against_an_allocation_that_forgets_overlaps() -> None:
     """If every query gets the whole budget, the advantage is above what epsilon allows."""
     queries, radii, tables = case()
-    careless = allocate(np.zeros((QUERIES, QUERIES), dtype=np.bool_), EPSILON)
+    careless = allocate_budget(np.zeros((QUERIES, QUERIES), dtype=np.bool_), EPSILON)
     laws = [batch_law(queries, radii, rows, 2, careless, "permute-and-flip") for rows in tables]
     assert exact_advantage(*laws) > advantage_bound(EPSILON)
 
@@ -116,7 +115,7 @@ def test_an_audit_finds_an_allocation_that_forgets_overlaps() -> None:
 def test_an_audit_of_the_whole_classifier_stays_below_its_claim() -> None:
     """k-N as it is called, from table to labels, hundreds of times on both tables."""
     queries, _, tables = case()
-    parameters = KNNParameters(3, 2, 0.5, 0.5, rows=400)
+    parameters = NearestParameters(3, 2, 0.5, 0.5, rows=400)
     rng = np.random.default_rng(5)
     counts = []
     for rows in tables:
@@ -145,5 +144,5 @@ def test_what_is_attacked_is_what_is_deployed() -> None:
     queries, radii, (rows, _) = case()
     parameters = RNParameters(EPSILON, 2)
     shares = plan_batch(queries, radii, parameters).epsilons
-    once = label_batch(queries, radii, rows, parameters, np.random.default_rng(6))
+    once = label_within(queries, radii, rows, parameters, np.random.default_rng(6))
     assert once.tolist() == answers_of(rows, shares, 1, np.random.default_rng(6))[0].tolist()

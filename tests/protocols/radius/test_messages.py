@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from veilring.errors import FrameError
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
-from veilring.protocols.radius.cost import label_cost
-from veilring.protocols.radius.messages import Answer, Request
+from veilring.protocols.radius.messages import LabelAnswer, LabelRequest, label_cost
 from veilring.protocols.requests import REQUEST_KEY_BYTES
 from veilring.transport.frames import FRAME_BYTES_MAX, frame_size, pack
 from veilring.transport.messages import decode, encode
@@ -23,7 +22,7 @@ REQUEST = ask_within(QUERIES, np.full(3, 0.1), 0.5)
 def test_messages_arrive_as_they_were_sent() -> None:
     """A request and an answer survive the wire to the bit."""
     labels = np.arange(3, dtype=np.uint16)
-    answer = Answer(verdict=0, left=0.0, labels=labels, radii=np.zeros(0))
+    answer = LabelAnswer(verdict=0, left=0.0, labels=labels, radii=np.zeros(0))
     for message in (REQUEST, ask_nearest(QUERIES, 5, 0.5), answer):
         assert decode(encode(SESSION, message)) == (SESSION, message)
 
@@ -43,9 +42,9 @@ def test_messages_arrive_as_they_were_sent() -> None:
 )
 def test_what_is_no_request_does_not_arrive(changed: dict[str, Any]) -> None:
     """A field of another kind, shape or length is a broken frame."""
-    fields: dict[str, Any] = {each: getattr(REQUEST, each) for each in Request.names} | changed
+    fields: dict[str, Any] = {each: getattr(REQUEST, each) for each in LabelRequest.names} | changed
     with pytest.raises(FrameError):
-        decode(pack((SESSION, Request.kind, *fields.values())))
+        decode(pack((SESSION, LabelRequest.kind, *fields.values())))
 
 
 @pytest.mark.parametrize("changed", [{"verdict": 4}, {"left": -1.0}, {"left": float("nan")}])
@@ -55,7 +54,7 @@ def test_what_is_no_answer_does_not_arrive(changed: dict[str, Any]) -> None:
     answer: dict[str, Any] = {"verdict": 0, "left": 0.0, "labels": labels, "radii": np.zeros(0)}
     fields = answer | changed
     with pytest.raises(FrameError):
-        decode(pack((SESSION, Answer.kind, *fields.values())))
+        decode(pack((SESSION, LabelAnswer.kind, *fields.values())))
 
 
 def test_a_key_follows_from_all_that_is_asked() -> None:
@@ -81,7 +80,7 @@ def test_the_closed_form_has_the_size_of_any_content(queries: int, features: int
     points, radii = rng.random((queries, features)), rng.random(queries)
     request = ask_nearest(points, k, 0.3) if k else ask_within(points, radii, 0.7)
     labels = rng.integers(1 << 16, size=queries).astype(np.uint16)
-    answer = Answer(verdict=3, left=0.123, labels=labels, radii=radii if k else np.zeros(0))
+    answer = LabelAnswer(verdict=3, left=0.123, labels=labels, radii=radii if k else np.zeros(0))
     forecast = label_cost(queries, features, k).traffic
     assert forecast.messages == 2
     assert forecast.bytes == sum(frame_size(encode(SESSION, each)) for each in (request, answer))

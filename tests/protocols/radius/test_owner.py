@@ -17,11 +17,12 @@ from veilring.errors import InputError, StoreFailed
 from veilring.nodes.aside import at_once
 from veilring.privacy.ledger import Budgets, Ledger, open_ledger
 from veilring.protocols.radius import owner
-from veilring.protocols.radius.algorithm import ByCandidates, ByGrid, answer_next
+from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid
+from veilring.protocols.radius.algorithm.voting import answer_next
 from veilring.protocols.radius.analyst import ask_nearest, ask_owner, ask_within
-from veilring.protocols.radius.messages import Request
+from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import EPSILON_MIN, Rules
+from veilring.protocols.radius.rules import REQUEST_EPSILON_MIN, OwnerRules
 from veilring.protocols.requests import RequestVerdict
 from veilring.protocols.rows import Rows
 from veilring.transport.messages import encode
@@ -30,24 +31,24 @@ DRAWS = np.random.default_rng(9)
 ROWS = Rows(DRAWS.random((60, 2)), DRAWS.integers(2, size=60))
 QUERIES = DRAWS.random((5, 2))
 RADII = np.full(5, 0.3)
-RULES = Rules(2, 2, conversion=ByGrid(), rows=60)
-BY_ROW = Rules(2, 2, "record")
+RULES = OwnerRules(2, 2, conversion=ByGrid(), rows=60)
+BY_ROW = OwnerRules(2, 2, "record")
 IDS = [f"row {place}" for place in range(60)]
 
 
-def _asked(name: str, epsilon: float = 0.5) -> Request:
+def _asked(name: str, epsilon: float = 0.5) -> LabelRequest:
     return ask_within(QUERIES, RADII, epsilon, name=name)
 
 
 @contextmanager
-def _owner(path: Path | None, budgets: Budgets, rules: Rules = RULES) -> Iterator[Owner]:
+def _owner(path: Path | None, budgets: Budgets, rules: OwnerRules = RULES) -> Iterator[Owner]:
     ids = IDS if rules.accounting == "record" else None
     with open_ledger(path, budgets) as ledger:
         yield Owner(ROWS, rules, ledger, at_once, ids=ids)
 
 
 @pytest.mark.parametrize("rules", [RULES, BY_ROW], ids=["batch", "record"])
-def test_a_request_is_answered_once_and_paid_once(tmp_path: Path, rules: Rules) -> None:
+def test_a_request_is_answered_once_and_paid_once(tmp_path: Path, rules: OwnerRules) -> None:
     """The same request again, also after a restart, gets the same bytes and costs nothing."""
     record = 5.0 if rules.accounting == "record" else None
     budgets, path = Budgets(total=5.0, record=record), tmp_path / "ledger"
@@ -103,7 +104,7 @@ def test_concurrent_analysts_never_spend_more_than_there_is(tmp_path: Path) -> N
 def test_whether_a_budget_suffices_does_not_depend_on_rows() -> None:
     """On any rows the same requests get the same verdicts and the same remainders."""
 
-    def refusals(rows: Rows, rules: Rules) -> list[tuple[int, float]]:
+    def refusals(rows: Rows, rules: OwnerRules) -> list[tuple[int, float]]:
         by_row = rules.accounting == "record"
         budgets = Budgets(total=6.0, analyst=5.0, record=0.6 if by_row else None)
         with open_ledger(None, budgets) as ledger:
@@ -171,7 +172,7 @@ async def test_an_answer_that_cannot_be_drawn_ends_the_owner(
                     role, "ann", "owner", _asked(name), charged=ledger.totals, rules=RULES
                 )
 
-            monkeypatch.setattr(owner, "label_batch", fail)
+            monkeypatch.setattr(owner, "label_within", fail)
             first = await ask("one")
             assert first.ending == "SessionAborted"
             assert "StoreFailed" in first.text
@@ -203,7 +204,7 @@ def test_no_row_ever_pays_more_than_it_has(costs: list[int], budget: int) -> Non
 
 
 @given(
-    st.floats(EPSILON_MIN, 10.0),
+    st.floats(REQUEST_EPSILON_MIN, 10.0),
     st.floats(0.01, 0.99),
     st.floats(0.01, 0.99),
     st.sampled_from([None, 60]),
@@ -212,7 +213,7 @@ def test_the_parts_of_a_price_add_up(
     epsilon: float, count_share: float, conversion_share: float, rows: int | None
 ) -> None:
     """Counting, converting and voting cost no more together than the request says."""
-    rules = Rules(
+    rules = OwnerRules(
         2,
         2,
         conversion=ByCandidates(),
@@ -229,8 +230,8 @@ def test_the_parts_of_a_price_add_up(
 @pytest.mark.parametrize(
     ("rows", "rules", "ids", "field"),
     [
-        (ROWS, Rules(3, 2), None, "rows"),
-        (ROWS, Rules(2, 1), None, "rows.labels"),
+        (ROWS, OwnerRules(3, 2), None, "rows"),
+        (ROWS, OwnerRules(2, 1), None, "rows.labels"),
         (ROWS, BY_ROW, None, "ids"),
         (ROWS, RULES, IDS, "ids"),
         (ROWS, BY_ROW, IDS[1:], "ids"),
@@ -238,7 +239,7 @@ def test_the_parts_of_a_price_add_up(
     ],
 )
 def test_what_does_not_fit_is_met_at_the_start(
-    rows: Rows, rules: Rules, ids: list[str] | None, field: str
+    rows: Rows, rules: OwnerRules, ids: list[str] | None, field: str
 ) -> None:
     """Rows of another schema, and ids that are missing or name somebody twice, are refused."""
     with open_ledger(None, Budgets()) as ledger, pytest.raises(InputError) as error:
@@ -266,4 +267,4 @@ def test_what_does_not_fit_is_met_at_the_start(
 def test_rules_that_could_fail_late_are_refused(changed: dict[str, Any]) -> None:
     """What might fail only once rows were looked at is no rule."""
     with pytest.raises(InputError):
-        replace(Rules(2, 2), **changed)
+        replace(OwnerRules(2, 2), **changed)

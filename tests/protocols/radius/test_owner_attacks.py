@@ -15,15 +15,13 @@ from veilring.privacy.audits import (
     membership_advantage,
 )
 from veilring.privacy.ledger import Budgets, open_ledger
-from veilring.protocols.radius.algorithm import distances, label_law, overlaps, radius
+from veilring.protocols.radius.algorithm import voting as radius
+from veilring.protocols.radius.algorithm.balls import overlap_graph, pairwise_distances
+from veilring.protocols.radius.algorithm.voting import label_law
 from veilring.protocols.radius.analyst import ask_within
-from veilring.protocols.radius.leakage.crafted import (
-    Crafted,
-    broken_by_plain_test,
-    collinear,
-)
+from veilring.protocols.radius.leakage import Crafted, broken_by_plain_test, collinear
 from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import Rules
+from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.rows import Rows
 
 EPSILON = 1.0
@@ -42,7 +40,7 @@ def _broken_pairs() -> Crafted:
     corners = (np.repeat(cells, CELL_TRIES, axis=0) + 0.4) / CELLS
     first, second, target = (corners + 0.02 * each for each in drawn[:3])
     pairs = zip(first, second, target, strict=True)
-    radii = np.array([distances(np.stack([a, b]), c[None])[:, 0] for a, b, c in pairs])
+    radii = np.array([pairwise_distances(np.stack([a, b]), c[None])[:, 0] for a, b, c in pairs])
     crafted = Crafted(first, second, target, radii)
     broken = broken_by_plain_test(crafted).reshape(len(cells), CELL_TRIES)
     chosen = np.flatnonzero(broken.any(axis=1)) * CELL_TRIES + broken.argmax(axis=1)[broken.any(1)]
@@ -63,7 +61,7 @@ def _crafted_answers() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     for seed, rows in enumerate((everybody, NOBODY)):
         rng = np.random.default_rng(seed)
         with open_ledger(None, Budgets(total=BATCHES * EPSILON)) as ledger:
-            owner = Owner(rows, Rules(3, 2), ledger, at_once)
+            owner = Owner(rows, OwnerRules(3, 2), ledger, at_once)
             labels = [owner.answer_once("ann", each, rng).labels for each in asked]
         answers.append(np.concatenate(labels).astype(np.int64).reshape(-1, 2))
     return answers[0], answers[1]
@@ -95,8 +93,8 @@ def test_the_same_attack_shows_what_a_plain_test_would_give_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without slack in the overlap graph the same answers prove that a row paid double."""
-    plain = partial(overlaps, relative_slack=0.0, absolute_slack=0.0)
-    monkeypatch.setattr(radius, "overlaps", plain)
+    plain = partial(overlap_graph, relative_slack=0.0, absolute_slack=0.0)
+    monkeypatch.setattr(radius, "overlap_graph", plain)
     assert _audited(*_crafted_answers()) > EPSILON
 
 
@@ -110,7 +108,7 @@ def _answers_of_accounts(budget: float, *, present: bool, seed: int) -> NDArray[
     rows = Rows(places, np.zeros(len(places), dtype=np.int64)) if present else NOBODY_2D
     ids = [str(place) for place in range(len(rows))]
     queries, radii = np.repeat(places, 2, axis=0), np.full(2 * len(places), 0.1 / PLACES)
-    rules, counts = Rules(2, 2, "record"), np.zeros(4, dtype=np.int64)
+    rules, counts = OwnerRules(2, 2, "record"), np.zeros(4, dtype=np.int64)
     rng = np.random.default_rng(seed)
     for _ in range(10):
         with open_ledger(None, Budgets(total=1e4, record=budget)) as ledger:

@@ -12,20 +12,21 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.radius import owner
-from veilring.protocols.radius.algorithm import label_batch
-from veilring.protocols.radius.analyst import Labelled, ask_within, request_labels
-from veilring.protocols.radius.messages import Request
+from veilring.protocols.radius.algorithm.nearest import LabelledBatch
+from veilring.protocols.radius.algorithm.voting import label_within
+from veilring.protocols.radius.analyst import ask_within, request_labels
+from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import Rules
+from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.rows import Rows
 
 DRAWS = np.random.default_rng(9)
 ROWS = Rows(DRAWS.random((60, 2)), DRAWS.integers(2, size=60))
 QUERIES = DRAWS.random((5, 2))
-RULES = Rules(2, 2)
+RULES = OwnerRules(2, 2)
 
 
-def _asked(name: str, epsilon: float = 0.5) -> Request:
+def _asked(name: str, epsilon: float = 0.5) -> LabelRequest:
     return ask_within(QUERIES, np.full(5, 0.3), epsilon, name=name)
 
 
@@ -39,9 +40,9 @@ def test_others_are_answered_while_one_batch_is_worked_on(
         if not slow.is_set():
             slow.set()
             assert other_done.wait(20)
-        return label_batch(*given)
+        return label_within(*given)
 
-    monkeypatch.setattr(owner, "label_batch", slowly)
+    monkeypatch.setattr(owner, "label_within", slowly)
 
     async def part(party: Party, *, name: str, room: Owner) -> None:
         if party.me == "owner":
@@ -79,9 +80,9 @@ def test_an_answer_that_comes_too_late_is_kept(monkeypatch: pytest.MonkeyPatch) 
     def slowly(*given: Any) -> object:  # noqa: ANN401  (what it was given)
         working.set()
         assert release.wait(20)
-        return label_batch(*given)
+        return label_within(*given)
 
-    monkeypatch.setattr(owner, "label_batch", slowly)
+    monkeypatch.setattr(owner, "label_within", slowly)
 
     async def part(party: Party, *, room: Owner) -> object:
         if party.me == "ann":
@@ -100,7 +101,7 @@ def test_an_answer_that_comes_too_late_is_kept(monkeypatch: pytest.MonkeyPatch) 
                     await asyncio.gather(first, return_exceptions=True)
                     release.set()
                     run = await cluster.run(part, room=room)
-                    assert isinstance(run.results["ann"], Labelled)
+                    assert isinstance(run.results["ann"], LabelledBatch)
                     assert (ledger.totals().spent, ledger.totals().answers) == (0.5, 1)
 
     asyncio.run(main())
@@ -115,9 +116,9 @@ def test_a_cancelled_batch_keeps_its_turn_until_its_thread_is_done(
     def slowly(*given: Any) -> object:  # noqa: ANN401  (what it was given)
         (second if working.is_set() else working).set()
         assert release.wait(20)
-        return label_batch(*given)
+        return label_within(*given)
 
-    monkeypatch.setattr(owner, "label_batch", slowly)
+    monkeypatch.setattr(owner, "label_within", slowly)
 
     async def part(party: Party, *, name: str, room: Owner) -> None:
         if party.me == "ann":

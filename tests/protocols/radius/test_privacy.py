@@ -10,22 +10,21 @@ from tests.protocols.radius.tables import ROUNDING, Kind, all_tables, rows_of
 
 from veilring.errors import InputError
 from veilring.privacy import exponential_probabilities
-from veilring.protocols.radius.algorithm import (
-    AllocationRule,
-    ByCandidates,
-    KNNParameters,
+from veilring.protocols.radius import leakage as laws
+from veilring.protocols.radius.algorithm.allocation import AllocationRule, allocate_budget
+from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
+from veilring.protocols.radius.algorithm.conversion import ByCandidates
+from veilring.protocols.radius.algorithm.nearest import NearestParameters
+from veilring.protocols.radius.algorithm.voting import (
     Mechanism,
     RNParameters,
-    allocate,
-    count_votes,
+    charge_rows,
+    draw_labels,
     label_law,
-    overlaps,
-    pay,
     plan_batch,
-    vote,
 )
 from veilring.protocols.radius.algorithm.voting import label_law as law_of
-from veilring.protocols.radius.leakage import greatest_loss, laws, nearest_loss
+from veilring.protocols.radius.leakage import greatest_loss, nearest_loss
 
 EPSILON = 0.7
 # Balls that overlap in pairs, in threes, and that touch in a single place; one is alone.
@@ -81,7 +80,7 @@ def test_the_factor_of_two_falls_for_counts(mechanism: Mechanism) -> None:
 
 
 CANDIDATES = ByCandidates(3, "geometric")
-KNN = KNNParameters(1, 2, 0.4, 0.5, rows=3, conversion=CANDIDATES)
+KNN = NearestParameters(1, 2, 0.4, 0.5, rows=3, conversion=CANDIDATES)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +92,7 @@ KNN = KNNParameters(1, 2, 0.4, 0.5, rows=3, conversion=CANDIDATES)
         replace(KNN, mechanism="exponential", k=2),
     ],
 )
-def test_k_neighbours_cost_no_more_than_they_say(parameters: KNNParameters) -> None:
+def test_k_neighbours_cost_no_more_than_they_say(parameters: NearestParameters) -> None:
     """Radii and labels together, over all combinations of candidates and all small tables."""
     queries = np.array([[0.3], [0.6]])
     losses = [
@@ -112,7 +111,7 @@ def test_conversions_that_forget_an_overlap_are_caught(monkeypatch: pytest.Monke
     tables = rows_of((near,), 1), rows_of((near, far), 1)
     assert nearest_loss(queries, tables, parameters) <= parameters.epsilon + ROUNDING
     apart = np.zeros((4, 4), dtype=np.bool_)
-    monkeypatch.setattr(laws, "plan_conversion", lambda *_, **__: allocate(apart, 0.4))
+    monkeypatch.setattr(laws, "plan_conversion", lambda *_, **__: allocate_budget(apart, 0.4))
     assert nearest_loss(queries, tables, parameters) > parameters.epsilon
 
 
@@ -120,21 +119,21 @@ def test_only_candidates_are_enumerated() -> None:
     """A grid's law is that of its noise, and needs no enumeration of radii."""
     tables = rows_of((), 1), rows_of((((0.2,), 0),), 1)
     with pytest.raises(InputError, match="parameters is for something else"):
-        nearest_loss(np.array([[0.3]]), tables, KNNParameters(1, 2, 0.4, 0.5, rows=3))
+        nearest_loss(np.array([[0.3]]), tables, NearestParameters(1, 2, 0.4, 0.5, rows=3))
 
 
 def test_a_budget_is_counted_whole() -> None:
     """The parts of a k-N budget add up to the total, rounded up."""
-    parameters = KNNParameters(1, 2, 0.1, 0.2, epsilon_count=0.3)
+    parameters = NearestParameters(1, 2, 0.1, 0.2, epsilon_count=0.3)
     assert parameters.epsilon >= 0.1 + 0.2 + 0.3
-    assert KNNParameters.halves(1.0, 5, 2, 100).epsilon == 1.0
+    assert NearestParameters.halves(1.0, 5, 2, 100).epsilon == 1.0
 
 
 @pytest.mark.parametrize(("rows", "paid"), [(None, 0.0), (5, 0.1), (None, -1.0), (None, np.inf)])
 def test_the_number_of_rows_is_public_or_paid_for(rows: int | None, paid: float) -> None:
     """It is never read off the data for nothing, and never paid for without need."""
     with pytest.raises(InputError, match="epsilon_count is"):
-        KNNParameters(1, 2, 0.5, 0.5, rows=rows, epsilon_count=paid)
+        NearestParameters(1, 2, 0.5, 0.5, rows=rows, epsilon_count=paid)
 
 
 def test_no_row_pays_more_than_it_has_when_queries_adapt() -> None:
@@ -142,7 +141,7 @@ def test_no_row_pays_more_than_it_has_when_queries_adapt() -> None:
     rng = np.random.default_rng(3)
     inside, costs = rng.random((60, 40)) < 0.3, rng.choice([0.05, 0.1, 0.3], 60)
     budget = np.full(40, 1.0)
-    paying, left = pay(inside, costs, budget)
+    paying, left = charge_rows(inside, costs, budget)
     paid = costs @ paying
     assert paid.max() <= 1.0 + ROUNDING
     assert (left >= 0).all()
@@ -151,7 +150,7 @@ def test_no_row_pays_more_than_it_has_when_queries_adapt() -> None:
     with_all = label_law(counts_of(paying), costs, "permute-and-flip")
     for row in range(40):
         others = np.delete(inside, row, axis=1)
-        voting, _ = pay(others, costs, budget[1:])
+        voting, _ = charge_rows(others, costs, budget[1:])
         assert (voting == np.delete(paying, row, axis=1)).all()
         without = paying.copy()
         without[:, row] = False
@@ -173,7 +172,9 @@ def test_votes_are_drawn_from_their_law() -> None:
     reach = np.sqrt(np.log(2 / 1e-7) / (2 * runs))
     for number, mechanism in enumerate(MECHANISMS):
         rng = np.random.default_rng(number)
-        labels = vote(np.repeat(counts, runs, axis=0), np.repeat(share, runs), mechanism, rng)
+        labels = draw_labels(
+            np.repeat(counts, runs, axis=0), np.repeat(share, runs), mechanism, rng
+        )
         drawn = np.bincount(labels, minlength=3) / runs
         assert np.abs(drawn - law_of(counts, share, mechanism)[0]).max() < reach
 
@@ -194,5 +195,5 @@ def test_the_papers_single_neighbour() -> None:
 def test_touching_balls_are_neighbours() -> None:
     """A row on the edge of two balls is in both, and the two share the budget."""
     queries, radii = np.array([[0.25], [0.75]]), np.array([0.25, 0.25])
-    assert overlaps(queries, radii)[0, 1]
+    assert overlap_graph(queries, radii)[0, 1]
     assert count_votes(queries, radii, rows_of((((0.5,), 0),), 1), 1).tolist() == [[1], [1]]

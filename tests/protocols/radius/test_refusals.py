@@ -12,17 +12,13 @@ from tests.outcomes import Outcome, neighbours, world
 
 from veilring.nodes.aside import at_once
 from veilring.privacy.ledger import UNITS, Budgets, open_ledger
-from veilring.protocols.radius.algorithm import (
-    AllocationRule,
-    ByCandidates,
-    ByGrid,
-    Conversion,
-    Mechanism,
-)
+from veilring.protocols.radius.algorithm.allocation import AllocationRule
+from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid, Conversion
+from veilring.protocols.radius.algorithm.voting import Mechanism
 from veilring.protocols.radius.analyst import ask_nearest, ask_owner, ask_within
-from veilring.protocols.radius.messages import Request
+from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import EPSILON_MAX, EPSILON_MIN, Rules
+from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX, REQUEST_EPSILON_MIN, OwnerRules
 from veilring.protocols.rows import Rows
 
 TERMS = bytes(32)
@@ -36,9 +32,9 @@ BUDGET_MAX = 1e6
 class Case:
     """An owner's public side, and what it is asked."""
 
-    rules: Rules
+    rules: OwnerRules
     budgets: Budgets
-    asked: tuple[tuple[str, Request], ...]
+    asked: tuple[tuple[str, LabelRequest], ...]
 
 
 async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
@@ -75,11 +71,11 @@ CONVERSIONS: Sequence[Conversion | None] = (
 
 
 @st.composite
-def rules(draw: st.DrawFn) -> Rules:
+def rules(draw: st.DrawFn) -> OwnerRules:
     """Draw the rules of an owner, in every mode."""
     by_row = draw(st.booleans())
     shares = st.floats(0.01, 0.99)
-    return Rules(
+    return OwnerRules(
         FEATURES,
         CLASSES,
         accounting="record" if by_row else "batch",
@@ -89,17 +85,19 @@ def rules(draw: st.DrawFn) -> Rules:
         rows=draw(st.none() | st.integers(0, 20)),
         count_share=draw(shares),
         conversion_share=draw(shares),
-        epsilon_max=EPSILON_MAX,
+        epsilon_max=REQUEST_EPSILON_MAX,
         work=draw(st.sampled_from([0, 10_000])),
     )
 
 
 @st.composite
-def requests(draw: st.DrawFn, chosen: Rules) -> Request:
+def requests(draw: st.DrawFn, chosen: OwnerRules) -> LabelRequest:
     """Draw a request that the rules allow; some share a key, and few names make some repeat."""
     cells = st.lists(st.floats(0, 1), min_size=FEATURES, max_size=FEATURES)
     queries = np.array(draw(st.lists(cells, min_size=1, max_size=4)))
-    epsilon = draw(st.sampled_from([EPSILON_MIN, 0.5, EPSILON_MAX]) | st.floats(0.01, 10))
+    epsilon = draw(
+        st.sampled_from([REQUEST_EPSILON_MIN, 0.5, REQUEST_EPSILON_MAX]) | st.floats(0.01, 10)
+    )
     name = draw(st.sampled_from(["a", "b"]))
     if chosen.conversion is not None and draw(st.booleans()):
         asked = ask_nearest(queries, draw(st.integers(1, 30)), epsilon, name=name)
@@ -136,11 +134,11 @@ def test_no_outcome_depends_on_a_row(tables: tuple[Rows, Rows], case: Case) -> N
 def near_the_end_of_64_bits(draw: st.DrawFn) -> tuple[tuple[Rows, Rows], Case]:
     """Draw a crowd of rows that pay 2**63 units together, give or take a row, for one batch."""
     count = draw(st.integers(1000, 4096))
-    crowd = int(2**63 / UNITS / EPSILON_MAX / count) - draw(st.integers(0, 8))
+    crowd = int(2**63 / UNITS / REQUEST_EPSILON_MAX / count) - draw(st.integers(0, 8))
     tables = draw(neighbours(1, CLASSES, crowd=crowd))
-    chosen = Rules(1, CLASSES, "record", epsilon_max=EPSILON_MAX, batch_max=count)
+    chosen = OwnerRules(1, CLASSES, "record", epsilon_max=REQUEST_EPSILON_MAX, batch_max=count)
     place = np.median(tables[0].features, axis=0)  # where the crowd is
-    asked = ask_within(np.tile(place, (count, 1)), np.zeros(count), EPSILON_MAX)
+    asked = ask_within(np.tile(place, (count, 1)), np.zeros(count), REQUEST_EPSILON_MAX)
     return tables, Case(chosen, Budgets(record=BUDGET_MAX), (("ann", asked),))
 
 

@@ -11,11 +11,12 @@ from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, RunF
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.privacy.ledger import Budgets
-from veilring.protocols.radius.algorithm import ByCandidates, ByGrid, label_batch, label_nearest
-from veilring.protocols.radius.analyst import Labelled, ask_nearest, ask_within
-from veilring.protocols.radius.cost import label_cost
-from veilring.protocols.radius.messages import Answer, Request
-from veilring.protocols.radius.rules import Rules
+from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid
+from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_nearest
+from veilring.protocols.radius.algorithm.voting import label_within
+from veilring.protocols.radius.analyst import ask_nearest, ask_within
+from veilring.protocols.radius.messages import LabelAnswer, LabelRequest, label_cost
+from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
 from veilring.testing import ProtocolRunner, assert_cost
@@ -25,7 +26,7 @@ DRAWS = np.random.default_rng(3)
 ROWS = Rows(DRAWS.random((200, 2)), DRAWS.integers(3, size=200))
 QUERIES = DRAWS.random((40, 2))
 RADII = np.full(40, 0.2)
-RULES = Rules(2, 3, conversion=ByGrid(), rows=200)
+RULES = OwnerRules(2, 3, conversion=ByGrid(), rows=200)
 BUDGETS = Budgets(total=1.0)
 REQUESTS = {
     "radii": ask_within(QUERIES, RADII, 0.5),
@@ -35,7 +36,7 @@ REQUESTS = {
 }
 OWN_RULES = {
     "candidates": replace(RULES, conversion=ByCandidates(), rows=None),
-    "records": Rules(2, 3, "record"),
+    "records": OwnerRules(2, 3, "record"),
 }
 
 
@@ -54,7 +55,7 @@ def test_roles_label_as_the_algorithm_does(name: str, run_protocol: ProtocolRunn
     run = run_protocol(labelling, 2, own=own, rules=rules)
     assert run.channels == asyncio.run(_channels(own, rules))
     answer = run.results[ANALYST]
-    assert isinstance(answer, Labelled)
+    assert isinstance(answer, LabelledBatch)
     if request.k:
         found = label_nearest(QUERIES, ROWS, rules.nearest(request.k, 0.5), _owner_rng(0))
         np.testing.assert_array_equal(answer.labels, found.labels)
@@ -62,7 +63,7 @@ def test_roles_label_as_the_algorithm_does(name: str, run_protocol: ProtocolRunn
     else:  # with budgets to spare, each query of a row's account is a batch by itself
         share = rules.within(0.5 if name == "radii" else 0.5 * 40)
         share = share if name == "radii" else replace(share, allocation="batch")
-        expected = label_batch(QUERIES, RADII, ROWS, share, _owner_rng(0))
+        expected = label_within(QUERIES, RADII, ROWS, share, _owner_rng(0))
         np.testing.assert_array_equal(answer.labels, expected)
         np.testing.assert_array_equal(answer.radii, RADII)
     assert run.results[OWNER] == rules.price(request)
@@ -72,13 +73,13 @@ def test_roles_label_as_the_algorithm_does(name: str, run_protocol: ProtocolRunn
     assert run.cost.setup == forecast.setup
 
 
-async def _channels(own: list[object], rules: Rules) -> object:
+async def _channels(own: list[object], rules: OwnerRules) -> object:
     """Return the transcripts of the same run in memory."""
     async with Cluster(2, own=own, seed=0) as cluster:
         return (await cluster.run(labelling, rules=rules)).channels
 
 
-def _failure(request: Request, rules: Rules, budgets: Budgets = BUDGETS) -> BaseException:
+def _failure(request: LabelRequest, rules: OwnerRules, budgets: Budgets = BUDGETS) -> BaseException:
     """Return what ends a session at the analyst."""
 
     async def main() -> None:
@@ -104,11 +105,11 @@ def test_an_analyst_learns_what_is_left_and_nothing_else() -> None:
         assert (error.budget, error.asked, error.left) == (name, 0.5, limit)
 
 
-async def _against_the_rules(party: Party, own: object, *, rules: Rules) -> object:
+async def _against_the_rules(party: Party, own: object, *, rules: OwnerRules) -> object:
     """Send a request without a look at the rules."""
-    if isinstance(own, Request):
+    if isinstance(own, LabelRequest):
         await party.send(party.peers[0], own)
-        return await party.receive(Answer, sender=party.peers[0])
+        return await party.receive(LabelAnswer, sender=party.peers[0])
     return await labelling(party, own, rules=rules)
 
 
@@ -127,7 +128,7 @@ BAD = {
     "dear": ask_within(QUERIES, RADII, 1.5),
     "no price": ask_within(QUERIES, RADII, float("nan")),
     "huge k": ask_nearest(QUERIES, 1 << 40, 0.5),
-    "both": Request(key=bytes(16), epsilon=0.5, k=3, queries=QUERIES, radii=RADII),
+    "both": LabelRequest(key=bytes(16), epsilon=0.5, k=3, queries=QUERIES, radii=RADII),
     "many": ask_within(np.tile(QUERIES, (30, 1)), np.tile(RADII, 30), 0.5),
 }
 
@@ -149,10 +150,10 @@ def test_what_an_honest_analyst_never_asks_ends_the_session(name: str) -> None:
     assert error.culprit == ANALYST
 
 
-async def _lying(party: Party, own: object, *, rules: Rules) -> object:
+async def _lying(party: Party, own: object, *, rules: OwnerRules) -> object:
     """Answer with what the own data are."""
-    if isinstance(own, Answer):
-        await party.receive(Request, sender=party.peers[0])
+    if isinstance(own, LabelAnswer):
+        await party.receive(LabelRequest, sender=party.peers[0])
         await party.send(party.peers[0], own)
         return None
     return await labelling(party, own, rules=rules)
@@ -172,7 +173,7 @@ async def _lying(party: Party, own: object, *, rules: Rules) -> object:
 def test_what_no_honest_owner_sends_is_refused(labels: object, radii: object) -> None:
     """An analyst takes no labels from an owner whose answer does not fit its request."""
     whole = np.asarray(labels, dtype=np.uint16)
-    answer = Answer(verdict=0, left=0.0, labels=whole, radii=np.asarray(radii))
+    answer = LabelAnswer(verdict=0, left=0.0, labels=whole, radii=np.asarray(radii))
 
     async def main() -> RunFailed:
         async with Cluster(2, own=[REQUESTS["grid"], answer], seed=1) as cluster:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilring.protocols.radius.algorithm import cell_points, covered_1d, covered_2d
+from veilring.protocols.radius.algorithm.conversion import cell_points, covered_1d, covered_2d
 
 
 def test_intervals_cover_their_share_of_cells() -> None:

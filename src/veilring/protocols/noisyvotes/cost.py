@@ -9,7 +9,7 @@ from veilring.nodes.ring import RingCommit, RingReveal, draw_ring_messages
 from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.noisyvotes.algorithm import NearestRows, NoisyVotesParameters, WithinRadius
 from veilring.protocols.noisyvotes.messages import DIGEST_BYTES, PublicDigest, VotesBatch
-from veilring.protocols.radius.algorithm import ByGrid, grid_side
+from veilring.protocols.radius.algorithm.conversion import ByGrid, grid_side
 from veilring.protocols.ring.cost import sum_cost
 
 

@@ -26,7 +26,7 @@ from veilring.privacy.ledger import Charge, Ledger
 from veilring.protocols.noisyvotes.algorithm import NoisyVotesParameters, VotesAnswer
 from veilring.protocols.noisyvotes.messages import VotesBatch
 from veilring.protocols.noisyvotes.roles import check_batch, private_votes
-from veilring.protocols.radius.algorithm import Allocation
+from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.requests import ServerFailure, charging, content_key
 from veilring.protocols.rows import Rows
 from veilring.randomness import Streams

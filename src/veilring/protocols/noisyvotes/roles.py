@@ -31,7 +31,8 @@ from veilring.protocols.noisyvotes.algorithm import (
     require_shares,
 )
 from veilring.protocols.noisyvotes.messages import PublicDigest, VotesBatch
-from veilring.protocols.radius.algorithm import BATCH_MAX, Allocation
+from veilring.protocols.radius.algorithm.allocation import Allocation
+from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.ring.roles.sums import sum_rounds, sum_words
 from veilring.protocols.rows import Rows
 from veilring.transport.frames import FRAME_BYTES_MAX

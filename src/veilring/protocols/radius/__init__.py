@@ -5,19 +5,18 @@ Data Mining and Knowledge Discovery 31 (2017). `algorithm` is the mathematics, a
 answers give away.
 """
 
-from veilring.protocols.radius.algorithm import (
-    Allocation,
-    AllocationRule,
-    ByCandidates,
-    ByGrid,
-    Conversion,
-    KNNParameters,
-    LabelledNearest,
+from veilring.protocols.radius.algorithm.allocation import Allocation, AllocationRule
+from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid, Conversion
+from veilring.protocols.radius.algorithm.nearest import (
+    LabelledBatch,
+    NearestParameters,
+    label_nearest,
+)
+from veilring.protocols.radius.algorithm.voting import (
     Mechanism,
     RNParameters,
-    label_batch,
-    label_nearest,
     label_openly,
+    label_within,
     plan_batch,
 )
 
@@ -27,12 +26,12 @@ __all__ = (
     "ByCandidates",
     "ByGrid",
     "Conversion",
-    "KNNParameters",
-    "LabelledNearest",
+    "LabelledBatch",
     "Mechanism",
+    "NearestParameters",
     "RNParameters",
-    "label_batch",
     "label_nearest",
     "label_openly",
+    "label_within",
     "plan_batch",
 )

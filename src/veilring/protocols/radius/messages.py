@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from veilring.protocols.requests import RequestKey, RequestVerdict
+from veilring.protocols.forecast import Forecast, repeated
+from veilring.protocols.requests import REQUEST_KEY_BYTES, RequestKey, RequestVerdict
 from veilring.transport.frames import pack
 from veilring.transport.messages import Array, Matrix, Message
 
@@ -14,7 +15,7 @@ Numbers = Annotated[NDArray[np.float64], Array("<f8", 1)]
 """Real numbers of shape (queries,), or none."""
 
 
-class Request(Message, kind="radius.request"):
+class LabelRequest(Message, kind="radius.request"):
     """A batch of queries to be labelled together: within radii, or by about k neighbours each.
 
     Attributes:
@@ -38,7 +39,7 @@ class Request(Message, kind="radius.request"):
         return pack(self.fields()[1:])
 
 
-class Answer(Message, kind="radius.answer"):
+class LabelAnswer(Message, kind="radius.answer"):
     """What the data owner says. Its size is the same whatever it says.
 
     Attributes:
@@ -52,3 +53,27 @@ class Answer(Message, kind="radius.answer"):
     left: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     labels: Annotated[NDArray[np.uint16], Array("<u2", 1)]
     radii: Numbers
+
+
+def label_cost(queries: int, features: int, k: int = 0) -> Forecast:
+    """Forecast a request: one message there and one back, in two rounds.
+
+    Some 150 bytes for both, and `8 f + 10` a query: its features and its radius, which with k
+    travels back instead of there, and 2 for its label. A refusal costs what an answer does.
+
+    Args:
+        queries: How many.
+        features: f.
+        k: How many neighbours are wanted, or 0 for radii.
+    """
+    radii, none = np.zeros(queries), np.zeros(0)
+    request = LabelRequest(
+        key=bytes(REQUEST_KEY_BYTES),
+        epsilon=0.0,
+        k=k,
+        queries=np.zeros((queries, features)),
+        radii=none if k else radii,
+    )
+    labels = np.zeros(queries, dtype=np.uint16)
+    answer = LabelAnswer(verdict=0, left=0.0, labels=labels, radii=radii if k else none)
+    return Forecast(2, repeated(1, request).plus(repeated(1, answer)))

@@ -17,16 +17,17 @@ from veilring.nodes.aside import Aside
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer
 from veilring.privacy.ledger import Charge, Ledger, RecordCharge, to_units
-from veilring.protocols.radius.algorithm import answer_next, label_batch, label_nearest
-from veilring.protocols.radius.messages import Answer, Request
-from veilring.protocols.radius.rules import Rules
+from veilring.protocols.radius.algorithm.nearest import label_nearest
+from veilring.protocols.radius.algorithm.voting import answer_next, label_within
+from veilring.protocols.radius.messages import LabelAnswer, LabelRequest
+from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.requests import RequestRefusal, RequestVerdict, ServerFailure, answer_once
 from veilring.protocols.rows import Rows
 from veilring.transport.frames import pack, unpack
 
 _log = logging.getLogger("veilring.owner")
 
-LABEL: Final = "radius.label"
+LABEL_SERVICE: Final = "radius.label"
 """What an analyst asks of a data owner: the labels of a batch of queries."""
 
 
@@ -52,7 +53,7 @@ class Owner:
     def __init__(
         self,
         rows: Rows,
-        rules: Rules,
+        rules: OwnerRules,
         ledger: Ledger,
         aside: Aside,
         *,
@@ -73,7 +74,7 @@ class Owner:
         Args:
             terms: SHA-256 of all that analysts and owner agree on.
         """
-        return {LABEL: Offer(self.answer, terms, lambda _peer: True)}
+        return {LABEL_SERVICE: Offer(self.answer, terms, lambda _peer: True)}
 
     async def failure(self) -> None:
         """Wait until an answer could not be drawn or charged.
@@ -94,7 +95,7 @@ class Owner:
             ProtocolViolation: If the request is against the rules.
             StoreFailed: If the answer could not be drawn or charged, now or before.
         """
-        request = await party.receive(Request, sender=analyst)
+        request = await party.receive(LabelRequest, sender=analyst)
         try:
             self._rules.check(request)
         except InputError as error:
@@ -108,7 +109,7 @@ class Owner:
             price = self._rules.price(request)
             _log.info(line, party.me, len(request.queries), analyst, price)
 
-    def answer_once(self, analyst: str, request: Request, rng: Generator) -> Answer:
+    def answer_once(self, analyst: str, request: LabelRequest, rng: Generator) -> LabelAnswer:
         """Return the answer that may leave: it is paid for, and on the disk.
 
         Args:
@@ -131,16 +132,16 @@ class Owner:
         if isinstance(settled, RequestRefusal):
             return _refused(request, settled)
         labels, radii = _unpacked(settled)
-        return Answer(verdict=RequestVerdict.ANSWERED, left=0.0, labels=labels, radii=radii)
+        return LabelAnswer(verdict=RequestVerdict.ANSWERED, left=0.0, labels=labels, radii=radii)
 
-    async def _in_turn(self, analyst: str, act: Callable[[], Answer]) -> Answer:
+    async def _in_turn(self, analyst: str, act: Callable[[], LabelAnswer]) -> LabelAnswer:
         """Act aside, in an analyst's turn. It lasts as long, even if nobody waits any more."""
         turn = self._turns[analyst]
         await turn.acquire()
         settling = asyncio.create_task(self._settled(act, turn))
         return await asyncio.shield(settling)
 
-    async def _settled(self, act: Callable[[], Answer], turn: asyncio.Lock) -> Answer:
+    async def _settled(self, act: Callable[[], LabelAnswer], turn: asyncio.Lock) -> LabelAnswer:
         try:
             self._failure.check()
             return await self._aside(act)
@@ -150,7 +151,7 @@ class Owner:
         finally:
             turn.release()
 
-    def _label(self, request: Request, rng: Generator) -> tuple[bytes, RecordCharge | None]:
+    def _label(self, request: LabelRequest, rng: Generator) -> tuple[bytes, RecordCharge | None]:
         """Draw labels; return them as the ledger keeps them, and what rows have to pay."""
         rules, rows, queries = self._rules, self._rows, request.queries
         if rules.accounting == "record":
@@ -158,10 +159,10 @@ class Owner:
         if request.k:
             found = label_nearest(queries, rows, rules.nearest(request.k, request.epsilon), rng)
             return _packed(found.labels, found.radii), None
-        labels = label_batch(queries, request.radii, rows, rules.within(request.epsilon), rng)
+        labels = label_within(queries, request.radii, rows, rules.within(request.epsilon), rng)
         return _packed(labels, np.zeros(0)), None
 
-    def _label_by_rows(self, request: Request, rng: Generator) -> tuple[bytes, RecordCharge]:
+    def _label_by_rows(self, request: LabelRequest, rng: Generator) -> tuple[bytes, RecordCharge]:
         """Have the rows vote that can pay: the others are left out, and nobody is told."""
         count = len(request.queries)
         left = self._ledger.records.remaining()[self._slots]
@@ -182,7 +183,7 @@ class Owner:
         return _packed(answered.labels, np.zeros(0)), charge
 
 
-def _require_fitting(rows: Rows, rules: Rules, ids: Sequence[str] | None) -> None:
+def _require_fitting(rows: Rows, rules: OwnerRules, ids: Sequence[str] | None) -> None:
     width = rows.features.shape[1]
     if width != rules.features:
         raise InputError("rows", f"of {width} features", f"{rules.features}, as in the rules")
@@ -205,7 +206,7 @@ def _unpacked(kept: bytes) -> tuple[NDArray[np.uint16], NDArray[np.float64]]:
     raise StoreFailed("the ledger holds an answer of another kind")
 
 
-def _refused(request: Request, refusal: RequestRefusal) -> Answer:
+def _refused(request: LabelRequest, refusal: RequestRefusal) -> LabelAnswer:
     count = len(request.queries)
     labels, radii = np.zeros(count, dtype=np.uint16), np.zeros(count if request.k else 0)
-    return Answer(verdict=refusal.verdict, left=refusal.left, labels=labels, radii=radii)
+    return LabelAnswer(verdict=refusal.verdict, left=refusal.left, labels=labels, radii=radii)

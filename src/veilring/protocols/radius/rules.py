@@ -1,43 +1,36 @@
-"""The rules of a data owner: what it answers, how, and what it refuses. Public."""
+"""The public rules of a data owner: what it answers, how, and what it refuses."""
 
 from dataclasses import dataclass
 from math import isfinite, nextafter, sqrt
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 import numpy as np
 
-from veilring.privacy.checks import require
-from veilring.protocols.radius.algorithm import (
-    BATCH_MAX,
-    FEATURES_MAX,
-    GRID_FEATURES_MAX,
-    WORK_MAX,
-    AllocationRule,
-    ByGrid,
-    Conversion,
-    KNNParameters,
-    Mechanism,
-    RNParameters,
-)
-from veilring.protocols.radius.messages import Request
+from veilring.privacy.checks import require, require_choice
+from veilring.protocols.radius.algorithm.allocation import WORK_MAX, AllocationRule
+from veilring.protocols.radius.algorithm.balls import BATCH_MAX, FEATURES_MAX
+from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid, Conversion
+from veilring.protocols.radius.algorithm.nearest import NearestParameters
+from veilring.protocols.radius.algorithm.voting import Mechanism, RNParameters
+from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.rows import in_unit_cube
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 Accounting = Literal["batch", "record"]
-"""Who pays for an answer: the data as a whole, once for a batch; or each row that votes, from a
+"""The payer of an answer: the data as a whole, once for a batch; or each row that votes, from a
 budget of its own, for as long as it can."""
 
 # Counts and scores of a full batch have a number for each class and query: here 32 MiB. A label's
 # two bytes on the wire would do for more.
-CLASSES_MAX: Final = 1 << 10
+_CLASSES_MAX: Final = 1 << 10
 # Every answer stays in the ledger for good: at a thousandth each, a budget of 10 buys 10,000.
-EPSILON_MIN: Final = 1e-3
+REQUEST_EPSILON_MIN: Final = 1e-3
 # Beyond it an answer protects nobody.
-EPSILON_MAX: Final = 10.0
+REQUEST_EPSILON_MAX: Final = 10.0
 # More than any owner has.
-ROWS_MAX: Final = 1_000_000_000
+_ROWS_MAX: Final = 1_000_000_000
 # A larger k is a mistake, or means harm.
-K_MAX: Final = ROWS_MAX
+_K_MAX: Final = _ROWS_MAX
 # A smaller share buys nothing: at the least epsilon it is a hundred-thousandth.
 SHARE_MIN: Final = 0.01
 SHARE_MAX: Final = 0.99
@@ -46,14 +39,14 @@ _NUMBER_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What a data owner answers, and how. Analysts hold the same.
+class OwnerRules:
+    """What a data owner answers, and how. Analysts hold the same rules.
 
     Attributes:
-        features: Of a row and a query.
+        features: The number of features of a row and of a query.
         classes: The number of classes.
-        accounting: Who pays for an answer.
-        allocation: By what a query's share of a batch's budget is divided.
+        accounting: The payer of an answer.
+        allocation: The divisor of a query's share of a batch's budget.
         mechanism: How a label is chosen.
         conversion: How k becomes radii; none if only radii are answered.
         rows: How many rows there are, if that is public: stated, never read off the rows.
@@ -61,7 +54,7 @@ class Rules:
             from `SHARE_MIN` to `SHARE_MAX`.
         conversion_share: Which share of the rest turns k into radii, in the same range; the paper's
             w.
-        epsilon_max: What a request may spend; the least is `EPSILON_MIN`.
+        epsilon_max: What a request may spend; the least is `REQUEST_EPSILON_MIN`.
         batch_max: How many queries it may have.
         work: The limit of the clique search.
 
@@ -84,14 +77,14 @@ class Rules:
 
     def __post_init__(self) -> None:
         _require_whole("features", self.features, FEATURES_MAX)
-        _require_whole("classes", self.classes, CLASSES_MAX)
+        _require_whole("classes", self.classes, _CLASSES_MAX)
         _require_whole("batch_max", self.batch_max, BATCH_MAX)
         for name, value, kind in (
             ("accounting", self.accounting, Accounting),
             ("allocation", self.allocation, AllocationRule),
             ("mechanism", self.mechanism, Mechanism),
         ):
-            require(value in get_args(kind), name, value, ", ".join(get_args(kind)))
+            require_choice(name, value, kind)
         for name, share in (
             ("count_share", self.count_share),
             ("conversion_share", self.conversion_share),
@@ -99,10 +92,10 @@ class Rules:
             allowed = f"a number from {SHARE_MIN:g} to {SHARE_MAX:g}"
             require(SHARE_MIN <= share <= SHARE_MAX, name, share, allowed)
         top = self.epsilon_max
-        right = EPSILON_MIN <= top <= EPSILON_MAX
-        require(right, "epsilon_max", top, f"{EPSILON_MIN:g} to {EPSILON_MAX:g}")
-        known = self.rows is None or 0 <= self.rows <= ROWS_MAX
-        require(known, "rows", self.rows, f"0 to {ROWS_MAX:,}, or none")
+        right = REQUEST_EPSILON_MIN <= top <= REQUEST_EPSILON_MAX
+        require(right, "epsilon_max", top, f"{REQUEST_EPSILON_MIN:g} to {REQUEST_EPSILON_MAX:g}")
+        known = self.rows is None or 0 <= self.rows <= _ROWS_MAX
+        require(known, "rows", self.rows, f"0 to {_ROWS_MAX:,}, or none")
         require(self.work >= 0, "work", self.work, "a whole number of at least 0")
         self._check_conversion()
         fits = self._bytes(1) <= FRAME_BYTES_MAX
@@ -113,7 +106,7 @@ class Rules:
         """The diagonal of the domain: a ball that large holds every row."""
         return sqrt(self.features)
 
-    def check(self, request: Request) -> None:
+    def check(self, request: LabelRequest) -> None:
         """Refuse a request that is against the rules.
 
         Raises:
@@ -124,12 +117,14 @@ class Rules:
         most = min(self.batch_max, self._fitting())
         require(1 <= count <= most, "queries", f"{count} queries", f"1 to {most} at once")
         require(in_unit_cube(request.queries), "queries", "outside in some place", "0 to 1")
-        good = isfinite(request.epsilon) and EPSILON_MIN <= request.epsilon <= self.epsilon_max
-        allowed = f"a number from {EPSILON_MIN:g} to {self.epsilon_max:g}"
+        good = (
+            isfinite(request.epsilon) and REQUEST_EPSILON_MIN <= request.epsilon <= self.epsilon_max
+        )
+        allowed = f"a number from {REQUEST_EPSILON_MIN:g} to {self.epsilon_max:g}"
         require(good, "epsilon", request.epsilon, allowed)
         if request.k:
             require(self.conversion is not None, "k", request.k, "radii: k is not answered")
-            require(request.k <= K_MAX, "k", request.k, f"1 to {K_MAX:,}")
+            require(request.k <= _K_MAX, "k", request.k, f"1 to {_K_MAX:,}")
         shape = (0,) if request.k else (count,)
         require(
             request.radii.shape == shape, "radii", f"of shape {request.radii.shape}", f"{shape}"
@@ -137,7 +132,7 @@ class Rules:
         inside = bool(np.all((request.radii >= 0) & (request.radii <= self.radius_max)))
         require(inside, "radii", "outside in some place", f"0 to {self.radius_max:.6g}")
 
-    def price(self, request: Request) -> float:
+    def price(self, request: LabelRequest) -> float:
         """Return what a request costs its analyst: an upper bound of what it costs any row."""
         return request.epsilon * (len(request.queries) if self.accounting == "record" else 1)
 
@@ -145,13 +140,13 @@ class Rules:
         """Return how a batch with radii is labelled."""
         return RNParameters(epsilon, self.classes, self.allocation, self.mechanism, self.work)
 
-    def nearest(self, k: int, epsilon: float) -> KNNParameters:
+    def nearest(self, k: int, epsilon: float) -> NearestParameters:
         """Return how a batch with k is labelled; its parts cost `epsilon` at most."""
         counting = 0.0 if self.rows is not None else epsilon * self.count_share
         converting = (epsilon - counting) * self.conversion_share
         voting = nextafter(nextafter(epsilon - counting, 0) - converting, 0)
         conversion = self.conversion or ByGrid()
-        return KNNParameters(
+        return NearestParameters(
             k,
             self.classes,
             converting,

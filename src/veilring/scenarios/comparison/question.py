@@ -10,7 +10,7 @@ from veilring.config import Section, load_toml, require_key, scenario_error, unk
 from veilring.data.csv import SEPARATORS_ALLOWED, Separator
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.ring import PARTIES_MIN
-from veilring.protocols.radius.rules import EPSILON_MAX
+from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX
 from veilring.scenarios.load import load_scenario
 from veilring.scenarios.schema import PARTIES_DEFAULT, NetworkSection
 
@@ -37,7 +37,7 @@ _TABLE: Final = "network"
 _RUNTIME: Final = "runtime"
 _GRAPHML: Final = ".graphml"
 
-_Epsilon = Annotated[float, Field(ge=EPSILON_MIN, le=EPSILON_MAX)]
+_Epsilon = Annotated[float, Field(ge=EPSILON_MIN, le=REQUEST_EPSILON_MAX)]
 
 
 class Question(Section):
@@ -75,7 +75,7 @@ class Question(Section):
         tuple[_Epsilon, ...], Field(strict=False, min_length=1, max_length=EPSILONS_MAX)
     ] = Field(
         (0.5, 1.0, 2.0),
-        description=f"up to {EPSILONS_MAX} numbers from {EPSILON_MIN:g} to {EPSILON_MAX:g},"
+        description=f"up to {EPSILONS_MAX} numbers from {EPSILON_MIN:g} to {REQUEST_EPSILON_MAX:g},"
         " such as 0.5,1,2",
     )
     network: NetworkSection

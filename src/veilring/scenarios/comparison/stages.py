@@ -26,10 +26,9 @@ from veilring.protocols.prediction.rules import Rules as ServerRules
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import open_state
 from veilring.protocols.radius.analyst import ask_within, request_labels
-from veilring.protocols.radius.cost import label_cost
-from veilring.protocols.radius.messages import Request
+from veilring.protocols.radius.messages import LabelRequest, label_cost
 from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import Rules as OwnerRules
+from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.ring import KNNParameters, knn_cost, private_knn
 from veilring.protocols.rows import Rows
 
@@ -139,10 +138,10 @@ class _Asked(NamedTuple):
     queries: NDArray[np.float32]
 
 
-async def _label_by_owner(party: Party, own: Rows | Request, *, rules: OwnerRules) -> object:
+async def _label_by_owner(party: Party, own: Rows | LabelRequest, *, rules: OwnerRules) -> object:
     """Ask, or answer from a ledger that lasts as long as the batch."""
     (other,) = party.peers
-    if isinstance(own, Request):
+    if isinstance(own, LabelRequest):
         return await request_labels(party, own, rules=rules)
     with open_ledger(None, Budgets(total=rules.epsilon_max)) as ledger:
         await Owner(own, rules, ledger, at_once).answer(party, other)

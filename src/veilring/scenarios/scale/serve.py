@@ -23,7 +23,7 @@ from veilring.protocols.prediction.records import Records
 from veilring.protocols.prediction.state import open_state
 from veilring.protocols.radius.analyst import ask_within
 from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import Rules as OwnerRules
+from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.requests import REQUEST_KEY_BYTES
 from veilring.protocols.ring import private_knn
 from veilring.randomness import Streams

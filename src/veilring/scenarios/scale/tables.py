@@ -7,7 +7,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.data import load_table, partition, scale_to_unit
-from veilring.protocols.radius.algorithm import distances
+from veilring.protocols.radius.algorithm.balls import pairwise_distances
 from veilring.protocols.ring import KNNParameters
 from veilring.protocols.rows import Rows
 
@@ -46,5 +46,5 @@ def clustered_balls(
     near = centres[rng.integers(_CENTRES, size=rows + queries)]
     points = np.clip(near + rng.normal(0, _SPREAD, near.shape), 0, 1)
     held = Rows(points[queries:], rng.integers(2, size=rows))
-    away = np.sort(distances(points[:queries], held.features), axis=None)
+    away = np.sort(pairwise_distances(points[:queries], held.features), axis=None)
     return Balls(points[:queries], np.full(queries, away[per_ball * queries]), held)

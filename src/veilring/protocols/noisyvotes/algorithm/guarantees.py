@@ -59,7 +59,7 @@ import numpy as np
 from veilring.privacy.checks import require
 from veilring.privacy.loss import float_ceil
 from veilring.privacy.polya import POLYA_SCALE_MAX
-from veilring.protocols.radius.algorithm import Allocation
+from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.ring.algorithm import SumMethod, leaked_groups, walecki_cycles
 
 _PAIR: Final = 2  # so many colluders enclose a party of a ring

@@ -12,17 +12,14 @@ from numpy.typing import NDArray
 from veilring.privacy.checks import require
 from veilring.privacy.loss import float_ceil
 from veilring.privacy.polya import POLYA_SCALE_MAX
-from veilring.protocols.radius.algorithm import (
-    FEATURES_MAX,
+from veilring.protocols.radius.algorithm.allocation import WORK_MAX, AllocationRule, require_rule
+from veilring.protocols.radius.algorithm.balls import FEATURES_MAX, require_queries, require_radii
+from veilring.protocols.radius.algorithm.conversion import (
     GRID_FEATURES_MAX,
-    WORK_MAX,
-    AllocationRule,
     ByGrid,
     Spacing,
+    require_candidates,
 )
-from veilring.protocols.radius.algorithm.allocation import require_rule
-from veilring.protocols.radius.algorithm.balls import require_queries, require_radii
-from veilring.protocols.radius.algorithm.candidates import require_candidates
 from veilring.protocols.ring.algorithm import SumMethod
 from veilring.protocols.rows import Rows
 

@@ -10,7 +10,8 @@ import numpy as np
 from veilring.privacy.checks import require
 from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.noisyvotes.algorithm.parameters import NearestRows, NoisyVotesParameters
-from veilring.protocols.radius.algorithm import Allocation, ByGrid
+from veilring.protocols.radius.algorithm.allocation import Allocation
+from veilring.protocols.radius.algorithm.conversion import ByGrid
 
 
 def single_run_plan(epsilon: float) -> Allocation:

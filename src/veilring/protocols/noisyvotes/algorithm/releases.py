@@ -18,18 +18,16 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
     NoisyVotesParameters,
 )
 from veilring.protocols.noisyvotes.algorithm.plans import require_shares, single_run_plan
-from veilring.protocols.radius.algorithm import (
-    Allocation,
+from veilring.protocols.radius.algorithm.allocation import Allocation, allocate_budget
+from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
+from veilring.protocols.radius.algorithm.conversion import (
     ByGrid,
     NoisyGrid,
-    allocate,
     candidate_counts,
     candidate_radii,
     cell_counts,
-    count_votes,
     grid_radii,
     grid_side,
-    overlaps,
     uniform_radius,
 )
 from veilring.protocols.rows import Rows
@@ -131,8 +129,10 @@ def batch_steps(
 def _votes(
     queries: NDArray[np.float64], radii: NDArray[np.float64], parameters: NoisyVotesParameters
 ) -> Release:
-    graph, classes = overlaps(queries, radii), parameters.classes
-    plan = allocate(graph, parameters.epsilon_vote, parameters.allocation, work=parameters.work)
+    graph, classes = overlap_graph(queries, radii), parameters.classes
+    plan = allocate_budget(
+        graph, parameters.epsilon_vote, parameters.allocation, work=parameters.work
+    )
     return Release(plan, classes, lambda rows: count_votes(queries, radii, rows, classes))
 
 
@@ -156,8 +156,8 @@ def _annuli(
     work: int,
 ) -> Release:
     """A row outside the largest candidate's ball is in no annulus: those balls are what overlap."""
-    graph = overlaps(queries, np.full(len(queries), candidates[-1]))
-    plan = allocate(graph, near.epsilon_conversion, conversion.allocation, work=work)
+    graph = overlap_graph(queries, np.full(len(queries), candidates[-1]))
+    plan = allocate_budget(graph, near.epsilon_conversion, conversion.allocation, work=work)
 
     def count(rows: Rows) -> Counts:
         return np.diff(candidate_counts(queries, candidates, rows), prepend=0)

@@ -37,21 +37,6 @@ ABSOLUTE_SLACK: Final = 1e-150
 _CHUNK_ENTRIES: Final = 2**22
 
 
-def distances(points: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return all Euclidean distances, shape (P, R), each computed from its own pair alone.
-
-    The form with a matrix product is faster, but what it rounds depends on which other rows are
-    there, and is not bounded by the derivation above.
-
-    Args:
-        points: Shape (P, f).
-        others: Shape (R, f).
-    """
-    from scipy.spatial.distance import cdist  # noqa: PLC0415  (0.6 s; who launches needs none)
-
-    return np.asarray(cdist(points, others, metric="euclidean"), dtype=np.float64)
-
-
 def count_votes(
     queries: NDArray[np.float64], radii: NDArray[np.float64], rows: Rows, classes: int
 ) -> NDArray[np.int64]:
@@ -73,8 +58,8 @@ def count_votes(
     _require_rows(queries, rows, classes)
     votes = np.zeros((len(queries), classes), dtype=np.int64)
     # A chunk has an entry for each query, and one for each class.
-    for chunk in chunks(len(rows), max(len(queries), classes)):
-        inside = distances(queries, rows.features[chunk]) <= radii[:, None]
+    for chunk in row_chunks(len(rows), max(len(queries), classes)):
+        inside = pairwise_distances(queries, rows.features[chunk]) <= radii[:, None]
         votes += count_labels(inside, rows.labels[chunk], classes)
     return votes
 
@@ -94,7 +79,7 @@ def count_labels(
     return (voting.astype(np.float32) @ ballots).astype(np.int64)
 
 
-def overlaps(
+def overlap_graph(
     queries: NDArray[np.float64],
     radii: NDArray[np.float64],
     *,
@@ -119,9 +104,37 @@ def overlaps(
     wide = radii.astype(np.float64)  # single precision errs by more than the slack
     with np.errstate(over="ignore"):  # a sum that is infinite reaches everywhere, as it should
         reach = (wide[:, None] + wide[None, :]) * (1.0 + relative_slack) + absolute_slack
-    graph = distances(queries, queries) <= reach
+    graph = pairwise_distances(queries, queries) <= reach
     np.fill_diagonal(graph, val=False)
     return graph
+
+
+def pairwise_distances(
+    points: NDArray[np.float64], others: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return all Euclidean distances, shape (P, R), each computed from its own pair alone.
+
+    The form with a matrix product is faster, but what it rounds depends on which other rows are
+    there, and is not bounded by the derivation above.
+
+    Args:
+        points: Shape (P, f).
+        others: Shape (R, f).
+    """
+    from scipy.spatial.distance import cdist  # noqa: PLC0415  (0.6 s; who launches needs none)
+
+    return np.asarray(cdist(points, others, metric="euclidean"), dtype=np.float64)
+
+
+def row_chunks(rows: int, queries: int) -> Iterator[slice]:
+    """Cut rows, so that memory holds what is computed for a piece of them and all queries.
+
+    Args:
+        rows: How many there are.
+        queries: How many; or as many as there are numbers for one row, if that is something else.
+    """
+    step = max(1, _CHUNK_ENTRIES // max(1, queries))
+    return (slice(first, first + step) for first in range(0, rows, step))
 
 
 def require_queries(queries: NDArray[np.float64]) -> None:
@@ -154,14 +167,3 @@ def _require_rows(queries: NDArray[np.float64], rows: Rows, classes: int) -> Non
     require(classes >= 1, "classes", classes, "a whole number of at least 1")
     known = rows.labels.size == 0 or int(rows.labels.max()) < classes
     require(known, "rows.labels", "a class too high", f"below {classes}")
-
-
-def chunks(rows: int, queries: int) -> Iterator[slice]:
-    """Cut rows, so that memory holds what is computed for a piece of them and all queries.
-
-    Args:
-        rows: How many there are.
-        queries: How many; or as many as there are numbers for one row, if that is something else.
-    """
-    step = max(1, _CHUNK_ENTRIES // max(1, queries))
-    return (slice(first, first + step) for first in range(0, rows, step))

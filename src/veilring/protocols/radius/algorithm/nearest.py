@@ -17,12 +17,19 @@ from numpy.typing import NDArray
 from veilring.privacy.checks import require
 from veilring.privacy.laplace import discrete_laplace
 from veilring.privacy.selection import exponential_mechanism
-from veilring.protocols.radius.algorithm.allocation import AllocationRule
-from veilring.protocols.radius.algorithm.balls import distances, require_queries, require_width
-from veilring.protocols.radius.algorithm.cliques import WORK_MAX
-from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid, Conversion, convert
-from veilring.protocols.radius.algorithm.radius import RNParameters, label_batch
-from veilring.protocols.radius.algorithm.voting import Mechanism
+from veilring.protocols.radius.algorithm.allocation import WORK_MAX, AllocationRule
+from veilring.protocols.radius.algorithm.balls import (
+    pairwise_distances,
+    require_queries,
+    require_width,
+)
+from veilring.protocols.radius.algorithm.conversion import (
+    ByCandidates,
+    ByGrid,
+    Conversion,
+    convert_to_radii,
+)
+from veilring.protocols.radius.algorithm.voting import Mechanism, RNParameters, label_within
 from veilring.protocols.rows import Rows
 
 DEFAULT_CONVERSION: Final = ByGrid()
@@ -31,7 +38,7 @@ _HALF: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class KNNParameters:
+class NearestParameters:
     """How a batch is labelled. Public.
 
     Attributes:
@@ -43,7 +50,7 @@ class KNNParameters:
             data: under neighbours of different size a number that is read off is a release.
         epsilon_count: What counting the rows may spend: above 0 if `rows` is none, else 0.
         conversion: How k is turned into radii.
-        allocation: By what a query's share of the vote's budget is divided.
+        allocation: The divisor of a query's share of the vote's budget.
         mechanism: How a label is chosen.
         work: The limit of each clique search.
 
@@ -94,11 +101,11 @@ class KNNParameters:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelledNearest:
-    """What is released about a batch.
+class LabelledBatch:
+    """What is released about a batch, and all that an analyst learns.
 
     Attributes:
-        labels: Shape (Q,).
+        labels: Class numbers, shape (Q,).
         radii: Shape (Q,), within which rows voted.
     """
 
@@ -107,28 +114,28 @@ class LabelledNearest:
 
 
 def label_nearest(
-    queries: NDArray[np.float64], rows: Rows, parameters: KNNParameters, rng: Generator
-) -> LabelledNearest:
+    queries: NDArray[np.float64], rows: Rows, parameters: NearestParameters, rng: Generator
+) -> LabelledBatch:
     """Release a radius and a label for each query, all under `parameters.epsilon` (Algorithm 5).
 
     Args:
         queries: Shape (Q, f), in [0, 1].
         rows: Of f features. Secret.
-        parameters: How.
+        parameters: How the batch is labelled.
         rng: Secret.
 
     Raises:
-        InputError: As `convert` and `label_batch` do.
+        InputError: As `convert_to_radii` and `label_within` do.
     """
     require_queries(queries)
-    radii = convert(
+    radii = convert_to_radii(
         queries,
         rows,
         parameters.k,
         parameters.conversion,
         rng,
         epsilon=parameters.epsilon_conversion,
-        known_rows=released_rows(rows, parameters, rng),
+        known_rows=release_row_count(rows, parameters, rng),
         work=parameters.work,
     )
     voting = RNParameters(
@@ -138,15 +145,15 @@ def label_nearest(
         parameters.mechanism,
         parameters.work,
     )
-    return LabelledNearest(label_batch(queries, radii, rows, voting, rng), radii)
+    return LabelledBatch(label_within(queries, radii, rows, voting, rng), radii)
 
 
-def released_rows(rows: Rows, parameters: KNNParameters, rng: Generator) -> int:
-    """Return the number of rows to reckon with: the public one, or one with noise; at least 1.
+def release_row_count(rows: Rows, parameters: NearestParameters, rng: Generator) -> int:
+    """Return the public number of rows, or else their number with noise; at least 1.
 
     Args:
         rows: Secret.
-        parameters: Whether it is public, or what may be spent on it.
+        parameters: The public number, or the budget for counting.
         rng: Secret.
     """
     if parameters.rows is not None:
@@ -205,5 +212,5 @@ def nearest_votes(
     require(k >= 1, "k", k, "a whole number of at least 1")
     known = rows.labels.size == 0 or int(rows.labels.max()) < classes
     require(known, "rows.labels", "a class too high", f"below {classes}")
-    order = np.argsort(distances(queries, rows.features), axis=1, kind="stable")[:, :k]
+    order = np.argsort(pairwise_distances(queries, rows.features), axis=1, kind="stable")[:, :k]
     return np.asarray(np.eye(classes, dtype=np.int64)[rows.labels[order]].sum(axis=1))

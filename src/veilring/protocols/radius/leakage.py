@@ -1,30 +1,37 @@
-"""What a batch's answers give away, exactly: their laws on two tables, and the greatest loss.
+"""What the answers to a batch give away: exact losses, and the batches that a careless owner fails.
 
 The answers to a batch are independent given the rows. So the greatest log-ratio of the probability
 of any answer to the whole batch, on one table and on another, is a sum of one maximum a query; no
-answer need be enumerated.
+answer need be enumerated. `veilring.privacy.audits` has the membership attacks on these laws.
+
+An analyst chooses queries and radii, and can compute in the same floats as the data owner:
+`collinear` and `hostile_batch` are where floats, or the clique search, would fail a careless owner.
 """
 
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.selection import exponential_probabilities, permute_and_flip_probabilities
-from veilring.protocols.radius.algorithm import (
-    Allocation,
+from veilring.protocols.radius.algorithm.allocation import Allocation
+from veilring.protocols.radius.algorithm.balls import count_votes, pairwise_distances
+from veilring.protocols.radius.algorithm.conversion import (
     ByCandidates,
-    KNNParameters,
-    Mechanism,
-    RNParameters,
     candidate_qualities,
     candidate_radii,
-    count_votes,
-    label_law,
-    plan_batch,
     plan_conversion,
     uniform_radius,
+)
+from veilring.protocols.radius.algorithm.nearest import NearestParameters
+from veilring.protocols.radius.algorithm.voting import (
+    Mechanism,
+    RNParameters,
+    label_law,
+    plan_batch,
 )
 from veilring.protocols.rows import Rows
 
@@ -87,7 +94,7 @@ def batch_loss(
 
 
 def nearest_loss(
-    queries: NDArray[np.float64], tables: tuple[Rows, Rows], parameters: KNNParameters
+    queries: NDArray[np.float64], tables: tuple[Rows, Rows], parameters: NearestParameters
 ) -> float:
     """Return the exact privacy loss of a k-N batch by candidates: of its radii and its labels.
 
@@ -146,3 +153,70 @@ def _joint(  # noqa: PLR0917  (one combination of radii, on two tables)
     )
     labels = (np.log(one) - np.log(other)).max(axis=1).sum()
     return float(ratios[np.arange(len(queries)), chosen].sum() + labels)
+
+
+class Crafted(NamedTuple):
+    """Pairs of queries with a point on the line between them.
+
+    Attributes:
+        first: Shape (P, f).
+        second: Shape (P, f).
+        target: Shape (P, f): a place that a row may have.
+        radii: Shape (P, 2): the computed distances to the target, so that both balls hold it.
+    """
+
+    first: NDArray[np.float64]
+    second: NDArray[np.float64]
+    target: NDArray[np.float64]
+    radii: NDArray[np.float64]
+
+
+def collinear(pairs: int, features: int, rng: Generator) -> Crafted:
+    """Return pairs of queries whose balls just meet in a point, in real numbers.
+
+    Args:
+        pairs: P, how many.
+        features: f.
+        rng: Source of the places.
+    """
+    first, second = rng.random((2, pairs, features))
+    share = rng.random((pairs, 1))
+    target = np.clip(first + share * (second - first), 0.0, 1.0)
+    radii = np.column_stack([_paired(first, target), _paired(second, target)])
+    return Crafted(first, second, target, radii)
+
+
+def broken_by_plain_test(crafted: Crafted) -> NDArray[np.bool_]:
+    """Return for which pairs `dist <= r + s` sees no edge, shape (P,); both balls hold the target.
+
+    Each of the two queries would then be answered under the whole budget.
+    """
+    apart = _paired(crafted.first, crafted.second)
+    return np.asarray(apart > crafted.radii.sum(axis=1))
+
+
+def hostile_batch(
+    queries: int, features: int, share: float, rng: Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a batch and its radii on which exact clique search does not come to an end.
+
+    In many dimensions all distances are alike, so that edges are nearly those of a random graph.
+
+    Args:
+        queries: Q, how many.
+        features: f, many.
+        share: Of all pairs that meet.
+        rng: Source of the places.
+
+    Returns:
+        Places, shape (Q, f), and radii, shape (Q,).
+    """
+    points = rng.random((queries, features))
+    pairs = pairwise_distances(points, points)[np.triu_indices(queries, 1)]
+    return points, np.full(queries, np.quantile(pairs, share) / 2)
+
+
+def _paired(points: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the distance of each point to its other, in the floats that counting uses."""
+    pairs = zip(points[:, None], others[:, None], strict=True)
+    return np.array([pairwise_distances(point, other)[0, 0] for point, other in pairs])
