@@ -16,14 +16,10 @@ from numpy.typing import NDArray
 from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios
 from veilring.privacy.accounting import individual_budget
 from veilring.privacy.ledger import UNITS
-from veilring.protocols.prediction.algorithm import (
-    BLOCK,
-    Hashing,
-    IndKNN,
-    Kernel,
-    Predictor,
-)
-from veilring.protocols.prediction.algorithm.features import inner_products
+from veilring.protocols.prediction.algorithm.features import BLOCK, inner_products
+from veilring.protocols.prediction.algorithm.filter import IndKNN
+from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel
+from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.scenarios.scale.unit_rows import Clusters
 
 FEATURES = 768

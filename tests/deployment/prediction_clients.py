@@ -18,9 +18,9 @@ from veilring.deployment.trials.prediction import SERVER
 from veilring.errors import VeilringError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
-from veilring.protocols.prediction.curator import adding, forgetting
-from veilring.protocols.prediction.querier import ask_server
-from veilring.protocols.prediction.records import Records
+from veilring.protocols.prediction.administrator import add_session, forget_session
+from veilring.protocols.prediction.querier import label_session
+from veilring.protocols.prediction.records import LabelledRecords
 from veilring.randomness import Streams
 
 BLOCK_MAX = 20
@@ -84,7 +84,7 @@ class Querier(Client):
 
     async def ask(self, queries: NDArray[np.float32]) -> list[int]:
         """Have one block labelled."""
-        role = partial(ask_server(self.terms.digest), rules=self.terms.rules, block=BLOCK_MAX)
+        role = partial(label_session(self.terms.digest), rules=self.terms.rules, block=BLOCK_MAX)
         labels: list[int] = (await self.do(role, queries)).tolist()
         return labels
 
@@ -112,7 +112,7 @@ class Querier(Client):
 class Curator(Client):
     """Adds and forgets the same few records, and remembers which of them are there."""
 
-    records: Records = field(kw_only=True)
+    records: LabelledRecords = field(kw_only=True)
     here: set[str] = field(default_factory=set)
     changing: set[str] = field(default_factory=set)
 
@@ -123,10 +123,10 @@ class Curator(Client):
             places = self.rng.permutation(len(self.records))[: int(self.rng.integers(1, 9))]
             some = self.records.take(places.tolist())
             self.changing = set(some.ids)
-            await self.do(adding(self.terms.digest), some)
+            await self.do(add_session(self.terms.digest), some)
             self.here |= self.changing
             if self.rng.random() < 0.5:
-                await self.do(forgetting(self.terms.digest), some.ids)
+                await self.do(forget_session(self.terms.digest), some.ids)
                 self.here -= self.changing
             self.seen.changed += len(some)
             self.changing = set()

@@ -21,8 +21,8 @@ from veilring.deployment.prediction_terms import PredictionSection
 from veilring.deployment.trials.prediction import CURATOR, SERVER, write_prediction
 from veilring.nodes.node import Node
 from veilring.privacy.ledger import UNITS, open_ledger, read_totals
-from veilring.protocols.prediction.accounts import Accounts
-from veilring.protocols.prediction.curator import adding
+from veilring.protocols.prediction.administrator import add_session
+from veilring.protocols.prediction.records import Accounts
 from veilring.protocols.prediction.rowfile import open_rows
 from veilring.randomness import Streams
 from veilring.transport.tls import TlsEndpoint
@@ -73,7 +73,7 @@ class Trial:
                 self.records.take(range(*span)) for span in ((0, STABLE), (STABLE, STABLE + 30))
             )
             curator = Curator(await self._node(CURATOR), *given, records=others)
-            await curator.do(adding(self.terms.digest), stable)
+            await curator.do(add_session(self.terms.digest), stable)
             self.queriers = [Querier(await self._node(name), *given) for name in QUERIERS]
             for _ in range(rounds):
                 await self._round(curator, float(self.rng.uniform(0.05, 0.5)))

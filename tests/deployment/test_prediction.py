@@ -31,8 +31,8 @@ from veilring.deployment.prediction_terms import PredictionSection
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.accounting import GaussianDP
 from veilring.privacy.ledger.units import budget_units
-from veilring.protocols.prediction.algorithm import private_mean, quantise
-from veilring.protocols.prediction.rules import Rules
+from veilring.protocols.prediction.algorithm.features import private_mean, quantise
+from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.state import open_state
 
 CRASHES = 2
@@ -359,7 +359,7 @@ def test_a_file_of_embeddings_without_rows_is_refused(tmp_path: Path) -> None:
         read_queries(path, terms)
 
 
-def priced(path: Path, price: float) -> Rules:
+def priced(path: Path, price: float) -> ServerRules:
     """Return the rules of terms whose origin was paid for."""
     path.write_text(f"origin_price = {price}\n{EMBEDDED}")
     return load_prediction_terms(path).rules

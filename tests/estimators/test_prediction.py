@@ -14,9 +14,11 @@ from veilring.errors import InputError
 from veilring.estimators import IndKNNClassifier, PrivacyLeakWarning
 from veilring.nodes.cluster import Cluster
 from veilring.privacy.accounting import individual_budget
-from veilring.protocols.prediction.algorithm import Kernel, Predictor, quantise
-from veilring.protocols.prediction.records import Records
-from veilring.protocols.prediction.rules import Rules
+from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.kernels import Kernel
+from veilring.protocols.prediction.algorithm.predictor import Predictor
+from veilring.protocols.prediction.records import LabelledRecords
+from veilring.protocols.prediction.rules import ServerRules
 from veilring.randomness import Streams
 
 ROWS, LABELS = three_classes(200)
@@ -51,8 +53,8 @@ def test_a_stream_costs_and_says_what_a_real_server_does(
     ).fit(ROWS, LABELS)
     labels, numbers = model.predict(QUERIES), np.searchsorted(model.classes_, LABELS)
     ids = [str(row) for row in range(200)]
-    records = Records.of(ids, directed(ROWS, centre or 0.0), numbers)
-    rules = Rules(2, 3, 40, 4.0, kernel=Kernel(tau=0.7), sigma2=2.0)
+    records = LabelledRecords.of(ids, directed(ROWS, centre or 0.0), numbers)
+    rules = ServerRules(2, 3, 40, 4.0, kernel=Kernel(tau=0.7), sigma2=2.0)
 
     async def main() -> None:
         own: list[Any] = [records, directed(QUERIES, centre or 0.0)]

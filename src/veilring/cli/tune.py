@@ -7,7 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from veilring.deployment.prediction_terms import PredictionTerms
-    from veilring.protocols.prediction.tuning import Found, Public
+    from veilring.protocols.prediction.tuning import PublicTable, TriedPair
     from veilring.randomness import Streams
 
 _SHOWN: Final = 10  # pairs; all are in the file
@@ -79,8 +79,9 @@ def tune(  # noqa: PLR0913  (the options of a command)
     from veilring.deployment.prediction_terms import PredictionSection, load_prediction_terms
     from veilring.errors import InputError
     from veilring.privacy.accounting import individual_budget
-    from veilring.protocols.prediction.algorithm import IndKNN, Kernel
-    from veilring.protocols.prediction.tuning import tune as search
+    from veilring.protocols.prediction.algorithm.filter import IndKNN
+    from veilring.protocols.prediction.algorithm.kernels import Kernel
+    from veilring.protocols.prediction.tuning import tune_parameters as search
     from veilring.randomness import Streams
 
     if out is not None and out.exists():
@@ -115,13 +116,13 @@ def tune(  # noqa: PLR0913  (the options of a command)
 
 def _public(
     data: str, terms: "PredictionTerms | None", queries: int, streams: "Streams"
-) -> "tuple[Public, int]":
+) -> "tuple[PublicTable, int]":
     """Split public rows, as a server of these terms takes them, into rows and queries."""
     from veilring.cli.output import load_noting
     from veilring.deployment.prediction_files import read_labelled
     from veilring.errors import InputError
-    from veilring.protocols.prediction.algorithm import quantise
-    from veilring.protocols.prediction.tuning import Public
+    from veilring.protocols.prediction.algorithm.features import quantise
+    from veilring.protocols.prediction.tuning import PublicTable
 
     if terms is None:
         table = load_noting(data)
@@ -135,10 +136,10 @@ def _public(
     asked = max(1, min(len(labels) // 2, queries))
     order = streams.generator("split").permutation(len(labels))
     held, rows = order[:asked], order[asked:]
-    return Public(directions[rows], labels[rows], directions[held], labels[held]), classes
+    return PublicTable(directions[rows], labels[rows], directions[held], labels[held]), classes
 
 
-def _show(found: "list[Found]", rows: int, queries: int) -> None:
+def _show(found: "list[TriedPair]", rows: int, queries: int) -> None:
     from rich.table import Table
 
     from veilring.cli.console import make_console

@@ -12,8 +12,8 @@ from veilring.deployment.connecting import connected, require_party
 from veilring.deployment.prediction_files import read_records
 from veilring.deployment.prediction_terms import load_prediction_terms
 from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
-from veilring.protocols.prediction.curator import adding, forgetting
-from veilring.protocols.prediction.records import Records, require_ids
+from veilring.protocols.prediction.administrator import add_session, forget_session
+from veilring.protocols.prediction.records import LabelledRecords, require_ids
 from veilring.randomness import Streams
 
 # In one session: it takes seconds, far from the limit on a session.
@@ -58,7 +58,7 @@ async def add(config: CuratorConfig, path: Path) -> int:
     terms = load_prediction_terms(Path(config.terms))
     records = read_records(path, terms, config.key, config.outside_max, _log)
     pieces = [records.take(range(*piece)) for piece in _pieces(len(records))]
-    return await _tell(config, adding(terms.digest), pieces)
+    return await _tell(config, add_session(terms.digest), pieces)
 
 
 async def forget(config: CuratorConfig, ids: Sequence[str]) -> int:
@@ -79,13 +79,13 @@ async def forget(config: CuratorConfig, ids: Sequence[str]) -> int:
     require_ids(ids)
     terms = load_prediction_terms(Path(config.terms))
     pieces = [tuple(ids[slice(*piece)]) for piece in _pieces(len(ids))]
-    return await _tell(config, forgetting(terms.digest), pieces)
+    return await _tell(config, forget_session(terms.digest), pieces)
 
 
 async def _tell(
     config: CuratorConfig,
     role: Callable[..., Awaitable[int]],
-    pieces: Sequence[Records] | Sequence[tuple[str, ...]],
+    pieces: Sequence[LabelledRecords] | Sequence[tuple[str, ...]],
 ) -> int:
     identity, roster = load_credentials(config)
     require_party(roster, "server", config.server)

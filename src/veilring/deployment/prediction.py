@@ -15,10 +15,10 @@ from veilring.deployment.prediction_terms import PredictionTerms, load_predictio
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.aside import Threads
 from veilring.privacy.accounting import doubt_of_delta
-from veilring.protocols.prediction.repair import Damage
-from veilring.protocols.prediction.repair import repair as repair_files
+from veilring.protocols.prediction.rowfile import StateDamage
+from veilring.protocols.prediction.rowfile import repair_state as repair_files
 from veilring.protocols.prediction.server import PredictionServer
-from veilring.protocols.prediction.state import State, open_state
+from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.transport.tls import LOOPBACK
 
 _log = logging.getLogger("veilring.prediction")
@@ -78,12 +78,14 @@ async def predict(
                 await server.failure()
 
 
-def repair(config: PredictionServerConfig, *, lose_records: bool, lose_budgets: bool) -> Damage:
+def repair(
+    config: PredictionServerConfig, *, lose_records: bool, lose_budgets: bool
+) -> StateDamage:
     """Say what a server's files have lost, and make them fit again if all of that is accepted.
 
     Args:
         config: Of a server that does not run.
-        lose_records: See `veilring.protocols.prediction.repair.repair`.
+        lose_records: See `veilring.protocols.prediction.rowfile.repair_state`.
         lose_budgets: The same.
 
     Raises:
@@ -101,7 +103,7 @@ def repair(config: PredictionServerConfig, *, lose_records: bool, lose_budgets: 
         )
 
 
-def _opened(config: PredictionServerConfig, terms: PredictionTerms) -> State:
+def _opened(config: PredictionServerConfig, terms: PredictionTerms) -> ServerState:
     with _state_errors():
         return open_state(terms.rules, Path(config.state), terms.schema_digest)
 

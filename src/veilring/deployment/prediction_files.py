@@ -16,7 +16,7 @@ from veilring.deployment.columns import look_up
 from veilring.deployment.prediction_terms import PredictionTerms
 from veilring.deployment.ranges import OUTSIDE_MAX, check_ranges
 from veilring.errors import InputError
-from veilring.protocols.prediction.records import Records
+from veilring.protocols.prediction.records import LabelledRecords
 
 _log = getLogger("veilring.prediction")
 
@@ -27,7 +27,7 @@ def read_records(
     key: str,
     outside_max: float = OUTSIDE_MAX,
     log: Logger = _log,
-) -> Records:
+) -> LabelledRecords:
     """Read records that are to be added.
 
     Args:
@@ -46,14 +46,16 @@ def read_records(
         held = _vectors(path)
         if held.ids is None:
             raise InputError("file", path, "a file with the array ids, too")
-        return Records.of(held.ids, terms.directions(held.features), _labels(path, held, terms))
+        return LabelledRecords.of(
+            held.ids, terms.directions(held.features), _labels(path, held, terms)
+        )
     cells = read_cells(path)
     check_ranges(path, terms.features, cells, outside_max, log)
     rows = terms.rows_of(path, cells)
     if key not in cells:
         raise InputError("key", key, f"a column of {path.name}")
     ids = [str(name) for name in cells[key].tolist()]
-    return Records.of(ids, terms.directions(rows.features), rows.labels)
+    return LabelledRecords.of(ids, terms.directions(rows.features), rows.labels)
 
 
 def read_labelled(

@@ -17,12 +17,13 @@ from veilring.deployment.columns import FEATURES_ALLOWED, FeatureTerms
 from veilring.deployment.schema import Schema, features_of_table
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.accounting.individual import Accountant
-from veilring.protocols.prediction.algorithm import BLOCK, PAPER_WIDTH, Kernel, KernelName, quantise
-from veilring.protocols.prediction.rules import Queriers, Rules
+from veilring.protocols.prediction.algorithm.features import BLOCK, quantise
+from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, Kernel, KernelName
+from veilring.protocols.prediction.rules import Queriers, ServerRules
 
 
 class PredictionSection(Section):
-    """What a prediction server answers: see `veilring.protocols.prediction.rules.Rules`.
+    """What a prediction server answers: see `veilring.protocols.prediction.rules.ServerRules`.
 
     Attributes:
         queries: T, after which nothing more is answered.
@@ -90,10 +91,10 @@ class PredictionTerms(Schema):
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).digest()
 
     @cached_property
-    def rules(self) -> Rules:
+    def rules(self) -> ServerRules:
         """The protocol's public rules."""
         chosen = self.prediction
-        return Rules(
+        return ServerRules(
             features=self.width,
             classes=len(self.classes),
             queries=chosen.queries,

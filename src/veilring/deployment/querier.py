@@ -15,8 +15,8 @@ from veilring.deployment.prediction_files import read_queries
 from veilring.deployment.prediction_terms import load_prediction_terms
 from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
 from veilring.errors import BudgetExhausted, InputError, ScenarioError, VeilringError
-from veilring.protocols.prediction.querier import ask_server, look_at_server, make_request
-from veilring.protocols.prediction.rules import Rules
+from veilring.protocols.prediction.querier import label_session, make_request, status_session
+from veilring.protocols.prediction.rules import ServerRules
 from veilring.randomness import Streams
 
 _log = logging.getLogger("veilring.querier")
@@ -94,7 +94,7 @@ async def query(config: QuerierConfig, queries: Path) -> dict[str, list[str]]:
     keys = [make_request(part, name=config.name).key for part in parts]
     server = connected(identity, roster, config.ask, limits=config.limits, terms=terms.keys)
     async with server as (node, pair):
-        look, role = look_at_server(terms.digest), ask_server(terms.digest)
+        look, role = status_session(terms.digest), label_session(terms.digest)
         left, answered = await node.run(look, Streams().token("session"), pair, keys)
         refusal = _refusal(parts, answered, left, rules)
         paid = parts if refusal is None else parts[: [*answered, False].index(False)]
@@ -119,7 +119,7 @@ async def query(config: QuerierConfig, queries: Path) -> dict[str, list[str]]:
 
 
 def _refusal(
-    parts: Sequence[NDArray[np.float32]], answered: Sequence[bool], left: int, rules: Rules
+    parts: Sequence[NDArray[np.float32]], answered: Sequence[bool], left: int, rules: ServerRules
 ) -> BudgetExhausted | None:
     """Return why the blocks that were not answered yet cannot all be, or none if they can."""
     asked = sum(len(part) for part, was in zip(parts, answered, strict=True) if not was)

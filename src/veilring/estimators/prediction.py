@@ -15,16 +15,12 @@ from veilring.estimators.privacy import Privacy, PrivacyLeakWarning
 from veilring.estimators.session import Answered, blocks
 from veilring.privacy.accounting import ZCDP, Accountant, GaussianDP, doubt_of_delta
 from veilring.privacy.ledger import UNITS
-from veilring.protocols.prediction.algorithm import (
-    PAPER_WIDTH,
-    Kernel,
-    KernelName,
-    Predictor,
-    quantise,
-)
-from veilring.protocols.prediction.algorithm.filter import QUERIES_MIN
-from veilring.protocols.prediction.cost import stream_cost
-from veilring.protocols.prediction.rules import Rules
+from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN
+from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, Kernel, KernelName
+from veilring.protocols.prediction.algorithm.predictor import Predictor
+from veilring.protocols.prediction.messages import stream_cost
+from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.rows import Rows
 
 
@@ -123,7 +119,7 @@ class IndKNNClassifier(BatchClassifier):
 
     def _begin_stream(self, count: int) -> None:
         """Give all records a fresh budget."""
-        declared = max(QUERIES_MIN, count) if self._declared is None else self._declared
+        declared = max(STREAM_QUERIES_MIN, count) if self._declared is None else self._declared
         if count > declared:
             raise InputError("queries", declared, f"at least {count}, as many as are asked at once")
         predictor = replace(self._rules, queries=declared).predictor()
@@ -160,13 +156,13 @@ class IndKNNClassifier(BatchClassifier):
         """What each record may spend on a stream, in units."""
         return int(self._rules.budget * UNITS)
 
-    def _given_rules(self) -> Rules:
+    def _given_rules(self) -> ServerRules:
         """Return the rules of a stream as parameters give them, if need be of the shortest."""
         kernel = Kernel(self.kernel, number("tau", self.tau), number("width", self.width))
-        return Rules(
+        return ServerRules(
             features=self.n_features_in_,
             classes=len(self.classes_),
-            queries=QUERIES_MIN if self._declared is None else self._declared,
+            queries=STREAM_QUERIES_MIN if self._declared is None else self._declared,
             epsilon=number("epsilon", self.epsilon),
             delta=number("delta", self.delta),
             kernel=kernel,

@@ -23,19 +23,25 @@ from veilring.papers.evidence import relative
 from veilring.papers.figure import Axis, DataKind, Figure, Observe, PointsFor, points_at
 from veilring.privacy.accounting import Accountant, individual_budget
 from veilring.privacy.ledger.units import budget_units
-from veilring.protocols.prediction.algorithm import Hashing, IndKNN, Kernel, Predictor, quantise
-from veilring.protocols.prediction.algorithm.filter import QUERIES_MIN
+from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN, IndKNN
+from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel, kernel_vote
+from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.rivals import (
     ClassMeans,
     NoisySGD,
     PrivateKNN,
     best_class,
-    kernel_vote,
     private_knn,
     release_sums,
     train,
 )
-from veilring.protocols.prediction.tuning import Public, best_threshold, score, tune
+from veilring.protocols.prediction.tuning import (
+    PublicTable,
+    best_tau,
+    stream_accuracy,
+    tune_parameters,
+)
 
 DELTA: Final = 1e-5
 QUERIES_MAX: Final = 800  # as for two of the paper's tables
@@ -52,8 +58,8 @@ class Dealt:
         classes: How many there are.
     """
 
-    validation: Public
-    stream: Public
+    validation: PublicTable
+    stream: PublicTable
     classes: int
 
     @property
@@ -69,7 +75,7 @@ class Dealt:
     def first(self, queries: int) -> "Dealt":
         """Return the same with the first so many queries of either kind."""
         few = [
-            Public(each.rows, each.labels, each.queries[:queries], each.truth[:queries])
+            PublicTable(each.rows, each.labels, each.queries[:queries], each.truth[:queries])
             for each in (self.validation, self.stream)
         ]
         return Dealt(few[0], few[1], self.classes)
@@ -78,7 +84,7 @@ class Dealt:
         """Return the same with so many rows: the first ones, or all over and over."""
         places = np.arange(rows) % len(self.rows)
         few = [
-            Public(each.rows[places], each.labels[places], each.queries, each.truth)
+            PublicTable(each.rows[places], each.labels[places], each.queries, each.truth)
             for each in (self.validation, self.stream)
         ]
         return Dealt(few[0], few[1], self.classes)
@@ -108,7 +114,7 @@ def deal(table: Table, rng: Generator) -> Dealt:
     origin = (table.features[tried] / lengths).mean(axis=0)
     rows, known = quantise(table.features[kept], origin), table.labels[kept]
     validation, stream = (
-        Public(rows, known, quantise(table.features[some], origin), table.labels[some])
+        PublicTable(rows, known, quantise(table.features[some], origin), table.labels[some])
         for some in (tried, asked)
     )
     return Dealt(validation, stream, len(table.class_names))
@@ -139,7 +145,7 @@ def tuned(dealt: Dealt, epsilon: float, kernel: Kernel, rng: Generator) -> tuple
     budget = individual_budget(epsilon, DELTA, "gdp")
     queries = len(dealt.stream.queries)
     parameters = IndKNN(dealt.classes, queries, budget, sigma2=1.0)
-    best = tune(dealt.validation, parameters, kernel, rng, sigmas=_SIGMAS, step=_STEP)[0]
+    best = tune_parameters(dealt.validation, parameters, kernel, rng, sigmas=_SIGMAS, step=_STEP)[0]
     return replace(parameters, sigma2=best.sigma2), replace(kernel, tau=best.tau)
 
 
@@ -148,7 +154,7 @@ def ind_knn(
 ) -> float:
     """Return the accuracy of Ind-KNN with parameters from `tuned`, under another accountant."""
     budget = individual_budget(epsilon, DELTA, by)
-    return score(dealt.stream, replace(chosen[0], budget=budget), chosen[1], rng)
+    return stream_accuracy(dealt.stream, replace(chosen[0], budget=budget), chosen[1], rng)
 
 
 def ind_knns(dealt: Dealt, epsilon: float, rng: Generator) -> dict[str, float]:
@@ -164,7 +170,7 @@ def private_vote(dealt: Dealt, epsilon: float, rng: Generator) -> float:
     """Return the accuracy of Private-kNN."""
     count = len(dealt.stream.queries)
 
-    def labels(option: tuple[int, float], on: Public) -> NDArray[np.int64]:
+    def labels(option: tuple[int, float], on: PublicTable) -> NDArray[np.int64]:
         k, rate = option
         parameters = PrivateKNN.calibrate(
             dealt.classes, k, rate, queries=count, epsilon=epsilon, delta=DELTA
@@ -199,12 +205,12 @@ def class_means(dealt: Dealt, epsilon: float, rng: Generator) -> float:
 
 def open_vote(dealt: Dealt) -> float:
     """Return the accuracy of the vote without privacy, with its own best threshold."""
-    kernel = replace(COSINE, tau=best_threshold(dealt.validation, COSINE, dealt.classes))
+    kernel = replace(COSINE, tau=best_tau(dealt.validation, COSINE, dealt.classes))
     on = dealt.stream
     return accuracy_of(kernel_vote(on.rows, on.labels, on.queries, kernel, dealt.classes), on)
 
 
-def accuracy_of(labels: NDArray[np.int64], on: Public) -> float:
+def accuracy_of(labels: NDArray[np.int64], on: PublicTable) -> float:
     """Return the share of right labels."""
     return float((labels == on.truth).mean())
 
@@ -212,7 +218,7 @@ def accuracy_of(labels: NDArray[np.int64], on: Public) -> float:
 def _best(
     dealt: Dealt,
     options: Iterable[_Option],
-    labels: Callable[[_Option, Public], NDArray[np.int64]],
+    labels: Callable[[_Option, PublicTable], NDArray[np.int64]],
 ) -> float:
     """Return the accuracy of the option that does best on the validation queries."""
     tried, on = list(options), dealt.validation
@@ -273,8 +279,8 @@ def with_hashing(
     for epsilon in x:
         chosen = tuned(dealt, epsilon, COSINE, rng)
         found = {
-            GDP: score(dealt.stream, *chosen, rng),
-            HASHED: score(dealt.stream, *chosen, rng, hashing),
+            GDP: stream_accuracy(dealt.stream, *chosen, rng),
+            HASHED: stream_accuracy(dealt.stream, *chosen, rng, hashing),
         }
         _add(curves, found)
     return curves
@@ -290,7 +296,7 @@ def over_threshold(epsilons: Sequence[float]) -> Observe:
         for epsilon in epsilons:
             parameters, kernel = tuned(dealt, epsilon, COSINE, rng)
             for tau in x:
-                accuracy = score(dealt.stream, parameters, replace(kernel, tau=tau), rng)
+                accuracy = stream_accuracy(dealt.stream, parameters, replace(kernel, tau=tau), rng)
                 _add(curves, {f"ε = {epsilon:g}": accuracy})
         return curves
 
@@ -408,7 +414,7 @@ def over_tables(
 def _stream(dealt: Dealt, every: int, hashing: Hashing | None, rng: Generator) -> float:
     """Return the seconds of a stream in blocks, with a record forgotten between them."""
     budget, on = individual_budget(_TARGET, DELTA, "gdp"), dealt.stream
-    parameters = IndKNN(dealt.classes, max(QUERIES_MIN, len(on.queries)), budget, _SIGMA2)
+    parameters = IndKNN(dealt.classes, max(STREAM_QUERIES_MIN, len(on.queries)), budget, _SIGMA2)
     made = Predictor(parameters, Kernel("cosine", _TAU), on.rows.shape[1], hashing=hashing)
     count = len(on.rows)
     units = np.full(count, budget_units(budget, field="budget"))
@@ -493,7 +499,7 @@ PREDICTION_FIGURES: Final = (
         setting=f"ε = {_EPSILON:g}, {_SETTING}",
         x=Axis("queries T", is_log=True),
         measures=_ACCURACY,
-        grid=_shares(queries_dealt, (0.05, 0.125, 0.25, 0.5, 1.0), QUERIES_MIN),
+        grid=_shares(queries_dealt, (0.05, 0.125, 0.25, 0.5, 1.0), STREAM_QUERIES_MIN),
         observe=over_queries(_EPSILON),
         claims=(_beats("for every number of queries", "T"),),
     ),
@@ -573,7 +579,7 @@ PREDICTION_FIGURES: Final = (
         setting=f"ε = {_EPSILON:g}, {_SETTING}; rows repeat, as there",
         x=Axis("private rows N", is_log=True),
         measures=_ACCURACY,
-        grid=_shares(rows_dealt, (0.25, 0.5, 1.0, 2.0, 4.0), QUERIES_MIN),
+        grid=_shares(rows_dealt, (0.25, 0.5, 1.0, 2.0, 4.0), STREAM_QUERIES_MIN),
         observe=over_rows(_EPSILON),
         claims=(_beats("at every size", "N"),),
     ),
@@ -587,7 +593,7 @@ PREDICTION_FIGURES: Final = (
         ),
         x=Axis("queries T", is_log=True),
         measures={SECONDS: Axis("wall-clock seconds a query", low=0.0), EPSILON: Axis(_E, low=0.0)},
-        grid=_shares(queries_dealt, (0.05, 0.125, 0.25, 0.5, 1.0), QUERIES_MIN),
+        grid=_shares(queries_dealt, (0.05, 0.125, 0.25, 0.5, 1.0), STREAM_QUERIES_MIN),
         observe=cost_over_queries,
         claims=(
             below(

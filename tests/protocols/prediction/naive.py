@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from veilring.privacy.ledger import UNITS
-from veilring.protocols.prediction.algorithm import IndKNN
+from veilring.protocols.prediction.algorithm.filter import IndKNN
 
 # Votes are rounded down to these steps. One that lies on a step up to `_EITHER` could be rounded
 # either way by the error of floats, and counts as the smaller here.

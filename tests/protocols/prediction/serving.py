@@ -11,29 +11,29 @@ from tests.protocols.prediction.streams import Table, clustered
 
 from veilring.nodes.aside import at_once
 from veilring.nodes.party import Party
-from veilring.protocols.prediction.algorithm import Kernel
-from veilring.protocols.prediction.curator import add_records
-from veilring.protocols.prediction.messages import Request
+from veilring.protocols.prediction.administrator import add_records
+from veilring.protocols.prediction.algorithm.kernels import Kernel
+from veilring.protocols.prediction.messages import PredictionRequest
 from veilring.protocols.prediction.querier import Stream, label_queries, make_request
-from veilring.protocols.prediction.records import Records
-from veilring.protocols.prediction.rules import Rules
+from veilring.protocols.prediction.records import LabelledRecords
+from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.server import PredictionServer
-from veilring.protocols.prediction.state import State, open_state
+from veilring.protocols.prediction.state import ServerState, open_state
 
 FEATURES = 12
 
 
-def make_rules(**changed: Any) -> Rules:  # noqa: ANN401 (passed on)
+def make_rules(**changed: Any) -> ServerRules:  # noqa: ANN401 (passed on)
     """Return rules under which records spend a lot on each answer."""
     given = {"queries": 60, "epsilon": 2.0, "kernel": Kernel(tau=0.3), "sigma2": 0.3, **changed}
-    return Rules(FEATURES, 3, **given)
+    return ServerRules(FEATURES, 3, **given)
 
 
-def table(rows: int, seed: int = 1) -> Records:
+def table(rows: int, seed: int = 1) -> LabelledRecords:
     """Draw records with ids that can be searched for."""
     made = clustered(rows, FEATURES, 3, np.random.default_rng(seed))
     ids = [f"patient-{seed}-{number:05}" for number in range(rows)]
-    return Records.of(ids, made.features, made.labels)
+    return LabelledRecords.of(ids, made.features, made.labels)
 
 
 def queries(count: int, seed: int = 2) -> Table:
@@ -41,14 +41,16 @@ def queries(count: int, seed: int = 2) -> Table:
     return clustered(count, FEATURES, 3, np.random.default_rng(seed))
 
 
-def requests(count: int, block: int, seed: int = 2) -> list[Request]:
+def requests(count: int, block: int, seed: int = 2) -> list[PredictionRequest]:
     """Return requests of so many queries each."""
     drawn = queries(count * block, seed).features
     return [make_request(part) for part in np.split(drawn, count)]
 
 
 @contextmanager
-def opened(rules: Rules, folder: Path | None, records: Records | None = None) -> Iterator[State]:
+def opened(
+    rules: ServerRules, folder: Path | None, records: LabelledRecords | None = None
+) -> Iterator[ServerState]:
     """Open a server's files, and add records if there are any."""
     with open_state(rules, folder) as state:
         if records is not None:
@@ -62,11 +64,11 @@ def everything(folder: Path) -> bytes:
 
 
 async def predict(
-    party: Party, own: object, *, rules: Rules, block: int, server: str = "server"
+    party: Party, own: object, *, rules: ServerRules, block: int, server: str = "server"
 ) -> NDArray[np.int64] | None:
     """Be the server if the own data are records, and a querier if they are queries."""
     if party.me == server:
-        assert isinstance(own, Records)
+        assert isinstance(own, LabelledRecords)
         with opened(rules, None, own) as state:
             (querier,) = party.peers
             await PredictionServer(state, at_once).answer(party, querier)
@@ -75,7 +77,7 @@ async def predict(
     return await label_queries(party, own, rules=rules, block=block)
 
 
-async def adaptive(party: Party, own: object, *, rules: Rules) -> NDArray[np.int64] | None:
+async def adaptive(party: Party, own: object, *, rules: ServerRules) -> NDArray[np.int64] | None:
     """Ask one query at a time; each label says which of the own queries comes next."""
     if not isinstance(own, np.ndarray):
         return await predict(party, own, rules=rules, block=1)
@@ -87,11 +89,11 @@ async def adaptive(party: Party, own: object, *, rules: Rules) -> NDArray[np.int
     return np.array(labels)
 
 
-async def curate(party: Party, own: Records | None, *, rules: Rules) -> int:
-    """Be a curator if there are records, and else the server, which returns how many it has."""
+async def curate(party: Party, own: LabelledRecords | None, *, rules: ServerRules) -> int:
+    """Play the administrator, given records, and otherwise the server, which counts its own."""
     if own is not None:
         return await add_records(party, own)
     with opened(rules, None) as state:
-        (curator,) = party.peers
-        await PredictionServer(state, at_once, [curator]).add(party, curator)
+        (administrator,) = party.peers
+        await PredictionServer(state, at_once, [administrator]).add(party, administrator)
         return len(state)

@@ -7,7 +7,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.privacy.ledger import UNITS
-from veilring.protocols.prediction.algorithm import Answer, IndKNN, Kernel, Predictor, quantise
+from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.filter import IndKNN, PricedLabel
+from veilring.protocols.prediction.algorithm.kernels import Kernel
+from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 
 class Table(NamedTuple):
@@ -37,18 +40,20 @@ def predictor(parameters: IndKNN, kernel: Kernel, rows: Table, **options: Any) -
     return made
 
 
-def answers(made: Predictor, queries: NDArray[np.float32], block: int, seed: int) -> list[Answer]:
+def answers(
+    made: Predictor, queries: NDArray[np.float32], block: int, seed: int
+) -> list[PricedLabel]:
     """Ask in blocks of so many queries."""
-    rng, found = np.random.default_rng(seed), list[Answer]()
+    rng, found = np.random.default_rng(seed), list[PricedLabel]()
     for first in range(0, len(queries), block):
         found += made.answer_block(queries[first : first + block], rng)
     return found
 
 
-def same(one: list[Answer], other: list[Answer]) -> bool:
+def same(one: list[PricedLabel], other: list[PricedLabel]) -> bool:
     """Whether all labels, and each record's payments, are equal."""
 
-    def paid(answer: Answer) -> dict[int, int]:
+    def paid(answer: PricedLabel) -> dict[int, int]:
         return dict(zip(answer.payers.tolist(), answer.units.tolist(), strict=True))
 
     return len(one) == len(other) and all(

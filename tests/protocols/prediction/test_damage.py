@@ -12,9 +12,16 @@ from tests.protocols.prediction.test_server import labels, left
 
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.ledger import open_ledger
-from veilring.protocols.prediction.accounts import Accounts
-from veilring.protocols.prediction.repair import BUDGETS, ROWS, Damage, repair
-from veilring.protocols.prediction.rowfile import SCHEMA_BYTES, RowFile, open_rows
+from veilring.protocols.prediction.records import Accounts
+from veilring.protocols.prediction.rowfile import (
+    BUDGETS,
+    ROWS,
+    SCHEMA_BYTES,
+    RowFile,
+    StateDamage,
+    open_rows,
+    repair_state,
+)
 from veilring.protocols.prediction.state import open_state
 
 RULES, SCHEMA = make_rules(), bytes(SCHEMA_BYTES)
@@ -153,10 +160,10 @@ def test_lost_records_that_are_added_again_have_what_they_had_left(tmp_path: Pat
         labels(state, requests(3, 5))
     before = left(tmp_path, RULES, 50)
     lose(tmp_path, ROWS)
-    assert repair(RULES, tmp_path, SCHEMA) == Damage(0, 1, 0)
+    assert repair_state(RULES, tmp_path, SCHEMA) == StateDamage(0, 1, 0)
     with pytest.raises(StoreFailed, match="is missing"):
         open_state(RULES, tmp_path)
-    assert repair(RULES, tmp_path, SCHEMA, lose_records=True) == Damage(0, 1, 0)
+    assert repair_state(RULES, tmp_path, SCHEMA, lose_records=True) == StateDamage(0, 1, 0)
     with opened(RULES, tmp_path, table(50)):
         pass
     assert left(tmp_path, RULES, 50) == before
@@ -173,9 +180,9 @@ def test_a_server_goes_on_without_a_damaged_record_if_that_is_accepted(tmp_path:
     path.write_bytes(content)
     with pytest.raises(StoreFailed, match=r"rows\.bin: 1 of 50 places are damaged.*records repair"):
         open_state(RULES, folder)
-    assert repair(RULES, folder, SCHEMA, lose_budgets=True) == Damage(39, 1, 0)
+    assert repair_state(RULES, folder, SCHEMA, lose_budgets=True) == StateDamage(39, 1, 0)
     assert path.read_bytes() == content
-    assert repair(RULES, folder, SCHEMA, lose_records=True) == Damage(39, 1, 0)
+    assert repair_state(RULES, folder, SCHEMA, lose_records=True) == StateDamage(39, 1, 0)
     with opened(RULES, folder) as state:
         assert len(state) == 39
     assert left(folder, RULES, 30) == before
@@ -195,10 +202,12 @@ def test_what_was_spent_is_forgotten_only_if_that_is_accepted(tmp_path: Path) ->
         else:
             put_back(old if name == "old" else another, folder, BUDGETS)
         for lose_records in (False, True):
-            assert repair(RULES, folder, SCHEMA, lose_records=lose_records) == Damage(50, 0, 50)
+            assert repair_state(RULES, folder, SCHEMA, lose_records=lose_records) == StateDamage(
+                50, 0, 50
+            )
             with pytest.raises(StoreFailed):
                 open_state(RULES, folder)
-        assert repair(RULES, folder, SCHEMA, lose_budgets=True) == Damage(50, 0, 50)
+        assert repair_state(RULES, folder, SCHEMA, lose_budgets=True) == StateDamage(50, 0, 50)
         with opened(RULES, folder) as state:
             assert len(state) == 50
             assert labels(state, requests(1, 5, seed=11))
@@ -207,7 +216,7 @@ def test_what_was_spent_is_forgotten_only_if_that_is_accepted(tmp_path: Path) ->
 def test_a_folder_without_files_is_no_servers(tmp_path: Path) -> None:
     """Nothing is repaired where there is nothing."""
     with pytest.raises(InputError, match="state is"):
-        repair(RULES, tmp_path, SCHEMA, lose_budgets=True, lose_records=True)
+        repair_state(RULES, tmp_path, SCHEMA, lose_budgets=True, lose_records=True)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from tests.protocols.prediction.streams import answers, clustered, predictor, same
 
 from veilring.errors import InputError
-from veilring.protocols.prediction.algorithm import Device, IndKNN, Kernel
+from veilring.protocols.prediction.algorithm.filter import IndKNN
+from veilring.protocols.prediction.algorithm.kernels import Kernel
+from veilring.protocols.prediction.algorithm.predictor import Device
 
 PARAMETERS = IndKNN(classes=3, queries=40, budget=0.1, sigma2=0.3)
 

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.privacy.accounting import ZCDP
 from veilring.privacy.ledger import to_units
-from veilring.protocols.prediction.algorithm import private_mean, quantise
 from veilring.protocols.prediction.algorithm.features import (
     LENGTH,
     LENGTH_MAX,
     inner_products,
     lengths,
+    private_mean,
+    quantise,
 )
 
 

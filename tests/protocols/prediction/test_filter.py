@@ -11,7 +11,7 @@ from tests.protocols.prediction.naive import naive_answer
 
 from veilring.errors import InputError
 from veilring.privacy.ledger import UNITS
-from veilring.protocols.prediction.algorithm import IndKNN, Neighbours, answer_query
+from veilring.protocols.prediction.algorithm.filter import IndKNN, Neighbours, answer_query
 
 # 100,000 streams were run by hand, with `check_streams(0, 100_000)`; these are the first of them.
 STREAMS = 500
@@ -152,7 +152,7 @@ def test_an_answer_does_not_show_who_paid() -> None:
     near = Neighbours(np.arange(1), np.ones(1), np.zeros(1, np.int64))
     parameters = IndKNN(1, 4, 1.0, 1.0)
     answer = answer_query(parameters, near, np.array([UNITS]), np.random.default_rng(0))
-    assert repr(answer) == "Answer(label=0)"
+    assert repr(answer) == "PricedLabel(label=0)"
 
 
 def test_counting_takes_half_of_the_budget_over_all_queries() -> None:

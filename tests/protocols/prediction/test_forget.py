@@ -17,20 +17,20 @@ from tests.protocols.prediction.test_server import labels
 
 from veilring.errors import InputError
 from veilring.privacy.ledger import UNITS
-from veilring.protocols.prediction.records import ID_BYTES_MAX, Records
-from veilring.protocols.prediction.state import Refused
+from veilring.protocols.prediction.records import ID_BYTES_MAX, LabelledRecords
+from veilring.protocols.prediction.state import ChangeRefused
 
 RULES = make_rules()
 GONE = tuple(range(0, 100, 2))
 PLACE_BYTES = ID_BYTES_MAX + 2 + 2 * FEATURES + 4  # an id, a label, features and a checksum
 
 
-def gone(records: Records) -> list[str]:
+def gone(records: LabelledRecords) -> list[str]:
     """Return whose records are forgotten."""
     return [records.ids[place] for place in GONE]
 
 
-def kept(records: Records) -> Records:
+def kept(records: LabelledRecords) -> LabelledRecords:
     """Return the others."""
     return records.take([place for place in range(len(records)) if place not in GONE])
 
@@ -51,7 +51,7 @@ def journal(folder: Path) -> list[bytes]:
     return entries
 
 
-def traces(folder: Path, records: Records) -> list[str]:
+def traces(folder: Path, records: LabelledRecords) -> list[str]:
     """Return whose id or row is in any file of a server, in whichever of its forms."""
     found, content = [], everything(folder)
     for name, row in zip(records.ids, records.features, strict=True):
@@ -164,7 +164,7 @@ def test_forgetting_twice_or_the_unknown(tmp_path: Path) -> None:
     with opened(RULES, tmp_path, records) as state:
         assert state.forget(records.ids[:2]) == 2
         assert state.forget(records.ids[:3]) == 1
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ChangeRefused) as refused:
             state.forget([records.ids[5], records.ids[0], "never seen", "nor this"])
         assert refused.value.place == 2
         with pytest.raises(InputError, match="ids"):
@@ -180,12 +180,12 @@ def test_adding_twice_or_something_else_under_the_same_id(tmp_path: Path) -> Non
         assert state.add(records) == 10
         assert state.add(records) == 0
         more, other = table(3, seed=7), table(20, seed=8)
-        swapped = Records(
+        swapped = LabelledRecords(
             (*more.ids, records.ids[4]),
             np.vstack([more.features, other.features[:1]]),
             np.append(more.labels, other.labels[:1]),
         )
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ChangeRefused) as refused:
             state.add(swapped)
         assert refused.value.place == 3
         assert len(state) == 20
@@ -201,16 +201,16 @@ def test_records_that_do_not_fit_are_met_at_the_edge() -> None:
         ("a\n", "b", "c"),
     ):
         with pytest.raises(InputError, match="ids"):
-            Records(ids, records.features, records.labels)
+            LabelledRecords(ids, records.features, records.labels)
     with pytest.raises(InputError, match="features"):
-        Records(records.ids, records.features * 0, records.labels)
+        LabelledRecords(records.ids, records.features * 0, records.labels)
     with pytest.raises(InputError, match="labels"):
-        Records(records.ids, records.features, records.labels[:2])
+        LabelledRecords(records.ids, records.features, records.labels[:2])
     with opened(RULES, None) as state:
         with pytest.raises(InputError, match="labels"):
-            state.add(Records(records.ids, records.features, records.labels + np.uint16(3)))
+            state.add(LabelledRecords(records.ids, records.features, records.labels + np.uint16(3)))
         with pytest.raises(InputError, match="features"):
-            state.add(Records(records.ids, records.features[:, :5], records.labels))
+            state.add(LabelledRecords(records.ids, records.features[:, :5], records.labels))
         assert len(state) == 0
     assert "patient" not in repr(records)
 
@@ -237,7 +237,7 @@ def test_places_are_used_again(tmp_path: Path) -> None:
     with opened(
         RULES,
         None,
-        Records(
+        LabelledRecords(
             (*records.ids[:10], *records.ids[40:], *other.ids),
             np.vstack([records.features[:10], records.features[40:], other.features]),
             np.concatenate([records.labels[:10], records.labels[40:], other.labels]),

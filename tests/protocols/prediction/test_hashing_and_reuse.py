@@ -8,16 +8,10 @@ from scipy import stats
 from tests.protocols.prediction.streams import answers, clustered, predictor, same
 
 from veilring.errors import InputError
-from veilring.protocols.prediction.algorithm import (
-    Hashing,
-    IndKNN,
-    Kernel,
-    Neighbours,
-    Predictor,
-    answer_query,
-    lengths,
-    quantise,
-)
+from veilring.protocols.prediction.algorithm.features import lengths, quantise
+from veilring.protocols.prediction.algorithm.filter import IndKNN, Neighbours, answer_query
+from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel
+from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 PARAMETERS = IndKNN(classes=3, queries=40, budget=0.1, sigma2=0.3)
 KERNEL = Kernel("cosine", 0.2)
@@ -92,7 +86,7 @@ def test_released_answers_vote_as_neighbours_do() -> None:
 
 def test_reuse_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers beyond it do not join, however the stream is cut into blocks."""
-    monkeypatch.setattr("veilring.protocols.prediction.algorithm.reuse.REUSED_MAX", 10)
+    monkeypatch.setattr("veilring.protocols.prediction.algorithm.kernels.REUSED_MAX", 10)
     rng = np.random.default_rng(4)
     rows, queries = clustered(60, 8, 3, rng), clustered(40, 8, 3, rng).features
     found = [

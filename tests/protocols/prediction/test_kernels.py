@@ -9,14 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.prediction.algorithm import (
-    PAPER_WIDTH,
-    Kernel,
-    lengths,
-    quantise,
-)
-from veilring.protocols.prediction.algorithm.features import inner_products
-from veilring.protocols.prediction.algorithm.kernels import WIDTH_MAX
+from veilring.protocols.prediction.algorithm.features import inner_products, lengths, quantise
+from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, WIDTH_MAX, Kernel
 
 
 def _products(

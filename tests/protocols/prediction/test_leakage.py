@@ -19,16 +19,16 @@ from veilring.privacy.audits import (
     membership_advantage,
 )
 from veilring.privacy.ledger import UNITS
-from veilring.protocols.prediction.algorithm import (
-    Answer,
+from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.filter import (
     IndKNN,
-    Kernel,
     Neighbours,
-    Predictor,
+    PricedLabel,
     answer_query,
-    quantise,
 )
-from veilring.protocols.prediction.leakage import Make, canary_labels, label_laws
+from veilring.protocols.prediction.algorithm.kernels import Kernel
+from veilring.protocols.prediction.algorithm.predictor import Predictor
+from veilring.protocols.prediction.leakage import MakePredictor, canary_labels, label_laws
 
 DELTA = 1e-5
 QUERIES = 12
@@ -36,7 +36,7 @@ CANARY = quantise(np.array([[1.0, 0.0, 0.0]]))
 FILTER = "veilring.protocols.prediction.algorithm.predictor.answer_query"
 
 
-def _make(epsilon: float, others: int, sigma2: float) -> Make:
+def _make(epsilon: float, others: int, sigma2: float) -> MakePredictor:
     """Make servers whose other rows lie around the canary, or on its other side."""
     budget = individual_budget(epsilon, DELTA, "gdp")
     parameters = IndKNN(classes=2, queries=QUERIES, budget=budget, sigma2=sigma2)
@@ -54,14 +54,14 @@ def _make(epsilon: float, others: int, sigma2: float) -> Make:
 
 
 def _labels(
-    make: Make, runs: int, asked: int = QUERIES
+    make: MakePredictor, runs: int, asked: int = QUERIES
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     rng, queries = np.random.default_rng(2), np.repeat(CANARY, asked, axis=0)
     one = canary_labels(make, present=True, queries=queries, runs=runs, rng=rng)
     return one, canary_labels(make, present=False, queries=queries, runs=runs, rng=rng)
 
 
-def _scores(make: Make, runs: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _scores(make: MakePredictor, runs: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     one, other = _labels(make, runs)
     return one.sum(axis=1), other.sum(axis=1)  # answers that are the canary's label
 
@@ -89,7 +89,7 @@ def _who_cannot_pay_votes(
     rng: Generator,
     *,
     released: NDArray[np.float64] | None = None,
-) -> Answer:
+) -> PricedLabel:
     """A filter whose records are counted and vote whatever they have left."""
     plenty = np.maximum(remaining, 10**15)
     answer = answer_query(parameters, near, plenty, rng, released=released)
@@ -104,10 +104,10 @@ def _nobody_draws_no_noise(
     rng: Generator,
     *,
     released: NDArray[np.float64] | None = None,
-) -> Answer:
+) -> PricedLabel:
     """A filter that answers the first class where nobody is selected."""
     answer = answer_query(parameters, near, remaining, rng, released=released)
-    return answer if len(answer.payers) else Answer(0, answer.payers, answer.units)
+    return answer if len(answer.payers) else PricedLabel(0, answer.payers, answer.units)
 
 
 @pytest.mark.parametrize("broken", [_who_cannot_pay_votes, _nobody_draws_no_noise])

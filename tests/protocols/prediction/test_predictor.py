@@ -10,17 +10,15 @@ from tests.protocols.prediction.streams import Table, answers, clustered, predic
 
 from veilring.errors import InputError
 from veilring.privacy.ledger import UNITS
-from veilring.protocols.prediction.algorithm import (
-    Hashing,
+from veilring.protocols.prediction.algorithm.features import inner_products, lengths
+from veilring.protocols.prediction.algorithm.filter import (
     IndKNN,
-    Kernel,
     Neighbours,
-    Predictor,
+    StoredRows,
     answer_query,
-    lengths,
 )
-from veilring.protocols.prediction.algorithm.features import inner_products
-from veilring.protocols.prediction.algorithm.rows import Rows
+from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel
+from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 PARAMETERS = IndKNN(classes=3, queries=40, budget=0.1, sigma2=0.3)
 KERNELS = (Kernel("cosine", 0.2), Kernel("rbf", 0.7))
@@ -133,7 +131,7 @@ def test_nothing_of_a_forgotten_record_is_left(options: dict[str, object]) -> No
 def test_rows_are_those_that_were_added_and_not_forgotten(sizes: list[int], seed: int) -> None:
     """After any adds and forgets, each id has its own row, and what is left behind is zero."""
     rng, hashing = np.random.default_rng(seed), Hashing.draw(5, np.random.default_rng(0), 3, 4)
-    rows, expected, following = Rows(5, hashing), dict[int, tuple[bytes, int]](), 1
+    rows, expected, following = StoredRows(5, hashing), dict[int, tuple[bytes, int]](), 1
     for size in sizes:
         before = rows.features
         fresh = clustered(size, 5, 3, rng)

@@ -15,17 +15,13 @@ from veilring.nodes.aside import at_once
 from veilring.nodes.party import Party
 from veilring.nodes.service import convening
 from veilring.privacy.accounting import Accountant
-from veilring.protocols.prediction.algorithm import IndKNN, Kernel, KernelName, quantise
-from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, SIGMA_MIN
-from veilring.protocols.prediction.algorithm.kernels import WIDTH_MAX
-from veilring.protocols.prediction.messages import Request
-from veilring.protocols.prediction.querier import (
-    Stream,
-    look_at_server,
-    make_request,
-)
-from veilring.protocols.prediction.records import Records
-from veilring.protocols.prediction.rules import Queriers, Rules
+from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, SIGMA_MIN, IndKNN
+from veilring.protocols.prediction.algorithm.kernels import WIDTH_MAX, Kernel, KernelName
+from veilring.protocols.prediction.messages import PredictionRequest
+from veilring.protocols.prediction.querier import Stream, make_request, status_session
+from veilring.protocols.prediction.records import LabelledRecords
+from veilring.protocols.prediction.rules import Queriers, ServerRules
 from veilring.protocols.prediction.server import PREDICT, PredictionServer
 from veilring.protocols.prediction.state import open_state
 from veilring.protocols.rows import Rows
@@ -41,22 +37,22 @@ EPSILONS = (1e-9, 1e-3, 1.0, 10.0, 1000.0)
 class Case:
     """A server's public side, and what it is asked: blocks, each by somebody."""
 
-    rules: Rules
-    asked: tuple[tuple[str, Request], ...]
+    rules: ServerRules
+    asked: tuple[tuple[str, PredictionRequest], ...]
 
 
-async def ask_block(party: Party, request: Request, *, rules: Rules) -> None:
+async def ask_block(party: Party, request: PredictionRequest, *, rules: ServerRules) -> None:
     """Ask one block, whose labels are no part of an outcome."""
     await Stream(party, rules).ask(request)
 
 
-def records_of(rows: Rows) -> Records:
+def records_of(rows: Rows) -> LabelledRecords:
     """Return rows as records; one in the middle has the direction of the diagonal."""
     away = 2 * rows.features - 1
     away[np.square(away).sum(axis=1) == 0] = 1.0
     ids = [f"record {place}" for place in range(len(rows))]
     quantised = quantise(away) if len(rows) else np.zeros((0, FEATURES), np.float32)
-    return Records.of(ids, quantised, rows.labels)
+    return LabelledRecords.of(ids, quantised, rows.labels)
 
 
 async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
@@ -72,7 +68,7 @@ async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
             found = list[Outcome]()
             for who, request in case.asked:
                 role = convening(ask_block, PREDICT, TERMS)
-                for one, given_ in ((role, request), (look_at_server(TERMS), [request.key])):
+                for one, given_ in ((role, request), (status_session(TERMS), [request.key])):
                     public = {"rules": case.rules} if one is role else {}
                     found.append(
                         await served.ask(one, who, "server", given_, charged=charged, **public)
@@ -89,14 +85,14 @@ def require_equal(tables: tuple[Rows, Rows], case: Case) -> list[Outcome]:
 
 
 @st.composite
-def rules(draw: st.DrawFn) -> Rules:
+def rules(draw: st.DrawFn) -> ServerRules:
     """Draw the rules of a server, out to the ends of what is allowed."""
     name: KernelName = draw(st.sampled_from(get_args(KernelName)))
     accountant: Accountant = draw(st.sampled_from(get_args(Accountant)))
     queriers: Queriers = draw(st.sampled_from(get_args(Queriers)))
     tau = draw(st.sampled_from([5e-324, 0.3, 1 - 2**-53, 1.0]))
     width = draw(st.sampled_from([5e-324, 1e-20, 1.0, WIDTH_MAX]))
-    return Rules(
+    return ServerRules(
         FEATURES,
         CLASSES,
         queries=draw(st.sampled_from([4, 10, 1_000_000])),
@@ -113,7 +109,7 @@ def cases(draw: st.DrawFn) -> Case:
     """Draw rules and some blocks, of which some repeat, share a key, or are too long for T."""
     cells = st.sampled_from([-4000, -1, 0, 1, 700, 2800, 4000])
     vectors = st.lists(cells, min_size=FEATURES, max_size=FEATURES).filter(any)
-    asked = list[Request]()
+    asked = list[PredictionRequest]()
     for _ in range(draw(st.integers(1, 3))):
         drawn = np.array(draw(st.lists(vectors, min_size=1, max_size=4)), np.float64)
         request = make_request(quantise(drawn), name=draw(st.sampled_from(["a", "b"])))
@@ -144,7 +140,7 @@ def test_parameters_under_which_floats_overflow_are_refused(
     """There an answer would end in an error for some numbers of neighbours and not for others."""
     given_: dict[str, object] = {"features": 2, "classes": 2, "queries": 500, "epsilon": 1.0}
     with pytest.raises(InputError) as refused:
-        Rules(**{**given_, **changed})  # type: ignore[arg-type]  # as a file of terms has them
+        ServerRules(**{**given_, **changed})  # type: ignore[arg-type]  # as a file of terms has them
     assert refused.value.field == name
 
 

@@ -19,14 +19,14 @@ from tests.protocols.prediction.streams import clustered
 
 from veilring.errors import InputError
 from veilring.privacy.accounting import RenyiDP
-from veilring.protocols.prediction.algorithm import Kernel, features, lengths
-from veilring.protocols.prediction.algorithm.features import LENGTH_MAX
+from veilring.protocols.prediction.algorithm import features
+from veilring.protocols.prediction.algorithm.features import LENGTH_MAX, lengths
+from veilring.protocols.prediction.algorithm.kernels import Kernel, kernel_vote
 from veilring.protocols.prediction.rivals import (
     ClassMeans,
     NoisySGD,
     PrivateKNN,
     best_class,
-    kernel_vote,
     private_knn,
     release_sums,
     train,

@@ -1,4 +1,4 @@
-"""A server, its queriers and its curators: the same on every runtime, and what a stream costs."""
+"""A server, queriers and administrators: the same on every runtime; the cost of a stream."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -22,8 +22,12 @@ from veilring.nodes.adversaries import Alter
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Run
-from veilring.protocols.prediction.cost import stream_cost
-from veilring.protocols.prediction.messages import Answer, Labels, Request
+from veilring.protocols.prediction.messages import (
+    LabelArray,
+    PredictionAnswer,
+    PredictionRequest,
+    stream_cost,
+)
 from veilring.protocols.requests import RequestVerdict
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.frames import frame_size
@@ -108,7 +112,11 @@ def test_after_t_queries_none_is_answered_and_the_counter_says_so(
 def test_an_answer_has_one_size_whatever_it_says() -> None:
     """Verdict, counter and labels do not show in the number of bytes."""
     sizes = {
-        frame_size(encode(bytes(SESSION_BYTES), Answer(verdict=verdict, left=left, labels=labels)))
+        frame_size(
+            encode(
+                bytes(SESSION_BYTES), PredictionAnswer(verdict=verdict, left=left, labels=labels)
+            )
+        )
         for verdict in RequestVerdict
         for left in (0.0, 19.0, 999_999.0)
         for labels in (np.zeros(20, np.uint16), np.full(20, 65_535, np.uint16))
@@ -130,17 +138,17 @@ def test_requests_against_the_rules_are_met_at_the_edge(lie: Lie) -> None:
     """A querier that asks what no honest one asks is named."""
 
     def change(message: Message) -> Message:
-        assert isinstance(message, Request)
+        assert isinstance(message, PredictionRequest)
         return _altered(message, queries=lie(message.queries))
 
-    liar = Alter(change, only=(Request,))
+    liar = Alter(change, only=(PredictionRequest,))
     assert _culprit("server", {"ann": liar}) == "ann"
 
 
 @pytest.mark.parametrize("labels", [np.zeros(19, np.uint16), np.full(20, 3, np.uint16)], ids=len)
-def test_an_answer_that_does_not_fit_names_the_server(labels: Labels) -> None:
+def test_an_answer_that_does_not_fit_names_the_server(labels: LabelArray) -> None:
     """Too few labels, and classes that there are not, are the server's fault."""
-    liar = Alter(lambda message: _altered(message, labels=labels), only=(Answer,))
+    liar = Alter(lambda message: _altered(message, labels=labels), only=(PredictionAnswer,))
     assert _culprit("ann", {"server": liar}) == "server"
 
 

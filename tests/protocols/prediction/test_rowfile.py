@@ -13,7 +13,7 @@ from tests.protocols.prediction.serving import FEATURES, table
 from typing_extensions import override
 
 from veilring.errors import InputError, StoreFailed
-from veilring.protocols.prediction.records import Records
+from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.rowfile import STEP_RECORDS_MAX, RowFile, open_rows, salvage
 
 SCHEMA, TIE = bytes(32), b"a ledger's 16 id"
@@ -285,6 +285,6 @@ def test_a_salvaged_file_has_all_rows_that_were_sound(tmp_path: Path, step: int)
 
 def test_records_are_never_shown() -> None:
     """What was read of a damaged file does not show whose rows it holds."""
-    rows = Records(RECORDS.ids, RECORDS.features, RECORDS.labels)
+    rows = LabelledRecords(RECORDS.ids, RECORDS.features, RECORDS.labels)
     disk = Disk(b"")
     assert "patient" not in repr(rows) + repr(RowFile(disk, FEATURES, None))

@@ -24,17 +24,19 @@ from veilring.nodes.aside import at_once
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.privacy.ledger import Ledger, read_totals
-from veilring.protocols.prediction.messages import Request
+from veilring.protocols.prediction.messages import PredictionRequest
 from veilring.protocols.prediction.querier import label_queries, make_request
-from veilring.protocols.prediction.rules import Rules
-from veilring.protocols.prediction.server import ADD, FORGET, LOOK, PREDICT, PredictionServer
-from veilring.protocols.prediction.state import State, open_state
+from veilring.protocols.prediction.rules import ServerRules
+from veilring.protocols.prediction.server import ADD, FORGET, PREDICT, STATUS, PredictionServer
+from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.protocols.requests import RequestVerdict
 
 RULES = make_rules()
 
 
-def labels(state: State, asked: list[Request], *, seed: int = 0, who: str = "ann") -> list[int]:
+def labels(
+    state: ServerState, asked: list[PredictionRequest], *, seed: int = 0, who: str = "ann"
+) -> list[int]:
     """Ask, each request with a generator of its own, and return all labels."""
     found: list[int] = []
     for number, request in enumerate(asked):
@@ -44,7 +46,7 @@ def labels(state: State, asked: list[Request], *, seed: int = 0, who: str = "ann
     return found
 
 
-def left(folder: Path, rules: Rules, records: int) -> list[int]:
+def left(folder: Path, rules: ServerRules, records: int) -> list[int]:
     """Return what the records have left, in the order in which they were added."""
     with opened(rules, folder) as state:
         numbers = np.array([state._numbers[name] for name in table(records).ids])  # noqa: SLF001 (secret for good)
@@ -215,7 +217,7 @@ def test_rules_are_met_at_the_edge(field: str, changed: dict[str, Any]) -> None:
     """A rule out of range is refused by its name."""
     given: dict[str, Any] = {"features": FEATURES, "classes": 3, "queries": 60, "epsilon": 1.0}
     with pytest.raises(InputError) as refused:
-        Rules(**{**given, **changed})
+        ServerRules(**{**given, **changed})
     assert refused.value.field == field
 
 
@@ -239,17 +241,22 @@ def test_nothing_that_leaves_or_is_logged_depends_on_what_records_have_left(
     assert [record.getMessage() for record in caplog.records] == logged
 
 
-def test_only_curators_may_change_records() -> None:
+def test_only_administrators_may_change_records() -> None:
     """Whoever is in the roster may ask; to add and to forget takes a name in the configuration."""
     with opened(RULES, None) as state:
         offers = PredictionServer(state, at_once, ["owner"]).offers(bytes(32))
     may = {name: (offer.may_open("owner"), offer.may_open("ann")) for name, offer in offers.items()}
-    everybody, curators = (True, True), (True, False)
-    assert may == {PREDICT: everybody, LOOK: everybody, ADD: curators, FORGET: curators}
+    everybody, administrators = (True, True), (True, False)
+    assert may == {
+        PREDICT: everybody,
+        STATUS: everybody,
+        ADD: administrators,
+        FORGET: administrators,
+    }
 
 
-def test_a_curator_hands_records_over_and_the_receipt_counts_new_ones() -> None:
-    """The server has them all, and the curator knows how many were new."""
+def test_an_administrator_hands_records_over_and_the_receipt_counts_new_ones() -> None:
+    """The server has them all, and the administrator knows how many were new."""
 
     async def main() -> dict[str, int]:
         async with Cluster(["server", "owner"], own=[None, table(50)], seed=5) as cluster:

@@ -13,17 +13,24 @@ from veilring.cli.app import app
 from veilring.deployment.prediction_files import read_labelled
 from veilring.deployment.prediction_terms import load_prediction_terms
 from veilring.errors import InputError
-from veilring.protocols.prediction.algorithm import IndKNN, Kernel, quantise
-from veilring.protocols.prediction.rivals import kernel_vote
-from veilring.protocols.prediction.tuning import THRESHOLDS, Public, best_threshold, score, tune
+from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.filter import IndKNN
+from veilring.protocols.prediction.algorithm.kernels import Kernel, kernel_vote
+from veilring.protocols.prediction.tuning import (
+    THRESHOLDS,
+    PublicTable,
+    best_tau,
+    stream_accuracy,
+    tune_parameters,
+)
 
 PARAMETERS = IndKNN(classes=3, queries=60, budget=0.1, sigma2=1.0)
 
 
-def _public() -> Public:
+def _public() -> PublicTable:
     table = clustered(460, 12, 3, np.random.default_rng(1))
     rows, queries = table.take(slice(0, 400)), table.take(slice(400, 460))
-    return Public(rows.features, rows.labels, queries.features, queries.labels)
+    return PublicTable(rows.features, rows.labels, queries.features, queries.labels)
 
 
 def test_terms_decide_what_is_tuned(tmp_path: Path) -> None:
@@ -75,7 +82,7 @@ def test_the_first_round_finds_the_best_threshold_without_noise() -> None:
         )
         return float((labels == public.truth).mean())
 
-    found = best_threshold(public, Kernel(), 3)
+    found = best_tau(public, Kernel(), 3)
     assert all(accuracy(tau) <= accuracy(found) for tau in THRESHOLDS)
     assert all(accuracy(tau) < accuracy(found) for tau in THRESHOLDS if tau < found)
 
@@ -84,17 +91,17 @@ def test_the_first_round_finds_the_best_threshold_without_noise() -> None:
 def test_the_second_round_goes_on_while_it_gets_better(step: float) -> None:
     """It has tried a step beyond the best pair on either side, and each pair as it says."""
     public = _public()
-    found = tune(
+    found = tune_parameters(
         public, PARAMETERS, Kernel(), np.random.default_rng(2), sigmas=(0.3, 1.0), step=step
     )
     taus = {each.tau for each in found}
-    start, best = best_threshold(public, Kernel(), 3), found[0]
+    start, best = best_tau(public, Kernel(), 3), found[0]
     assert start in taus
     assert best.accuracy == max(each.accuracy for each in found)
     for side in (-step, step):
         assert round(best.tau + side, 9) in taus or not 0 < best.tau + side <= 1
     seed = np.random.default_rng(2).integers(2**62, size=1)[0]
-    again = score(
+    again = stream_accuracy(
         public,
         replace(PARAMETERS, sigma2=best.sigma2),
         replace(Kernel(), tau=best.tau),
@@ -107,7 +114,7 @@ def test_nothing_is_tuned_on_nothing() -> None:
     """There is at least one row and one query."""
     public = _public()
     with pytest.raises(InputError, match="rows"):
-        Public(public.rows[:0], public.labels[:0], public.queries, public.truth)
+        PublicTable(public.rows[:0], public.labels[:0], public.queries, public.truth)
 
 
 def test_the_command_prints_and_writes_the_pairs(tmp_path: Path) -> None:

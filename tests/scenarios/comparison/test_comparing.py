@@ -13,7 +13,7 @@ from veilring.estimators import PrivacyLeakWarning
 from veilring.measure.cost import Traffic
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, votes_cost
-from veilring.protocols.prediction.cost import stream_cost
+from veilring.protocols.prediction.messages import stream_cost
 from veilring.protocols.radius.messages import label_cost
 from veilring.protocols.ring import KNNParameters, knn_cost, rounds_for
 from veilring.scenarios.comparison import Comparison, Line, Question, compare, make_question

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.protocols.prediction.algorithm import Predictor
+from veilring.protocols.prediction.algorithm.predictor import Predictor
 
-Make = Callable[[bool], Predictor]
+MakePredictor = Callable[[bool], Predictor]
 """Makes a fresh predictor, with the canary or without it."""
 
 
 def canary_labels(
-    make: Make, *, present: bool, queries: NDArray[np.float32], runs: int, rng: Generator
+    make: MakePredictor, *, present: bool, queries: NDArray[np.float32], runs: int, rng: Generator
 ) -> NDArray[np.int64]:
     """Return the labels that independent servers answer, shape (runs, queries).
 

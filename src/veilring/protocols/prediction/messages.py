@@ -1,27 +1,32 @@
-"""What crosses the wire: queries and labels, and what a curator does to the records."""
+"""Messages between a prediction server, its queriers and its administrators, and their cost."""
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.measure.cost import Traffic
+from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.requests import REQUEST_KEY_BYTES, RequestKey, RequestVerdict
 from veilring.transport.frames import pack
 from veilring.transport.messages import Array, Message
 
 NO_PLACE: Final = -1
-"""Where a receipt names no record."""
+"""The position in a receipt that names no record."""
 KEYS_MAX: Final = 4096
-"""Keys of one look: the server finds so many in milliseconds."""
+"""The most keys of one status request: the server finds this many in milliseconds."""
+MESSAGE_OVERHEAD_BYTES: Final = 256
+"""Room in a frame for the session, the kind, the small fields and the headers of arrays."""
 
-Directions = Annotated[NDArray[np.int16], Array("<i2", 2)]
+DirectionArray = Annotated[NDArray[np.int16], Array("<i2", 2)]
 """Quantised vectors of shape (rows, features)."""
-Labels = Annotated[NDArray[np.uint16], Array("<u2", 1)]
+LabelArray = Annotated[NDArray[np.uint16], Array("<u2", 1)]
 """Class numbers of shape (rows,)."""
 
 
-class Request(Message, kind="prediction.request"):
+class PredictionRequest(Message, kind="prediction.request"):
     """A block of queries.
 
     Attributes:
@@ -33,45 +38,45 @@ class Request(Message, kind="prediction.request"):
 
     key: RequestKey
     more: bool
-    queries: Directions
+    queries: DirectionArray
 
     @property
     def content(self) -> bytes:
-        """What the key stands for."""
+        """The content that the key stands for."""
         return pack(self.queries)
 
 
-class Answer(Message, kind="prediction.answer"):
-    """What the server says. Its size is the same whatever it says, and no record's budget is in it.
+class PredictionAnswer(Message, kind="prediction.answer"):
+    """An answer. Its size is the same whatever it says, and no record's budget is in it.
 
     Attributes:
         verdict: A `Verdict`.
-        left: How many queries are left, if they do not suffice; else 0.
+        left: The number of queries left, if they do not suffice; otherwise 0.
         labels: Shape (queries,); all 0 unless the request is answered.
     """
 
     verdict: Annotated[int, Field(ge=0, le=max(RequestVerdict))]
     left: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    labels: Labels
+    labels: LabelArray
 
 
-class Look(Message, kind="prediction.look"):
-    """A question that costs nothing: how many queries are left, and what was answered before.
+class StatusRequest(Message, kind="prediction.look"):
+    """A free question: how many queries are left, and which requests were answered before.
 
     Attributes:
         keys: The keys of up to `KEYS_MAX` requests, one after the other.
-        more: Whether another look follows in this session.
+        more: Whether another status request follows in this session.
     """
 
     keys: Annotated[bytes, Field(max_length=KEYS_MAX * REQUEST_KEY_BYTES)]
     more: bool
 
 
-class Outlook(Message, kind="prediction.outlook"):
-    """What a server says to a look: all of it is public, or the querier's own.
+class StreamStatus(Message, kind="prediction.outlook"):
+    """The reply to a status request: all of it is public, or the querier's own.
 
     Attributes:
-        left: How many queries the querier may still ask, before others ask.
+        left: The number of queries that the querier may still ask, before others ask.
         answered: A byte for each key: 1 if the querier's request of that key was answered.
     """
 
@@ -79,27 +84,27 @@ class Outlook(Message, kind="prediction.outlook"):
     answered: Annotated[bytes, Field(max_length=KEYS_MAX)]
 
 
-class Add(Message, kind="prediction.add"):
-    """Records to be added; all of them or none.
+class AddRequest(Message, kind="prediction.add"):
+    """Records to add; all of them or none.
 
     Attributes:
-        ids: Whose each is.
+        ids: The id of each.
         labels: Shape (records,).
         features: Shape (records, features), as `quantise` gives them.
         more: Whether another message follows in this session.
     """
 
     ids: tuple[str, ...]
-    labels: Labels
-    features: Directions
+    labels: LabelArray
+    features: DirectionArray
     more: bool
 
 
-class Forget(Message, kind="prediction.forget"):
-    """Records to be forgotten; all of them or none.
+class ForgetRequest(Message, kind="prediction.forget"):
+    """Records to forget; all of them or none.
 
     Attributes:
-        ids: Whose.
+        ids: The ids of the records.
         more: Whether another message follows in this session.
     """
 
@@ -107,14 +112,32 @@ class Forget(Message, kind="prediction.forget"):
     more: bool
 
 
-class Receipt(Message, kind="prediction.receipt"):
-    """What became of one message of a curator. It is on the server's disk, or refused as a whole.
+class ChangeReceipt(Message, kind="prediction.receipt"):
+    """The receipt of an administrator's message: done and on disk, or refused as a whole.
 
     Attributes:
-        changed: How many records were added or forgotten; others were so already.
-        place: The first one in the message that cannot: it is there with another row, or is to be
-            forgotten and was never there; else `NO_PLACE`.
+        changed: The number of records that were added or forgotten; others were so already.
+        place: The position in the message of the first record that cannot be changed: it is there
+            with another row, or is to be forgotten and was never there; otherwise `NO_PLACE`.
     """
 
     changed: Annotated[int, Field(ge=0)]
     place: Annotated[int, Field(ge=NO_PLACE)]
+
+
+def stream_cost(blocks: Sequence[int], features: int) -> Forecast:
+    """Forecast a stream: for each block one message there and one back, in two rounds.
+
+    Some 90 bytes there and 70 back, and `2 f` and 2 for each query. A refusal costs the same.
+
+    Args:
+        blocks: The number of queries of each request.
+        features: f, the number of features of a query.
+    """
+    total = Traffic()
+    for queries in blocks:
+        block = np.zeros((queries, features), np.int16)
+        request = PredictionRequest(key=bytes(REQUEST_KEY_BYTES), more=False, queries=block)
+        answer = PredictionAnswer(verdict=0, left=0.0, labels=np.zeros(queries, np.uint16))
+        total = total.plus(repeated(1, request)).plus(repeated(1, answer))
+    return Forecast(2 * len(blocks), total)

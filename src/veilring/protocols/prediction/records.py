@@ -1,6 +1,10 @@
-"""Records as a curator hands them over: an id, a direction and a label each."""
+"""Records of a prediction server: an id, a direction and a label each, and their accounts.
 
-from collections.abc import Sequence
+An administrator hands over `LabelledRecords`. `Accounts` maps each querier and record to a privacy
+filter in the ledger.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -9,23 +13,27 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.checks import require
-from veilring.protocols.prediction.algorithm.rows import require_quantised
+from veilring.privacy.ledger import Ledger, RecordCharge
+from veilring.protocols.prediction.algorithm.features import require_quantised
+from veilring.protocols.prediction.rules import Queriers
 
 # A hash in hexadecimal has 64 characters, and a UUID 36; each record keeps this much room for it.
 ID_BYTES_MAX: Final = 64
+# The name under which all queriers share; no member of a roster has it.
+_ALL: Final = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Records:
-    """Some records. Their values are never shown.
+class LabelledRecords:
+    """A batch of records. Their values are never shown.
 
     Attributes:
-        ids: Whose each is: 1 to `ID_BYTES_MAX` bytes of printable UTF-8, each once.
+        ids: The unique ids of the records, each 1 to `ID_BYTES_MAX` bytes of printable UTF-8.
         features: Quantised directions, shape (records, features).
         labels: Class numbers from 0, shape (records,).
 
     Raises:
-        InputError: If the shapes do not fit, an id is none, or a row is not quantised.
+        InputError: If the shapes do not fit, an id is not valid, or a row is not quantised.
     """
 
     ids: tuple[str, ...]
@@ -45,10 +53,10 @@ class Records:
     def of(
         cls, ids: Sequence[str], quantised: NDArray[np.float32], labels: NDArray[np.int64]
     ) -> Self:
-        """Return records of what `quantise` gave.
+        """Make records from a result of `quantise`.
 
         Raises:
-            InputError: As above, or if a label has no two bytes.
+            InputError: If they are not valid, as above, or a label does not fit two bytes.
         """
         fits = not labels.size or (labels.min() >= 0 and labels.max() <= np.iinfo(np.uint16).max)
         require(fits, "labels", "out of range", "class numbers from 0")
@@ -59,23 +67,23 @@ class Records:
         """The features as a predictor takes them."""
         return self.features.astype(np.float32)
 
-    def take(self, places: Sequence[int]) -> "Records":
-        """Return some of them."""
+    def take(self, places: Sequence[int]) -> "LabelledRecords":
+        """Return the records at these positions."""
         ids = tuple(self.ids[place] for place in places)
-        return Records(ids, self.features[places], self.labels[places])
+        return LabelledRecords(ids, self.features[places], self.labels[places])
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __repr__(self) -> str:
-        return f"Records({len(self)} of {self.features.shape[1]} features)"
+        return f"LabelledRecords({len(self)} of {self.features.shape[1]} features)"
 
 
 def require_ids(ids: Sequence[str]) -> None:
-    """Refuse ids that are none, or that occur twice.
+    """Refuse ids that are not valid, or that occur twice.
 
     Raises:
-        InputError: It says at which place, and not which.
+        InputError: If so. It names the position of the id, and not the id.
     """
     for place, name in enumerate(ids):
         if not (name.isprintable() and 0 < len(name.encode(errors="replace")) <= ID_BYTES_MAX):
@@ -83,3 +91,87 @@ def require_ids(ids: Sequence[str]) -> None:
             raise InputError("ids", f"no id at place {place + 1}", allowed)
     if len(set(ids)) < len(ids):
         raise InputError("ids", "not all different", "each once")
+
+
+class Accounts:
+    """Maps each querier and record to a privacy filter in the ledger.
+
+    Records go by the numbers that the predictor gives them. Where queriers are apart each of them
+    has filters of its own; and each record has one that nobody charges, by which the ledger knows
+    whether the record ever was here.
+
+    Args:
+        ledger: The ledger that is charged.
+        queriers: Whether queriers share a record's budget or each have their own.
+    """
+
+    def __init__(self, ledger: Ledger, queriers: Queriers) -> None:
+        self._ledger, self._apart = ledger, queriers == "apart"
+        self._slots: dict[str, NDArray[np.int64]] = {_ALL: np.zeros(0, np.int64)}
+        if self._apart:
+            names = (each.name for each in ledger.totals().analysts)
+            self._slots.update((name, np.zeros(0, np.int64)) for name in names)
+
+    def open(self, querier: str, numbers: Mapping[str, int]) -> None:
+        """Ensure that a filter exists for every record of this querier.
+
+        Args:
+            querier: The name of the querier.
+            numbers: The numbers of all records that are here, by their ids.
+        """
+        if self._apart and querier not in self._slots:
+            self._slots[querier] = np.zeros(0, np.int64)
+            self._add(querier, tuple(numbers), np.fromiter(numbers.values(), np.int64))
+
+    def add(self, ids: Sequence[str], numbers: NDArray[np.int64]) -> None:
+        """Give records their filters; those that were here before have what they had left."""
+        for holder in self._slots:
+            self._add(holder, ids, numbers)
+
+    def known(self, ids: Iterable[str]) -> NDArray[np.bool_]:
+        """Return whether each record was ever here, shape (ids,)."""
+        return self._ledger.records.known(_account(_ALL, name) for name in ids)
+
+    def unknown(self, ids: Iterable[str]) -> int | None:
+        """Return the position of the first record that was never here, or none if all were."""
+        known = self.known(ids)
+        return None if known.all() else int(known.argmin())
+
+    def forget(self, known: Iterable[str], here: Iterable[str]) -> None:
+        """Wipe from the ledger what ties records to answers.
+
+        Args:
+            known: The ids of all records to forget, again or for the first time.
+            here: The ids among them of records that are here.
+
+        Raises:
+            InputError: If a record was never here; nothing is forgotten then.
+        """
+        gone = tuple(here)
+        holders = [holder for holder in self._slots if holder != _ALL]
+        others = [_account(holder, name) for holder in holders for name in gone]
+        self._ledger.records.forget([_account(_ALL, name) for name in known] + others)
+
+    def remaining(self, querier: str, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the units that records have left for a querier: secret."""
+        return self._ledger.records.remaining()[self._of(querier)[numbers]]
+
+    def charge(
+        self, querier: str, numbers: NDArray[np.int64], paid: NDArray[np.int64]
+    ) -> RecordCharge:
+        """Return the charge of the records that pay anything for answers to a querier."""
+        payers = np.flatnonzero(paid)
+        return RecordCharge(self._of(querier)[numbers[payers]], paid[payers])
+
+    def _of(self, querier: str) -> NDArray[np.int64]:
+        return self._slots[querier if self._apart else _ALL]
+
+    def _add(self, holder: str, ids: Sequence[str], numbers: NDArray[np.int64]) -> None:
+        added = self._ledger.records.add(_account(holder, name) for name in ids)
+        more = max(0, int(numbers.max(initial=-1)) + 1 - len(self._slots[holder]))
+        self._slots[holder] = np.concatenate([self._slots[holder], np.full(more, -1)])
+        self._slots[holder][numbers] = added
+
+
+def _account(holder: str, name: str) -> str:
+    return f"{len(holder)}:{holder}:{name}"

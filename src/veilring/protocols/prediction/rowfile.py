@@ -6,16 +6,22 @@ place ever holds it: neither a log, nor an index, nor a copy.
 
 Each place has a checksum. Before places change, a mark says which ones; afterwards another mark
 says how many rows there are. So a crash leaves only damage that the last mark explains, and opening
-the file zeroes it. Any other damage is refused, and nothing is overwritten.
+the file zeroes it. Any other damage is refused when a server starts, and nothing is overwritten.
+
+Its operator then puts copies back. If there are none, `repair_state` goes on without what was lost,
+if the operator accepts that: records, which may be added again, or what records have spent, and
+with it the promise to them.
 """
 
 import io
 import os
+import sqlite3
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -24,7 +30,10 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.files import sync_folder
-from veilring.protocols.prediction.records import ID_BYTES_MAX, Records
+from veilring.privacy.ledger import Ledger, open_ledger
+from veilring.privacy.ledger.store import unreadable
+from veilring.protocols.prediction.records import ID_BYTES_MAX, Accounts, LabelledRecords
+from veilring.protocols.prediction.rules import ServerRules
 
 SCHEMA_BYTES: Final = 32
 TIE_BYTES: Final = 16
@@ -33,6 +42,11 @@ READ_BYTES_MAX: Final = 1 << 24
 # The maximum number of records in one step, so that their places fit into one mark.
 STEP_RECORDS_MAX: Final = 1000
 REPAIR: Final = "veilring records repair"
+"""The command that goes on after a loss."""
+BUDGETS: Final = "budgets.sqlite"
+"""The name of a server's ledger in its folder."""
+ROWS: Final = "rows.bin"
+"""The name of its file of rows."""
 
 _MAGIC: Final = b"veilring rows 2\n"
 _CHECK_BYTES: Final = 4
@@ -44,17 +58,18 @@ _PLACES_FROM: Final = _BLOCKS * _BLOCK_BYTES
 _HEAD: Final = struct.Struct(f"<{len(_MAGIC)}sI{SCHEMA_BYTES}s{TIE_BYTES}s")
 _MARK: Final = struct.Struct("<QQQBI")
 _IDLE, _ADDING, _FORGETTING = range(3)
+_STEPS: Final = "steps of the file of rows"  # the ledger's note
 
 
 class _Mark(NamedTuple):
-    """What the file held when a step had ended, and what the step that has begun since does.
+    """The state of the file after its last step, and the step that has begun since.
 
     Attributes:
         number: Even after a step, odd within one; each mark has the next number.
         end: The number of places.
         rows: The number of rows.
-        step: What has begun.
-        places: Where.
+        step: The kind of step that has begun.
+        places: The places that it changes.
     """
 
     number: int = 0
@@ -81,10 +96,10 @@ class _Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Salvage:
-    """What can be read of a file of rows, however damaged.
+    """The part of a damaged file of rows that can be read.
 
     Attributes:
-        ids: Of the rows that are sound.
+        ids: The ids of the rows that are sound.
         damaged: The number of places that are not, or of rows that are missing.
         steps: See `RowFile`.
         tied: Whether it belongs to the ledger beside it, as far as its head can be read.
@@ -107,7 +122,7 @@ def open_rows(
     """Open a file of rows, or begin it, while holding the lock of the ledger beside it.
 
     Args:
-        path: Where it is; none for rows in memory.
+        path: The path of the file; none for rows in memory.
         features: The number of features of a row.
         schema: A hash of the terms that make a row a direction.
         tie: The id of the ledger beside it.
@@ -139,7 +154,7 @@ def open_rows(
 def salvage(
     path: Path, features: int, schema: bytes, tie: bytes, *, overwrite: bool = False
 ) -> Salvage:
-    """Find out what a damaged file still holds; on demand overwrite what is damaged.
+    """Find the sound rows of a damaged file; on demand overwrite the damaged places.
 
     Args:
         path: The file; one that is missing holds nothing.
@@ -169,7 +184,7 @@ def salvage(
 
 
 def unreadable_rows(path: Path, error: OSError) -> StoreFailed:
-    """Return what to say of a file of rows that cannot be opened or read."""
+    """Return the error for a file of rows that cannot be opened or read."""
     return StoreFailed(
         f"{path}: {error.strerror}. Check the disk, and who may write there. If the file is "
         f"damaged, put back the newest copy of it, or see `{REPAIR}`"
@@ -180,12 +195,12 @@ class RowFile:
     """Rows in places. Get it from `open_rows`, and read them with `load` before anything else.
 
     Args:
-        file: Unbuffered, with a head.
+        file: An unbuffered file with a head.
         features: The number of features of a row.
-        path: Where it is; none for rows in memory.
+        path: The path of the file; none for rows in memory.
 
     Attributes:
-        path: The same.
+        path: The path of the file; none for rows in memory.
     """
 
     def __init__(self, file: BinaryIO, features: int, path: Path | None) -> None:
@@ -209,7 +224,7 @@ class RowFile:
 
     @property
     def steps(self) -> int:
-        """How many steps were finished since the file was begun; each changes some rows."""
+        """The number of steps finished since the file was begun; each changes some rows."""
         return self._mark.number // 2
 
     def __len__(self) -> int:
@@ -219,7 +234,7 @@ class RowFile:
         return name in self._places
 
     def check(self) -> None:
-        """Judge the whole file, and then finish a step that a crash has interrupted.
+        """Check the whole file, and then finish a step that a crash has interrupted.
 
         Raises:
             StoreFailed: If anything is damaged that no interrupted step explains. Nothing was
@@ -242,7 +257,7 @@ class RowFile:
             self._zero(sorted(changing.difference(kept)))
             self._end_step(self._whole_places(), len(kept))
 
-    def load(self) -> Iterator[Records]:
+    def load(self) -> Iterator[LabelledRecords]:
         """Read the rows of the file, once, from its beginning.
 
         Raises:
@@ -257,8 +272,8 @@ class RowFile:
         if len(self._places) != self._mark.rows:
             raise self._damaged("an id has two rows")
 
-    def differing(self, records: Records) -> int | None:
-        """Return which record is here with another row, or none."""
+    def differing(self, records: LabelledRecords) -> int | None:
+        """Return the position of the first record that is here with another row, or none."""
         for number, name in enumerate(records.ids):
             if name in self._places:
                 kept = self._read(self._places[name], 1)
@@ -267,7 +282,7 @@ class RowFile:
                     return number
         return None
 
-    def add(self, records: Records) -> None:
+    def add(self, records: LabelledRecords) -> None:
         """Write at most `STEP_RECORDS_MAX` records that are not here; they are on the disk then."""
         if not len(records):
             return
@@ -292,10 +307,10 @@ class RowFile:
         self._end_step(self._mark.end, len(self))
 
     def salvage(self, head: bytes | None) -> Salvage:
-        """Find the rows that are sound; given a head, write it and zero what is damaged.
+        """Find the rows that are sound; given a head, write it and zero the damaged places.
 
         Args:
-            head: Of the file as it is to be.
+            head: The head that the file is to have.
         """
         last = max((mark for mark in self._marks() if mark is not None), default=_Mark())
         self._mark = last._replace(end=self._whole_places(), places=())
@@ -311,7 +326,7 @@ class RowFile:
         return Salvage(ids, max(len(damaged), last.rows - len(ids)), self.steps)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def _last_mark(self) -> _Mark:
@@ -327,7 +342,7 @@ class RowFile:
         return _Mark.parse(blocks[:_BLOCK_BYTES]), _Mark.parse(blocks[_BLOCK_BYTES:])
 
     def _survey(self) -> tuple[NDArray[np.int64], list[int]]:
-        """Return which places hold a sound row, and which are damaged; the others are free."""
+        """Return the places with a sound row, and the damaged ones; the others are free."""
         sound: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
         damaged: list[int] = []
         for first, some in self._blocks():
@@ -353,7 +368,7 @@ class RowFile:
             yield first, self._read(first, min(at_once, end - first))
 
     def _whole_places(self) -> int:
-        """Return how many places there are, with one that was cut off."""
+        """Return the number of places, with one that was cut off."""
         return max(0, -(-(self._size() - _PLACES_FROM) // self._place.itemsize))
 
     def _room_for(self, count: int) -> list[int]:
@@ -402,7 +417,7 @@ class RowFile:
         if not isinstance(self._file, io.BytesIO):
             os.fsync(self._file.fileno())
 
-    def _written(self, records: Records) -> NDArray[np.void]:
+    def _written(self, records: LabelledRecords) -> NDArray[np.void]:
         written = np.zeros(len(records), self._place)
         written["id"] = [name.encode() for name in records.ids]
         written["label"], written["features"] = records.labels, records.features
@@ -426,9 +441,9 @@ def _are_free(places: NDArray[np.void]) -> NDArray[np.bool_]:
     return np.asarray(~held.any(axis=1), np.bool_)
 
 
-def _records(places: NDArray[Any]) -> Records:
+def _records(places: NDArray[Any]) -> LabelledRecords:
     ids = tuple(name.decode() for name in places["id"].tolist())
-    return Records(ids, places["features"], places["label"])
+    return LabelledRecords(ids, places["features"], places["label"])
 
 
 def _begun(head: bytes) -> bytes:
@@ -508,3 +523,102 @@ def _write_all(file: BinaryIO, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[file.write(rest) :]
+
+
+@dataclass(frozen=True, slots=True)
+class StateDamage:
+    """The loss of a server's files.
+
+    Attributes:
+        records: The number of records that can be read.
+        lost: The number of records that cannot be read, or of changes that an old copy lacks.
+        refunded: The number of records that have spent more than the ledger knows, or may have.
+    """
+
+    records: int
+    lost: int
+    refunded: int
+
+    def is_accepted(self, *, lose_records: bool, lose_budgets: bool) -> bool:
+        """Return whether the whole loss is accepted; the arguments are as in `repair_state`."""
+        return (lose_records or not self.lost) and (lose_budgets or not self.refunded)
+
+
+def noted_steps(ledger: Ledger) -> int:
+    """Return how many steps of the file of rows a ledger knows of."""
+    return int(ledger.recall(_STEPS) or 0)
+
+
+def note_steps(ledger: Ledger, steps: int) -> None:
+    """Let a ledger know how many steps of the file of rows were finished."""
+    ledger.keep(_STEPS, str(steps))
+
+
+def repair_state(
+    rules: ServerRules,
+    folder: Path,
+    schema: bytes,
+    *,
+    lose_records: bool = False,
+    lose_budgets: bool = False,
+) -> StateDamage:
+    """Find the loss of a server's files, and make them fit again if all of it is accepted.
+
+    Args:
+        rules: The public rules.
+        folder: The folder of the files; no server has them open.
+        schema: As `open_state` takes it.
+        lose_records: Accept that records are lost. They have what they had left once they are
+            added again.
+        lose_budgets: Accept that what records have spent is forgotten, so that they spend again.
+
+    Returns:
+        The loss. Nothing was changed unless all of it was accepted.
+
+    Raises:
+        InputError: If there are no such files, another process has the files open, or they were
+            begun under other rules.
+        StoreFailed: If a file cannot be read, or the ledger is damaged.
+    """
+    budgets, rows = folder / BUDGETS, folder / ROWS
+    if not (budgets.exists() or rows.exists()):
+        raise InputError("state", folder, f"a folder with {BUDGETS} or {ROWS}")
+    if not budgets.exists():
+        found = salvage(rows, rules.features, schema, bytes(TIE_BYTES))
+        damage = StateDamage(len(found.ids), found.damaged, len(found.ids))
+        if not damage.is_accepted(lose_records=lose_records, lose_budgets=lose_budgets):
+            return damage
+    try:
+        with closing(open_ledger(budgets, rules.budgets)) as ledger:
+            files = _Files(rules, ledger, rows, schema)
+            damage = files.damage()
+            if damage.is_accepted(lose_records=lose_records, lose_budgets=lose_budgets):
+                files.repair()
+            return damage
+    except sqlite3.Error as error:
+        raise unreadable(budgets, error) from error
+
+
+class _Files:
+    """A ledger that is open, and the file of rows beside it."""
+
+    def __init__(self, rules: ServerRules, ledger: Ledger, rows: Path, schema: bytes) -> None:
+        self._ledger, self._accounts = ledger, Accounts(ledger, rules.queriers)
+        self._salvage = partial(salvage, rows, rules.features, schema, ledger.id)
+
+    def damage(self) -> StateDamage:
+        """Return the loss of the two files."""
+        found, noted = self._salvage(), noted_steps(self._ledger)
+        another = not found.tied or found.steps > noted + 1
+        strangers = int((~self._accounts.known(found.ids)).sum())
+        return StateDamage(
+            len(found.ids),
+            max(found.damaged, noted - found.steps, 0),
+            len(found.ids) if another else strangers,
+        )
+
+    def repair(self) -> None:
+        """Overwrite the damaged places, and let each file know the other."""
+        found = self._salvage(overwrite=True)
+        self._accounts.add(found.ids, np.arange(len(found.ids)))
+        note_steps(self._ledger, found.steps)

@@ -1,4 +1,4 @@
-"""The public parameters of a prediction server: what it answers, and under which promise."""
+"""The public rules of a prediction server: its limits, its mechanism and its promise."""
 
 from dataclasses import dataclass, field
 from math import isfinite, nextafter
@@ -11,21 +11,21 @@ from veilring.privacy.accounting.individual import Accountant, individual_budget
 from veilring.privacy.checks import require
 from veilring.privacy.ledger import Budgets
 from veilring.privacy.ledger.units import AMOUNT_MAX
-from veilring.protocols.prediction.algorithm import BLOCK, IndKNN, Kernel, Predictor
-from veilring.protocols.prediction.algorithm.filter import QUERIES_MIN
-from veilring.protocols.prediction.algorithm.rows import require_quantised
-from veilring.protocols.prediction.messages import Request
+from veilring.protocols.prediction.algorithm.features import BLOCK, require_quantised
+from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN, IndKNN
+from veilring.protocols.prediction.algorithm.kernels import Kernel
+from veilring.protocols.prediction.algorithm.predictor import Predictor
+from veilring.protocols.prediction.messages import MESSAGE_OVERHEAD_BYTES, PredictionRequest
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 Queriers = Literal["together", "apart"]
-"""Whom the promise is made to: all queriers, who may show each other their answers; or each alone,
-who then has a stream and records' budgets of its own."""
+"""To whom the promise is made: to all queriers, who may show each other their answers; or to each
+alone, who then has a stream and records' budgets of its own."""
 
-QUERIES_MAX: Final = AMOUNT_MAX  # what the ledger counts up to
-CLASSES_MAX: Final = 1 << 16  # a label has two bytes on the wire
+STREAM_QUERIES_MAX: Final = AMOUNT_MAX  # what the ledger counts up to
+LABEL_CLASSES_MAX: Final = 1 << 16  # a label has two bytes on the wire
 # One request keeps all others waiting: this many take seconds on a large table.
 BLOCK_MAX: Final = 4096
-ENVELOPE_BYTES: Final = 256  # the session, the kind, the small fields and the headers of arrays
 # What records pay for a request is one blob, 8 bytes each, and SQLite takes 10**9 bytes. A request
 # for which more would pay could not be charged, and that would show how many are near.
 RECORDS_MAX: Final = 100_000_000
@@ -33,23 +33,23 @@ _STEP_BYTES: Final = 2  # of a feature
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What a prediction server answers, and how. Queriers hold the same.
+class ServerRules:
+    """The rules of a prediction server. Its queriers hold the same.
 
     Attributes:
-        features: Of a row and a query.
+        features: The number of features of a row and of a query.
         classes: The number of classes.
-        queries: T, the length of the stream that is declared beforehand, at least 4. Afterwards
-            nothing more is answered: of all queriers' streams together, or of each querier's own.
-        epsilon: Of all answers that the promise is about.
-        delta: Of the same.
-        kernel: How alike a row and a query are.
+        queries: T, the length of the stream that is declared beforehand, at least 4. No query
+            beyond it is answered: of all queriers together, or of each querier.
+        epsilon: ε of all answers that the promise is about.
+        delta: δ of the same answers.
+        kernel: The kernel of a row and a query, with its τ.
         sigma2: σ2, the noise of a vote per square root of the neighbours.
-        accountant: See `individual_budget`; both are valid here.
-        queriers: Whom the promise is made to.
-        block_max: How many queries a request may have.
-        paid: What each record has paid before the stream, in the unit of zCDP: for an origin that
-            was released with noise.
+        accountant: `gdp` or `rdp`, see `individual_budget`; both are valid here.
+        queriers: To whom the promise is made.
+        block_max: The maximum number of queries of a request.
+        paid: The price that each record has paid before the stream, in the unit of zCDP, for an
+            origin that was released with noise.
 
     Raises:
         InputError: If a rule is out of range.
@@ -69,8 +69,8 @@ class Rules:
 
     def __post_init__(self) -> None:
         _require_whole("features", self.features, FRAME_BYTES_MAX)
-        _require_whole("classes", self.classes, CLASSES_MAX)
-        _require_whole("queries", self.queries, QUERIES_MAX, least=QUERIES_MIN)
+        _require_whole("classes", self.classes, LABEL_CLASSES_MAX)
+        _require_whole("queries", self.queries, STREAM_QUERIES_MAX, least=STREAM_QUERIES_MIN)
         _require_whole("block_max", self.block_max, BLOCK_MAX)
         for name, value, kind in (
             ("accountant", self.accountant, Accountant),
@@ -89,37 +89,37 @@ class Rules:
 
     @property
     def budget(self) -> float:
-        """B: what each record may spend on one stream, in the unit of zCDP."""
+        """B, the budget of each record for one stream, in the unit of zCDP."""
         all_in_all = individual_budget(self.epsilon, self.delta, self.accountant)
         return nextafter(all_in_all - self.paid, 0) if self.paid else all_in_all
 
     @property
     def budgets(self) -> Budgets:
-        """The ledger's: queries are counted in public, and what records spend in secret."""
+        """The ledger's budgets: queries are counted in public, what records spend in secret."""
         if self.queriers == "apart":
             return Budgets("queries", analyst=self.queries, record=self.budget)
         return Budgets("queries", total=self.queries, record=self.budget)
 
     @property
     def fitting(self) -> int:
-        """How many queries fit a request."""
-        room = (FRAME_BYTES_MAX - ENVELOPE_BYTES) // (_STEP_BYTES * self.features)
+        """The number of queries that fit a request."""
+        room = (FRAME_BYTES_MAX - MESSAGE_OVERHEAD_BYTES) // (_STEP_BYTES * self.features)
         return min(self.block_max, room)
 
     @property
     def parameters(self) -> IndKNN:
-        """The filter's."""
+        """The parameters of the filter."""
         return IndKNN(self.classes, self.queries, self.budget, self.sigma2)
 
     def predictor(self) -> Predictor:
-        """Return a predictor by these rules, without records."""
+        """Make a predictor by these rules, without records."""
         return Predictor(self.parameters, self.kernel, self.features)
 
-    def check(self, request: Request) -> None:
+    def check(self, request: PredictionRequest) -> None:
         """Refuse a request that is against the rules.
 
         Raises:
-            InputError: It names a field of the request.
+            InputError: If so; it names a field of the request.
         """
         count = len(request.queries)
         allowed = f"1 to {self.fitting} at once"

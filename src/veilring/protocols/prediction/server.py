@@ -1,4 +1,4 @@
-"""The prediction server: it answers queriers, and does at once what its curators say."""
+"""The prediction server: it answers queriers, and changes records for its administrators."""
 
 import logging
 from collections.abc import Callable, Collection
@@ -9,56 +9,67 @@ from veilring.errors import InputError, ProtocolViolation, StoreFailed
 from veilring.nodes.aside import Aside
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer
-from veilring.protocols.prediction.messages import NO_PLACE, Add, Forget, Look, Receipt, Request
-from veilring.protocols.prediction.records import Records
-from veilring.protocols.prediction.state import Refused, State
+from veilring.protocols.prediction.messages import (
+    NO_PLACE,
+    AddRequest,
+    ChangeReceipt,
+    ForgetRequest,
+    PredictionRequest,
+    StatusRequest,
+)
+from veilring.protocols.prediction.records import LabelledRecords
+from veilring.protocols.prediction.state import ChangeRefused, ServerState
 from veilring.protocols.requests import REQUEST_KEY_BYTES, RequestVerdict, ServerFailure
 
 _log = logging.getLogger("veilring.prediction")
 
 PREDICT: Final = "prediction.predict"
-"""What a querier asks: labels for its queries. Whoever is in the roster may."""
-LOOK: Final = "prediction.look"
-"""What a querier asks first: how many queries are left. It costs nothing."""
+"""The service that labels queries, for everybody in the roster."""
+STATUS: Final = "prediction.look"
+"""The service that says how many queries are left. It costs nothing."""
 ADD: Final = "prediction.add"
-"""What a curator asks: to add records."""
+"""The service that adds records, for administrators."""
 FORGET: Final = "prediction.forget"
-"""What a curator asks: to forget records."""
+"""The service that forgets records, for administrators."""
 
-T = TypeVar("T")
+_T = TypeVar("_T")
+_Change = TypeVar("_Change", AddRequest, ForgetRequest)
 
 
 class PredictionServer:
     """Answers requests one after the other, in the order in which they come.
 
     Args:
-        state: Whoever opened it closes it.
-        aside: Calls what takes long, one at a time.
-        curators: Who may add and forget records.
+        state: The state of the server, which its opener closes.
+        aside: Runs long calls, one at a time.
+        administrators: The names of the peers that may add and forget records.
     """
 
-    def __init__(self, state: State, aside: Aside, curators: Collection[str] = ()) -> None:
-        self._state, self._aside, self._curators = state, aside, frozenset(curators)
+    def __init__(
+        self, state: ServerState, aside: Aside, administrators: Collection[str] = ()
+    ) -> None:
+        self._state, self._aside, self._administrators = state, aside, frozenset(administrators)
         self._failure = ServerFailure()
 
     def offers(self, terms: bytes) -> dict[str, Offer]:
         """Return the services.
 
         Args:
-            terms: SHA-256 of all that queriers, curators and server agree on.
+            terms: SHA-256 of all that queriers, administrators and server agree on.
         """
         return {
             PREDICT: Offer(self.answer, terms, lambda _peer: True),
-            LOOK: Offer(self.look, terms, lambda _peer: True),
-            ADD: Offer(self.add, terms, self._curators.__contains__),
-            FORGET: Offer(self.forget, terms, self._curators.__contains__),
+            STATUS: Offer(self.look, terms, lambda _peer: True),
+            ADD: Offer(self.add, terms, self._administrators.__contains__),
+            FORGET: Offer(self.forget, terms, self._administrators.__contains__),
         }
 
     async def failure(self) -> None:
         """Wait until the disk fails.
 
         Raises:
-            StoreFailed: Then. Nothing more is answered; start again to see what the files hold.
+            StoreFailed: Then. No request is answered any more; start again to see what the files
+                hold.
         """
         await self._failure.wait()
 
@@ -67,7 +78,7 @@ class PredictionServer:
 
         Args:
             party: The server, in a session with the querier alone.
-            querier: Who asks.
+            querier: The name of the querier.
 
         Raises:
             ProtocolViolation: If a request is against the rules.
@@ -75,7 +86,7 @@ class PredictionServer:
         """
         number, more = 0, True
         while more:
-            request = await party.receive(Request, sender=querier)
+            request = await party.receive(PredictionRequest, sender=querier)
             try:
                 self._state.rules.check(request)
             except InputError as error:
@@ -92,68 +103,72 @@ class PredictionServer:
         """Say how many queries are left, and which requests were answered, message by message.
 
         Raises:
-            ProtocolViolation: If a look is against the rules.
+            ProtocolViolation: If a status request is against the rules.
             StoreFailed: If the disk failed.
         """
         number, more = 0, True
         while more:
-            message = await party.receive(Look, sender=querier)
+            message = await party.receive(StatusRequest, sender=querier)
             if len(message.keys) % REQUEST_KEY_BYTES:
                 party.accuse(ProtocolViolation(querier, "sent a part of a key"))
             firsts = range(0, len(message.keys), REQUEST_KEY_BYTES)
             keys = [message.keys[first : first + REQUEST_KEY_BYTES] for first in firsts]
             number += 2
-            outlook = await self._do(partial(self._state.look, querier, keys))
+            status = await self._do(partial(self._state.look, querier, keys))
             party.round(number)
-            await party.send(querier, outlook)
+            await party.send(querier, status)
             more = message.more
 
-    async def add(self, party: Party, curator: str) -> None:
-        """Add what a curator hands over, message by message.
+    async def add(self, party: Party, administrator: str) -> None:
+        """Add the records that an administrator sends, message by message.
 
         Raises:
-            ProtocolViolation: If it hands over what are no records by the rules.
+            ProtocolViolation: If the records are against the rules.
             StoreFailed: If the disk failed.
         """
-        number, more = 0, True
-        while more:
-            message = await party.receive(Add, sender=curator)
-            number += 2
-            try:
-                records = Records(message.ids, message.features, message.labels)
-                receipt = await self._change(partial(self._state.add, records))
-            except InputError as error:
-                raise ProtocolViolation(curator, f"sent no records by the rules: {error}") from None
-            party.round(number)
-            await party.send(curator, receipt)
-            more = message.more
 
-    async def forget(self, party: Party, curator: str) -> None:
-        """Forget what a curator names, message by message.
+        def add(message: AddRequest) -> int:
+            return self._state.add(LabelledRecords(message.ids, message.features, message.labels))
+
+        await self._change(party, administrator, AddRequest, add, "no records by the rules")
+
+    async def forget(self, party: Party, administrator: str) -> None:
+        """Forget the records that an administrator names, message by message.
 
         Raises:
-            ProtocolViolation: If it names what are no ids.
+            ProtocolViolation: If an id is not valid.
             StoreFailed: If the disk failed.
         """
+
+        def forget(message: ForgetRequest) -> int:
+            return self._state.forget(message.ids)
+
+        await self._change(party, administrator, ForgetRequest, forget, "no ids")
+
+    async def _change(
+        self,
+        party: Party,
+        administrator: str,
+        kind: type[_Change],
+        change: Callable[[_Change], int],
+        wrong: str,
+    ) -> None:
         number, more = 0, True
         while more:
-            message = await party.receive(Forget, sender=curator)
+            message = await party.receive(kind, sender=administrator)
             number += 2
             try:
-                receipt = await self._change(partial(self._state.forget, message.ids))
+                changed = await self._do(partial(change, message))
+                receipt = ChangeReceipt(changed=changed, place=NO_PLACE)
+            except ChangeRefused as refused:
+                receipt = ChangeReceipt(changed=0, place=refused.place)
             except InputError as error:
-                raise ProtocolViolation(curator, f"sent no ids: {error}") from None
+                raise ProtocolViolation(administrator, f"sent {wrong}: {error}") from None
             party.round(number)
-            await party.send(curator, receipt)
+            await party.send(administrator, receipt)
             more = message.more
 
-    async def _change(self, step: Callable[[], int]) -> Receipt:
-        try:
-            return Receipt(changed=await self._do(step), place=NO_PLACE)
-        except Refused as refused:
-            return Receipt(changed=0, place=refused.place)
-
-    async def _do(self, step: Callable[[], T]) -> T:
+    async def _do(self, step: Callable[[], _T]) -> _T:
         try:
             return await self._aside(step)
         except StoreFailed as error:

@@ -1,16 +1,16 @@
-"""What a prediction server knows: rows, what they spent, and what was answered.
+"""The durable state of a prediction server: rows, their budgets and the answers so far.
 
 The ledger and the file of rows are the truth, and a predictor holds a copy of both. Each step
 leaves the two such that a server that finds them after a crash goes on from there:
 
 - a record is in the ledger before its row is on the disk, so that no row is without a budget;
 - a record is forgotten in the ledger before its row is zeroed, so that no row is gone whose traces
-  are left; if power fails in between, it is there as before, and nobody was told otherwise;
+  are left; if power fails in between, the record is there as before, and nobody was told otherwise;
 - the ledger notes each finished step of the file of rows, so that the file is at most one ahead.
 
-What these three rule out is damage, a lost file or an old copy. It is refused, and overwrites
-nothing: with fewer rows answers would be noise at the full price, and without a ledger each record
-would have its budget again.
+Any other difference is damage, a lost file or an old copy. It is refused, and nothing is
+overwritten: with fewer rows answers would be noise at the full price, and without a ledger each
+record would have its budget again.
 """
 
 import sqlite3
@@ -26,31 +26,33 @@ from veilring.errors import InputError, StoreFailed
 from veilring.privacy.checks import require
 from veilring.privacy.ledger import Charge, Ledger, open_ledger
 from veilring.privacy.ledger.store import unreadable
-from veilring.protocols.prediction.accounts import Accounts
-from veilring.protocols.prediction.messages import Answer, Outlook, Request
-from veilring.protocols.prediction.records import Records, require_ids
-from veilring.protocols.prediction.repair import BUDGETS, ROWS, note_steps, noted_steps
+from veilring.protocols.prediction.messages import PredictionAnswer, PredictionRequest, StreamStatus
+from veilring.protocols.prediction.records import Accounts, LabelledRecords, require_ids
 from veilring.protocols.prediction.rowfile import (
+    BUDGETS,
     REPAIR,
+    ROWS,
     SCHEMA_BYTES,
     STEP_RECORDS_MAX,
     RowFile,
+    note_steps,
+    noted_steps,
     open_rows,
     unreadable_rows,
 )
-from veilring.protocols.prediction.rules import RECORDS_MAX, Rules
+from veilring.protocols.prediction.rules import RECORDS_MAX, ServerRules
 from veilring.protocols.requests import RequestRefusal, RequestVerdict, answer_once
 
 _ON_DISK = np.dtype("<u2")
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-class Refused(InputError):
-    """Raised when records cannot be added or forgotten; nothing was.
+class ChangeRefused(InputError):
+    """Raised when records cannot be added or forgotten; nothing was changed.
 
     Attributes:
-        place: Of the first one that cannot, in the order given.
+        place: The position of the first such record, in the order given.
     """
 
     def __init__(self, place: int, value: str, allowed: str) -> None:
@@ -59,18 +61,20 @@ class Refused(InputError):
         self.args = (place, value, allowed)
 
 
-def open_state(rules: Rules, folder: Path | None, schema: bytes = bytes(SCHEMA_BYTES)) -> "State":
+def open_state(
+    rules: ServerRules, folder: Path | None, schema: bytes = bytes(SCHEMA_BYTES)
+) -> "ServerState":
     """Open a server's two files, or begin them.
 
     Args:
-        rules: Public.
-        folder: Where they are; none for a server in memory.
+        rules: The public rules.
+        folder: The folder of the files; none for a server in memory.
         schema: A hash of the terms that make a row a direction.
 
     Raises:
-        InputError: If another process has them open, or they were begun under other rules.
-        StoreFailed: If they cannot be opened or read, are damaged, or do not belong together: it
-            names the file, and says what to do.
+        InputError: If another process has the files open, or they were begun under other rules.
+        StoreFailed: If the files cannot be opened or read, are damaged, or do not belong together;
+            it names the file, and says what to do.
     """
     if folder is None:
         return _opened(rules, None, None, schema)
@@ -89,32 +93,34 @@ def open_state(rules: Rules, folder: Path | None, schema: bytes = bytes(SCHEMA_B
         raise unreadable_rows(Path(error.filename or rows), error) from error
 
 
-def _opened(rules: Rules, budgets: Path | None, rows: Path | None, schema: bytes) -> "State":
+def _opened(
+    rules: ServerRules, budgets: Path | None, rows: Path | None, schema: bytes
+) -> "ServerState":
     with ExitStack() as unless_failed:
         ledger = unless_failed.enter_context(closing(open_ledger(budgets, rules.budgets)))
         opened = open_rows(rows, rules.features, schema, ledger.id, begin=not len(ledger.records))
         file = unless_failed.enter_context(closing(opened))
-        state = State(rules, ledger, file)
+        state = ServerState(rules, ledger, file)
         unless_failed.pop_all()
     return state
 
 
-class State:
+class ServerState:
     """The server's durable state. Create it with `open_state`.
 
     Use it in a `with` block, one call at a time.
 
     Args:
-        rules: Public.
-        ledger: Secret, and closed by the state.
-        rows: The same; not read yet.
+        rules: The public rules.
+        ledger: The secret ledger, which the state closes.
+        rows: The secret rows, not read yet, which the state closes.
 
     Raises:
         InputError: If a row does not fit the rules.
         StoreFailed: If the two files do not belong together.
     """
 
-    def __init__(self, rules: Rules, ledger: Ledger, rows: RowFile) -> None:
+    def __init__(self, rules: ServerRules, ledger: Ledger, rows: RowFile) -> None:
         self.rules = rules
         self._ledger, self._rows, self._sound = ledger, rows, True
         self._accounts = Accounts(ledger, rules.queriers)
@@ -132,16 +138,16 @@ class State:
 
     @property
     def answered(self) -> int:
-        """How many queries were answered in all: public."""
+        """The number of queries that were answered in all: public."""
         return round(self._ledger.totals().spent)
 
-    def answer(self, querier: str, request: Request, rng: Generator) -> Answer:
+    def answer(self, querier: str, request: PredictionRequest, rng: Generator) -> PredictionAnswer:
         """Return the answer that may leave: it is paid for, and on the disk.
 
         Args:
-            querier: Who asks, as the transport authenticated it.
-            request: One that the rules allow.
-            rng: Secret, and fresh for each call.
+            querier: The name of the querier, as the transport authenticated it.
+            request: A request that the rules allow.
+            rng: Secret randomness, fresh for each call.
 
         Raises:
             StoreFailed: If the disk failed, now or before.
@@ -157,32 +163,32 @@ class State:
             )
         if isinstance(settled, RequestRefusal):
             nothing = np.zeros(count, np.uint16)
-            return Answer(verdict=settled.verdict, left=settled.left, labels=nothing)
+            return PredictionAnswer(verdict=settled.verdict, left=settled.left, labels=nothing)
         labels = np.frombuffer(settled, _ON_DISK).astype(np.uint16)
-        return Answer(verdict=RequestVerdict.ANSWERED, left=0.0, labels=labels)
+        return PredictionAnswer(verdict=RequestVerdict.ANSWERED, left=0.0, labels=labels)
 
-    def look(self, querier: str, keys: Sequence[bytes]) -> Outlook:
+    def look(self, querier: str, keys: Sequence[bytes]) -> StreamStatus:
         """Return how many queries a querier may still ask, and which requests were answered.
 
         Args:
-            querier: Who asks, as the transport authenticated it.
-            keys: Of the querier's requests.
+            querier: The name of the querier, as the transport authenticated it.
+            keys: The keys of the querier's requests.
 
         Raises:
             StoreFailed: If the disk failed, now or before.
         """
         with self._changing():
             answered = bytes(self._ledger.has(querier, key.hex()) for key in keys)
-            return Outlook(left=self._ledger.remaining(querier), answered=answered)
+            return StreamStatus(left=self._ledger.remaining(querier), answered=answered)
 
-    def add(self, records: Records) -> int:
+    def add(self, records: LabelledRecords) -> int:
         """Add records; they take part from the next request on.
 
         Returns:
-            How many were not here yet. Those that are, with the same row, stay as they are.
+            The number of records that were not here yet. Others, with the same row, stay.
 
         Raises:
-            Refused: If one is here with another row.
+            ChangeRefused: If a record is here with another row.
             InputError: If a row does not fit the rules.
             StoreFailed: If the disk failed, now or before.
         """
@@ -201,24 +207,24 @@ class State:
                     self._rows.add(added)
                     note_steps(self._ledger, self._rows.steps)
                 return len(new)
-        raise Refused(differing, "here with another row", "new ones; forget it first")
+        raise ChangeRefused(differing, "here with another row", "new ones; forget it first")
 
     def forget(self, ids: Sequence[str]) -> int:
-        """Forget records at once: in memory, on the disk, and in what the ledger tells of answers.
+        """Forget records at once: in memory, on the disk, and what ties them to answers.
 
         Returns:
-            How many were here. Those that were forgotten before stay so.
+            The number of records that were here. Records that were forgotten before stay so.
 
         Raises:
-            Refused: If one was never here.
-            InputError: If an id is none, or given twice.
+            ChangeRefused: If a record was never here.
+            InputError: If an id is not valid, or given twice.
             StoreFailed: If the disk failed, now or before.
         """
         require_ids(ids)
         with self._changing():
             unknown = self._accounts.unknown(ids)
             if unknown is not None:
-                raise Refused(unknown, "never here", "ids that were added")
+                raise ChangeRefused(unknown, "never here", "ids that were added")
             here = [name for name in ids if name in self._numbers]
             self._accounts.forget(ids, here)
             for step in _steps(here):
@@ -229,7 +235,7 @@ class State:
         return len(here)
 
     def close(self) -> None:
-        """Let go of the files. Doing so again changes nothing."""
+        """Close the files. Closing them again has no effect."""
         self._sound = False
         self._rows.close()
         self._ledger.close()
@@ -240,8 +246,8 @@ class State:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _answered(self, querier: str, request: Request, rng: Generator) -> Charge:
-        """Draw labels; return them with what they cost."""
+    def _answered(self, querier: str, request: PredictionRequest, rng: Generator) -> Charge:
+        """Draw labels, and return them with their price."""
         self._accounts.open(querier, self._numbers)
         numbers = self._predictor.ids
         left = self._accounts.remaining(querier, numbers)
@@ -256,7 +262,7 @@ class State:
             self._accounts.charge(querier, numbers, left - self._predictor.remaining),
         )
 
-    def _join(self, records: Records) -> None:
+    def _join(self, records: LabelledRecords) -> None:
         """Let the ledger and the predictor know of rows."""
         numbers = np.arange(self._next, self._next + len(records))
         self._next += len(records)
@@ -267,7 +273,7 @@ class State:
         self._predictor.add(numbers, records.directions, labels, nothing)
 
     def _require_same_age(self) -> None:
-        """Refuse an old copy of one file: that of rows is ahead by one step at most."""
+        """Refuse an old copy of one file: the file of rows is ahead by one step at most."""
         noted, steps = noted_steps(self._ledger), self._rows.steps
         if steps < noted:
             raise StoreFailed(
@@ -283,7 +289,7 @@ class State:
         if steps != noted:
             note_steps(self._ledger, steps)
 
-    def _require_budgets(self, records: Records) -> None:
+    def _require_budgets(self, records: LabelledRecords) -> None:
         """Refuse rows that the ledger does not know: no crash leaves a row without a budget."""
         if self._accounts.unknown(records.ids) is not None:
             raise StoreFailed(
@@ -292,19 +298,19 @@ class State:
                 f"`{REPAIR}`"
             )
 
-    def _require_labels(self, records: Records) -> None:
+    def _require_labels(self, records: LabelledRecords) -> None:
         most = int(records.labels.max(initial=0))
         fits = most < self.rules.classes
         require(fits, "labels", "with a class too high", f"0 to {self.rules.classes - 1}")
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Close everything if a step fails half way: the files are opened again, and tell."""
+        """Close everything if a step fails half way: the files say, once opened again."""
         if not self._sound:
             raise StoreFailed("the server's files are closed; start it again")
         try:
             yield
-        except Refused:
+        except ChangeRefused:
             raise
         except (sqlite3.Error, OSError, InputError) as error:
             self.close()
@@ -314,7 +320,7 @@ class State:
             raise
 
 
-def _steps(items: Sequence[T]) -> Iterator[Sequence[T]]:
+def _steps(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
     """Cut a change into steps of the file of rows."""
     size = STEP_RECORDS_MAX
     return (items[first : first + size] for first in range(0, len(items), size))

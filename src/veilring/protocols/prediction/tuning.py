@@ -1,10 +1,10 @@
 """Choosing σ2 and τ on public rows, in the two rounds of the paper (its appendix C).
 
 First τ* is the threshold with which the vote without noise is best, among 0.05, 0.10, ..., 0.95.
-Then σ2 and a τ about τ* are tried together under the wanted privacy. The paper stops there; here it
-goes on beyond its window for as long as that gets better, since noise wants more neighbours, and
-so a lower threshold, the fewer rows there are. All rows here count as public:
-what is chosen on private rows gives something of them away that no account knows of.
+Then σ2 and a τ about τ* are tried together under the wanted privacy. The paper stops there; here
+the search goes on beyond its window for as long as that gets better: the fewer rows there are, the
+more neighbours the noise needs, and so a lower threshold. All rows here count as public: a choice
+that is made on private rows reveals something of them that no account knows of.
 """
 
 from collections.abc import Sequence
@@ -17,20 +17,22 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.ledger.units import budget_units
-from veilring.protocols.prediction.algorithm import Hashing, IndKNN, Kernel, Predictor
-from veilring.protocols.prediction.rivals import kernel_vote
+from veilring.protocols.prediction.algorithm.filter import IndKNN
+from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel, kernel_vote
+from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 THRESHOLDS: Final = tuple(number / 20 for number in range(1, 20))
-"""For τ*, in the first round."""
+"""The candidates for τ*, in the first round."""
 SIGMAS: Final = (*(number / 10 for number in range(1, 10)), 1.2, 1.6, 2.0)
-"""For σ2, in the second round; the paper tried up to 0.9, and found 1.3 best for one table."""
+"""The candidates for σ2, in the second round; the paper tried up to 0.9, and found 1.3 best for
+one table."""
 STEP: Final = 0.05
-"""Of τ, in the second round: τ* and one step to either side, as in the paper."""
+"""The step of τ in the second round: τ* and one step to either side, as in the paper."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Public:
-    """Public rows and labelled queries, quantised; as many rows as there are private ones.
+class PublicTable:
+    """A public table: rows and labelled queries, quantised; as many rows as there are private ones.
 
     Attributes:
         rows: Shape (rows, features).
@@ -53,8 +55,8 @@ class Public:
                 raise InputError(field, "none", "at least one")
 
 
-class Found(NamedTuple):
-    """A pair that was tried.
+class TriedPair(NamedTuple):
+    """The result of one pair of σ2 and τ.
 
     Attributes:
         sigma2: σ2.
@@ -67,8 +69,8 @@ class Found(NamedTuple):
     accuracy: float
 
 
-def tune(
-    public: Public,
+def tune_parameters(
+    public: PublicTable,
     parameters: IndKNN,
     kernel: Kernel,
     rng: Generator,
@@ -76,34 +78,34 @@ def tune(
     sigmas: Sequence[float] = SIGMAS,
     step: float = STEP,
     runs: int = 1,
-) -> list[Found]:
-    """Try pairs in two rounds.
+) -> list[TriedPair]:
+    """Try pairs of σ2 and τ in two rounds.
 
     Args:
-        public: What to try them on. All its queries are asked in one stream.
-        parameters: Whose `sigma2` is left open; T and B are those of the server to come.
-        kernel: Whose `tau` is left open.
-        rng: Of the noise; each pair meets the same noise.
-        sigmas: For σ2, at least one.
-        step: Of τ in the second round.
-        runs: With different noise, to average over.
+        public: The public table. All its queries are asked in one stream.
+        parameters: The parameters of the server to come, but for `sigma2`.
+        kernel: The kernel of the server to come, but for `tau`.
+        rng: The source of the noise; each pair meets the same noise.
+        sigmas: The candidates for σ2, at least one.
+        step: The step of τ in the second round.
+        runs: The number of runs with different noise, to average over.
 
     Returns:
         All pairs of the second round, the best one first.
     """
     seeds = rng.integers(2**62, size=runs)
 
-    def at(tau: float) -> list[Found]:
+    def at(tau: float) -> list[TriedPair]:
         return [
-            Found(sigma2, tau, _mean_score(public, parameters, kernel, (sigma2, tau), seeds))
+            TriedPair(sigma2, tau, _mean_score(public, parameters, kernel, (sigma2, tau), seeds))
             for sigma2 in sigmas
             if 0 < tau <= 1
         ]
 
-    def best(found: list[Found]) -> float:
+    def best(found: list[TriedPair]) -> float:
         return max((each.accuracy for each in found), default=-1.0)
 
-    start = best_threshold(public, kernel, parameters.classes)
+    start = best_tau(public, kernel, parameters.classes)
     tried = at(start)
     for direction in (-step, step):
         before, tau = best(tried), round(start + direction, 9)
@@ -115,10 +117,10 @@ def tune(
     return sorted(tried, key=lambda each: -each.accuracy)
 
 
-def best_threshold(
-    public: Public, kernel: Kernel, classes: int, taus: Sequence[float] = THRESHOLDS
+def best_tau(
+    public: PublicTable, kernel: Kernel, classes: int, taus: Sequence[float] = THRESHOLDS
 ) -> float:
-    """Return τ*: with which the vote without noise is best, the least of equals."""
+    """Return τ*, with which the vote without noise is best; among equals the least."""
 
     def accuracy(tau: float) -> float:
         nearer = replace(kernel, tau=tau)
@@ -129,19 +131,19 @@ def best_threshold(
 
 
 def _mean_score(
-    public: Public,
+    public: PublicTable,
     parameters: IndKNN,
     kernel: Kernel,
     pair: tuple[float, float],
     seeds: NDArray[np.int64],
 ) -> float:
     tried, nearer = replace(parameters, sigma2=pair[0]), replace(kernel, tau=pair[1])
-    scores = [score(public, tried, nearer, np.random.default_rng(seed)) for seed in seeds]
+    scores = [stream_accuracy(public, tried, nearer, np.random.default_rng(seed)) for seed in seeds]
     return float(np.mean(scores))
 
 
-def score(
-    public: Public,
+def stream_accuracy(
+    public: PublicTable,
     parameters: IndKNN,
     kernel: Kernel,
     rng: Generator,

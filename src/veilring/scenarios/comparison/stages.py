@@ -19,10 +19,10 @@ from veilring.protocols.forecast import Forecast
 from veilring.protocols.ldp import ClientPool, Survey, Task, gather, gather_cost
 from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
 from veilring.protocols.noisyvotes import NoisyVotesParameters, private_votes, votes_cost
-from veilring.protocols.prediction.cost import stream_cost
+from veilring.protocols.prediction.messages import stream_cost
 from veilring.protocols.prediction.querier import label_queries
-from veilring.protocols.prediction.records import Records
-from veilring.protocols.prediction.rules import Rules as ServerRules
+from veilring.protocols.prediction.records import LabelledRecords
+from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import open_state
 from veilring.protocols.radius.analyst import ask_within, request_labels
@@ -118,7 +118,7 @@ def owner(
     )
 
 
-def stream(records: Records, queries: NDArray[np.float32], rules: ServerRules) -> Stage:
+def stream(records: LabelledRecords, queries: NDArray[np.float32], rules: ServerRules) -> Stage:
     """Return a stream that the first party has answered by a server of all rows, block by block."""
     count, features = queries.shape
     full, rest = divmod(count, rules.fitting)
@@ -148,7 +148,9 @@ async def _label_by_owner(party: Party, own: Rows | LabelRequest, *, rules: Owne
     return None
 
 
-async def _answer_stream(party: Party, own: Records | _Asked, *, rules: ServerRules) -> object:
+async def _answer_stream(
+    party: Party, own: LabelledRecords | _Asked, *, rules: ServerRules
+) -> object:
     """Ask, or answer from files that are in memory only."""
     (other,) = party.peers
     if isinstance(own, _Asked):

@@ -17,9 +17,10 @@ from veilring.estimators import (
     PrivateKNNClassifier,
 )
 from veilring.estimators.base import PrivateClassifier
-from veilring.protocols.prediction.algorithm import Kernel, quantise
-from veilring.protocols.prediction.records import Records
-from veilring.protocols.prediction.rules import Rules as ServerRules
+from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.kernels import Kernel
+from veilring.protocols.prediction.records import LabelledRecords
+from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.rows import Rows
 from veilring.scenarios.comparison import stages
 from veilring.scenarios.comparison.comparison import Left
@@ -158,7 +159,7 @@ def _stream_stage(case: Case, fitted: IndKNNClassifier) -> Stage:
         sigma2=SIGMA2,
     )
     ids = [f"row-{number}" for number in range(len(rows))]
-    records = Records.of(ids, _directions(rows.features), rows.labels)
+    records = LabelledRecords.of(ids, _directions(rows.features), rows.labels)
     return stages.stream(records, _directions(queries), rules)
 
 

@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.ledger import UNITS
-from veilring.protocols.prediction.algorithm import BLOCK, Hashing, IndKNN, Kernel, Predictor
-from veilring.protocols.prediction.messages import Request
-from veilring.protocols.prediction.records import Records
-from veilring.protocols.prediction.rules import Rules
-from veilring.protocols.prediction.state import State, open_state
+from veilring.protocols.prediction.algorithm.features import BLOCK
+from veilring.protocols.prediction.algorithm.filter import IndKNN
+from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel
+from veilring.protocols.prediction.algorithm.predictor import Predictor
+from veilring.protocols.prediction.messages import PredictionRequest
+from veilring.protocols.prediction.records import LabelledRecords
+from veilring.protocols.prediction.rules import ServerRules
+from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.protocols.requests import REQUEST_KEY_BYTES
 from veilring.randomness import Streams
 from veilring.scenarios.runner import Progress
@@ -58,10 +61,10 @@ class Table:
     seed: int = 0
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> ServerRules:
         """A server's, with room for all queries that are measured."""
         kernel = Kernel("cosine", self.tau)
-        return Rules(self.features, self.classes, _STREAM, _EPSILON, kernel=kernel)
+        return ServerRules(self.features, self.classes, _STREAM, _EPSILON, kernel=kernel)
 
     def chunks(self, records: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
         """Yield records bit by bit, so that no second copy of all is made; queries come first."""
@@ -91,10 +94,12 @@ def seconds_by_server(
     ):
         for number, (rows, labels) in enumerate(chunks):
             ids = [f"record-{number * _AT_ONCE + place}" for place in range(len(rows))]
-            state.add(Records.of(ids, rows, labels))
+            state.add(LabelledRecords.of(ids, rows, labels))
 
-        def ask(state: State, count: int) -> None:
-            request = Request(key=rng.bytes(REQUEST_KEY_BYTES), more=False, queries=queries[:count])
+        def ask(state: ServerState, count: int) -> None:
+            request = PredictionRequest(
+                key=rng.bytes(REQUEST_KEY_BYTES), more=False, queries=queries[:count]
+            )
             state.answer("querier", request, rng)
 
         block = least_seconds(partial(ask, state, len(queries)), _BLOCKS, clock) / len(queries)

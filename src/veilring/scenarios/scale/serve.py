@@ -18,8 +18,8 @@ from veilring.nodes.aside import Threads
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import deal_ring
 from veilring.privacy.ledger import Budgets, open_ledger
-from veilring.protocols.prediction.messages import Request
-from veilring.protocols.prediction.records import Records
+from veilring.protocols.prediction.messages import PredictionRequest
+from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.state import open_state
 from veilring.protocols.radius.analyst import ask_within
 from veilring.protocols.radius.owner import Owner
@@ -206,10 +206,12 @@ def _server(asked: Asked, most: int) -> Iterator[_Ask]:
     queries = records[0][:most].astype(np.int16)
     with tempfile.TemporaryDirectory() as folder, open_state(rules, Path(folder, "state")) as state:
         names = [f"record-{number}" for number in range(_RECORDS_COUNT)]
-        state.add(Records.of(names, *records))
+        state.add(LabelledRecords.of(names, *records))
 
         def ask(count: int) -> None:
-            request = Request(key=rng.bytes(REQUEST_KEY_BYTES), more=False, queries=queries[:count])
+            request = PredictionRequest(
+                key=rng.bytes(REQUEST_KEY_BYTES), more=False, queries=queries[:count]
+            )
             encode(bytes(SESSION_BYTES), state.answer("querier", request, rng))
 
         yield ask

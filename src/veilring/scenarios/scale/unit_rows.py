@@ -7,7 +7,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.protocols.prediction.algorithm import quantise
+from veilring.protocols.prediction.algorithm.features import quantise
 
 
 @dataclass(frozen=True, slots=True, eq=False)

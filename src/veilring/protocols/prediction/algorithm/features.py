@@ -1,28 +1,40 @@
-"""Features as whole numbers, so that each inner product is exact however it is computed.
+"""Directions as whole numbers, so that each inner product is exact however it is computed.
 
 A unit vector is scaled to a length of at most 4096 and rounded. By Cauchy and Schwarz each partial
 sum of an inner product of two of them is a whole number of at most 2**24, which single precision
-holds exactly. So a block of queries, a single one, another library and a GPU give the same bits,
+holds exactly. So a block of queries, a single query, another library and a GPU give the same bits,
 and so does the same table without some of its rows.
+
+Directions are taken from a public origin. Embeddings often lie in one cone, with all their cosines
+near one another; from their mean they look in all directions. The mean of private rows is private:
+`private_mean` releases it once, with noise, and each record pays for it from its own budget.
 """
 
+import math
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.checks import floats
+from veilring.privacy.ledger import to_units
+from veilring.privacy.ledger.units import from_units
 
 LENGTH_MAX: Final = 4096
-"""Its square is 2**24, the last whole number up to which single precision has all."""
+"""The maximum length of a quantised vector. Its square is 2**24, the last whole number up to which
+single precision holds all of them."""
 LENGTH: Final = 4090
-"""What vectors are scaled to: rounding hardly ever makes one longer than `LENGTH_MAX`."""
+"""The length to which vectors are scaled: rounding hardly ever makes one longer than
+`LENGTH_MAX`."""
 BLOCK: Final = 256
-"""Queries of one matrix product: more gain no speed."""
+"""The queries of one matrix product: more queries gain no speed."""
 PRODUCTS_BYTES_MAX: Final = 1 << 28
-"""Of one matrix product: with more rows than fit, blocks have fewer queries."""
+"""The size of one matrix product: with more rows than fit, blocks have fewer queries."""
+MEAN_SENSITIVITY: Final = math.sqrt(2)
+"""The L2 sensitivity of the sum of unit vectors and their number, released together."""
 _ROWS: Final = 4096  # at once, so that a table is not copied in double precision
 
 
@@ -33,12 +45,12 @@ def quantise(
 
     Args:
         features: Shape (rows, features), finite, none of them zero.
-        origin: If given, directions are taken from there: each row is first scaled to length 1,
-            `origin` is subtracted, and the difference is scaled. The mean of private rows gives
-            them away: take one that is public, or that `private_mean` released.
+        origin: The point from which directions are taken, by default 0. Each row is first scaled
+            to length 1, then the origin is subtracted, and the difference is scaled. The mean of
+            private rows gives them away: use a public point, or the result of `private_mean`.
 
     Raises:
-        InputError: If the shapes are others, or a row is zero (or the origin) or not finite.
+        InputError: If a shape is wrong, or a row is zero (or the origin) or not finite.
     """
     if features.ndim != 2 or features.shape[1] == 0:  # noqa: PLR2004 (a table has two axes)
         raise InputError("features", f"of shape {features.shape}", "shape (rows, features)")
@@ -53,13 +65,34 @@ def quantise(
     return quantised
 
 
+def require_quantised(field: str, rows: NDArray[np.float32], features: int) -> NDArray[np.float64]:
+    """Return the length of each row.
+
+    Raises:
+        InputError: If the rows are not a result of `quantise` with this number of features.
+    """
+    if rows.ndim != 2 or rows.shape[1] != features or rows.dtype != np.float32:  # noqa: PLR2004 (a table has two axes)
+        given = f"{rows.dtype} of shape {rows.shape}"
+        raise InputError(field, given, f"float32 of shape (rows, {features}), from `quantise`")
+    long = lengths(rows)
+    if not (np.all((long > 0) & (long <= LENGTH_MAX)) and np.array_equal(rows, np.rint(rows))):
+        raise InputError(field, "not quantised", "what `quantise` gives")
+    return long
+
+
+def lengths(rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the length of each quantised vector, about `LENGTH`, shape (rows,)."""
+    squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+    return np.asarray(np.sqrt(squares))
+
+
 def inner_products(queries: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the exact inner products of quantised vectors, shape (queries, rows)."""
     return queries @ rows.T
 
 
-def blocks(queries: int, rows: int) -> Iterator[slice]:
-    """Cut so many queries into blocks, each of one matrix product with so many rows."""
+def product_blocks(queries: int, rows: int) -> Iterator[slice]:
+    """Yield slices of the queries, each sized for one matrix product with the rows."""
     step = max(1, min(BLOCK, PRODUCTS_BYTES_MAX // (4 * max(1, rows))))
     return (slice(first, first + step) for first in range(0, queries, step))
 
@@ -68,14 +101,51 @@ def products_by_query(
     queries: NDArray[np.float32], rows: NDArray[np.float32]
 ) -> Iterator[NDArray[np.float32]]:
     """Yield each query's exact inner products, shape (rows,); memory holds those of a block."""
-    for block in blocks(len(queries), len(rows)):
+    for block in product_blocks(len(queries), len(rows)):
         yield from inner_products(queries[block], rows)
 
 
-def lengths(rows: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the length of each quantised vector, about `LENGTH`, shape (rows,)."""
-    squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
-    return np.asarray(np.sqrt(squares))
+class Origin(NamedTuple):
+    """The mean of private directions, released with noise, and its price.
+
+    Attributes:
+        mean: The origin for `quantise`, shape (features,).
+        units: The price that each record of the mean has to pay before the mean is used, in units
+            of the ledger.
+    """
+
+    mean: NDArray[np.float64]
+    units: int
+
+    @property
+    def price(self) -> float:
+        """The price in the unit of zCDP: `paid` of `ServerRules`, `origin_price` of terms."""
+        return float(from_units(self.units))
+
+
+def private_mean(rows: NDArray[np.floating], sigma: float, rng: Generator) -> Origin:
+    """Release the mean direction of rows: a Gaussian mechanism on their sum and their number.
+
+    Args:
+        rows: Shape (rows, features), finite, none of them zero.
+        sigma: Standard deviation of the noise of each sum; the noise of the mean is smaller by the
+            number of rows. The price is `1 / sigma**2` in the unit of zCDP.
+        rng: Secret randomness.
+
+    Raises:
+        InputError: If sigma is not above 0, or a row has no direction.
+    """
+    if not 0 < sigma < math.inf:
+        raise InputError("sigma", sigma, "a finite number above 0")
+    whole = quantise(rows)
+    sums = np.append(whole.sum(axis=0, dtype=np.float64), LENGTH * len(rows))
+    # A quantised row may be a little longer than `LENGTH`; the noise is scaled to the longest.
+    # The noise is drawn in double precision: it is Gaussian, as the account assumes, up to the
+    # rounding of floats. The sums are whole numbers before it and are rounded to whole numbers
+    # after it, so that the low bits of the noise, which could give the sums away, do not leave.
+    steps = np.rint(sums + sigma * LENGTH_MAX * rng.standard_normal(len(sums)))
+    mean = steps[:-1] / max(LENGTH, float(steps[-1]))
+    return Origin(mean, int(to_units(MEAN_SENSITIVITY**2 / (2 * sigma**2))))
 
 
 def _rounded(rows: NDArray[np.float64], origin: NDArray[np.floating] | None) -> NDArray[np.float64]:

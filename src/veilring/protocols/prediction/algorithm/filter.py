@@ -1,12 +1,14 @@
 """The individual filter: what each record pays for a query, and what it votes (Algorithm 3).
 
-Budgets are whole units, so that what was spent is known exactly and a record can never be
-overcharged by rounding. Votes are whole numbers too, so that their sum has no order.
+`answer_query` is the mechanism. `StoredRows` holds the records that it runs on: they can grow, and
+a forgotten row is overwritten. Budgets are whole units, so that what was spent is known exactly and
+a record can never be overcharged by rounding. Votes are whole numbers too, so that their sum has no
+order.
 """
 
 import math
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -15,10 +17,12 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.privacy.ledger import UNITS, to_units
 from veilring.privacy.ledger.units import AMOUNT_MAX
+from veilring.protocols.prediction.algorithm.features import require_quantised
+from veilring.protocols.prediction.algorithm.kernels import Hashing
 
 LEAST_NEIGHBOURS: Final = 30
-"""Below it the noise of the count would decide how much noise the votes get."""
-QUERIES_MIN: Final = 4
+"""The least K: below it the noise of the count would decide how much noise the votes get."""
+STREAM_QUERIES_MIN: Final = 4
 """The shortest stream: being counted takes 3 B / T of B, and a vote needs some of it, too."""
 
 # Beyond these bounds floats overflow or vanish, for some numbers of neighbours and not for others.
@@ -29,6 +33,8 @@ SIGMA_MAX: Final = 1e12
 _VOTE_STEPS: Final = 2.0**24
 # Cuts a contribution by more than its payment can be rounded up.
 _SHORT_OF: Final = 1 - 2.0**-40
+# Room for a few rows from the start, so that doubling it begins somewhere.
+_ROOM_MIN: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +42,12 @@ class IndKNN:
     """The public parameters of Ind-KNN.
 
     Attributes:
-        classes: How many there are.
+        classes: The number of classes.
         queries: T, at least 4, for which the noise of counts is made; more may be asked. To be
             counted costs 3 B / T, so that with fewer nothing would be left for a vote.
         budget: B of each record, in the unit of zCDP, up to `AMOUNT_MAX`: see `individual_budget`.
         sigma2: σ2, the noise of a vote per square root of the neighbours, from `SIGMA_MIN` to
-            `SIGMA_MAX`; so is σ1, which follows from `queries` and `budget`.
+            `SIGMA_MAX`; σ1, which follows from `queries` and `budget`, has the same range.
 
     Raises:
         InputError: If a parameter is not allowed.
@@ -53,7 +59,7 @@ class IndKNN:
     sigma2: float
 
     def __post_init__(self) -> None:
-        for name, least in (("classes", 1), ("queries", QUERIES_MIN)):
+        for name, least in (("classes", 1), ("queries", STREAM_QUERIES_MIN)):
             if getattr(self, name) < least:
                 raise InputError(name, getattr(self, name), f"a whole number of at least {least}")
         if not 0 < self.budget <= AMOUNT_MAX:
@@ -70,7 +76,7 @@ class IndKNN:
 
     @property
     def entry_units(self) -> int:
-        """What a neighbour pays for being counted, 1 / (2 σ1²), in units of the ledger."""
+        """The price that a neighbour pays for being counted, 1 / (2 σ1²), in units."""
         return int(to_units(1 / (2 * self.sigma1**2)))
 
 
@@ -89,14 +95,14 @@ class Neighbours(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class PricedLabel:
     """A label, and what it costs. All but the label is secret.
 
     Attributes:
         label: The class.
         payers: The records that pay, each once: positions from `answer_query`, ids from a
             `Predictor`.
-        units: What each of them pays.
+        units: The price that each of them pays.
     """
 
     label: int
@@ -111,14 +117,15 @@ def answer_query(
     rng: Generator,
     *,
     released: NDArray[np.float64] | None = None,
-) -> Answer:
+) -> PricedLabel:
     """Answer one query, given its neighbours (Algorithm 3, lines 4 to 11).
 
-    Only the label may leave. So float noise is safe here: its low bits, which could give a sum of
-    votes away, are lost in the choice of the greatest.
+    The noise is drawn in double precision: it is Gaussian, as the account assumes, up to the
+    rounding of floats. Only the label may leave. The low bits of the noisy sums, which could give
+    the votes away, are lost in the choice of the greatest.
 
     Args:
-        parameters: Public.
+        parameters: The public parameters.
         near: The records with κ ≥ τ.
         remaining: The units that each record has left, shape (records,); is charged here.
         rng: The server's secret randomness; as many draws whatever the records are.
@@ -126,10 +133,10 @@ def answer_query(
             as the last entry, shape (classes + 1,): public, so they vote without pay or noise.
 
     Returns:
-        The label and its price, which is to be durable before the label leaves.
+        The label and its price, which has to be durable before the label leaves.
     """
     noise = rng.standard_normal(1 + parameters.classes)
-    # Who cannot pay for being counted is not counted, and takes no part at all.
+    # A record that cannot pay for being counted is not counted, and takes no part at all.
     able = remaining[near.records] >= parameters.entry_units
     active, kappa, classes = near.records[able], near.kernels[able], near.labels[able]
     reused = np.zeros(parameters.classes + 1) if released is None else released
@@ -144,4 +151,123 @@ def answer_query(
     remaining[active] -= units
     totals = np.bincount(classes, weights=votes, minlength=parameters.classes)
     noisy = totals / _VOTE_STEPS + reused[:-1] + spread * noise[1:]
-    return Answer(int(noisy.argmax()), active.astype(np.int64), units)
+    return PricedLabel(int(noisy.argmax()), active.astype(np.int64), units)
+
+
+class _Buffers(NamedTuple):
+    """Room for rows. The codes of one table lie together, so that they are compared in one go."""
+
+    features: NDArray[np.float32]
+    lengths: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    ids: NDArray[np.int64]
+    remaining: NDArray[np.int64]
+    codes: NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, room: int, features: int, tables: int) -> Self:
+        labels, ids, remaining = np.zeros((3, room), np.int64)
+        codes = np.zeros((tables, room), np.uint8)
+        rows = np.zeros((room, features), np.float32)
+        return cls(rows, np.zeros(room), labels, ids, remaining, codes)
+
+    @property
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        """All buffers, rows along the first axis."""
+        return (*self[:-1], self.codes.T)
+
+
+class StoredRows:
+    """Features, labels and budgets of live records, in no particular order.
+
+    Positions go from 0 to the number of records; forgetting one moves others. Room grows by
+    doubling. A buffer that is left behind is overwritten first, and so is a row that is forgotten.
+
+    Args:
+        features: The number of features of a row.
+        hashing: The hashing that gives rows their codes, if they have any.
+    """
+
+    def __init__(self, features: int, hashing: Hashing | None = None) -> None:
+        self._count, self._hashing = 0, hashing
+        self._buffers = _Buffers.of(_ROOM_MIN, features, hashing.tables if hashing else 0)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def features(self) -> NDArray[np.float32]:
+        """Quantised, shape (rows, features)."""
+        return self._buffers.features[: self._count]
+
+    @property
+    def lengths(self) -> NDArray[np.float64]:
+        """Shape (rows,)."""
+        return self._buffers.lengths[: self._count]
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """Shape (rows,)."""
+        return self._buffers.labels[: self._count]
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """Shape (rows,)."""
+        return self._buffers.ids[: self._count]
+
+    @property
+    def remaining(self) -> NDArray[np.int64]:
+        """The units each row has left, shape (rows,): a view, which the filter charges."""
+        return self._buffers.remaining[: self._count]
+
+    @property
+    def codes(self) -> NDArray[np.uint8]:
+        """Shape (tables, rows)."""
+        return self._buffers.codes[:, : self._count]
+
+    def add(
+        self,
+        ids: NDArray[np.int64],
+        features: NDArray[np.float32],
+        labels: NDArray[np.int64],
+        remaining: NDArray[np.int64],
+    ) -> None:
+        """Append rows, which `Predictor.add` has checked but for the features.
+
+        Raises:
+            InputError: If the features are not quantised.
+        """
+        buffers = self._buffers
+        long = require_quantised("features", features, buffers.features.shape[1])
+        codes = self._hashing.codes(features) if self._hashing else np.zeros((0, len(ids)))
+        first, self._count = self._count, self._count + len(ids)
+        self._make_room(first)
+        given = (features, long, labels, ids, remaining, codes.T)
+        for column, values in zip(self._buffers.columns, given, strict=True):
+            column[first : self._count] = values
+
+    def forget(self, positions: NDArray[np.intp]) -> None:
+        """Overwrite rows: the last ones move into their places, and zeros into theirs.
+
+        Args:
+            positions: The positions of the rows, each once.
+        """
+        left = self._count - len(positions)
+        holes = positions[positions < left]
+        moving = np.setdiff1d(np.arange(left, self._count), positions, assume_unique=True)
+        for column in self._buffers.columns:
+            column[holes] = column[moving]
+            column[left : self._count] = 0
+        self._count = left
+
+    def _make_room(self, used: int) -> None:
+        """Move into larger buffers if need be."""
+        old = self._buffers
+        room, features = old.features.shape
+        if self._count <= room:
+            return
+        tables = len(old.codes)
+        self._buffers = _Buffers.of(max(self._count, 2 * room), features, tables)
+        for column, before in zip(self._buffers.columns, old.columns, strict=True):
+            column[:used] = before[:used]
+            before[:used] = 0

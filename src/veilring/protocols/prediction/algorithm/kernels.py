@@ -1,26 +1,56 @@
-"""Kernels of unit vectors, from their exact inner products."""
+"""Neighbours of a query: kernels, hashing to find candidates, and reuse of released answers.
+
+A `Kernel` says exactly how alike two directions are. The other two parts are options of a
+`Predictor`:
+
+- `Hashing` by random hyperplanes: only rows that share a code with the query are looked at. The
+  planes do not depend on the rows, so a row's codes are its own. It can be added or forgotten
+  without touching another row, and the individual accounting stays as it is, which an index that
+  was trained on the rows would break. A hashed-away row is only a neighbour less: the filter runs
+  on the candidates as it does on all rows. (Algorithm 4 of the paper mixes a charge with a bound in
+  its line 12 and votes unclipped in its line 15, by which an epsilon of 0.5 becomes 1.38. It is not
+  used.)
+- `ReleasedAnswers`, the paper's prediction reuse: an answered query and its label are public, and
+  vote from then on without pay or noise.
+"""
 
 import math
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.prediction.algorithm.features import LENGTH_MAX
+from veilring.protocols.prediction.algorithm.features import (
+    LENGTH_MAX,
+    inner_products,
+    lengths,
+    products_by_query,
+    quantise,
+)
 
 KernelName = Literal["cosine", "rbf"]
 
 PAPER_WIDTH: Final = math.exp(1.5)
 """ν² of the paper's figures, which give its logarithm."""
-
 WIDTH_MAX: Final = 1e6
 """The largest ν². With width 1e13, values of all cosines differ by so few floats that a row could
 be a neighbour or not depending on other rows. With 1e6, floats are 1e-10 apart in the cosine."""
+HASH_TABLES: Final = 30
+"""L in the paper's experiments."""
+HASH_BITS: Final = 8
+"""b in the paper's experiments."""
+BITS_MAX: Final = 8  # a code is one byte
+REUSED_MAX: Final = 100_000
+"""The maximum number of reused answers: memory is bounded, and this many outvote any noise."""
 
 # By how much the cosine is lowered at which rows are sorted out, so that no rounding loses one.
 _MARGIN: Final = 1e-6
+_ROOM_MIN: Final = 256  # released answers
+# Kernels are summed in whole steps, so that their sum has no order; doubles hold 2**29 of them.
+_STEPS: Final = 2.0**24
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +58,7 @@ class Kernel:
     """How alike two unit vectors are: the cosine, or `exp(-|x - q|² / ν²)`.
 
     Attributes:
-        name: Which.
+        name: `cosine` or `rbf`.
         tau: τ, the least value at which a row is a neighbour; above 0 and up to 1.
         width: ν², for `rbf`; above 0 and up to `WIDTH_MAX`.
 
@@ -59,15 +89,15 @@ class Kernel:
         row_lengths: NDArray[np.float64],
         query_length: float,
     ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-        """Return which rows are neighbours of a query, and their kernels: κ ≥ τ.
+        """Find the neighbours of a query: the rows with κ ≥ τ.
 
         Args:
-            products: Exact, shape (rows,).
+            products: The exact inner products of the rows with the query, shape (rows,).
             row_lengths: Shape (rows,).
-            query_length: Of the query.
+            query_length: The length of the query.
 
         Returns:
-            Positions, ascending, and κ of each.
+            The positions of the neighbours, ascending, and κ of each.
         """
         # One comparison with a number sorts out nearly all; the rest are judged one by one.
         least = (self.least_cosine - _MARGIN) * query_length
@@ -83,3 +113,144 @@ class Kernel:
             return cosines
         # The exponential of a whole array may differ in its last bit with the place in the array.
         return np.array([math.exp(2 * (cosine - 1) / self.width) for cosine in cosines.tolist()])
+
+
+def kernel_vote(
+    rows: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    queries: NDArray[np.float32],
+    kernel: Kernel,
+    classes: int,
+) -> NDArray[np.int64]:
+    """Return the class with the greatest sum of κ over rows with κ ≥ τ. It is not private.
+
+    A query without a neighbour gets the label of the nearest row.
+
+    Args:
+        rows: Quantised, shape (rows, features), at least one.
+        labels: Shape (rows,).
+        queries: Quantised, shape (queries, features).
+        kernel: The kernel with its τ.
+        classes: The number of classes.
+    """
+    row_lengths, found = lengths(rows), np.empty(len(queries), np.int64)
+    products = zip(products_by_query(queries, rows), lengths(queries).tolist(), strict=True)
+    for place, (each, length) in enumerate(products):
+        near, kappa = kernel.neighbours(each, row_lengths, length)
+        if len(near):
+            found[place] = np.bincount(labels[near], kappa, classes).argmax()
+        else:
+            found[place] = labels[(each / row_lengths).argmax()]
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hashing:
+    """L tables of b random hyperplanes through the origin. Make it with `draw`.
+
+    Attributes:
+        planes: Quantised normals, shape (tables * bits, features): signs are exact.
+        tables: L.
+    """
+
+    planes: NDArray[np.float32]
+    tables: int
+
+    @classmethod
+    def draw(
+        cls, features: int, rng: Generator, tables: int = HASH_TABLES, bits: int = HASH_BITS
+    ) -> Self:
+        """Draw hyperplanes, uniformly among all directions.
+
+        Args:
+            features: The number of features of a row.
+            rng: The source of randomness, which may be public.
+            tables: L, at least 1: more tables find more of the neighbours.
+            bits: b, from 1 to 8: more bits give fewer candidates.
+
+        Raises:
+            InputError: If a number is out of range.
+        """
+        if tables < 1:
+            raise InputError("tables", tables, "a whole number of at least 1")
+        if not 1 <= bits <= BITS_MAX:
+            raise InputError("bits", bits, f"1 to {BITS_MAX}")
+        return cls(quantise(rng.standard_normal((tables * bits, features))), tables)
+
+    def codes(self, rows: NDArray[np.float32]) -> NDArray[np.uint8]:
+        """Return the code of each row in each table, shape (tables, rows)."""
+        above = inner_products(self.planes, rows) >= 0
+        bits = len(self.planes) // self.tables
+        packed = np.packbits(above.reshape(self.tables, bits, len(rows)), axis=1)
+        return np.ascontiguousarray(packed[:, 0])
+
+    def candidates(self, rows: NDArray[np.uint8], query: NDArray[np.uint8]) -> NDArray[np.intp]:
+        """Find the rows that share a code with the query in at least one table.
+
+        Args:
+            rows: Codes, shape (tables, rows).
+            query: Codes, shape (tables,).
+
+        Returns:
+            Their positions, ascending.
+        """
+        found = np.zeros(rows.shape[1], np.bool_)
+        for table, code in zip(rows, query, strict=True):
+            found |= table == code
+        return np.flatnonzero(found)
+
+
+class ReleasedAnswers:
+    """Queries and their released labels, in the order in which they were answered.
+
+    Args:
+        features: The number of features of a query.
+        classes: The number of classes.
+    """
+
+    def __init__(self, features: int, classes: int) -> None:
+        self._count, self._classes = 0, classes
+        self._queries = np.zeros((_ROOM_MIN, features), np.float32)
+        self._lengths = np.zeros(_ROOM_MIN)
+        self._labels = np.zeros(_ROOM_MIN, np.int64)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def products(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the exact inner products with all of them, then with each other."""
+        earlier = inner_products(queries, self._queries[: self._count])
+        return np.hstack([earlier, inner_products(queries, queries)])
+
+    def votes(
+        self, kernel: Kernel, products: NDArray[np.float32], length: float
+    ) -> NDArray[np.float64]:
+        """Return the kernels of neighbours, summed by class, with their number at the end.
+
+        Args:
+            kernel: The kernel of the records.
+            products: The inner products of this query with all released ones, and maybe more.
+            length: The length of this query.
+
+        Returns:
+            Shape (classes + 1,).
+        """
+        near, kappa = kernel.neighbours(
+            products[: self._count], self._lengths[: self._count], length
+        )
+        steps = np.floor(kappa * _STEPS)
+        sums = np.bincount(self._labels[near], weights=steps, minlength=self._classes)
+        return np.append(sums / _STEPS, len(near))
+
+    def join(self, query: NDArray[np.float32], length: float, label: int) -> None:
+        """Let an answer vote from now on, unless there are `REUSED_MAX`."""
+        if self._count == REUSED_MAX:
+            return
+        if self._count == len(self._labels):
+            more = self._count
+            self._queries = np.pad(self._queries, ((0, more), (0, 0)))
+            self._lengths = np.pad(self._lengths, (0, more))
+            self._labels = np.pad(self._labels, (0, more))
+        self._queries[self._count] = query
+        self._lengths[self._count], self._labels[self._count] = length, label
+        self._count += 1

@@ -1,44 +1,118 @@
 """A predictor: rows, what each has left, and the answers to a stream of queries (Algorithm 3).
 
 Answers do not depend on how the stream is cut into blocks: kernels are exact, the filter takes one
-query after the other, and a query draws as many random numbers whatever the rows are.
+query after the other, and a query draws as many random numbers whatever the rows are. A `Device`
+computes the inner products on an accelerator, with the same bits.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.prediction.algorithm.device import Device
-from veilring.protocols.prediction.algorithm.features import blocks
-from veilring.protocols.prediction.algorithm.filter import Answer, IndKNN, Neighbours, answer_query
-from veilring.protocols.prediction.algorithm.hashing import Hashing
-from veilring.protocols.prediction.algorithm.kernels import Kernel
-from veilring.protocols.prediction.algorithm.reuse import Released
-from veilring.protocols.prediction.algorithm.rows import Rows, require_quantised
+from veilring.protocols.prediction.algorithm.features import (
+    inner_products,
+    product_blocks,
+    quantise,
+    require_quantised,
+)
+from veilring.protocols.prediction.algorithm.filter import (
+    IndKNN,
+    Neighbours,
+    PricedLabel,
+    StoredRows,
+    answer_query,
+)
+from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel, ReleasedAnswers
 
+# Rows of the product that a device has to get right: libraries multiply small ones in other ways.
+_TRIAL: Final = 256
 # Stands where nothing is reused.
 _NO_PRODUCTS: Final = np.zeros((0, 0), np.float32)
+
+
+class Device:
+    """A copy of the rows on an accelerator, through the array API standard.
+
+    Features are whole numbers, so that a device gives the bits that NumPy gives. A device that
+    multiplies in fewer digits, as GPUs do in TF32, is found out and refused. Only inner products
+    are computed there; the filter stays where the budgets are. After each change of rows they are
+    copied again.
+
+    Args:
+        namespace: The namespace of a library that follows the standard: `numpy`, `cupy`, `torch`.
+        device: The device by its name in that library, such as `"cuda"`; by default the library's.
+    """
+
+    def __init__(self, namespace: Any, device: Any = None) -> None:  # noqa: ANN401 (any library's)
+        self._namespace, self._device = namespace, device
+        self._rows: Any = None
+
+    def products(
+        self, queries: NDArray[np.float32], rows: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Return the exact inner products, shape (queries, rows).
+
+        Args:
+            queries: Quantised.
+            rows: Quantised, and the same as last time unless `clear` was called since.
+
+        Raises:
+            InputError: If the device does not multiply exactly.
+        """
+        if self._rows is None:
+            self._try(rows.shape[1])
+            self._rows = self._sent(rows)
+        return self._multiplied(self._sent(queries), self._rows)
+
+    def clear(self) -> None:
+        """Overwrite the copy on the device, and drop it."""
+        if self._rows is not None:
+            self._rows[...] = 0
+            self._rows = None
+
+    def _try(self, features: int) -> None:
+        # TF32 holds all whole numbers up to 2048; heavy tails make some larger at any width.
+        drawn = quantise(np.random.default_rng(0).standard_cauchy((_TRIAL, features)))
+        found = self._multiplied(self._sent(drawn), self._sent(drawn))
+        if not np.array_equal(found, inner_products(drawn, drawn)):
+            allowed = "one that multiplies whole numbers of 24 bits exactly: switch TF32 off"
+            raise InputError("device", "not exact in single precision", allowed)
+
+    def _sent(self, rows: NDArray[np.float32]) -> Any:  # noqa: ANN401 (an array of any library)
+        copied = np.array(rows)
+        if self._device is None:
+            return self._namespace.asarray(copied)
+        return self._namespace.asarray(copied, device=self._device)
+
+    def _multiplied(self, queries: Any, rows: Any) -> NDArray[np.float32]:  # noqa: ANN401 (as above)
+        found = self._namespace.matmul(queries, rows.T)
+        # The standard has no word for the way back; these are CuPy's and PyTorch's.
+        for way in ("get", "cpu"):
+            if hasattr(found, way):
+                found = getattr(found, way)()
+        return np.asarray(found)
 
 
 class Predictor:
     """Answers queries on private rows, and forgets a row at once.
 
-    It holds a working copy of what each record has left. Whoever lets an answer leave makes its
-    charge durable before, in a ledger whose slots may serve as the ids here.
+    It holds a working copy of what each record has left. Before an answer leaves, its caller makes
+    the charge durable, in a ledger whose slots may serve as the ids here.
 
     Args:
-        parameters: Public.
-        kernel: Public.
-        features: Of a row and of a query.
-        hashing: To look at candidates only; then queries are answered one at a time. It pays for
-            single queries that depend on earlier answers, and for very many rows.
+        parameters: The public parameters.
+        kernel: The public kernel.
+        features: The number of features of a row and of a query.
+        hashing: Hyperplanes, to look at candidates only; queries are then answered one at a time.
+            This pays off for single queries that depend on earlier answers, and for very many rows.
         reuse: Whether answers join the neighbours of later queries, without pay and noise.
-        device: To multiply on; hashed candidates are multiplied here. Answers are the same.
+        device: An accelerator for the inner products with all rows; hashed candidates are
+            multiplied on the host. Answers are the same.
 
     Raises:
         InputError: If the hashing is for other features.
@@ -61,8 +135,8 @@ class Predictor:
             raise InputError("hashing", f"of {hashing.planes.shape[1]} features", allowed)
         self.parameters, self.kernel = parameters, kernel
         self._features, self._hashing, self._device = features, hashing, device
-        self._rows = Rows(features, hashing)
-        self._released = Released(features, parameters.classes) if reuse else None
+        self._rows = StoredRows(features, hashing)
+        self._released = ReleasedAnswers(features, parameters.classes) if reuse else None
         self._room = np.zeros(0, np.float32)
 
     def __len__(self) -> int:
@@ -75,7 +149,7 @@ class Predictor:
 
     @property
     def remaining(self) -> NDArray[np.int64]:
-        """What each record has left, in units: a copy. It is secret, and so is any summary."""
+        """The units that each record has left: a copy. It is secret, and so is any summary."""
         return self._rows.remaining.copy()
 
     def add(
@@ -88,13 +162,13 @@ class Predictor:
         """Add records; they take part from the next query on.
 
         Args:
-            ids: Names of them, none of which is here, shape (m,).
+            ids: New ids of the records, shape (m,).
             features: From `quantise`, shape (m, features).
             labels: From 0 to the number of classes, shape (m,).
-            remaining: What the ledger says that each has left, in units, shape (m,).
+            remaining: The units that each has left by the ledger, shape (m,).
 
         Raises:
-            InputError: If one of these is out of range; nothing is added then.
+            InputError: If an argument is out of range; nothing is added then.
         """
         for field, column in (("ids", ids), ("labels", labels), ("remaining", remaining)):
             if column.shape != (len(features),) or column.dtype != np.int64:
@@ -110,23 +184,23 @@ class Predictor:
         self._clear()
 
     def restock(self, remaining: NDArray[np.int64]) -> None:
-        """Set what each record has left: what a ledger says, or says of another querier.
+        """Set what each record has left, by a ledger or for another querier.
 
         Args:
-            remaining: In units, in the order of `ids`, shape (records,).
+            remaining: Units, in the order of `ids`, shape (records,).
         """
         self._rows.remaining[:] = remaining
 
     def forget(self, ids: NDArray[np.int64]) -> None:
         """Forget records at once: what is held of them here is overwritten before this returns.
 
-        That is their features, labels, budgets, codes, and their inner products with queries.
+        That includes their features, labels, budgets, codes, and inner products with queries.
 
         Args:
-            ids: Shape (m,).
+            ids: The ids of the records, shape (m,).
 
         Raises:
-            InputError: If one is not here; nothing is forgotten then.
+            InputError: If a record is not here; nothing is forgotten then.
         """
         gone = np.flatnonzero(np.isin(self._rows.ids, ids))
         if len(gone) < len(np.unique(ids)):
@@ -134,7 +208,7 @@ class Predictor:
         self._rows.forget(gone)
         self._clear()
 
-    def answer_block(self, queries: NDArray[np.float32], rng: Generator) -> list[Answer]:
+    def answer_block(self, queries: NDArray[np.float32], rng: Generator) -> list[PricedLabel]:
         """Answer queries one after the other, and charge the working copy.
 
         Args:
@@ -142,20 +216,20 @@ class Predictor:
             rng: The server's secret randomness.
 
         Returns:
-            One for each query; `payers` are ids.
+            A label for each query; `payers` are ids.
 
         Raises:
             InputError: If the queries are not quantised, or of other features.
         """
         long = require_quantised("queries", queries, self._features)
-        answers: list[Answer] = []
-        for block in blocks(len(queries), len(self._rows)):
+        answers: list[PricedLabel] = []
+        for block in product_blocks(len(queries), len(self._rows)):
             answers += self._answer(queries[block], long[block], rng)
         return answers
 
     def _answer(
         self, queries: NDArray[np.float32], long: NDArray[np.float64], rng: Generator
-    ) -> Iterator[Answer]:
+    ) -> Iterator[PricedLabel]:
         near = (
             self._among_all(queries, long)
             if self._hashing is None

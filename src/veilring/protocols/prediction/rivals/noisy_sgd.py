@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.accounting import RenyiDP
-from veilring.protocols.prediction.algorithm import lengths
+from veilring.protocols.prediction.algorithm.features import lengths
 from veilring.protocols.prediction.rivals.accounts import least_sigma, sampled_gaussians
 
 
