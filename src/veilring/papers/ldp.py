@@ -135,9 +135,9 @@ def learned_discrete(
     survey = _discrete_survey(*sizes, oracle, epsilon)
     if not all_questions:
         return learn_discrete(survey, asked(survey, rows, labels, rng))
-    values, classes = survey.judged(rows, labels)
+    values, classes = survey.validated(rows, labels)
     reports = [
-        question.perturb(survey.told(values, classes, number), rng)
+        question.perturb(survey.encode(values, classes, number), rng)
         for number, question in enumerate(survey.questions)
     ]
     return learn_discrete(survey, tally_reports(survey, reports))

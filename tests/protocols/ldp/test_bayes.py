@@ -132,7 +132,7 @@ def test_with_noise_counts_come_near_the_true_ones(categories: Codes) -> None:
     answers = answer(survey, rows, labels, rng)
     model = learn_discrete(survey, tally_reports(survey, answers.reports), confidence=1 - 1e-8)
     for number, (found, who) in enumerate(zip(model.evidence, answers.clients, strict=True)):
-        told = survey.encode(rows[who], labels[who], number)
+        told = survey.encode(*survey.validated(rows[who], labels[who]), number)
         true = np.bincount(told, minlength=len(found.values)) / len(who)
         assert ((found.low < true) & (true < found.high)).all()
 

@@ -50,7 +50,7 @@ def law_of_answer(
     law = {}
     for number, oracle in enumerate(survey.questions):
         assert isinstance(oracle, FrequencyOracle)
-        value = survey.encode(np.array([row]), np.array([label]), number)[0]
+        value = survey.encode(*survey.validated(np.array([row]), np.array([label])), number)[0]
         for report, share in law_of(oracle, int(value)).items():
             law[number, report] = float(share) / asked
     return law
@@ -115,9 +115,9 @@ def test_value_and_class_are_one_number_as_in_the_paper(
     rng = np.random.default_rng(seed)
     rows = rng.integers(0, domains, (20, len(domains)))
     labels = rng.integers(0, classes, 20)
-    assert (survey.encode(rows, labels, 0) == labels).all()
+    assert (survey.encode(*survey.validated(rows, labels), 0) == labels).all()
     for feature in range(len(domains)):
-        told = survey.encode(rows, labels, feature + 1)
+        told = survey.encode(*survey.validated(rows, labels), feature + 1)
         a, v = rows[:, feature] + 1, labels + 1
         assert (told + 1 == (a - 1) * classes + v).all()
         assert (told < survey.questions[feature + 1].cells).all()
@@ -127,9 +127,10 @@ def test_a_moment_is_told_within_the_class() -> None:
     """The features, cut to [-1, 1], or their squares, with the class as the last column."""
     survey = GaussianBayesSurvey(DirectEncoding(3, 1.0), make_means("one-bit", 1.0, 2, 3))
     rows, labels = np.array([[0.5, -3.0], [-0.25, 1.0]]), np.array([2, 0])
-    assert survey.encode(rows, labels, 0).tolist() == [2, 0]
-    assert survey.encode(rows, labels, 1).tolist() == [[0.5, -1.0, 2.0], [-0.25, 1.0, 0.0]]
-    assert survey.encode(rows, labels, 2).tolist() == [[0.25, 1.0, 2.0], [0.0625, 1.0, 0.0]]
+    given = survey.validated(rows, labels)
+    assert survey.encode(*given, 0).tolist() == [2, 0]
+    assert survey.encode(*given, 1).tolist() == [[0.5, -1.0, 2.0], [-0.25, 1.0, 0.0]]
+    assert survey.encode(*given, 2).tolist() == [[0.25, 1.0, 2.0], [0.0625, 1.0, 0.0]]
 
 
 def test_one_client_answers_one_question_about_its_moments() -> None:
@@ -212,7 +213,7 @@ def test_rows_that_do_not_fit_are_refused_without_being_shown(
 ) -> None:
     """The error names the column, and no value."""
     with pytest.raises(InputError) as caught:
-        small("de", 1.0).encode(rows, labels, 2)
+        small("de", 1.0).validated(rows, labels)
     assert caught.value.field == field
 
 
@@ -246,7 +247,7 @@ def test_a_bad_cell_is_refused_before_a_question_is_drawn(kind: str) -> None:
         assert rng.bytes(8) == untouched.bytes(8)
         for question in range(len(survey.questions)):
             with pytest.raises(InputError):
-                survey.encode(bad[None], labels, question)
+                survey.encode(*survey.validated(bad[None], labels), question)
 
 
 def test_a_sampled_feature_is_drawn_after_all_features_are_judged() -> None:
@@ -298,7 +299,7 @@ def test_no_error_quotes_a_cell(row: NDArray[Any], *, within: bool) -> None:
         surveys.append(DiscreteBayesSurvey.of((5, 5), 2, oracle))
     for survey in surveys:
         with pytest.raises(InputError) as refused:
-            survey.judged(row, np.zeros(1, np.int64))
+            survey.validated(row, np.zeros(1, np.int64))
         error = refused.value
         assert error.field in {"rows", "column 1", "column 0", "values"}
         assert not any(word in str(error) for word in ("secret", "000", "2021", "None"))
@@ -310,4 +311,4 @@ def test_no_error_of_a_label_quotes_it() -> None:
     """A label of another kind is refused by its column."""
     survey = DiscreteBayesSurvey.of((5, 5), 2, make_oracle("de", 1.0))
     with pytest.raises(InputError, match="column label is not a number in some place"):
-        survey.judged(np.zeros((1, 2)), np.array(["secret"], object))
+        survey.validated(np.zeros((1, 2)), np.array(["secret"], object))

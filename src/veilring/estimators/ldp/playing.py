@@ -75,7 +75,7 @@ class LDPBayes(PrivateClassifier):
         """Return what is asked; only public numbers of the rows may count."""
 
     @abstractmethod
-    def _learn(self, survey: Any, tally_reports: Tally) -> BayesModel:  # noqa: ANN401  (the subclass's own)
+    def _learn(self, survey: Any, tally: Tally) -> BayesModel:  # noqa: ANN401  (the subclass's own)
         """Return the model of prepared rows."""
 
     @override

@@ -27,18 +27,7 @@ from veilring.protocols.ldp.algorithm.means import Means, SampledFeature, SignVe
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports
 
-
-def single_sums(randomiser: LocalRandomiser, reports: Reports) -> NDArray[np.int64]:
-    """Return the sums of each report, shape (clients, cells).
-
-    For a pure frequency oracle they say which values the report supports. Equal reports are looked
-    at once.
-    """
-    different, which = np.unique(reports, axis=0, return_inverse=True)
-    sums = np.empty((len(different), randomiser.cells), dtype=np.int64)
-    for row in range(len(different)):
-        sums[row] = randomiser.aggregate(different[row : row + 1])
-    return np.asarray(sums[which.ravel()])
+_EVENTS: Final = 256  # thresholds that are tried; a finer choice finds hardly more
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,22 +126,6 @@ def likelihoods(law: MeanLaw, codes: Codes, candidates: NDArray[np.float64]) -> 
     return found
 
 
-def _best(scores: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
-    """Return the place of the greatest score in each row, a random one of several."""
-    highest = scores.max(axis=1, keepdims=True)
-    # Scores that differ only by rounding are equal.
-    is_best = scores >= highest - 1e-12 * np.abs(highest)
-    return np.asarray((is_best * rng.random(scores.shape)).argmax(axis=1), dtype=np.int64)
-
-
-def _require_trials(trials: int) -> None:
-    if trials < 1:
-        raise InputError("trials", trials, "an integer of at least 1")
-
-
-_EVENTS: Final = 256  # thresholds that are tried; a finer choice finds hardly more
-
-
 def loss_of(
     randomiser: LocalRandomiser,
     pair: NDArray[Any],
@@ -206,13 +179,6 @@ def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> NDArray[np.fl
             raise InputError("randomiser", name, "a frequency oracle or a mean mechanism")
 
 
-def _vectors(means: Means, pair: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the two values with their classes as places, shape (2, features, classes)."""
-    if means.classes == 1:
-        return pair[:, :, None]
-    return np.asarray(pair[:, :-1, None] * (pair[:, -1, None, None] == np.arange(means.classes)))
-
-
 def epsilon_at_least(
     first: NDArray[np.float64], second: NDArray[np.float64], *, alarm: float = ALARM
 ) -> float:
@@ -240,6 +206,39 @@ def epsilon_at_least(
     events = [(swap, above, at) for swap in (0, 1) for above in (0, 1) for at in thresholds]
     best = max(events, key=lambda event: _bound(seen, event, alarm))
     return max(0.0, _bound(judged, best, alarm))
+
+
+def _best(scores: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+    """Return the place of the greatest score in each row, a random one of several."""
+    highest = scores.max(axis=1, keepdims=True)
+    # Scores that differ only by rounding are equal.
+    is_best = scores >= highest - 1e-12 * np.abs(highest)
+    return np.asarray((is_best * rng.random(scores.shape)).argmax(axis=1), dtype=np.int64)
+
+
+def _require_trials(trials: int) -> None:
+    if trials < 1:
+        raise InputError("trials", trials, "an integer of at least 1")
+
+
+def single_sums(randomiser: LocalRandomiser, reports: Reports) -> NDArray[np.int64]:
+    """Return the sums of each report, shape (clients, cells).
+
+    For a pure frequency oracle they say which values the report supports. Equal reports are looked
+    at once.
+    """
+    different, which = np.unique(reports, axis=0, return_inverse=True)
+    sums = np.empty((len(different), randomiser.cells), dtype=np.int64)
+    for row in range(len(different)):
+        sums[row] = randomiser.aggregate(different[row : row + 1])
+    return np.asarray(sums[which.ravel()])
+
+
+def _vectors(means: Means, pair: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the two values with their classes as places, shape (2, features, classes)."""
+    if means.classes == 1:
+        return pair[:, :, None]
+    return np.asarray(pair[:, :-1, None] * (pair[:, -1, None, None] == np.arange(means.classes)))
 
 
 def _bound(pair: list[NDArray[np.float64]], event: tuple[int, int, float], alarm: float) -> float:

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
@@ -32,11 +31,110 @@ from veilring.protocols.ldp.task import TASK_DIGEST_BYTES, Task
 
 # A disk that is full or a server that is gone is not asked again at once, for each of many clients.
 STORE_PAUSE_SECONDS: Final = 1.0
-
+TASK: Final = "ldp.task"
+"""What a client asks first: the task. Whoever is in the roster may."""
+SUBMIT: Final = "ldp.submit"
+"""What it asks then: to take its reports to that task."""
+_NO_TERMS: Final = bytes(TASK_DIGEST_BYTES)
 _log = logging.getLogger("veilring.collector")
 
 
-class Slot:
+class Collector:
+    """Takes reports for as long as its context is entered.
+
+    Args:
+        store: Where reports are kept; the collector closes it.
+        now: Says how many seconds have passed since 1970 (UTC).
+        aside: Calls what takes long; in a thread of the collector's own unless given.
+        quotas: How many reports of each member may count; without end unless given.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], float],
+        aside: Aside | None = None,
+        *,
+        quotas: Quotas = NO_QUOTAS,
+    ) -> None:
+        self._store = store
+        self._thread = Threads(1, "store")  # starts no thread before the first call
+        self._groups = _GroupCommit(store, now, aside or self._thread, quotas)
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def task(self) -> Task:
+        """What is asked."""
+        return self._store.task
+
+    async def __aenter__(self) -> Self:
+        self._running = asyncio.create_task(self._groups.run(), name="store")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            if self._running is not None:
+                self._running.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._running
+        finally:
+            self._thread.close()  # a transaction that runs is let finish
+            self._store.close()
+
+    async def failure(self) -> None:
+        """Wait until storing ends for a reason that trying again does not mend, and raise it."""
+        if self._running is not None:
+            await asyncio.shield(self._running)
+
+    def offers(self) -> dict[str, Offer]:
+        """Return the two services, for all members of the roster."""
+        return {
+            TASK: Offer(self._publish, _NO_TERMS, lambda _peer: True),
+            SUBMIT: Offer(self.take, self.task.digest, lambda _peer: True),
+        }
+
+    async def _publish(self, party: Party, client: str) -> None:
+        await party.send(client, Published(task=self.task.encoded))
+
+    async def take(self, party: Party, client: str) -> None:
+        """Take one client's reports, and acknowledge them in order as they become durable.
+
+        Args:
+            party: The collector, in a session with the client alone.
+            client: Who sends.
+
+        Raises:
+            ProtocolViolation: If the client sends what cannot be answered report by report, or
+                more than a window of it before it is answered.
+            StoreFailed: If the reports could not be stored.
+        """
+        slot = _Slot(client)
+        receipts = asyncio.create_task(_acknowledge(party, client, slot))
+        try:
+            more = True
+            while more:
+                message = await party.receive(ReportBatch, sender=client)
+                _require_due(slot, message, client)
+                self._groups.put(slot, message)
+                more = message.more
+            slot.end()
+            await receipts
+        finally:
+            receipts.cancel()
+            await asyncio.gather(receipts, return_exceptions=True)
+
+
+def read_task() -> Callable[..., Awaitable[bytes]]:
+    """Return the role that asks a collector for its task, as `Task.encoded`."""
+    return convening(_read_task, TASK, _NO_TERMS)
+
+
+async def _read_task(party: Party) -> bytes:
+    (collector,) = party.peers
+    return (await party.receive(Published, sender=collector)).task
+
+
+class _Slot:
     """What one session has sent and was not told the end of.
 
     Args:
@@ -59,7 +157,7 @@ class Slot:
         """Take a message."""
         self.waiting.append(message)
         self.messages += 1
-        self.held_bytes += held_bytes(message)
+        self.held_bytes += _held_bytes(message)
 
     def take(self) -> list[ReportBatch]:
         """Return the messages that wait; they are being stored from now on."""
@@ -69,7 +167,7 @@ class Slot:
     def settle(self, messages: Sequence[ReportBatch], verdicts: Verdicts) -> None:
         """Say what became of the reports in messages that were taken."""
         self.messages -= len(messages)
-        self.held_bytes -= sum(map(held_bytes, messages))
+        self.held_bytes -= sum(map(_held_bytes, messages))
         self._settled.append(verdicts)
         self._news.set()
 
@@ -100,7 +198,7 @@ class Slot:
         return np.concatenate(settled)
 
 
-class Groups:
+class _GroupCommit:
     """Stores what the slots hold, one transaction after the other, until cancelled.
 
     Args:
@@ -114,10 +212,10 @@ class Groups:
         self, store: Store, now: Callable[[], float], aside: Aside, quotas: Quotas
     ) -> None:
         self._store, self._now, self._aside, self._quotas = store, now, aside, quotas
-        self._slots: dict[Slot, None] = {}
+        self._slots: dict[_Slot, None] = {}
         self._work = asyncio.Event()
 
-    def put(self, slot: Slot, message: ReportBatch) -> None:
+    def put(self, slot: _Slot, message: ReportBatch) -> None:
         """Put a message into the next group."""
         slot.put(message)
         self._slots[slot] = None
@@ -163,117 +261,15 @@ class Groups:
         return np.split(verdicts, np.cumsum(counts)[:-1])
 
 
-def held_bytes(message: ReportBatch) -> int:
-    """Return what a message counts towards the window of its session."""
-    return len(message.ids) + len(message.reports)
-
-
-TASK: Final = "ldp.task"
-"""What a client asks first: the task. Whoever is in the roster may."""
-SUBMIT: Final = "ldp.submit"
-"""What it asks then: to take its reports to that task."""
-_NO_TERMS: Final = bytes(TASK_DIGEST_BYTES)
-
-
-class Collector:
-    """Takes reports for as long as its context is entered.
-
-    Args:
-        store: Where reports are kept; the collector closes it.
-        now: Says how many seconds have passed since 1970 (UTC).
-        aside: Calls what takes long; in a thread of the collector's own unless given.
-        quotas: How many reports of each member may count; without end unless given.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        now: Callable[[], float],
-        aside: Aside | None = None,
-        *,
-        quotas: Quotas = NO_QUOTAS,
-    ) -> None:
-        self._store = store
-        self._thread = Threads(1, "store")  # starts no thread before the first call
-        self._groups = Groups(store, now, aside or self._thread, quotas)
-        self._running: asyncio.Task[None] | None = None
-
-    @property
-    def task(self) -> Task:
-        """What is asked."""
-        return self._store.task
-
-    async def __aenter__(self) -> Self:
-        self._running = asyncio.create_task(self._groups.run(), name="store")
-        return self
-
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if self._running is not None:
-                self._running.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await self._running
-        finally:
-            self._thread.close()  # a transaction that runs is let finish
-            self._store.close()
-
-    async def failure(self) -> None:
-        """Wait until storing ends for a reason that trying again does not mend, and raise it."""
-        if self._running is not None:
-            await asyncio.shield(self._running)
-
-    def offers(self) -> dict[str, Offer]:
-        """Return the two services, for all members of the roster."""
-        return {
-            TASK: Offer(self._publish, _NO_TERMS, lambda _peer: True),
-            SUBMIT: Offer(self.take, self.task.digest, lambda _peer: True),
-        }
-
-    async def _publish(self, party: Party, client: str) -> None:
-        await party.send(client, Published(task=self.task.encoded))
-
-    async def take(self, party: Party, client: str) -> None:
-        """Take one client's reports, and acknowledge them in order as they become durable.
-
-        Args:
-            party: The collector, in a session with the client alone.
-            client: Who sends.
-
-        Raises:
-            ProtocolViolation: If the client sends what cannot be answered report by report, or
-                more than a window of it before it is answered.
-            StoreFailed: If the reports could not be stored.
-        """
-        slot = Slot(client)
-        receipts = asyncio.create_task(_acknowledge(party, client, slot))
-        try:
-            more = True
-            while more:
-                message = await party.receive(ReportBatch, sender=client)
-                _require_due(slot, message, client)
-                self._groups.put(slot, message)
-                more = message.more
-            slot.end()
-            await receipts
-        finally:
-            receipts.cancel()
-            await asyncio.gather(receipts, return_exceptions=True)
-
-
-def _require_due(slot: Slot, message: ReportBatch, client: str) -> None:
+def _require_due(slot: _Slot, message: ReportBatch, client: str) -> None:
     if not count_reports(message, client):
         raise ProtocolViolation(client, "sent no report")
-    held = slot.held_bytes + held_bytes(message)
+    held = slot.held_bytes + _held_bytes(message)
     if slot.messages and (slot.messages >= WINDOW_MESSAGES_MAX or held > WINDOW_BYTES_MAX):
         raise ProtocolViolation(client, "sent more than a window of reports ahead of its turn")
 
 
-async def _acknowledge(party: Party, client: str, slot: Slot) -> None:
+async def _acknowledge(party: Party, client: str, slot: _Slot) -> None:
     try:
         while (verdicts := await slot.verdicts()) is not None:
             await party.send(client, make_receipt(verdicts))
@@ -281,11 +277,6 @@ async def _acknowledge(party: Party, client: str, slot: Slot) -> None:
         party.accuse(error)  # so that nobody waits for more of this session
 
 
-def read_task() -> Callable[..., Awaitable[bytes]]:
-    """Return the role that asks a collector for its task, as `Task.encoded`."""
-    return convening(_read_task, TASK, _NO_TERMS)
-
-
-async def _read_task(party: Party) -> bytes:
-    (collector,) = party.peers
-    return (await party.receive(Published, sender=collector)).task
+def _held_bytes(message: ReportBatch) -> int:
+    """Return what a message counts towards the window of its session."""
+    return len(message.ids) + len(message.reports)

@@ -20,7 +20,11 @@ from veilring.protocols.ldp.task import Task
 from veilring.transport.messages import Array, Message
 
 ID_BYTES: Final = 16  # as many as a UUID has: never drawn twice by chance
-
+# More than a batch of the smallest reports has; what it costs to judge a message is bounded by it.
+BATCH_REPORTS_MAX: Final = 1 << 14
+# A quarter of a frame: large enough that a message's own cost vanishes, small enough that several
+# are under way while one is stored.
+BATCH_BYTES_MAX: Final = 1 << 18
 _Number = Annotated[int, Field(ge=0)]
 
 
@@ -100,14 +104,8 @@ REASONS: Final = MappingProxyType(
     }
 )
 """What each verdict means, for a person."""
-
-
-# More than a batch of the smallest reports has; what it costs to judge a message is bounded by it.
-BATCH_REPORTS_MAX: Final = 1 << 14
-
-# A quarter of a frame: large enough that a message's own cost vanishes, small enough that several
-# are under way while one is stored.
-BATCH_BYTES_MAX: Final = 1 << 18
+Verdicts = NDArray[np.uint8]
+"""One `ReportVerdict` a report."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,10 +148,6 @@ def batch_reports(report_bytes: int) -> int:
     return max(1, BATCH_BYTES_MAX // (ID_BYTES + report_bytes))
 
 
-Verdicts = NDArray[np.uint8]
-"""One `ReportVerdict` a report."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Accepted:
     """Reports to one question that a client could have made.
@@ -169,18 +163,6 @@ class Accepted:
     ids: NDArray[np.uint8]
     reports: Reports
     places: NDArray[np.int64]
-
-
-def count_reports(message: ReportBatch, sender: str) -> int:
-    """Return how many reports a message has.
-
-    Raises:
-        ProtocolViolation: If its ids cannot be told apart, so that no report could be answered.
-    """
-    reports, rest = divmod(len(message.ids), ID_BYTES)
-    if rest:
-        raise ProtocolViolation(sender, f"sent {len(message.ids)} bytes of ids")
-    return reports
 
 
 def judge_batches(
@@ -235,6 +217,18 @@ def _wrong(message: ReportBatch, digest: bytes, widths: Sequence[int]) -> Report
     if given == due:
         return ReportVerdict.COUNTED
     return ReportVerdict.OVERSIZED if given > due else ReportVerdict.MALFORMED
+
+
+def count_reports(message: ReportBatch, sender: str) -> int:
+    """Return how many reports a message has.
+
+    Raises:
+        ProtocolViolation: If its ids cannot be told apart, so that no report could be answered.
+    """
+    reports, rest = divmod(len(message.ids), ID_BYTES)
+    if rest:
+        raise ProtocolViolation(sender, f"sent {len(message.ids)} bytes of ids")
+    return reports
 
 
 def make_receipt(verdicts: Verdicts) -> ReportReceipt:

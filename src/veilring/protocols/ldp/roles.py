@@ -35,6 +35,13 @@ from veilring.protocols.ldp.messages import (
 )
 from veilring.protocols.ldp.task import Task
 
+# Messages that a client may have sent without an answer. At 10 ms a commit, 512 single reports are
+# 50,000 a second from one client.
+WINDOW_MESSAGES_MAX: Final = 512
+# The same in bytes, for batches: what a collector holds for one session. A message that is larger
+# than what is left waits.
+WINDOW_BYTES_MAX: Final = 1 << 20
+
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ClientPool:
@@ -146,12 +153,47 @@ def _tally(task: Task, accepted: Accepted) -> Tally:
     return Tally(tuple(sums), tuple(counts))
 
 
-# Messages that a client may have sent without an answer. At 10 ms a commit, 512 single reports are
-# 50,000 a second from one client.
-WINDOW_MESSAGES_MAX: Final = 512
-# The same in bytes, for batches: what a collector holds for one session. A message that is larger
-# than what is left waits.
-WINDOW_BYTES_MAX: Final = 1 << 20
+def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:
+    """Forecast `gather`: one message a client, one round.
+
+    A pool sends `ceil(c / s)` messages to a question that c of its clients drew, where
+    `s = batch_reports(report_bytes)`, and one empty message if it has no clients.
+
+    Args:
+        task: What is asked.
+        asked: For each party but the aggregator, how many of its clients drew each question.
+    """
+    total = Traffic()
+    for counts in asked:
+        for question, clients in enumerate(counts):
+            size = batch_reports(_width(task, question))
+            full, rest = divmod(clients, size)
+            total = total.plus(batch_traffic(task, question, size, times=full))
+            total = total.plus(batch_traffic(task, question, rest, times=int(rest > 0)))
+        if not sum(counts):
+            total = total.plus(batch_traffic(task, 0, 0))
+    return Forecast(1, total)
+
+
+def batch_traffic(task: Task, question: int, reports: int, *, times: int = 1) -> Traffic:
+    """Return what so many batches of so many reports each are on the wire.
+
+    One report is `report_bytes + ID_BYTES`, and a batch some 70 bytes more, of which the task's
+    hash is 32 and the session's name 16.
+    """
+    batch = ReportBatch(
+        task=task.digest,
+        question=question,
+        ids=bytes(ID_BYTES * reports),
+        reports=bytes(_width(task, question) * reports),
+        more=False,
+    )
+    return repeated(times, batch)
+
+
+def _width(task: Task, question: int) -> int:
+    return task.survey.questions[question].report_bytes
+
 
 Settled: TypeAlias = Callable[[ClientBatch, Verdicts], None]
 """Told what became of a batch's reports, once the collector has stored those that count."""
@@ -224,45 +266,3 @@ def _with_more(batches: Iterable[ClientBatch]) -> Iterator[tuple[ClientBatch, bo
         following = next(each, None)
         yield batch, following is not None
         batch = following
-
-
-def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:
-    """Forecast `gather`: one message a client, one round.
-
-    A pool sends `ceil(c / s)` messages to a question that c of its clients drew, where
-    `s = batch_reports(report_bytes)`, and one empty message if it has no clients.
-
-    Args:
-        task: What is asked.
-        asked: For each party but the aggregator, how many of its clients drew each question.
-    """
-    total = Traffic()
-    for counts in asked:
-        for question, clients in enumerate(counts):
-            size = batch_reports(_width(task, question))
-            full, rest = divmod(clients, size)
-            total = total.plus(batch_traffic(task, question, size, times=full))
-            total = total.plus(batch_traffic(task, question, rest, times=int(rest > 0)))
-        if not sum(counts):
-            total = total.plus(batch_traffic(task, 0, 0))
-    return Forecast(1, total)
-
-
-def batch_traffic(task: Task, question: int, reports: int, *, times: int = 1) -> Traffic:
-    """Return what so many batches of so many reports each are on the wire.
-
-    One report is `report_bytes + ID_BYTES`, and a batch some 70 bytes more, of which the task's
-    hash is 32 and the session's name 16.
-    """
-    batch = ReportBatch(
-        task=task.digest,
-        question=question,
-        ids=bytes(ID_BYTES * reports),
-        reports=bytes(_width(task, question) * reports),
-        more=False,
-    )
-    return repeated(times, batch)
-
-
-def _width(task: Task, question: int) -> int:
-    return task.survey.questions[question].report_bytes

@@ -25,12 +25,20 @@ from veilring.protocols.ldp.algorithm.planner import MakeOracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports, Sums
 from veilring.protocols.ldp.algorithm.steps import Step, apply_steps
 
-Judged: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
-"""Rows whose every cell was judged, after public steps, and the class of each."""
+ValidRows: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
+"""Rows after public steps, of which every cell was checked, and the class of each."""
 
 
 class Survey(ABC):
-    """What is asked; frozen. Its subclasses say what for: frequencies, naive Bayes, means."""
+    """What is asked; frozen. Its subclasses say what for: frequencies, means, naive Bayes.
+
+    Attributes:
+        name: The name by which tasks call it.
+        steps: The public steps that each row goes through first; none unless a subclass has them.
+    """
+
+    name: ClassVar[str]
+    steps: tuple[Step, ...] = ()
 
     @property
     @abstractmethod
@@ -38,196 +46,49 @@ class Survey(ABC):
         """The randomiser of each question."""
 
     @property
-    @abstractmethod
     def public(self) -> Mapping[str, Any]:
         """All that defines the survey, as plain data: part of the task's hash."""
-
-    @abstractmethod
-    def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
-        """Return rows as the questions take them, after every cell of them was judged.
-
-        A row is judged as a whole, whichever of its cells a question asks for: if only the cell
-        that a client drew were judged, the questions that it never answers would tell of its row.
-
-        Args:
-            rows: One row a client.
-            labels: The class of each.
-
-        Raises:
-            InputError: If a cell does not fit, in any column.
-        """
-
-    @abstractmethod
-    def told(self, values: NDArray[Any], classes: NDArray[np.int64], question: int) -> NDArray[Any]:
-        """Return the value that each client tells a randomiser, from rows that were judged.
-
-        Args:
-            values: One row a client, from `judged`.
-            classes: The class of each.
-            question: The number of the question.
-        """
-
-    def encode(self, rows: NDArray[Any], labels: NDArray[np.int64], question: int) -> NDArray[Any]:
-        """Return what clients would say to a question if they had nothing to hide.
-
-        Args:
-            rows: One row a client.
-            labels: The class of each.
-            question: The number of the question.
-
-        Raises:
-            InputError: If a cell does not fit, in any column.
-        """
-        return self.told(*self.judged(rows, labels), question)
-
-    @property
-    def exact_epsilon(self) -> float:
-        """What one answer spends, whichever question it is to."""
-        return max(question.exact_epsilon for question in self.questions)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Answers:
-    """Perturbed reports, by question.
-
-    Attributes:
-        reports: For each question, the reports of the clients that drew it.
-        clients: For each question, the positions of these clients among those that were asked.
-    """
-
-    reports: tuple[Reports, ...]
-    clients: tuple[NDArray[np.int64], ...]
-
-    def __iter__(self) -> Iterator[tuple[int, Reports]]:
-        return iter(enumerate(self.reports))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Tally:
-    """What a collector knows: for each question the sums, and over how many reports.
-
-    Attributes:
-        sums: One array a question.
-        counts: One number a question.
-    """
-
-    sums: tuple[Sums, ...]
-    counts: tuple[int, ...]
-
-    def __add__(self, other: Self) -> "Tally":
-        return Tally(
-            tuple(a + b for a, b in zip(self.sums, other.sums, strict=True)),
-            tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)),
-        )
-
-    @classmethod
-    def empty(cls, survey: Survey) -> Self:
-        """Return the tally of no reports."""
-        zeros = tuple(np.zeros(each.cells, dtype=np.int64) for each in survey.questions)
-        return cls(zeros, (0,) * len(zeros))
-
-    @property
-    def clients(self) -> int:
-        """How many reports there are over all questions."""
-        return sum(self.counts)
-
-
-def answer(
-    survey: Survey, rows: NDArray[Any], labels: NDArray[np.int64], rng: Generator
-) -> Answers:
-    """Return one perturbed report for each client, to the question that it drew.
-
-    Args:
-        survey: What is asked.
-        rows: One row a client.
-        labels: The class of each.
-        rng: The clients' secret randomness.
-
-    Raises:
-        InputError: If a cell of a row does not fit, in any column; nothing was drawn then.
-    """
-    values, classes = survey.judged(rows, labels)
-    drawn = rng.integers(len(survey.questions), size=len(labels))
-    clients = [np.flatnonzero(drawn == number) for number in range(len(survey.questions))]
-    reports = [
-        each.perturb(survey.told(values[who], classes[who], number), rng)
-        for number, (each, who) in enumerate(zip(survey.questions, clients, strict=True))
-    ]
-    return Answers(tuple(reports), tuple(clients))
-
-
-def tally_reports(survey: Survey, reports: Sequence[Reports]) -> Tally:
-    """Return the tally of accepted reports, given by question."""
-    pairs = zip(survey.questions, reports, strict=True)
-    sums = tuple(randomiser.aggregate(each) for randomiser, each in pairs)
-    return Tally(sums, tuple(map(len, reports)))
-
-
-def census(survey: Survey, rows: NDArray[Any], labels: NDArray[np.int64], rng: Generator) -> Tally:
-    """Return the tally of all clients' answers to all questions, without noise.
-
-    Raises:
-        InputError: If the survey has noise: the losses of a client's answers would add up.
-    """
-    if any(question.exact_epsilon < inf for question in survey.questions):
-        raise InputError("survey", "one with noise", "one whose questions are all plain")
-    values, classes = survey.judged(rows, labels)
-    reports = [
-        question.perturb(survey.told(values, classes, number), rng)
-        for number, question in enumerate(survey.questions)
-    ]
-    return tally_reports(survey, reports)
-
-
-class PreparedSurvey(Survey):
-    """A survey of rows that go through public steps first.
-
-    Attributes:
-        name: What tasks call it.
-        steps: What becomes of a row first; nothing, unless a subclass has them as a field.
-    """
-
-    name: ClassVar[str]
-    steps: tuple[Step, ...] = ()
-
-    @property
-    @override
-    def public(self) -> Mapping[str, Any]:
         return {
             "survey": self.name,
             "steps": [dict(step.public) for step in self.steps],
             "questions": [dict(question.public) for question in self.questions],
         }
 
+    @property
+    def exact_epsilon(self) -> float:
+        """What one answer spends, whichever question it is to."""
+        return max(question.exact_epsilon for question in self.questions)
 
-def require_columns(rows: NDArray[Any], columns: int) -> None:
-    """Refuse rows of another shape than (rows, columns).
+    @abstractmethod
+    def validated(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> ValidRows:
+        """Return rows as the questions take them, after every cell of them was checked.
 
-    Raises:
-        InputError: If they are.
-    """
-    if rows.ndim != 2 or rows.shape[1] != columns:  # noqa: PLR2004  (rows by features)
-        raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {columns})")
+        A row is checked as a whole, whichever of its cells a question asks for: if only the cell
+        that a client drew were checked, the questions that it never answers would tell of its row.
 
+        Args:
+            rows: One row a client.
+            labels: The class of each.
 
-def whole_numbers(values: NDArray[Any], count: int, column: int | str) -> NDArray[np.int64]:
-    """Return values as integers from 0 to `count - 1`.
+        Raises:
+            InputError: If a cell does not fit, in any column.
+        """
 
-    Raises:
-        InputError: If one is none of these; it names the column, and shows no value.
-    """
-    field, allowed = f"column {column}", f"integers from 0 to {count - 1}"
-    given = floats(field, values, allowed)
-    with np.errstate(invalid="ignore"):  # what is not finite is refused
-        numbers = given.astype(np.int64)
-    is_wrong = (numbers != given) | (numbers < 0) | (numbers >= count)
-    if is_wrong.any():
-        raise InputError(field, "out of range", allowed)
-    return numbers
+    @abstractmethod
+    def encode(
+        self, values: NDArray[Any], classes: NDArray[np.int64], question: int
+    ) -> NDArray[Any]:
+        """Return what each client would answer to a question if it had nothing to hide.
+
+        Args:
+            values: One row a client, from `validated`.
+            classes: The class of each.
+            question: The number of the question.
+        """
 
 
 @dataclass(frozen=True)
-class FrequencySurvey(PreparedSurvey):
+class FrequencySurvey(Survey):
     """Which share of the clients holds each value of one attribute, the only column of the rows.
 
     Attributes:
@@ -244,17 +105,19 @@ class FrequencySurvey(PreparedSurvey):
         return (self.oracle,)
 
     @override
-    def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
+    def validated(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> ValidRows:
         require_columns(rows, 1)
         return whole_numbers(rows[:, 0], self.oracle.entries, 0), labels
 
     @override
-    def told(self, values: NDArray[Any], classes: NDArray[np.int64], question: int) -> NDArray[Any]:
+    def encode(
+        self, values: NDArray[Any], classes: NDArray[np.int64], question: int
+    ) -> NDArray[Any]:
         return values
 
 
 @dataclass(frozen=True)
-class MeanSurvey(PreparedSurvey):
+class MeanSurvey(Survey):
     """The mean of each feature over all clients.
 
     Attributes:
@@ -281,18 +144,20 @@ class MeanSurvey(PreparedSurvey):
         return (self.means,)
 
     @override
-    def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
+    def validated(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> ValidRows:
         numbers = np.clip(floats("rows", apply_steps(self.steps, rows)), -1.0, 1.0)
         require_normalised(numbers)
         return numbers, labels
 
     @override
-    def told(self, values: NDArray[Any], classes: NDArray[np.int64], question: int) -> NDArray[Any]:
+    def encode(
+        self, values: NDArray[Any], classes: NDArray[np.int64], question: int
+    ) -> NDArray[Any]:
         return values
 
 
 @dataclass(frozen=True)
-class DiscreteBayesSurvey(PreparedSurvey):
+class DiscreteBayesSurvey(Survey):
     """A client tells its class, or one of its features together with its class (Section 3.1).
 
     Question 0 is the class. Question i is feature i, from 1, and value and class are encoded as one
@@ -356,7 +221,7 @@ class DiscreteBayesSurvey(PreparedSurvey):
         return {**super().public, "domains": list(self.domains), "classes": self.classes}
 
     @override
-    def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
+    def validated(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> ValidRows:
         classes = whole_numbers(labels, self.classes, "label")
         values = apply_steps(self.steps, rows)
         require_columns(values, len(self.domains))
@@ -366,14 +231,16 @@ class DiscreteBayesSurvey(PreparedSurvey):
         return np.column_stack((classes, *columns)), classes
 
     @override
-    def told(self, values: NDArray[Any], classes: NDArray[np.int64], question: int) -> NDArray[Any]:
+    def encode(
+        self, values: NDArray[Any], classes: NDArray[np.int64], question: int
+    ) -> NDArray[Any]:
         if question == 0:
             return classes
         return np.asarray(values[:, question] * self.classes + classes)
 
 
 @dataclass(frozen=True)
-class GaussianBayesSurvey(PreparedSurvey):
+class GaussianBayesSurvey(Survey):
     """A client tells its class, or a feature, or a feature's square (Section 3.2).
 
     Question 0 is the class. Questions 1 and 2 are the features and their squares, each as a vector
@@ -407,7 +274,7 @@ class GaussianBayesSurvey(PreparedSurvey):
         return (self.oracle, self.means, self.means)
 
     @override
-    def judged(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> Judged:
+    def validated(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> ValidRows:
         classes = whole_numbers(labels, self.means.classes, "label")
         numbers = np.clip(floats("rows", apply_steps(self.steps, rows)), -1.0, 1.0)
         require_columns(numbers, self.means.features)
@@ -415,7 +282,9 @@ class GaussianBayesSurvey(PreparedSurvey):
         return numbers, classes
 
     @override
-    def told(self, values: NDArray[Any], classes: NDArray[np.int64], question: int) -> NDArray[Any]:
+    def encode(
+        self, values: NDArray[Any], classes: NDArray[np.int64], question: int
+    ) -> NDArray[Any]:
         if question == 0:
             return classes
         told = values if question == 1 else values**2
@@ -424,3 +293,122 @@ class GaussianBayesSurvey(PreparedSurvey):
 
 BayesSurvey: TypeAlias = DiscreteBayesSurvey | GaussianBayesSurvey
 """What a classifier can be learned from."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """Perturbed reports, by question.
+
+    Attributes:
+        reports: For each question, the reports of the clients that drew it.
+        clients: For each question, the positions of these clients among those that were asked.
+    """
+
+    reports: tuple[Reports, ...]
+    clients: tuple[NDArray[np.int64], ...]
+
+    def __iter__(self) -> Iterator[tuple[int, Reports]]:
+        return iter(enumerate(self.reports))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tally:
+    """What a collector knows: for each question the sums, and over how many reports.
+
+    Attributes:
+        sums: One array a question.
+        counts: One number a question.
+    """
+
+    sums: tuple[Sums, ...]
+    counts: tuple[int, ...]
+
+    def __add__(self, other: Self) -> "Tally":
+        return Tally(
+            tuple(a + b for a, b in zip(self.sums, other.sums, strict=True)),
+            tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)),
+        )
+
+    @classmethod
+    def empty(cls, survey: Survey) -> Self:
+        """Return the tally of no reports."""
+        zeros = tuple(np.zeros(each.cells, dtype=np.int64) for each in survey.questions)
+        return cls(zeros, (0,) * len(zeros))
+
+    @property
+    def clients(self) -> int:
+        """How many reports there are over all questions."""
+        return sum(self.counts)
+
+
+def answer(
+    survey: Survey, rows: NDArray[Any], labels: NDArray[np.int64], rng: Generator
+) -> Answers:
+    """Return one perturbed report for each client, to the question that it drew.
+
+    Args:
+        survey: What is asked.
+        rows: One row a client.
+        labels: The class of each.
+        rng: The clients' secret randomness.
+
+    Raises:
+        InputError: If a cell of a row does not fit, in any column; nothing was drawn then.
+    """
+    values, classes = survey.validated(rows, labels)
+    drawn = rng.integers(len(survey.questions), size=len(labels))
+    clients = [np.flatnonzero(drawn == number) for number in range(len(survey.questions))]
+    reports = [
+        each.perturb(survey.encode(values[who], classes[who], number), rng)
+        for number, (each, who) in enumerate(zip(survey.questions, clients, strict=True))
+    ]
+    return Answers(tuple(reports), tuple(clients))
+
+
+def tally_reports(survey: Survey, reports: Sequence[Reports]) -> Tally:
+    """Return the tally of accepted reports, given by question."""
+    pairs = zip(survey.questions, reports, strict=True)
+    sums = tuple(randomiser.aggregate(each) for randomiser, each in pairs)
+    return Tally(sums, tuple(map(len, reports)))
+
+
+def census(survey: Survey, rows: NDArray[Any], labels: NDArray[np.int64], rng: Generator) -> Tally:
+    """Return the tally of all clients' answers to all questions, without noise.
+
+    Raises:
+        InputError: If the survey has noise: the losses of a client's answers would add up.
+    """
+    if any(question.exact_epsilon < inf for question in survey.questions):
+        raise InputError("survey", "one with noise", "one whose questions are all plain")
+    values, classes = survey.validated(rows, labels)
+    reports = [
+        question.perturb(survey.encode(values, classes, number), rng)
+        for number, question in enumerate(survey.questions)
+    ]
+    return tally_reports(survey, reports)
+
+
+def require_columns(rows: NDArray[Any], columns: int) -> None:
+    """Refuse rows of another shape than (rows, columns).
+
+    Raises:
+        InputError: If they are.
+    """
+    if rows.ndim != 2 or rows.shape[1] != columns:  # noqa: PLR2004  (rows by features)
+        raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {columns})")
+
+
+def whole_numbers(values: NDArray[Any], count: int, column: int | str) -> NDArray[np.int64]:
+    """Return values as integers from 0 to `count - 1`.
+
+    Raises:
+        InputError: If one is none of these; it names the column, and shows no value.
+    """
+    field, allowed = f"column {column}", f"integers from 0 to {count - 1}"
+    given = floats(field, values, allowed)
+    with np.errstate(invalid="ignore"):  # what is not finite is refused
+        numbers = given.astype(np.int64)
+    is_wrong = (numbers != given) | (numbers < 0) | (numbers >= count)
+    if is_wrong.any():
+        raise InputError(field, "out of range", allowed)
+    return numbers

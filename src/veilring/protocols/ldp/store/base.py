@@ -2,6 +2,9 @@
 
 A report's id is the primary key. The sums are changed in the transaction that inserts the reports,
 so that they are always those of exactly the reports that are there, whenever the power fails.
+
+Many rows cross into a database in one blob: `statement_values` makes it, whichever database it is,
+and `parse_matches`, `parse_sums` and `parse_reports` read what comes back.
 """
 
 import sqlite3
@@ -24,126 +27,17 @@ from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict, Verdicts
 from veilring.protocols.ldp.task import Task
 
-NUMBER_BYTES: Final = 4  # of a member's number beside each report
-
-_ENDLESS: Final = int(np.iinfo(np.int64).max)
-
-
-class Senders(NamedTuple):
-    """The members that some reports came from.
-
-    Attributes:
-        names: Their names, each once.
-        of: For each report that came, the place of its member among the names.
-    """
-
-    names: tuple[str, ...]
-    of: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Quotas:
-    """How many reports of a member may count.
-
-    Attributes:
-        each: Of any one member; nothing if there is no limit.
-        own: Of members that have a limit of their own.
-    """
-
-    each: int | None = None
-    own: Mapping[str, int] = field(default_factory=dict)
-
-    def of(self, member: str) -> int:
-        """Return a member's limit."""
-        return self.own.get(member, _ENDLESS if self.each is None else self.each)
-
-
-class Headroom:
-    """What may still be counted of some members, while a group is stored.
-
-    Args:
-        left: The number of reports that may be counted of each member; negative if a limit was
-            lowered.
-    """
-
-    def __init__(self, left: NDArray[np.int64]) -> None:
-        self._left = left
-        self.taken: NDArray[np.int64] = np.zeros_like(left)
-        """The number of reports that were counted of each member."""
-
-    def has_for(self, who: NDArray[np.int64]) -> bool:
-        """Return whether one report more may be counted for each mention of a member."""
-        return bool((self._counted(who) <= np.maximum(self._left, 0)).all())
-
-    def first_of(self, who: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for which mentions of a member there is room, the first ones first."""
-        order = np.argsort(who, kind="stable")
-        members = who[order]
-        starts = np.searchsorted(members, members, side="left")
-        fits = np.empty(len(who), dtype=np.bool_)
-        fits[order] = np.arange(len(who)) - starts < self._left[members]
-        return fits
-
-    def take(self, who: NDArray[np.int64]) -> None:
-        """Count a report for each mention of a member."""
-        counted = self._counted(who)
-        self._left = self._left - counted
-        self.taken = self.taken + counted
-
-    def _counted(self, who: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.bincount(who, minlength=len(self._left)).astype(np.int64)
-
-
-def number_blob(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return members' numbers as bytes, shape (reports, `NUMBER_BYTES`)."""
-    return numbers.astype("<u4").view(np.uint8).reshape(-1, NUMBER_BYTES)
-
-
-_NOT_TAKEN: Final = (ReportVerdict.CLOSED, ReportVerdict.OVER_QUOTA)
-
-
-def in_order_of_ids(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the order by the first half of the ids, in which a B-tree takes them fastest.
-
-    Reports with equal ids stay in the order in which they came.
-    """
-    halves = np.ascontiguousarray(ids[:, : ID_BYTES // 2]).view(">u8").reshape(-1)
-    return np.argsort(halves, kind="stable")
-
-
-class Repeats:
-    """Which of some reports has each id first.
-
-    Args:
-        ids: Shape (reports, `ID_BYTES`).
-        reports: Shape (reports, bytes).
-
-    Attributes:
-        first: The places of the reports that are the first with their id, one an id.
-    """
-
-    def __init__(self, ids: NDArray[np.uint8], reports: Reports) -> None:
-        keys = np.ascontiguousarray(ids).view(f"V{ID_BYTES}").reshape(-1)
-        _, self.first, self._number = np.unique(keys, return_index=True, return_inverse=True)
-        self._is_first = np.zeros(len(ids), dtype=np.bool_)
-        self._is_first[self.first] = True
-        firsts = reports[self.first][self._number]
-        self._is_same: NDArray[np.bool_] = (reports == firsts).all(axis=1)
-
-    def spread(self, verdicts: Verdicts) -> Verdicts:
-        """Return the verdicts on all reports from those on the first ones."""
-        each = verdicts[self._number]
-        repeated = ~self._is_first & ~np.isin(each, _NOT_TAKEN)
-        each[repeated & ~self._is_same] = ReportVerdict.REUSED_ID
-        each[repeated & self._is_same & (each == ReportVerdict.COUNTED)] = ReportVerdict.KNOWN
-        return each
-
-
 # One statement inserts so many; what a statement is given stays below a few MiB.
 PIECE_REPORTS_MAX: Final = 1 << 16
-
-NO_QUOTAS: Final = Quotas()
-
+# Reports that are read at once, however wide they are.
+READ_BYTES_MAX: Final = 16 << 20
+DIGEST_END: Final = 1 << 64
+_NUMBER_BYTES: Final = 4  # of a member's number beside each report
+_HEAD_BYTES: Final = ID_BYTES + 2 * _NUMBER_BYTES  # an id, a member and a question
+_SUM: Final = np.dtype("<i8")
+_GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: its multiples are spread evenly
+_ENDLESS: Final = int(np.iinfo(np.int64).max)
+_NOT_TAKEN: Final = (ReportVerdict.CLOSED, ReportVerdict.OVER_QUOTA)
 Matches = NDArray[np.uint8]
 """For each report `ABSENT`, or whether the report that has its id is the `SAME` or an `OTHER`."""
 ABSENT, SAME, OTHER = range(3)
@@ -179,6 +73,38 @@ class StoredReports:
     def at(self, places: NDArray[np.int64] | slice) -> "StoredReports":
         """Return those at some places, in their order."""
         return StoredReports(self.ids[places], self.reports[places], self.members[places])
+
+
+class Senders(NamedTuple):
+    """The members that some reports came from.
+
+    Attributes:
+        names: Their names, each once.
+        of: For each report that came, the place of its member among the names.
+    """
+
+    names: tuple[str, ...]
+    of: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """How many reports of a member may count.
+
+    Attributes:
+        each: Of any one member; nothing if there is no limit.
+        own: Of members that have a limit of their own.
+    """
+
+    each: int | None = None
+    own: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, member: str) -> int:
+        """Return a member's limit."""
+        return self.own.get(member, _ENDLESS if self.each is None else self.each)
+
+
+NO_QUOTAS: Final = Quotas()
 
 
 class Store(ABC):
@@ -269,7 +195,7 @@ class Store(ABC):
         with self.transaction():
             numbers, counts = self._enrol(senders.names)
             limits = [quotas.of(name) for name in senders.names]
-            room = Headroom(np.array(limits, dtype=np.int64) - counts)
+            room = _Headroom(np.array(limits, dtype=np.int64) - counts)
             verdicts = []
             for each in arrived:
                 who = senders.of[each.places]
@@ -357,12 +283,12 @@ class Store(ABC):
         arrived: Accepted,
         who: NDArray[np.int64],
         numbers: NDArray[np.int64],
-        room: Headroom,
+        room: "_Headroom",
         *,
         closed: bool,
     ) -> Verdicts:
         question = arrived.question
-        order = in_order_of_ids(arrived.ids)
+        order = _order_by_ids(arrived.ids)
         sent = StoredReports(arrived.ids, arrived.reports, numbers[who]).at(order)
         verdicts = None
         if not closed and room.has_for(who):
@@ -388,7 +314,7 @@ class Store(ABC):
     def _some_known(
         self, question: int, sent: StoredReports, fits: "_Fits", *, closed: bool
     ) -> Verdicts:
-        repeats = Repeats(sent.ids, sent.reports)
+        repeats = _Repeats(sent.ids, sent.reports)
         while True:
             found = self._find_all(question, sent.at(repeats.first))
             verdicts = _VERDICTS[found]
@@ -419,27 +345,6 @@ class Store(ABC):
             self._write(question, RunningSums(kept.reports + len(fresh), kept.sums + more), fresh)
 
 
-class _Fits(NamedTuple):
-    """Which reports of a group there is room for: the first that came, of each member.
-
-    Attributes:
-        who: The member of each report, in the order in which they came.
-        order: The places of the reports in that order, as they are worked on.
-        room: What there is.
-    """
-
-    who: NDArray[np.int64]
-    order: NDArray[np.int64]
-    room: Headroom
-
-    def first_of(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for which of some reports there is room, by their places in the work."""
-        came = np.argsort(self.order[places])
-        fits = np.empty(len(places), dtype=np.bool_)
-        fits[came] = self.room.first_of(self.who[self.order[places]][came])
-        return fits
-
-
 def _numbers_of(members: Mapping[int, tuple[str, int]], names: Collection[str]) -> list[int]:
     """Return the numbers of members.
 
@@ -465,16 +370,101 @@ def _pieces(count: int) -> list[slice]:
     ]
 
 
-# Reports that are read at once, however wide they are.
-READ_BYTES_MAX: Final = 16 << 20
-DIGEST_END: Final = 1 << 64
+class _Repeats:
+    """Which of some reports has each id first.
 
-_SUM: Final = np.dtype("<i8")
-_HEAD_BYTES: Final = ID_BYTES + 2 * NUMBER_BYTES  # an id, a member and a question
-_GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: its multiples are spread evenly
+    Args:
+        ids: Shape (reports, `ID_BYTES`).
+        reports: Shape (reports, bytes).
+
+    Attributes:
+        first: The places of the reports that are the first with their id, one an id.
+    """
+
+    def __init__(self, ids: NDArray[np.uint8], reports: Reports) -> None:
+        keys = np.ascontiguousarray(ids).view(f"V{ID_BYTES}").reshape(-1)
+        _, self.first, self._number = np.unique(keys, return_index=True, return_inverse=True)
+        self._is_first = np.zeros(len(ids), dtype=np.bool_)
+        self._is_first[self.first] = True
+        firsts = reports[self.first][self._number]
+        self._is_same: NDArray[np.bool_] = (reports == firsts).all(axis=1)
+
+    def spread(self, verdicts: Verdicts) -> Verdicts:
+        """Return the verdicts on all reports from those on the first ones."""
+        each = verdicts[self._number]
+        repeated = ~self._is_first & ~np.isin(each, _NOT_TAKEN)
+        each[repeated & ~self._is_same] = ReportVerdict.REUSED_ID
+        each[repeated & self._is_same & (each == ReportVerdict.COUNTED)] = ReportVerdict.KNOWN
+        return each
 
 
-def values_of(question: int, some: StoredReports) -> dict[str, int | bytes]:
+def _order_by_ids(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the order by the first half of the ids, in which a B-tree takes them fastest.
+
+    Reports with equal ids stay in the order in which they came.
+    """
+    halves = np.ascontiguousarray(ids[:, : ID_BYTES // 2]).view(">u8").reshape(-1)
+    return np.argsort(halves, kind="stable")
+
+
+class _Headroom:
+    """What may still be counted of some members, while a group is stored.
+
+    Args:
+        left: The number of reports that may be counted of each member; negative if a limit was
+            lowered.
+    """
+
+    def __init__(self, left: NDArray[np.int64]) -> None:
+        self._left = left
+        self.taken: NDArray[np.int64] = np.zeros_like(left)
+        """The number of reports that were counted of each member."""
+
+    def has_for(self, who: NDArray[np.int64]) -> bool:
+        """Return whether one report more may be counted for each mention of a member."""
+        return bool((self._counted(who) <= np.maximum(self._left, 0)).all())
+
+    def first_of(self, who: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return for which mentions of a member there is room, the first ones first."""
+        order = np.argsort(who, kind="stable")
+        members = who[order]
+        starts = np.searchsorted(members, members, side="left")
+        fits = np.empty(len(who), dtype=np.bool_)
+        fits[order] = np.arange(len(who)) - starts < self._left[members]
+        return fits
+
+    def take(self, who: NDArray[np.int64]) -> None:
+        """Count a report for each mention of a member."""
+        counted = self._counted(who)
+        self._left = self._left - counted
+        self.taken = self.taken + counted
+
+    def _counted(self, who: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.bincount(who, minlength=len(self._left)).astype(np.int64)
+
+
+class _Fits(NamedTuple):
+    """Which reports of a group there is room for: the first that came, of each member.
+
+    Attributes:
+        who: The member of each report, in the order in which they came.
+        order: The places of the reports in that order, as they are worked on.
+        room: What there is.
+    """
+
+    who: NDArray[np.int64]
+    order: NDArray[np.int64]
+    room: _Headroom
+
+    def first_of(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return for which of some reports there is room, by their places in the work."""
+        came = np.argsort(self.order[places])
+        fits = np.empty(len(places), dtype=np.bool_)
+        fits[came] = self.room.first_of(self.who[self.order[places]][came])
+        return fits
+
+
+def statement_values(question: int, some: StoredReports) -> dict[str, int | bytes]:
     """Return what a statement cuts into rows."""
     return {
         "question": question,
@@ -482,13 +472,13 @@ def values_of(question: int, some: StoredReports) -> dict[str, int | bytes]:
         "ids": some.ids.tobytes(),
         "reports": some.reports.tobytes(),
         "width": some.reports.shape[1],
-        "members": number_blob(some.members).tobytes(),
-        "number": NUMBER_BYTES,
+        "members": _number_blob(some.members).tobytes(),
+        "number": _NUMBER_BYTES,
         "count": len(some),
     }
 
 
-def found_in(listed: str | None, count: int) -> Matches:
+def parse_matches(listed: str | None, count: int) -> Matches:
     """Return what was found of so many ids.
 
     Args:
@@ -503,12 +493,12 @@ def found_in(listed: str | None, count: int) -> Matches:
     return found
 
 
-def as_blob(sums: Sums) -> bytes:
+def sums_blob(sums: Sums) -> bytes:
     """Return what is stored of running sums."""
     return sums.astype(_SUM).tobytes()
 
 
-def kept_in(reports: int, blob: bytes, cells: int) -> RunningSums:
+def parse_sums(reports: int, blob: bytes, cells: int) -> RunningSums:
     """Return running sums that were stored.
 
     Raises:
@@ -519,13 +509,13 @@ def kept_in(reports: int, blob: bytes, cells: int) -> RunningSums:
     return RunningSums(reports, np.frombuffer(blob, _SUM).astype(np.int64))
 
 
-def some_in(rows: Sequence[tuple[bytes, bytes, bytes]], width: int) -> StoredReports:
+def parse_reports(rows: Sequence[tuple[bytes, bytes, bytes]], width: int) -> StoredReports:
     """Return reports that were stored, from rows of id, member and report.
 
     Raises:
         StoreFailed: If a report is not so wide, or an id or a member's number.
     """
-    widths = (ID_BYTES, NUMBER_BYTES, width)
+    widths = (ID_BYTES, _NUMBER_BYTES, width)
     columns = list(zip(*rows, strict=True)) or [(), (), ()]
     for column, size in zip(columns, widths, strict=True):
         if set(map(len, column)) - {size}:
@@ -538,9 +528,9 @@ def some_in(rows: Sequence[tuple[bytes, bytes, bytes]], width: int) -> StoredRep
     return StoredReports(ids, reports, members)
 
 
-def piece_rows(width: int) -> int:
+def rows_at_once(width: int) -> int:
     """Return how many reports of so many bytes are read at once."""
-    return max(1, min(PIECE_REPORTS_MAX, READ_BYTES_MAX // (ID_BYTES + NUMBER_BYTES + width)))
+    return max(1, min(PIECE_REPORTS_MAX, READ_BYTES_MAX // (ID_BYTES + _NUMBER_BYTES + width)))
 
 
 def digest_reports(question: int, some: StoredReports) -> int:
@@ -559,8 +549,8 @@ def digest_reports(question: int, some: StoredReports) -> int:
         part = some.at(chunk)
         row = np.zeros((len(part), _HEAD_BYTES + -(-width // 8) * 8), dtype=np.uint8)
         row[:, :ID_BYTES] = part.ids
-        row[:, ID_BYTES : ID_BYTES + NUMBER_BYTES] = number_blob(part.members)
-        row[:, ID_BYTES + NUMBER_BYTES : _HEAD_BYTES] = number_blob(np.array([question]))
+        row[:, ID_BYTES : ID_BYTES + _NUMBER_BYTES] = _number_blob(part.members)
+        row[:, ID_BYTES + _NUMBER_BYTES : _HEAD_BYTES] = _number_blob(np.array([question]))
         row[:, _HEAD_BYTES : _HEAD_BYTES + width] = part.reports
         words = row.view("<u8")
         by_word = _mixed(words ^ _places(words.shape[1]))
@@ -582,13 +572,16 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return words ^ (words >> np.uint64(31))
 
 
+def _number_blob(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return members' numbers as bytes, shape (reports, `_NUMBER_BYTES`)."""
+    return numbers.astype("<u4").view(np.uint8).reshape(-1, _NUMBER_BYTES)
+
+
 @contextmanager
-def as_store_failed(
-    what: str, path: Path | None = None, errors: tuple[type[Exception], ...] = (sqlite3.Error,)
-) -> Iterator[None]:
-    """Raise some errors as `StoreFailed`, which names the file if it is given."""
+def as_store_failed(what: str, path: Path | None = None) -> Iterator[None]:
+    """Raise an error of SQLite as `StoreFailed`, which names the file if it is given."""
     try:
         yield
-    except errors as error:
+    except sqlite3.Error as error:
         where = f" {path}" if path else ""
         raise StoreFailed(f"{what}{where}: {error}") from error

@@ -20,12 +20,12 @@ from veilring.protocols.ldp.store.base import (
     RunningSums,
     Store,
     StoredReports,
-    as_blob,
-    found_in,
-    kept_in,
-    piece_rows,
-    some_in,
-    values_of,
+    parse_matches,
+    parse_reports,
+    parse_sums,
+    rows_at_once,
+    statement_values,
+    sums_blob,
 )
 from veilring.protocols.ldp.task import Task
 
@@ -122,7 +122,7 @@ class PostgresStore(Store):
                 # A row that is there can be locked, so that two collectors take turns.
                 db.execute(
                     "INSERT INTO veilring.tallies VALUES (%s, 0, %b) ON CONFLICT DO NOTHING",
-                    (question, as_blob(np.zeros(randomiser.cells, dtype=np.int64))),
+                    (question, sums_blob(np.zeros(randomiser.cells, dtype=np.int64))),
                 )
         found = db.execute("SELECT digest FROM veilring.task").fetchone()
         if found is None or found[0] != self.task.digest:
@@ -159,12 +159,12 @@ class PostgresStore(Store):
 
     @override
     def _insert(self, question: int, some: StoredReports) -> int:
-        return self._connection().execute(_INSERT, values_of(question, some)).rowcount
+        return self._connection().execute(_INSERT, statement_values(question, some)).rowcount
 
     @override
     def _find(self, question: int, some: StoredReports) -> Matches:
-        row = self._connection().execute(_FIND, values_of(question, some)).fetchone()
-        return found_in(row[0] if row else None, len(some))
+        row = self._connection().execute(_FIND, statement_values(question, some)).fetchone()
+        return parse_matches(row[0] if row else None, len(some))
 
     @override
     def _read(self, question: int) -> RunningSums:
@@ -172,11 +172,11 @@ class PostgresStore(Store):
         row = self._connection().execute(statement, (question,)).fetchone()
         if row is None:
             raise StoreFailed("a question has no running sums")
-        return kept_in(row[0], row[1], self.task.survey.questions[question].cells)
+        return parse_sums(row[0], row[1], self.task.survey.questions[question].cells)
 
     @override
     def _write(self, question: int, kept: RunningSums, fresh: StoredReports) -> None:
-        row = question, kept.reports, as_blob(kept.sums)
+        row = question, kept.reports, sums_blob(kept.sums)
         self._connection().execute(_WRITE, row)
 
     @override
@@ -209,8 +209,8 @@ class PostgresStore(Store):
         width = self.task.survey.questions[question].report_bytes
         with self._connection().cursor(name="stored") as rows:
             rows.execute(_STORED, (question,))
-            while some := rows.fetchmany(piece_rows(width)):
-                yield some_in(some, width)
+            while some := rows.fetchmany(rows_at_once(width)):
+                yield parse_reports(some, width)
 
 
 def _require_readable(url: str) -> None:

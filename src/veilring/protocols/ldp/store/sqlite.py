@@ -30,14 +30,14 @@ from veilring.protocols.ldp.store.base import (
     RunningSums,
     Store,
     StoredReports,
-    as_blob,
     as_store_failed,
     digest_reports,
-    found_in,
-    kept_in,
-    piece_rows,
-    some_in,
-    values_of,
+    parse_matches,
+    parse_reports,
+    parse_sums,
+    rows_at_once,
+    statement_values,
+    sums_blob,
 )
 from veilring.protocols.ldp.task import Task
 
@@ -163,12 +163,12 @@ class SqliteStore(Store):
         widths = [each.report_bytes for each in self.task.survey.questions]
         digests: dict[int, int] = {}
         rows = db.execute("SELECT question, id, member, report FROM reports")
-        while piece := rows.fetchmany(piece_rows(max(widths))):
+        while piece := rows.fetchmany(rows_at_once(max(widths))):
             asked: dict[int, list[tuple[bytes, bytes, bytes]]] = {}
             for question, *row in piece:
                 asked.setdefault(question, []).append(tuple(row))
             for question, some in asked.items():
-                more = digest_reports(question, some_in(some, widths[question]))
+                more = digest_reports(question, parse_reports(some, widths[question]))
                 digests[question] = (digests.get(question, 0) + more) % DIGEST_END
         return digests
 
@@ -231,19 +231,19 @@ class SqliteStore(Store):
 
     @override
     def _insert(self, question: int, some: StoredReports) -> int:
-        return self._db.execute(_INSERT, values_of(question, some)).rowcount
+        return self._db.execute(_INSERT, statement_values(question, some)).rowcount
 
     @override
     def _find(self, question: int, some: StoredReports) -> Matches:
-        (listed,) = self._db.execute(_FIND, values_of(question, some)).fetchone()
-        return found_in(listed, len(some))
+        (listed,) = self._db.execute(_FIND, statement_values(question, some)).fetchone()
+        return parse_matches(listed, len(some))
 
     @override
     def _read(self, question: int) -> RunningSums:
         row = self._tally(question)
         cells = self.task.survey.questions[question].cells
         return (
-            kept_in(row[0], row[1], cells)
+            parse_sums(row[0], row[1], cells)
             if row
             else RunningSums(0, np.zeros(cells, dtype=np.int64))
         )
@@ -259,7 +259,7 @@ class SqliteStore(Store):
         row = self._tally(question)
         before = int.from_bytes(row[2]) if row else 0
         digest = (before + digest_reports(question, fresh)) % DIGEST_END
-        values = question, kept.reports, as_blob(kept.sums), digest.to_bytes(_DIGEST_BYTES)
+        values = question, kept.reports, sums_blob(kept.sums), digest.to_bytes(_DIGEST_BYTES)
         self._db.execute(_WRITE, values)
 
     @override
@@ -289,8 +289,8 @@ class SqliteStore(Store):
         width = self.task.survey.questions[question].report_bytes
         statement = "SELECT id, member, report FROM reports WHERE question = ?"
         rows = self._db.execute(statement, (question,))
-        while some := rows.fetchmany(piece_rows(width)):
-            yield some_in(some, width)
+        while some := rows.fetchmany(rows_at_once(width)):
+            yield parse_reports(some, width)
 
 
 def back_up_store(path: Path, to: Path) -> None:
