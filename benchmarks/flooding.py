@@ -23,7 +23,7 @@ from typing import Final, Self
 import psutil
 
 from veilring.data import load_table
-from veilring.deployment.trials.survey import COLLECTOR, Trial, write_collection
+from veilring.deployment.examples import COLLECTOR, Trial, write_collection
 from veilring.errors import FrameError
 from veilring.nodes.session import Abort, Open
 from veilring.protocols.ldp.collector import TASK

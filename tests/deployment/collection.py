@@ -8,8 +8,8 @@ from tests.deployment.commands import SECONDS, Command, free_port, start_serving
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.deployment import CollectorConfig, load_config, load_survey_terms
-from veilring.deployment.collector import open_configured_store
+from veilring.deployment import load_config
+from veilring.deployment.survey import CollectorConfig, SurveyTerms, open_configured_store
 
 
 class Collection:
@@ -90,7 +90,7 @@ class Collection:
         assert all(stored.get(name) == report for name, report in acknowledged)
         config = load_config(self.folder / "collector.toml")
         assert isinstance(config, CollectorConfig)
-        task = load_survey_terms(Path(config.terms)).task
+        task = SurveyTerms.load(Path(config.terms)).task
         store = open_configured_store(config, task)
         assert store.recount().clients == len(stored)  # raises if the sums differ
         store.close()

@@ -17,9 +17,9 @@ from typer.testing import CliRunner, Result
 from veilring.cli.app import app
 from veilring.data import load_table
 from veilring.deployment.config import load_credentials
-from veilring.deployment.owner_terms import LabellingSection, OwnerTerms, load_owner_terms
+from veilring.deployment.examples import OWNER, write_owner
+from veilring.deployment.owner import LabellingSection, OwnerTerms
 from veilring.deployment.roles import load_config
-from veilring.deployment.trials.owner import OWNER, write_owner
 from veilring.errors import BudgetExhausted, VeilringError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
@@ -203,7 +203,7 @@ async def _analyst(folder: Path, name: str, seen: Crashes, rng: np.random.Genera
     endpoint = await TlsEndpoint.start(identity, roster, connect_to=(OWNER,))
     node = Node(endpoint, Streams())
     node.start()
-    return Analyst(node, load_owner_terms(folder / "terms.toml"), rng.spawn(1)[0], seen)
+    return Analyst(node, OwnerTerms.load(folder / "terms.toml"), rng.spawn(1)[0], seen)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tests.deployment.commands import SECONDS
 from typing_extensions import override
 
-from veilring.deployment.prediction_terms import PredictionTerms
-from veilring.deployment.trials.prediction import SERVER
+from veilring.deployment.examples import SERVER
+from veilring.deployment.prediction import PredictionTerms
 from veilring.errors import VeilringError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
@@ -109,7 +109,7 @@ class Querier(Client):
 
 
 @dataclass
-class Curator(Client):
+class Administrator(Client):
     """Adds and forgets the same few records, and remembers which of them are there."""
 
     records: LabelledRecords = field(kw_only=True)

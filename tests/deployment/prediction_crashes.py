@@ -11,14 +11,13 @@ from pathlib import Path
 
 import numpy as np
 from tests.deployment.commands import Server, free_port
-from tests.deployment.prediction_clients import Crashes, Curator, Querier
+from tests.deployment.prediction_clients import Administrator, Crashes, Querier
 
 from veilring.data import load_table
-from veilring.deployment import load_config, load_prediction_terms
+from veilring.deployment import load_config
 from veilring.deployment.config import load_credentials
-from veilring.deployment.prediction_files import read_records
-from veilring.deployment.prediction_terms import PredictionSection
-from veilring.deployment.trials.prediction import CURATOR, SERVER, write_prediction
+from veilring.deployment.examples import REGISTRAR, SERVER, write_prediction
+from veilring.deployment.prediction import PredictionSection, PredictionTerms, read_records
 from veilring.nodes.node import Node
 from veilring.privacy.ledger import UNITS, open_ledger, read_totals
 from veilring.protocols.prediction.administrator import add_session
@@ -58,7 +57,7 @@ class Trial:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.served, self.seen = Served.deployed(folder, EVERYBODY), Crashes()
-        self.terms = load_prediction_terms(folder / "terms.toml")
+        self.terms = PredictionTerms.load(folder / "terms.toml")
         self.records = read_records(folder / "records.csv", self.terms, "id")
         self.rng = np.random.default_rng(seed)
         self.queriers: list[Querier] = []
@@ -72,17 +71,17 @@ class Trial:
             stable, others = (
                 self.records.take(range(*span)) for span in ((0, STABLE), (STABLE, STABLE + 30))
             )
-            curator = Curator(await self._node(CURATOR), *given, records=others)
-            await curator.do(add_session(self.terms.digest), stable)
+            administrator = Administrator(await self._node(REGISTRAR), *given, records=others)
+            await administrator.do(add_session(self.terms.digest), stable)
             self.queriers = [Querier(await self._node(name), *given) for name in QUERIERS]
             for _ in range(rounds):
-                await self._round(curator, float(self.rng.uniform(0.05, 0.5)))
+                await self._round(administrator, float(self.rng.uniform(0.05, 0.5)))
             for querier in self.queriers:
                 for number in range(len(querier.told)):
                     await querier.ask_again(number)
             self.served.kill()
-            self._check(curator)
-            for client in (curator, *self.queriers):
+            self._check(administrator)
+            for client in (administrator, *self.queriers):
                 await client.node.close()
         finally:
             self.served.kill()
@@ -95,20 +94,20 @@ class Trial:
         node.start()
         return node
 
-    async def _round(self, curator: Curator, seconds: float) -> None:
+    async def _round(self, administrator: Administrator, seconds: float) -> None:
         """Let all go on, kill the server at some point, start it again, and let all finish."""
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            for client in (curator, *self.queriers):
+            for client in (administrator, *self.queriers):
                 group.create_task(client.go_on(stop))
             await asyncio.sleep(seconds)
             self.served.kill()  # in the middle of whatever it does
-            self._check(curator)
+            self._check(administrator)
             await asyncio.to_thread(self.served.serve)
             stop.set()
 
-    def _check(self, curator: Curator) -> None:
-        self._check_records(curator, self._check_charges())
+    def _check(self, administrator: Administrator) -> None:
+        self._check_records(administrator, self._check_charges())
 
     def _check_charges(self) -> bytes:
         """Check that no answer left before it was paid for, by its querier and by each record.
@@ -137,17 +136,19 @@ class Trial:
         self.left = left
         return tie
 
-    def _check_records(self, curator: Curator, tie: bytes) -> None:
+    def _check_records(self, administrator: Administrator, tie: bytes) -> None:
         """What was added is there, and of what was forgotten is not a byte."""
         path, schema = self.served.state / "rows.bin", self.terms.schema_digest
         rows = open_rows(path, self.terms.width, schema, tie)
         found = {name for records in rows.load() for name in records.ids}
         rows.close()
-        sure = (set(self.records.ids[:STABLE]) | curator.here) - curator.changing
-        assert sure <= found <= sure | curator.changing
-        self.seen.half_done += bool(curator.changing & (found ^ curator.here))
+        sure = (set(self.records.ids[:STABLE]) | administrator.here) - administrator.changing
+        assert sure <= found <= sure | administrator.changing
+        self.seen.half_done += bool(administrator.changing & (found ^ administrator.here))
         content = self.served.everything()
-        for name, row in zip(curator.records.ids, curator.records.features, strict=True):
+        for name, row in zip(
+            administrator.records.ids, administrator.records.features, strict=True
+        ):
             if name not in found:
                 assert f"{name}\0".encode() not in content
                 assert row.tobytes() not in content

@@ -7,13 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.deployment import (
-    ClientConfig,
-    CollectorConfig,
-    MemberConfig,
-    SubmitterConfig,
-    load_config,
-)
+from veilring.deployment import load_config
+from veilring.deployment.ring import ClientConfig, RingMemberConfig
+from veilring.deployment.submitter import SubmitterConfig
+from veilring.deployment.survey import CollectorConfig
 from veilring.errors import ScenarioError
 from veilring.transport.roster import Roster
 
@@ -58,7 +55,7 @@ def write(tmp_path: Path, text: str) -> Path:
 def test_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
     """A configuration can be read from anywhere."""
     member = load_config(write(tmp_path, MEMBER))
-    assert isinstance(member, MemberConfig)
+    assert isinstance(member, RingMemberConfig)
     assert member.rows == str(tmp_path / "ada.csv")
     assert member.listen == "127.0.0.1"  # nothing is opened to others unless told
     client = load_config(write(tmp_path, CLIENT))
@@ -78,6 +75,23 @@ def test_a_store_is_a_file_or_a_url(tmp_path: Path) -> None:
     submitter = load_config(write(tmp_path, SUBMITTER))
     assert isinstance(submitter, SubmitterConfig)
     assert submitter.outbox == str(tmp_path / "outbox.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('role = "curator"', '"records-administrator", the new name of this role'),
+        (
+            'role = "prediction-server"\ncurators = ["ann"]',
+            "administrators, the new name of this key",
+        ),
+    ],
+)
+def test_a_former_name_is_refused_with_the_new_one(tmp_path: Path, text: str, message: str) -> None:
+    """A configuration of an earlier version is not read, and the error says what to change."""
+    with pytest.raises(ScenarioError) as caught:
+        load_config(write(tmp_path, text))
+    assert caught.value.allowed == message
 
 
 @pytest.mark.parametrize(

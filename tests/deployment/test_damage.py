@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 from typing_extensions import override
 
 from veilring.cli.app import app
-from veilring.deployment import load_prediction_terms, load_survey_terms
-from veilring.deployment.prediction_files import read_records
+from veilring.deployment.prediction import PredictionTerms, read_records
+from veilring.deployment.survey import SurveyTerms
 from veilring.errors import VeilringError
 from veilring.privacy.ledger import read_totals
 from veilring.privacy.ledger.store import open_store
@@ -139,15 +139,15 @@ def use_prediction(folder: Path) -> list[Server]:
     """Add records, forget one, and ask."""
     run("deploy", "prediction", "wine", "--port", free_port(), "--out", folder)
     servers = serving(folder, "server")
-    run("records", "add", folder / "curator.toml", folder / "records.csv")
-    run("records", "forget", folder / "curator.toml", FORGOTTEN)
+    run("records", "add", folder / "registrar.toml", folder / "records.csv")
+    run("records", "forget", folder / "registrar.toml", FORGOTTEN)
     ask(folder, "querier-0")
     return servers
 
 
 def in_state(folder: Path) -> object:
     """Return all that a prediction server knows."""
-    terms = load_prediction_terms(folder / "terms.toml")
+    terms = PredictionTerms.load(folder / "terms.toml")
     records = read_records(folder / "records.csv", terms, "id")
     kept = records.take([at for at, name in enumerate(records.ids) if name != FORGOTTEN])
     with open_state(terms.rules, folder / "state", terms.schema_digest) as state:
@@ -200,7 +200,7 @@ def stored_in(folder: Path) -> int:
 
 def open_reports(folder: Path, *, read_only: bool) -> Store:
     """Open a collector's store as a collector does, or as estimates do."""
-    task = load_survey_terms(folder / "terms.toml").task
+    task = SurveyTerms.load(folder / "terms.toml").task
     return reports.open_report_store(str(folder / "reports.sqlite"), task, read_only=read_only)
 
 

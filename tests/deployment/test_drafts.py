@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from veilring.data import load_table, scale_to_unit
-from veilring.deployment.terms import load_terms
-from veilring.deployment.trials.ring import write_deployment
-from veilring.scenarios import load_scenario
+from veilring.deployment.examples import write_ring
+from veilring.deployment.ring import RingTerms
+from veilring.scenarios.schema import ProtocolSection
 
 LEVELS, SEXES = ("high", "low", "middle"), ("female", "male")
 
@@ -31,17 +31,17 @@ def test_a_trials_terms_are_a_draft_of_ones_own(tmp_path: Path) -> None:
     """A column of words has its categories, one of numbers its range, and the files fit them."""
     source = tmp_path / "patients.csv"
     write_patients(source)
-    scenario = load_scenario("wine", [f"data.source={source}", "parties.count=3"])
+    table = load_table(str(source))
     folder = tmp_path / "ring"
-    names = write_deployment(scenario, folder, seed=0, port=7311)
+    names = write_ring(table, ProtocolSection(), folder, parties="abc", seed=0, port=7311)
     sex, age, level = tomllib.loads((folder / "terms.toml").read_text())["features"]
     assert sex == {"name": "sex", "categories": list(SEXES)}
     assert (age["name"], age.keys()) == ("age", {"name", "low", "high"})
     assert level == {"name": "level", "categories": list(LEVELS)}
 
-    terms = load_terms(folder / "terms.toml")
+    terms = RingTerms.load(folder / "terms.toml")
     read = [terms.read_rows(folder / f"{name}.csv").features for name in names]
     read.append(terms.read_queries(folder / "queries.csv"))
-    whole = scale_to_unit(load_table(str(source))).features
+    whole = scale_to_unit(table).features
     found = sorted(np.concatenate(read).tolist())
     np.testing.assert_array_equal(found, sorted(whole.tolist()))

@@ -50,7 +50,7 @@ def test_texts_are_embedded_deployed_served_and_asked(model: Path, tmp_path: Pat
     assert "public rows" in run("tune", tmp_path / "texts.npz", "--queries", 20)
     options = (*RICH, "--port", free_port(), "--out", folder)
     said = run("deploy", "prediction", tmp_path / "texts.npz", *options)
-    for line in (f"add {folder}/curator.toml {folder}/records.npz", f"{folder}/querier-0.npz"):
+    for line in (f"add {folder}/registrar.toml {folder}/records.npz", f"{folder}/querier-0.npz"):
         assert line in said
     assert "public rows" in run("tune", folder / "records.npz", "--terms", folder / "terms.toml")
     truth = read_vectors(folder / "querier-0.npz", "file")
@@ -60,16 +60,18 @@ def test_texts_are_embedded_deployed_served_and_asked(model: Path, tmp_path: Pat
     served = Served(folder)
     served.serve()
     try:
-        curator, querier = folder / "curator.toml", folder / "querier-0.toml"
-        assert "60 records were added" in run("records", "add", curator, folder / "records.npz")
+        administrator, querier = folder / "registrar.toml", folder / "querier-0.toml"
+        assert "60 records were added" in run(
+            "records", "add", administrator, folder / "records.npz"
+        )
         answered = run("ask", querier, folder / "querier-0.npz").split()[1:]
         assert answered == np.array(truth.class_names)[truth.labels].tolist()
 
         write_texts(tmp_path / "more.csv", 4)
         more = ("embed", tmp_path / "more.csv", "--model", model, "--key", "who")
         run(*more, "--out", tmp_path / "more.npz")
-        assert "4 records were added" in run("records", "add", curator, tmp_path / "more.npz")
-        assert "1 records were forgotten" in run("records", "forget", curator, "n3")
+        assert "4 records were added" in run("records", "add", administrator, tmp_path / "more.npz")
+        assert "1 records were forgotten" in run("records", "forget", administrator, "n3")
 
         labels = write_texts(tmp_path / "new.csv", 6, labelled=False)
         new = ("embed", tmp_path / "new.csv", "--model", model, "--unlabelled")

@@ -8,7 +8,7 @@ import pytest
 
 from veilring.cli.estimates import show_estimates
 from veilring.deployment.estimating import Estimates, estimate_from
-from veilring.deployment.survey_terms import SurveyTerms, load_survey_terms
+from veilring.deployment.survey import SurveyTerms
 from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally_reports
 
 CLIENTS = 40_000
@@ -26,7 +26,7 @@ def terms_of(tmp_path: Path, text: str) -> SurveyTerms:
     """Read terms."""
     path = tmp_path / "terms.toml"
     path.write_text(text)
-    return load_survey_terms(path)
+    return SurveyTerms.load(path)
 
 
 def estimated(terms: SurveyTerms, question: int | None = None) -> Estimates:

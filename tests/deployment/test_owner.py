@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.data import load_table
-from veilring.deployment import OwnerConfig, asking, load_config, load_owner_terms, own, serving
+from veilring.deployment import load_config
+from veilring.deployment.owner import OwnerConfig, OwnerTerms, serve_owner
+from veilring.deployment.roles import ask, serve
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.ledger import Budgets, Charge, open_ledger, read_totals
 
@@ -79,7 +81,7 @@ def test_rows_that_pay_are_known_again_after_a_restart(deploy: Deploy) -> None:
     first = deployed.ask(0)
     assert first.exit_code == 0, first.stderr
     with pytest.raises(InputError, match="in use"):
-        asyncio.run(serving(load_config(deployed.folder / "owner.toml")))
+        asyncio.run(serve(load_config(deployed.folder / "owner.toml")))
     deployed.kill()
     with open_ledger(deployed.ledger, Budgets(total=100.0, record=0.5)) as ledger:
         left = ledger.records.remaining()
@@ -95,13 +97,13 @@ async def _serve_once(path: Path) -> None:
     """Serve until ready, and leave."""
     config, ready = load_config(path), asyncio.Event()
     assert isinstance(config, OwnerConfig)
-    serving = asyncio.create_task(own(config, on_ready=lambda _owner: ready.set()))
+    serve = asyncio.create_task(serve_owner(config, on_ready=lambda _owner: ready.set()))
     waiting = asyncio.create_task(ready.wait())
-    await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
-    serving.cancel()
+    await asyncio.wait((serve, waiting), return_when=asyncio.FIRST_COMPLETED)
+    serve.cancel()
     waiting.cancel()
     with contextlib.suppress(asyncio.CancelledError):
-        await serving
+        await serve
 
 
 def test_other_budgets_need_to_be_meant(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
     config = load_config(folder / "owner.toml")
     assert isinstance(config, OwnerConfig)
     assert config.budgets.total == 4.0
-    assert load_owner_terms(Path(config.terms)).rules.features == 4
+    assert OwnerTerms.load(Path(config.terms)).rules.features == 4
     assert f"veilring serve {folder}/owner.toml" in made.output
     assert CliRunner().invoke(app, command).exit_code == 2  # nothing is overwritten
 
@@ -246,7 +248,7 @@ def test_terms_are_met_at_the_edge(tmp_path: Path, text: str, message: str) -> N
     path = tmp_path / "terms.toml"
     path.write_text(TERMS + text)
     with pytest.raises(ScenarioError, match=message):
-        load_owner_terms(path)
+        OwnerTerms.load(path)
 
 
 @pytest.mark.parametrize(
@@ -285,9 +287,9 @@ def _playing(path: Path) -> Callable[[], Coroutine[Any, Any, object]]:
         config = load_config(path)
         queries = path.with_suffix(".csv")
         if isinstance(config, OwnerConfig):
-            await serving(config)
+            await serve(config)
             return None
-        return await asking(config, queries)
+        return await ask(config, queries)
 
     return run
 

@@ -19,17 +19,18 @@ from tests.deployment.commands import SECONDS, free_port
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.deployment import (
+from veilring.deployment import load_config
+from veilring.deployment.places import (
     Area,
     Near,
     PlacesConfig,
     SeekerConfig,
+    ask_places,
     chance_of,
-    load_config,
-    seek,
+    load_projection,
     serve_places,
+    utm_around,
 )
-from veilring.deployment.projection import load_projection, utm_around
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
 from veilring.privacy.ledger import read_totals
 
@@ -71,7 +72,7 @@ def _asked(folder: Path, *asked: Near, **changed: object) -> list[dict[str, list
         serving = asyncio.create_task(role)
         await ready.wait()
         try:
-            return [await seek(seeker, near) for near in asked]
+            return [await ask_places(seeker, near) for near in asked]
         finally:
             serving.cancel()
 
@@ -97,7 +98,7 @@ def test_the_same_place_again_is_answered_without_the_server(folder: Path) -> No
     (first,) = _asked(folder, Near(*HERE, 3.0))
     seeker = load_config(folder / "seeker.toml")
     assert isinstance(seeker, SeekerConfig)
-    again = asyncio.run(seek(seeker, Near(HERE[0] + 1e-6, HERE[1], 3.0)))
+    again = asyncio.run(ask_places(seeker, Near(HERE[0] + 1e-6, HERE[1], 3.0)))
     assert set(map(str, again["place"])) == set(map(str, first["place"]))
     assert read_totals(folder / "questions.ledger").spent == pytest.approx(3.0)
 
@@ -164,7 +165,7 @@ def test_a_place_outside_of_the_map_costs_nothing(folder: Path) -> None:
     assert isinstance(seeker, SeekerConfig)
     for place in ((40.7, -74.0), (37.6, -122.45), (37.75, -122.3)):
         with pytest.raises(InputError) as error:
-            asyncio.run(seek(seeker, Near(*place, 4.0)))  # there is no server
+            asyncio.run(ask_places(seeker, Near(*place, 4.0)))  # there is no server
         refused.add(str(error.value))
     (said,) = refused
     assert said.startswith("--near is outside of the map; allowed: latitudes from 37.69 to 37.8")

@@ -19,15 +19,16 @@ from tests.deployment.prediction_crashes import Served, crash_rounds
 from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
-from veilring.deployment import (
+from veilring.deployment import load_config
+from veilring.deployment import prediction as querier
+from veilring.deployment.prediction import (
+    PredictionSection,
     PredictionServerConfig,
-    load_config,
-    load_prediction_terms,
-    querier,
-    serving,
+    PredictionTerms,
+    read_queries,
+    read_records,
 )
-from veilring.deployment.prediction_files import read_queries, read_records
-from veilring.deployment.prediction_terms import PredictionSection
+from veilring.deployment.roles import serve
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.accounting import GaussianDP
 from veilring.privacy.ledger.units import budget_units
@@ -76,7 +77,7 @@ def test_a_deployed_server_answers_remembers_forgets_and_leaves_in_order(deploy:
     served = deploy(RICH)
     folder = served.folder
     asked = ("ask", folder / "querier-0.toml", folder / "querier-0.csv")
-    added = run("records", "add", folder / "curator.toml", folder / "records.csv")
+    added = run("records", "add", folder / "registrar.toml", folder / "records.csv")
     assert added.exit_code == 0, added.output
     assert "134 records were added" in added.stdout
     first = run(*asked)
@@ -91,16 +92,17 @@ def test_a_deployed_server_answers_remembers_forgets_and_leaves_in_order(deploy:
     served.serve()
     assert run(*asked).stdout == first.stdout
     assert (
-        "0 records" in run("records", "add", folder / "curator.toml", folder / "records.csv").stdout
+        "0 records"
+        in run("records", "add", folder / "registrar.toml", folder / "records.csv").stdout
     )
 
     everybody = folder / "ids.txt"
     everybody.write_text("".join(f"record-{number}\n" for number in range(134)))
     assert b"record-77" in served.everything()
-    gone = run("records", "forget", folder / "curator.toml", "--from", everybody)
+    gone = run("records", "forget", folder / "registrar.toml", "--from", everybody)
     assert "134 records were forgotten" in gone.stdout
     assert b"record-" not in served.everything()
-    unknown = run("records", "forget", folder / "curator.toml", "record-3", "nobody")
+    unknown = run("records", "forget", folder / "registrar.toml", "record-3", "nobody")
     assert unknown.exit_code == 2
     assert "ids is nobody; allowed: an id that was added before" in unknown.output
 
@@ -141,7 +143,7 @@ def test_a_file_that_is_longer_than_the_stream_spends_nothing(deploy: Deploy) ->
     config = folder / "querier-0.toml"
     config.write_text(config.read_text() + "block = 8\n")
     out = folder / "labels.csv"
-    run("records", "add", folder / "curator.toml", folder / "records.csv")
+    run("records", "add", folder / "registrar.toml", folder / "records.csv")
     long = repeated(folder / "querier-0.csv", 5, folder / "long.csv")
     refused = run("ask", config, long, "--out", out)
     assert refused.exit_code == 1
@@ -179,7 +181,7 @@ def test_what_was_paid_for_is_written_if_others_use_up_the_stream(
     folder = served.folder
     config = folder / "querier-0.toml"
     config.write_text(config.read_text() + "block = 5\n")
-    run("records", "add", folder / "curator.toml", folder / "records.csv")
+    run("records", "add", folder / "registrar.toml", folder / "records.csv")
     long = repeated(folder / "querier-1.csv", 4, folder / "long.csv")
     monkeypatch.setattr(querier, "_refusal", lambda *_: None)  # as if others asked just afterwards
     out = folder / "labels.csv"
@@ -232,10 +234,10 @@ def test_damaged_files_are_refused_until_they_are_put_back_or_repaired(deploy: D
     """Damage after a kill ends the start with a sentence, and no file is overwritten."""
     served = deploy(RICH)
     folder, whole = served.folder, served.folder / "whole"
-    curator = folder / "curator.toml"
+    administrator = folder / "registrar.toml"
     asked = ("ask", folder / "querier-0.toml", folder / "querier-0.csv")
     assert "server is ready: 0 records, 0 queries answered" in served.log.read_text()
-    assert run("records", "add", curator, folder / "records.csv").exit_code == 0
+    assert run("records", "add", administrator, folder / "records.csv").exit_code == 0
     first = run(*asked)
     assert first.exit_code == 0
     served.kill()
@@ -266,21 +268,24 @@ def test_damaged_files_are_refused_until_they_are_put_back_or_repaired(deploy: D
     assert accepted.stdout.endswith("1 records or changes are lost\nthe files fit each other\n")
     served.serve()
     assert "server is ready: 133 records, 22 queries answered" in served.log.read_text()
-    assert "1 records were added" in run("records", "add", curator, folder / "records.csv").stdout
+    assert (
+        "1 records were added"
+        in run("records", "add", administrator, folder / "records.csv").stdout
+    )
     assert run(*asked).stdout == first.stdout
 
 
-def test_only_curators_change_records_and_only_one_server_has_them(deploy: Deploy) -> None:
-    """A querier that calls itself a curator is refused, and so is a second server."""
+def test_only_administrators_change_records_and_only_one_server_has_them(deploy: Deploy) -> None:
+    """A querier that calls itself an administrator is refused, and so is a second server."""
     served = deploy(RICH)
-    config = served.folder / "curator.toml"
-    config.write_text(config.read_text().replace("curator.key", "querier-0.key"))
+    config = served.folder / "registrar.toml"
+    config.write_text(config.read_text().replace("registrar.key", "querier-0.key"))
     refused = run("records", "add", config, served.folder / "records.csv")
     assert refused.exit_code == 1
     assert "NotOffered" in refused.output
     assert "or not for you" in refused.output
     with pytest.raises(ScenarioError, match="in use"):
-        asyncio.run(serving(load_config(served.folder / "server.toml")))
+        asyncio.run(serve(load_config(served.folder / "server.toml")))
 
 
 def test_a_server_says_that_its_delta_is_doubtful(deploy: Deploy) -> None:
@@ -297,8 +302,8 @@ def test_deploy_prediction_writes_what_the_commands_read(tmp_path: Path) -> None
     assert made.exit_code == 0, made.output
     config = load_config(folder / "server.toml")
     assert isinstance(config, PredictionServerConfig)
-    assert config.curators == ("curator",)
-    terms = load_prediction_terms(Path(config.terms))
+    assert config.administrators == ("registrar",)
+    terms = PredictionTerms.load(Path(config.terms))
     assert terms.rules.queriers == "apart"
     assert len(read_records(folder / "records.csv", terms, "id")) == 134
     for line in ("serve", "records add", "ask", "records forget"):
@@ -306,7 +311,7 @@ def test_deploy_prediction_writes_what_the_commands_read(tmp_path: Path) -> None
     assert run(*command).exit_code == 2  # nothing is overwritten
     wrong = run("records", "add", folder / "querier-0.toml", folder / "records.csv")
     assert wrong.exit_code == 2
-    assert "curator, for `veilring records`" in wrong.output
+    assert "records-administrator, for `veilring records`" in wrong.output
 
 
 EMBEDDED = """
@@ -328,7 +333,7 @@ def embeddings(path: Path, **changed: ArrayLike) -> Path:
 def test_embeddings_are_read_as_they_are_and_from_a_public_origin(tmp_path: Path) -> None:
     """Classes are found by name or else by number, and directions are taken from the origin."""
     (tmp_path / "terms.toml").write_text(EMBEDDED)
-    terms = load_prediction_terms(tmp_path / "terms.toml")
+    terms = PredictionTerms.load(tmp_path / "terms.toml")
     path = embeddings(tmp_path / "some.npz")
     records = read_records(path, terms, "id")
     assert records.ids == ("a", "b", "c")
@@ -350,7 +355,7 @@ def test_embeddings_are_read_as_they_are_and_from_a_public_origin(tmp_path: Path
 def test_a_file_of_embeddings_without_rows_is_refused(tmp_path: Path) -> None:
     """As records and as queries."""
     (tmp_path / "terms.toml").write_text(EMBEDDED)
-    terms = load_prediction_terms(tmp_path / "terms.toml")
+    terms = PredictionTerms.load(tmp_path / "terms.toml")
     path = tmp_path / "none.npz"
     np.savez(path, X=np.zeros((0, 3)), y=np.zeros(0, np.int64), ids=np.zeros(0, np.str_))
     with pytest.raises(InputError, match=r"none\.npz is without rows"):
@@ -362,7 +367,7 @@ def test_a_file_of_embeddings_without_rows_is_refused(tmp_path: Path) -> None:
 def priced(path: Path, price: float) -> ServerRules:
     """Return the rules of terms whose origin was paid for."""
     path.write_text(f"origin_price = {price}\n{EMBEDDED}")
-    return load_prediction_terms(path).rules
+    return PredictionTerms.load(path).rules
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
@@ -374,10 +379,8 @@ def test_a_released_origin_is_taken_off_the_budget(tmp_path: Path, share: float)
     assert (1 - share) * whole * (1 - 1e-12) < rules.budget < (1 - share) * whole * (1 + 1e-12)
     together = GaussianDP(sqrt(2 * (rules.budget + share * whole)))
     assert together.epsilon(rules.delta) <= rules.epsilon * (1 + 1e-12)
-    with open_state(rules, tmp_path / "state", load_prediction_terms(path).schema_digest) as state:
-        state.add(
-            read_records(embeddings(tmp_path / "some.npz"), load_prediction_terms(path), "id")
-        )
+    with open_state(rules, tmp_path / "state", PredictionTerms.load(path).schema_digest) as state:
+        state.add(read_records(embeddings(tmp_path / "some.npz"), PredictionTerms.load(path), "id"))
         left = state._ledger.records.remaining()  # noqa: SLF001  (secret for good)
         assert set(left.tolist()) == {int(budget_units(rules.budget, field="budget"))}
     with pytest.raises(InputError, match="budgets"):
@@ -416,7 +419,7 @@ def test_files_of_embeddings_are_met_at_the_edge(
 ) -> None:
     """What does not fit is named; nothing is ever unpickled."""
     (tmp_path / "terms.toml").write_text(EMBEDDED)
-    terms = load_prediction_terms(tmp_path / "terms.toml")
+    terms = PredictionTerms.load(tmp_path / "terms.toml")
     with pytest.raises(InputError, match=message):
         read_records(embeddings(tmp_path / "some.npz", **changed), terms, "id")
 
@@ -424,7 +427,7 @@ def test_files_of_embeddings_are_met_at_the_edge(
 def test_files_that_are_damaged_or_lack_an_array_are_named(tmp_path: Path) -> None:
     """A file that was cut anywhere, and one without ids, are no records, and neither is a crash."""
     (tmp_path / "terms.toml").write_text(EMBEDDED)
-    terms = load_prediction_terms(tmp_path / "terms.toml")
+    terms = PredictionTerms.load(tmp_path / "terms.toml")
     path = embeddings(tmp_path / "some.npz")
     whole = path.read_bytes()
     for size in (0, 10, len(whole) // 2, len(whole) - 1):
@@ -463,4 +466,4 @@ def test_terms_are_met_at_the_edge(tmp_path: Path, text: str, message: str) -> N
     path = tmp_path / "terms.toml"
     path.write_text(f'classes = ["a", "b"]\n{text}')
     with pytest.raises(ScenarioError, match=message):
-        load_prediction_terms(path)
+        PredictionTerms.load(path)

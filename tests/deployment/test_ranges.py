@@ -10,9 +10,7 @@ from tests.deployment.commands import SECONDS, Command, free_ports, start_servin
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.deployment.columns import FeatureTerms
-from veilring.deployment.ranges import OUTSIDE_MAX
-from veilring.deployment.schema import Schema
+from veilring.deployment.schema import OUTSIDE_MAX, FeatureTerms, Schema
 from veilring.errors import InputError, ScenarioError
 
 LOG = logging.getLogger("veilring.tested")
@@ -101,7 +99,12 @@ def test_a_ring_member_with_rows_in_another_unit_says_so_and_does_not_start(
             "analyst-0.csv",
             ["ask", "analyst-0.toml", "analyst-0.csv"],
         ),
-        ("prediction", ["iris"], "records.csv", ["records", "add", "curator.toml", "records.csv"]),
+        (
+            "prediction",
+            ["iris"],
+            "records.csv",
+            ["records", "add", "registrar.toml", "records.csv"],
+        ),
         ("prediction", ["iris"], "querier-0.csv", ["ask", "querier-0.toml", "querier-0.csv"]),
     ],
 )

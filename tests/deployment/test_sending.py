@@ -12,11 +12,11 @@ from tests.protocols.ldp.collecting import batches, make_task
 from typing_extensions import override
 
 from veilring import simulation
-from veilring.deployment import sending
-from veilring.deployment.sending import (
-    PATIENCE_SECONDS,
+from veilring.deployment import submitter as sending
+from veilring.deployment.submitter import (
     RETRY_SECONDS,
     RETRY_SECONDS_MAX,
+    SUBMIT_PATIENCE_SECONDS,
     Sender,
     for_one_session,
 )
@@ -99,7 +99,7 @@ def test_a_submitter_waits_from_its_last_receipt(tmp_path: Path, receipts: int) 
     """It gives up with the third failure in a row, the first that is five minutes after it."""
     seconds, sessions = _tried(tmp_path / "outbox", PeerLost("census"), receipts)
     pauses = RETRY_SECONDS * (1 + 2)
-    assert 2 * SESSION_SECONDS + pauses < PATIENCE_SECONDS < 3 * SESSION_SECONDS + pauses
+    assert 2 * SESSION_SECONDS + pauses < SUBMIT_PATIENCE_SECONDS < 3 * SESSION_SECONDS + pauses
     assert sessions == receipts + 3
     # A pause is twice the one before, and the first again after a receipt.
     pauses += (receipts + 3) * RETRY_SECONDS if receipts else 0
@@ -113,7 +113,7 @@ def test_a_collector_that_is_down_is_asked_and_named_seldom(
     monkeypatch.setattr("tests.deployment.test_sending.SESSION_SECONDS", 0.0)
     with caplog.at_level(logging.WARNING, "veilring.submitter"):
         seconds, sessions = _tried(tmp_path / "outbox", PeerLost("census"), 0)
-    assert PATIENCE_SECONDS < seconds <= PATIENCE_SECONDS + RETRY_SECONDS_MAX
+    assert SUBMIT_PATIENCE_SECONDS < seconds <= SUBMIT_PATIENCE_SECONDS + RETRY_SECONDS_MAX
     assert sessions < 30
     assert len(caplog.messages) == sessions - 1
     assert "attempt 5 without a receipt; 12 reports wait" in caplog.messages[4]

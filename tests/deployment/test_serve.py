@@ -19,15 +19,14 @@ from tests.deployment.commands import SECONDS, free_ports
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.deployment.client import ask
-from veilring.deployment.config import ClientConfig, MemberConfig
-from veilring.deployment.member import serve
+from veilring.data import load_table
+from veilring.deployment.examples import write_ring
+from veilring.deployment.ring import ClientConfig, RingMemberConfig, ask_ring, serve_ring
 from veilring.deployment.roles import load_config
-from veilring.deployment.trials.ring import write_deployment
 from veilring.errors import SessionAborted
 from veilring.protocols.ring import KNNAnswer
 from veilring.protocols.ring.member import RingMember
-from veilring.scenarios import load_scenario
+from veilring.scenarios.schema import ProtocolSection
 
 PARTIES = 3
 
@@ -159,8 +158,10 @@ async def _served(
         serving = []
         for name in names:
             config = load_config(folder / f"{name}.toml")
-            assert isinstance(config, MemberConfig)
-            serving.append(group.create_task(serve(config, on_ready=lambda _: has_come.release())))
+            assert isinstance(config, RingMemberConfig)
+            serving.append(
+                group.create_task(serve_ring(config, on_ready=lambda _: has_come.release()))
+            )
         for _ in range(ready):
             await has_come.acquire()
         yield
@@ -172,9 +173,15 @@ async def test_members_whose_terms_differ_refuse_each_other_and_the_client(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Asked is one member, the terms of another differ: the client learns who is waited for."""
-    scenario = load_scenario("wine", [f"parties.count={PARTIES}"])
-    folder = tmp_path / "ring"
-    names = write_deployment(scenario, folder, seed=0, port=free_ports(PARTIES))
+    folder, parties = tmp_path / "ring", [f"party-{number}" for number in range(PARTIES)]
+    names = write_ring(
+        load_table("wine"),
+        ProtocolSection(),
+        folder,
+        parties=parties,
+        seed=0,
+        port=free_ports(PARTIES),
+    )
     terms = (folder / "terms.toml").read_text()
     (folder / "others.toml").write_text(f"{terms}\n[protocol]\nk = 7\n")
     odd = folder / f"{names[1]}.toml"
@@ -185,7 +192,7 @@ async def test_members_whose_terms_differ_refuse_each_other_and_the_client(
         while "the terms differ" not in caplog.text:  # noqa: ASYNC110 (a log is no event)
             await asyncio.sleep(0.01)
         with pytest.raises(SessionAborted, match="party-0 is not ready: it waits for party-1"):
-            await ask(client, folder / "queries.csv")
+            await ask_ring(client, folder / "queries.csv")
     assert "the terms differ: protocol.k: 5 at party-0, 7 at party-1" in caplog.text
 
 
@@ -201,13 +208,14 @@ async def test_a_client_asks_as_much_at_once_as_the_terms_say(
         return await usual(member, queries)
 
     monkeypatch.setattr(RingMember, "ask", counting)
-    settings = ["parties.count=5", "protocol.sum=cycles", "protocol.cycles=2", "protocol.batch=20"]
-    scenario = load_scenario("wine", settings)
-    folder = tmp_path / "ring"
-    names = write_deployment(scenario, folder, seed=0, port=free_ports(5))
+    protocol = ProtocolSection(sum="cycles", cycles=2, batch=20)
+    folder, parties = tmp_path / "ring", [f"party-{number}" for number in range(5)]
+    names = write_ring(
+        load_table("wine"), protocol, folder, parties=parties, seed=0, port=free_ports(5)
+    )
     async with _served(folder, names, ready=5):
         client = load_config(folder / "client.toml")
         assert isinstance(client, ClientConfig)
-        labels = await ask(client, folder / "queries.csv")
+        labels = await ask_ring(client, folder / "queries.csv")
     assert asked == [20, 20, 4]
     assert len(labels["label"]) == 44

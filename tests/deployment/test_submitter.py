@@ -9,9 +9,8 @@ import pytest
 from tests.deployment.collection import Collection
 from tests.deployment.commands import SECONDS, Command
 
-from veilring.deployment.config import SubmitterConfig
 from veilring.deployment.roles import load_config_of
-from veilring.deployment.submitter import submit
+from veilring.deployment.submitter import SubmitterConfig, submit_rows
 from veilring.protocols.ldp.messages import ClientBatch
 from veilring.protocols.ldp.roles import ClientPool
 
@@ -139,7 +138,7 @@ def test_a_row_may_be_corrected_until_its_report_is_made(
     config = load_config_of(collection.folder / "submitter-0.toml", SubmitterConfig, "submit")
     monkeypatch.setattr(ClientPool, "answer", interrupted)
     with pytest.raises(RuntimeError):
-        asyncio.run(submit(config, rows))
+        asyncio.run(submit_rows(config, rows))
     assert not collection.outboxes()
     corrected = write(collection, "corrected.csv", [lines[0], lines[-1], *lines[1:-1]])
     handed_in(collection, corrected)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from veilring.deployment.survey_terms import load_survey_terms, read_published
+from veilring.deployment.survey import SurveyTerms, read_published
 from veilring.errors import InputError, ProtocolViolation, ScenarioError
 
 TERMS = """
@@ -60,7 +60,7 @@ def test_rows_are_read_as_the_survey_asks(
     tmp_path: Path, text: str, rows: list[list[float]], domains: list[int]
 ) -> None:
     """A range is cut, a category is its number or one of several 0 and 1, and all answer."""
-    terms = load_survey_terms(written(tmp_path, text))
+    terms = SurveyTerms.load(written(tmp_path, text))
     pool = terms.read_clients(written(tmp_path, ROWS, "rows.csv"))
     np.testing.assert_array_equal(pool.rows, rows)
     if terms.classes:
@@ -78,7 +78,7 @@ def test_each_category_has_its_own_number_and_each_bin_its_range(tmp_path: Path)
     """No rounding moves a category to another bin, however many there are."""
     names = [f"c{n}" for n in range(97)]
     text = TERMS.replace('["red", "green", "blue"]', json.dumps(names))
-    terms = load_survey_terms(written(tmp_path, text))
+    terms = SurveyTerms.load(written(tmp_path, text))
     cells = "".join(f"{n * 12.5},{name},no\n" for n, name in zip(range(97), names, strict=True))
     pool = terms.read_clients(written(tmp_path, "age,colour,label\n" + cells, "rows.csv"))
     survey = terms.task.survey
@@ -113,19 +113,19 @@ def test_terms_are_met_at_the_edge(tmp_path: Path, old: str, new: str, message: 
     """A mistake in the terms names the key, the value and what is allowed."""
     assert old in TERMS
     with pytest.raises(ScenarioError, match=message):
-        load_survey_terms(written(tmp_path, TERMS.replace(old, new, 1)))
+        SurveyTerms.load(written(tmp_path, TERMS.replace(old, new, 1)))
 
 
 def test_one_column_is_counted_at_a_time(tmp_path: Path) -> None:
     """A frequency is that of one column."""
     text = PLAIN.replace("discrete-bayes", "frequency")
     with pytest.raises(ScenarioError, match="features is 2 columns; allowed: one for frequency"):
-        load_survey_terms(written(tmp_path, text))
+        SurveyTerms.load(written(tmp_path, text))
 
 
 def test_rows_that_do_not_fit_are_named(tmp_path: Path) -> None:
     """A mistake in a file is named by column and row."""
-    terms = load_survey_terms(written(tmp_path, TERMS))
+    terms = SurveyTerms.load(written(tmp_path, TERMS))
     with pytest.raises(InputError, match=r"'colour', line 2 is 'pink'; allowed: one of red"):
         terms.read_clients(written(tmp_path, "age,colour,label\n1,pink,no\n", "rows.csv"))
     with pytest.raises(InputError, match=r"without 'age'"):
@@ -137,8 +137,8 @@ def test_rows_that_do_not_fit_are_named(tmp_path: Path) -> None:
 )
 def test_a_published_task_is_made_again_from_its_terms(tmp_path: Path, text: str) -> None:
     """A client that reads what is published ends with the same survey, numbers and hash."""
-    terms = load_survey_terms(written(tmp_path, text))
-    assert load_survey_terms(written(tmp_path, terms.to_toml())).task.digest == terms.task.digest
+    terms = SurveyTerms.load(written(tmp_path, text))
+    assert SurveyTerms.load(written(tmp_path, terms.to_toml())).task.digest == terms.task.digest
     again = read_published(terms.task.encoded, "census")
     assert again == terms
     assert again.task.digest == terms.task.digest
@@ -176,7 +176,7 @@ def _changed(encoded: bytes, change: str) -> bytes:
 )
 def test_numbers_that_terms_do_not_give_are_refused(tmp_path: Path, change: str) -> None:
     """A client answers no task of which any number is not what its own terms give."""
-    encoded = load_survey_terms(written(tmp_path, TERMS)).task.encoded
+    encoded = SurveyTerms.load(written(tmp_path, TERMS)).task.encoded
     changed = _changed(encoded, change)
     assert changed != encoded
     with pytest.raises(ProtocolViolation) as caught:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,9 @@ from tests.protocols.ldp.collecting import accepted, batches, keep, make_task
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.deployment import CollectorConfig, load_config, load_survey_terms
-from veilring.deployment.collector import open_configured_store
-from veilring.deployment.tallying import tally_files
+from veilring.deployment import load_config
+from veilring.deployment.estimating import Spread, tally_files
+from veilring.deployment.survey import CollectorConfig, SurveyTerms, open_configured_store
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import learn
 from veilring.protocols.ldp.algorithm.survey import Tally
@@ -22,6 +23,7 @@ from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.saved import load_classifier
 from veilring.scenarios.sweep import Engine
 from veilring.scenarios.sweep.dask_backend import local_cluster
+from veilring.scenarios.sweep.engine import each_done
 
 TASK = make_task()
 
@@ -45,13 +47,18 @@ def same(one: Tally, other: Tally) -> bool:
     return one.counts == other.counts and all(map(np.array_equal, one.sums, other.sums))
 
 
+def on_dask(scheduler: str) -> Spread:
+    """Return a function that adds pieces up on a Dask cluster."""
+    return partial(each_done, engine=Engine("dask", dask_address=scheduler))
+
+
 @pytest.mark.parametrize("at_once", [123, 700, None])
 def test_two_dask_workers_count_as_one_process_does(
     files: tuple[Path, ...], at_once: int | None, scheduler: str
 ) -> None:
     """The tally, and so the classifier to the last bit, however the files are cut."""
     expected = tally_parquet(TASK, files)
-    found = tally_files(TASK, files, Engine("dask", dask_address=scheduler), at_once=at_once)
+    found = tally_files(TASK, files, on_dask(scheduler), at_once=at_once)
     assert same(found, expected)
     assert found.clients == 2000
     assert repr(learn(TASK.survey, found)) == repr(learn(TASK.survey, expected))
@@ -59,7 +66,9 @@ def test_two_dask_workers_count_as_one_process_does(
 
 def test_processes_of_this_machine_count_so_too(files: tuple[Path, ...]) -> None:
     """Two of them, many pieces."""
-    found = tally_files(TASK, files, Engine("local", workers=2), at_once=300)
+    found = tally_files(
+        TASK, files, partial(each_done, engine=Engine("local", workers=2)), at_once=300
+    )
     assert same(found, tally_files(TASK, files))
 
 
@@ -68,9 +77,7 @@ def test_a_cluster_refuses_what_one_process_refuses(
 ) -> None:
     """A report to another task is an error of the input, wherever it is found."""
     with pytest.raises(InputError, match="to another task"):
-        tally_files(
-            make_task(epsilon=2.0), files, Engine("dask", dask_address=scheduler), at_once=500
-        )
+        tally_files(make_task(epsilon=2.0), files, on_dask(scheduler), at_once=500)
 
 
 def test_what_is_exported_says_what_the_store_says(tmp_path: Path) -> None:
@@ -78,7 +85,7 @@ def test_what_is_exported_says_what_the_store_says(tmp_path: Path) -> None:
     folder = Collection(tmp_path / "survey", clients=10).folder
     config = load_config(folder / "collector.toml")
     assert isinstance(config, CollectorConfig)
-    task = load_survey_terms(Path(config.terms)).task
+    task = SurveyTerms.load(Path(config.terms)).task
     rng = np.random.default_rng(1)
     people = ClientPool(rng.uniform(0.0, 8.0, size=(3000, 4)), rng.integers(3, size=3000))
     store = open_configured_store(config, task)

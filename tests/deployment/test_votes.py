@@ -14,16 +14,11 @@ from typing_extensions import override
 
 from veilring.cli.app import app
 from veilring.data import load_table
-from veilring.deployment import (
-    ClientConfig,
-    VotesMemberConfig,
-    ask,
-    load_config,
-    load_votes_terms,
-    serve_votes,
-)
+from veilring.deployment import load_config
+from veilring.deployment.examples import write_votes
+from veilring.deployment.ring import ClientConfig, ask_ring
 from veilring.deployment.roles import load_config_of
-from veilring.deployment.trials.votes import write_votes
+from veilring.deployment.votes import VotesMemberConfig, VotesTerms, serve_votes
 from veilring.errors import BudgetExhausted, InputError, ScenarioError, VeilringError
 from veilring.privacy.ledger import Budgets, Charge, open_ledger, read_totals
 from veilring.protocols.noisyvotes import NearestRows
@@ -100,7 +95,7 @@ async def labels_of(folder: Path, first: int, last: int) -> list[str]:
     queries.write_text("\n".join([header, *rows[first:last]]))
     config = load_config(folder / "client.toml")
     assert isinstance(config, ClientConfig)
-    return (await ask(config, queries))["label"]
+    return (await ask_ring(config, queries))["label"]
 
 
 async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(folder: Path) -> None:
@@ -294,14 +289,14 @@ def test_terms_are_met_at_the_edge(folder: Path, old: str, new: str, message: st
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(ScenarioError, match=message):
-        load_votes_terms(path, 3)
+        VotesTerms.load(path, 3)
 
 
 def test_a_batch_about_k_costs_no_more_than_its_epsilon(folder: Path) -> None:
     """Finding radii and voting together cost what the terms say of a batch."""
     path = folder / "terms.toml"
     path.write_text(path.read_text().replace("r = 0.3", "k = 5\nrows = 112", 1))
-    parameters = load_votes_terms(path, 3).parameters
+    parameters = VotesTerms.load(path, 3).parameters
     assert isinstance(parameters.neighbours, NearestRows)
     assert parameters.epsilon == EPSILON
 
@@ -316,6 +311,6 @@ def test_deploy_votes_writes_what_serve_reads(tmp_path: Path) -> None:
     made = CliRunner().invoke(app, [*command, "--k", "5"])
     assert made.exit_code == 0, made.output
     assert f"veilring serve {folder}/party-2.toml" in made.output
-    assert load_votes_terms(folder / "terms.toml", 3).votes.rows == 112
+    assert VotesTerms.load(folder / "terms.toml", 3).votes.rows == 112
     assert isinstance(load_config(folder / "party-2.toml"), VotesMemberConfig)
     assert CliRunner().invoke(app, command).exit_code == 2

@@ -17,12 +17,12 @@ from docs._ext.typist import type_page
 from veilring.cli.app import app
 from veilring.config import Section, read_toml
 from veilring.deployment import load_config
-from veilring.deployment.owner_terms import OwnerTerms
+from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.places import PlacesTerms
-from veilring.deployment.prediction_terms import PredictionTerms
-from veilring.deployment.survey_terms import SurveyTerms
-from veilring.deployment.terms import Terms
-from veilring.deployment.votes_terms import VotesTerms
+from veilring.deployment.prediction import PredictionTerms
+from veilring.deployment.ring import RingTerms
+from veilring.deployment.survey import SurveyTerms
+from veilring.deployment.votes import VotesTerms
 from veilring.scenarios import make_scenario
 
 ROOT: Final = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ BY_HAND: Final = (
 )
 # By the table that only the terms of one role have, or a key of them.
 TERMS: Final[dict[str, type[Section]]] = {
-    "protocol": Terms,
+    "protocol": RingTerms,
     "votes": VotesTerms,
     "survey": SurveyTerms,
     "labelling": OwnerTerms,

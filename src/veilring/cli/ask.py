@@ -8,7 +8,7 @@ import typer
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
-    from veilring.deployment import Near, SeekerConfig
+    from veilring.deployment.places import Near, SeekerConfig
     from veilring.deployment.roles import Columns
 
 
@@ -106,17 +106,20 @@ def ask(
     """
     import asyncio
 
-    from veilring.deployment import SeekerConfig, Unfinished, asking, load_config, seeking
+    from veilring.deployment import load_config
+    from veilring.deployment.places import SeekerConfig
+    from veilring.deployment.prediction import Unfinished
+    from veilring.deployment.roles import ask, ask_near
 
     if out is not None and out.exists():
         raise InputError("--out", out, "a file that does not exist yet")
     loaded = load_config(config)
     if queries is None:
-        answer = seeking(loaded, _near(near, epsilon))
+        answer = ask_near(loaded, _near(near, epsilon))
     elif near is not None or epsilon is not None:
         raise InputError("QUERIES", queries, "left out with --near and --epsilon")
     else:
-        answer = asking(loaded, queries)
+        answer = ask(loaded, queries)
     try:
         text = _csv(asyncio.run(answer))
     except Unfinished as error:  # what was paid for is written
@@ -140,7 +143,7 @@ def _write(text: str, out: Path | None) -> None:
 def _near(near: str | None, epsilon: float | None) -> "Near":
     import sys
 
-    from veilring.deployment import Near
+    from veilring.deployment.places import Near
 
     if near is None or epsilon is None:
         raise InputError("QUERIES", "missing", "a CSV or .npz file, or both --near and --epsilon")
@@ -148,7 +151,7 @@ def _near(near: str | None, epsilon: float | None) -> "Near":
 
 
 def _chance(config: "SeekerConfig", epsilon: float) -> str:
-    from veilring.deployment import chance_of
+    from veilring.deployment.places import chance_of
 
     chance = chance_of(config, epsilon)
     return (

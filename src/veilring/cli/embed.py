@@ -27,7 +27,7 @@ def embed(
     """Embed texts with a model that you have; nothing is fetched.
 
     The extra `text` has to be installed. The file holds the arrays X, y and class_names, and ids
-    with --key: public rows to tune on, all rows of a trial, a curator's records, or queries.
+    with --key: public rows to tune on, all rows of a trial, records to add, or queries.
 
     For example:
 

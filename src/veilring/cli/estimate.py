@@ -41,7 +41,7 @@ def estimate(
     class and times the class's share. The model of `--save` has the means themselves. In JSON, the
     ends of an interval that nothing is known of are null.
     """
-    from veilring.deployment import estimate as estimate_store
+    from veilring.deployment.estimating import estimate_stored as estimate_store
     from veilring.deployment.estimating import save_model
 
     loaded = load_collector(config, "estimate")

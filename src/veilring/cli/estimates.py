@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 if TYPE_CHECKING:
-    from veilring.deployment import CollectorConfig, Estimates
+    from veilring.deployment.estimating import Estimates
+    from veilring.deployment.survey import CollectorConfig
 
 ConfigPath: TypeAlias = Annotated[
     Path, typer.Argument(help="The collector's configuration.", metavar="CONFIG")
@@ -39,7 +40,8 @@ def load_collector(config: Path, command: str) -> "CollectorConfig":
     Raises:
         ScenarioError: If it does not fit, or is another role's; it names the command.
     """
-    from veilring.deployment import CollectorConfig, load_config_of
+    from veilring.deployment import load_config_of
+    from veilring.deployment.survey import CollectorConfig
 
     return load_config_of(config, CollectorConfig, f"veilring {command}")
 

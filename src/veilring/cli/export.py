@@ -34,7 +34,7 @@ def export(
     beside it, those that end in -wal, -shm and .lock. Then put the copy in the store's place.
     Reports that were stored since the copy are lost.
     """
-    from veilring.deployment.tallying import export_reports
+    from veilring.deployment.estimating import export_reports
     from veilring.errors import InputError
     from veilring.protocols.ldp.store import back_up_reports
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from veilring.deployment import CuratorConfig
+    from veilring.deployment.prediction import RecordsAdministratorConfig
 
 app = typer.Typer(
     help="Change the records of a prediction server while it serves, or repair its files.",
@@ -16,7 +16,9 @@ app = typer.Typer(
 
 _Config = Annotated[
     Path,
-    typer.Argument(help="The curator's configuration.", metavar="CONFIG", show_default=False),
+    typer.Argument(
+        help="The records administrator's configuration.", metavar="CONFIG", show_default=False
+    ),
 ]
 
 
@@ -29,9 +31,9 @@ def add(
 ) -> None:
     """Add the records of a file; they take part from the next request on.
 
-    The configuration names the curator's own key and the server:
+    The configuration names the administrator's own key and the server:
 
-        role     = "curator"
+        role     = "records-administrator"
 
         identity = "registrar.key"
 
@@ -48,7 +50,7 @@ def add(
     """
     import asyncio
 
-    from veilring.deployment.curator import add as add_records
+    from veilring.deployment.prediction import add_records
 
     added = asyncio.run(add_records(_loaded(config), records))
     typer.echo(f"{added:,} records were added")
@@ -74,8 +76,7 @@ def forget(
     """
     import asyncio
 
-    from veilring.deployment.curator import forget as forget_records
-    from veilring.deployment.prediction_files import read_ids
+    from veilring.deployment.prediction import forget_records, read_ids
     from veilring.errors import InputError
 
     named = [*(ids or ()), *(read_ids(source) if source else ())]
@@ -108,8 +109,9 @@ def repair(
     an old copy, records spend again what they had spent since, and what is promised to them does
     not hold any longer: the answers before and the answers to come are two streams.
     """
-    from veilring.deployment import PredictionServerConfig, load_config_of
-    from veilring.deployment.prediction import repair as repair_files
+    from veilring.deployment import load_config_of
+    from veilring.deployment.prediction import PredictionServerConfig
+    from veilring.deployment.prediction import repair_server as repair_files
 
     loaded = load_config_of(config, PredictionServerConfig, "veilring records repair")
     damage = repair_files(loaded, lose_records=lose_records, lose_budgets=lose_budgets)
@@ -126,7 +128,8 @@ def repair(
     typer.echo("the files fit each other")
 
 
-def _loaded(config: Path) -> "CuratorConfig":
-    from veilring.deployment import CuratorConfig, load_config_of
+def _loaded(config: Path) -> "RecordsAdministratorConfig":
+    from veilring.deployment import load_config_of
+    from veilring.deployment.prediction import RecordsAdministratorConfig
 
-    return load_config_of(config, CuratorConfig, "veilring records")
+    return load_config_of(config, RecordsAdministratorConfig, "veilring records")

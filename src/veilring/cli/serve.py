@@ -109,7 +109,7 @@ def serve(
 
         terms    = "terms.toml"        # what is answered, and how a row becomes a direction
 
-        curators = ["registrar"]       # who may add and forget records
+        administrators = ["registrar"] # who may add and forget records
 
         state    = "state"             # the records, and what they spent; never delete it
 
@@ -120,12 +120,13 @@ def serve(
     import asyncio
     import logging
 
-    from veilring.deployment import load_config, serving
+    from veilring.deployment import load_config
+    from veilring.deployment import serve as serve_role
     from veilring.nodes.runtimes.loops import party_loop
 
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
     logging.getLogger("veilring").setLevel(logging.INFO)
-    role = serving(load_config(config))
+    role = serve_role(load_config(config))
     with asyncio.Runner(loop_factory=party_loop()) as runner:
         runner.run(_serve_until_told(role))
 

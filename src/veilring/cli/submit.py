@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from veilring.deployment import Submitted
+    from veilring.deployment.submitter import Submitted
 
 
 def submit(
@@ -45,8 +45,8 @@ def submit(
     import logging
 
     from veilring.cli.output import show_progress
-    from veilring.deployment import SubmitterConfig, load_config_of
-    from veilring.deployment import submit as submit_rows
+    from veilring.deployment import load_config_of
+    from veilring.deployment.submitter import SubmitterConfig, submit_rows
 
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
     loaded = load_config_of(config, SubmitterConfig, "veilring submit")

@@ -50,17 +50,21 @@ def tally(  # noqa: PLR0913  (each option is an argument)
 
         veilring tally terms.toml reports/*.parquet --engine dask --dask-address tcp://10.0.0.5:8786
     """
-    from veilring.deployment import load_survey_terms
-    from veilring.deployment.estimating import estimate_from, save_model
-    from veilring.deployment.tallying import tally_files
+    from functools import partial
+
+    from veilring.deployment.estimating import estimate_from, save_model, tally_files
+    from veilring.deployment.survey import SurveyTerms
     from veilring.errors import InputError
     from veilring.scenarios.sweep import Engine
+    from veilring.scenarios.sweep.engine import each_done
 
     if engine is None and (workers, dask_address) != (None, None):
         raise InputError("engine", "none", "local, dask or ray, to have workers")
-    where = None if engine is None else Engine(engine, workers, dask_address)
-    loaded = load_survey_terms(terms)
-    found = estimate_from(loaded, tally_files(loaded.task, reports, where), confidence=confidence)
+    spread = None
+    if engine is not None:
+        spread = partial(each_done, engine=Engine(engine, workers, dask_address))
+    loaded = SurveyTerms.load(terms)
+    found = estimate_from(loaded, tally_files(loaded.task, reports, spread), confidence=confidence)
     if save is not None:
         save_model(found, save, consistency=consistency)
     show_estimates(found, json=json)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 if TYPE_CHECKING:
-    from veilring.deployment.prediction_terms import PredictionTerms
+    from veilring.deployment.prediction import PredictionTerms
     from veilring.protocols.prediction.tuning import PublicTable, TriedPair
     from veilring.randomness import Streams
 
@@ -76,7 +76,7 @@ def tune(  # noqa: PLR0913  (the options of a command)
     """
     import json
 
-    from veilring.deployment.prediction_terms import PredictionSection, load_prediction_terms
+    from veilring.deployment.prediction import PredictionSection, PredictionTerms
     from veilring.errors import InputError
     from veilring.privacy.accounting import individual_budget
     from veilring.protocols.prediction.algorithm.filter import IndKNN
@@ -86,7 +86,7 @@ def tune(  # noqa: PLR0913  (the options of a command)
 
     if out is not None and out.exists():
         raise InputError("out", out, "a file that is not there yet: nothing is overwritten")
-    agreed = None if terms is None else load_prediction_terms(terms)
+    agreed = None if terms is None else PredictionTerms.load(terms)
     given = {
         "queries": queries,
         "epsilon": epsilon,
@@ -119,7 +119,7 @@ def _public(
 ) -> "tuple[PublicTable, int]":
     """Split public rows, as a server of these terms takes them, into rows and queries."""
     from veilring.cli.output import load_noting
-    from veilring.deployment.prediction_files import read_labelled
+    from veilring.deployment.prediction import read_labelled
     from veilring.errors import InputError
     from veilring.protocols.prediction.algorithm.features import quantise
     from veilring.protocols.prediction.tuning import PublicTable

@@ -1,30 +1,48 @@
 """The configuration of one long-lived party or of a client: one small file each."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Self
 
 from pydantic import Field
 
-from veilring.config import Section
-from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
+from veilring.config import Agreed, Section, read_toml
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.limit import ANSWER_SECONDS, SESSION_SECONDS, Limits
-from veilring.protocols.ldp.outbox import ROW_NUMBER
 from veilring.transport.identity import Identity, load_identity
 from veilring.transport.roster import Roster
-from veilring.transport.tls import LOOPBACK
 
 A_FILE: Final = "a path, relative to this file"
 RELATIVE: Final = "relative"
 """Marks a key whose path is relative to the file that it stands in."""
 _ADDRESS: Final = "an address of this machine, such as 0.0.0.0"
 
-_A_COUNT: Final = "a whole number of at least 0"
-
-_Count = Annotated[int, Field(ge=0, description=_A_COUNT)]
 FilePath = Annotated[str, RELATIVE, Field(description=A_FILE)]
 AnAddress = Annotated[str, Field(description=_ADDRESS)]
+
+
+class Terms(Agreed):
+    """A public file that all parties of a deployment hold alike: what is run, on which columns."""
+
+    @classmethod
+    def load(cls, path: Path, parties: int | None = None) -> Self:
+        """Read a file of terms and check it.
+
+        Args:
+            path: The file.
+            parties: The number of parties, where it is known and matters.
+
+        Raises:
+            ScenarioError: With all mistakes: the key, its value and what is allowed.
+        """
+        return read_toml(path, cls).checked(parties)
+
+    def checked(self, parties: int | None = None) -> Self:  # noqa: ARG002  (for terms that need it)
+        """Return the same terms.
+
+        Raises:
+            ScenarioError: If their keys do not go together.
+        """
+        return self
 
 
 class Config(Section):
@@ -58,90 +76,6 @@ class TermsConfig(Config):
     """
 
     terms: FilePath
-
-
-class MemberConfig(TermsConfig):
-    """A member of a ring that answers queries together with all others.
-
-    Attributes:
-        role: `ring-member`.
-        rows: The CSV file with this party's own rows; the label is its last column.
-        outside_max: The share of a column's values that may lie outside of its public range. With
-            more the party does not start.
-        listen: The address to listen at; loopback unless it says otherwise.
-    """
-
-    role: Literal["ring-member"] = Field(description="ring-member")
-    rows: FilePath
-    outside_max: OutsideMax = OUTSIDE_MAX
-    listen: AnAddress = LOOPBACK
-
-
-class ClientConfig(TermsConfig):
-    """A client that has queries labelled.
-
-    Attributes:
-        role: `client`.
-        ask: The member that it asks; all members see the queries.
-        outside_max: The share of a column's values in a file of queries that may lie outside of its
-            public range. With more the client does not ask.
-    """
-
-    role: Literal["client"] = Field(description="client")
-    ask: str = Field(description="the name of a party of the roster")
-    outside_max: OutsideMax = OUTSIDE_MAX
-
-
-class CollectorConfig(TermsConfig):
-    """An aggregator that collects clients' reports.
-
-    Attributes:
-        role: `collector`.
-        store: Where the reports are kept: an SQLite file, or a PostgreSQL database.
-        reports_max: How many reports of each member may count, over all that it ever sends. A
-            report says nothing of whose it is, so that this is all that keeps a member from
-            answering for thousands.
-        reports_max_of: The limits of members that have one of their own.
-        listen: The address to listen at; loopback unless it says otherwise.
-    """
-
-    role: Literal["collector"] = Field(description="collector")
-    store: Annotated[str, RELATIVE] = Field(
-        "reports.sqlite", description=f"{A_FILE}, or postgresql://USER@HOST/DATABASE"
-    )
-    reports_max: _Count | None = Field(None, description=_A_COUNT)
-    reports_max_of: Mapping[str, _Count] = Field(
-        {}, description=f"a table of members' names, each with {_A_COUNT}"
-    )
-    listen: AnAddress = LOOPBACK
-
-
-class SubmitterConfig(Config):
-    """Whoever hands in the reports of its clients, made on this machine.
-
-    Attributes:
-        role: `submitter`.
-        collector: To whom; it publishes the task.
-        budget: The epsilon that all reports of one client may spend together, for ever.
-        key: The column that says whose row it is, for ever; or `row number`, if rows are only ever
-            added at the end and never changed.
-        amend: Whether cells of known clients may differ from those that they reported.
-        outbox: The file that keeps what was made and sent, and what each client has spent.
-        task: The hash of the only task that is answered; any task of the collector if left out.
-        outside_max: The share of a column's values that may lie outside of its public range. With
-            more the submitter does not report.
-    """
-
-    role: Literal["submitter"] = Field(description="submitter")
-    collector: str = Field(description="the name of a party of the roster")
-    budget: float = Field(gt=0, description="a number above 0")
-    key: str = Field(min_length=1, description=f"the header of a column, or {ROW_NUMBER!r}")
-    amend: bool = Field(default=False, description="true or false")
-    outbox: FilePath = "outbox.sqlite"
-    outside_max: OutsideMax = OUTSIDE_MAX
-    task: str = Field(
-        "", pattern="^([0-9a-f]{64})?$", description="64 hexadecimal digits, or nothing"
-    )
 
 
 def load_credentials(config: Config) -> tuple[Identity, Roster]:

@@ -5,8 +5,10 @@ collector is down, it costs the collector nothing, and no right to ask has to be
 over the network. Whoever may read the store may estimate.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 from typing import cast
@@ -14,20 +16,36 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.deployment.collector import open_configured_store
-from veilring.deployment.columns import FeatureTerms
-from veilring.deployment.config import CollectorConfig
-from veilring.deployment.survey_making import domain_of, ranges_of
-from veilring.deployment.survey_terms import SurveyTerms, load_survey_terms
+from veilring.deployment.schema import FeatureTerms
+from veilring.deployment.survey import (
+    CollectorConfig,
+    SurveyTerms,
+    domain_of,
+    open_configured_store,
+    ranges_of,
+)
 from veilring.protocols.ldp.algorithm.bayes import evidence, learn
 from veilring.protocols.ldp.algorithm.oracle import Consistency
 from veilring.protocols.ldp.algorithm.randomiser import INTERVAL_CONFIDENCE, Estimate
 from veilring.protocols.ldp.algorithm.survey import Tally
+from veilring.protocols.ldp.parquet import (
+    Piece,
+    cut_pieces,
+    tally_parquet,
+    tally_piece,
+    write_parquet,
+)
 from veilring.protocols.ldp.saved import save_classifier
+from veilring.protocols.ldp.task import Task
+
+Spread = Callable[
+    [Callable[[Piece], Tally], Sequence[Piece]], AbstractContextManager[Iterator[Tally]]
+]
+"""Runs a function on each piece of some files, and gives the results as they come."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class EstimatedNumber:
     """One estimated number.
 
     Attributes:
@@ -70,12 +88,12 @@ class Estimates:
     terms: SurveyTerms
     tally: Tally
     confidence: float
-    lines: tuple[Line, ...]
+    lines: tuple[EstimatedNumber, ...]
     members: Mapping[str, int] = field(default_factory=dict)
     without: tuple[str, ...] = ()
 
 
-def estimate(
+def estimate_stored(
     config: CollectorConfig,
     *,
     confidence: float = INTERVAL_CONFIDENCE,
@@ -96,7 +114,7 @@ def estimate(
             has sent none.
         StoreFailed: If the store cannot be read, or its sums are not those of its reports.
     """
-    terms = load_survey_terms(Path(config.terms))
+    terms = SurveyTerms.load(Path(config.terms))
     store = open_configured_store(config, terms.task, read_only=True)
     try:
         tally = store.recount(without=without) if recount or without else store.tally()
@@ -146,7 +164,7 @@ def save_model(found: Estimates, path: Path, *, consistency: str) -> None:
 
 def _lines(
     terms: SurveyTerms, found: Sequence[Estimate], rough: Sequence[NDArray[np.bool_]]
-) -> Iterator[Line]:
+) -> Iterator[EstimatedNumber]:
     asked = list(zip(found, rough, strict=True))
     match terms.survey.kind:
         case "frequency":
@@ -168,16 +186,20 @@ def _lines(
 
 def _named(
     estimate: Estimate, rough: NDArray[np.bool_], names: Iterable[tuple[str, str, str]]
-) -> Iterator[Line]:
+) -> Iterator[EstimatedNumber]:
     """Yield the first entries of an estimate under their names; an oracle's last may be unused."""
     for entry, (of, value, within) in enumerate(names):
         share, low, high = (
             float(each[entry]) for each in (estimate.values, estimate.low, estimate.high)
         )
-        yield Line(of, value, within, share, low, high, estimate.clients, bool(rough[entry]))
+        yield EstimatedNumber(
+            of, value, within, share, low, high, estimate.clients, bool(rough[entry])
+        )
 
 
-def _means(terms: SurveyTerms, estimate: Estimate, rough: NDArray[np.bool_]) -> Iterator[Line]:
+def _means(
+    terms: SurveyTerms, estimate: Estimate, rough: NDArray[np.bool_]
+) -> Iterator[EstimatedNumber]:
     """Yield means in the units of the columns, which were scaled to [-1, 1]."""
     ranges = ranges_of(terms.features)
     lines = _named(estimate, rough, product(_columns(terms), ("mean",), ("",)))
@@ -204,3 +226,62 @@ def _values(terms: SurveyTerms, feature: FeatureTerms) -> tuple[str, ...]:
     bins = domain_of(terms.survey, feature)
     ends = [feature.low + (feature.high - feature.low) * n / bins for n in range(bins + 1)]
     return tuple(f"{low:g} to {high:g}" for low, high in pairwise(ends))
+
+
+def tally_files(
+    task: Task, paths: Iterable[Path], spread: Spread | None = None, *, at_once: int | None = None
+) -> Tally:
+    """Return the tally of all reports in some files, the same to the last count wherever they are.
+
+    Args:
+        task: What they answer.
+        paths: The files; on a cluster, its workers find them under the same absolute paths.
+        spread: The function that has pieces of the files added up elsewhere, and gives their
+            tallies as they come, as the engines of a sweep do. By default the files are added up in
+            this process.
+        at_once: How many reports a piece may have, if it shall be another number than `cut`'s.
+
+    Raises:
+        InputError: If a file or a report does not fit the task.
+    """
+    if spread is None:
+        return tally_parquet(task, paths, at_once=at_once)
+    total = Tally.empty(task.survey)
+    pieces = cut_pieces(task, paths, at_once=at_once)
+    if pieces:
+        with spread(partial(tally_piece, task), pieces) as tallies:
+            for each in tallies:
+                total += each
+    return total
+
+
+def export_reports(
+    config: CollectorConfig, folder: Path, *, without: Sequence[str] = ()
+) -> tuple[Path, ...]:
+    """Write all reports that a collector has stored, as of one moment, also while it collects.
+
+    Args:
+        config: The collector's own.
+        folder: Where to; there is nothing yet.
+        without: The members whose reports are left out.
+
+    Returns:
+        The files.
+
+    Raises:
+        ScenarioError: If the terms do not fit.
+        InputError: If the folder is there already, or a member that is left out has sent no report.
+        StoreFailed: If the store cannot be read.
+    """
+    task = SurveyTerms.load(Path(config.terms)).task
+    store = open_configured_store(config, task, read_only=True)
+    try:
+        with store.transaction():
+            stored = (
+                (question, reports)
+                for question in range(len(task.survey.questions))
+                for reports in store.stored(question, without=without)
+            )
+            return write_parquet(task, stored, folder)
+    finally:
+        store.close()

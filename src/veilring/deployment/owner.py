@@ -1,24 +1,116 @@
-"""`veilring serve` for a data owner: it labels for as long as it is wanted."""
+"""The deployed data owner: its terms, its server, and the analyst that has queries labelled."""
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
+from typing_extensions import override
 
-from veilring.config import Section
+from veilring.config import Section, as_scenario_errors
 from veilring.data.csv import read_cells
 from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
-from veilring.deployment.connecting import answering, require_party
-from veilring.deployment.owner_terms import OwnerTerms, load_owner_terms
-from veilring.deployment.ranges import OUTSIDE_MAX, OutsideMax
+from veilring.deployment.connecting import answering, connected, require_party
+from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.aside import Threads
 from veilring.privacy.ledger import Budgets, Ledger, open_ledger
+from veilring.protocols.radius.algorithm.allocation import AllocationRule
+from veilring.protocols.radius.algorithm.conversion import (
+    GRID_FEATURES_MAX,
+    ByCandidates,
+    ByGrid,
+    Conversion,
+)
+from veilring.protocols.radius.algorithm.voting import Mechanism
+from veilring.protocols.radius.analyst import ask_nearest, ask_within
+from veilring.protocols.radius.analyst import ask_owner as owner_client
+from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
+from veilring.protocols.radius.rules import Accounting, OwnerRules
 from veilring.protocols.rows import Rows
+from veilring.randomness import Streams
 from veilring.transport.tls import LOOPBACK
+
+
+class LabellingSection(Section):
+    """How a data owner labels: see `veilring.protocols.radius.rules.OwnerRules`.
+
+    Attributes:
+        accounting: Who pays for an answer.
+        allocation: By what a query's share of a batch's budget is divided.
+        mechanism: How a label is chosen.
+        conversion: How k becomes radii. `auto` is `grid` with up to six features, `candidates` with
+            more, and `none` where rows have budgets of their own.
+        rows: How many rows there are, if that is public; 0 if it is not, and has to be paid for.
+        count_share: Which share of a request with k counts the rows then.
+        conversion_share: Which share of the rest turns k into radii.
+        epsilon_max: What a request may spend.
+        batch_max: How many queries it may have.
+    """
+
+    accounting: Accounting = Field("batch", description="batch or record")
+    allocation: AllocationRule = Field("clique", description="clique, component or batch")
+    mechanism: Mechanism = Field(
+        "permute-and-flip", description="permute-and-flip, exponential or laplace"
+    )
+    conversion: Literal["auto", "grid", "candidates", "none"] = Field(
+        "auto", description="auto, grid, candidates or none"
+    )
+    rows: int = Field(0, ge=0, description="a whole number of at least 0")
+    count_share: float = Field(0.1, description="a number from 0.01 to 0.99")
+    conversion_share: float = Field(0.5, description="a number from 0.01 to 0.99")
+    epsilon_max: float = Field(1.0, description="a number above 0")
+    batch_max: int = Field(1000, description="a whole number of at least 1")
+
+
+class OwnerTerms(Schema):
+    """What a data owner answers, and how a row is read.
+
+    Attributes:
+        labelling: How it labels.
+    """
+
+    labelling: LabellingSection = LabellingSection()
+
+    @cached_property
+    def rules(self) -> OwnerRules:
+        """The protocol's public rules."""
+        chosen = self.labelling
+        return OwnerRules(
+            features=self.width,
+            classes=len(self.classes),
+            accounting=chosen.accounting,
+            allocation=chosen.allocation,
+            mechanism=chosen.mechanism,
+            conversion=self._conversion(),
+            rows=chosen.rows or None,
+            count_share=chosen.count_share,
+            conversion_share=chosen.conversion_share,
+            epsilon_max=chosen.epsilon_max,
+            batch_max=chosen.batch_max,
+        )
+
+    @override
+    def checked(self, parties: int | None = None) -> Self:
+        super().checked(parties)
+        with as_scenario_errors({}, "labelling"):
+            _ = self.rules  # which checks what it is made of
+        return self
+
+    def _conversion(self) -> Conversion | None:
+        chosen = self.labelling.conversion
+        if chosen == "auto" and self.labelling.accounting == "record":
+            return None
+        if chosen == "auto":
+            return ByGrid() if self.width <= GRID_FEATURES_MAX else ByCandidates()
+        named: dict[str, Conversion | None] = {"grid": ByGrid(), "candidates": ByCandidates()}
+        return named.get(chosen)
+
 
 # Analysts whose batches are worked on at once; each has one turn at a time. Python runs a clique
 # search in one thread at a time anyway, and others wait a second or two at the most.
@@ -73,7 +165,9 @@ class OwnerConfig(TermsConfig):
     listen: AnAddress = LOOPBACK
 
 
-async def own(config: OwnerConfig, *, on_ready: Callable[[Owner], None] | None = None) -> None:
+async def serve_owner(
+    config: OwnerConfig, *, on_ready: Callable[[Owner], None] | None = None
+) -> None:
     """Label queries until cancelled.
 
     All files are read and checked first. A cancelled owner lets what it is working on end, and
@@ -88,7 +182,7 @@ async def own(config: OwnerConfig, *, on_ready: Callable[[Owner], None] | None =
         StoreFailed: If the disk fails. What was answered until then is on it.
     """
     identity, roster = load_credentials(config)
-    terms = load_owner_terms(Path(config.terms))
+    terms = OwnerTerms.load(Path(config.terms))
     require_party(roster, "identity", identity.name)
     budgets = _budgets(config, terms)
     rows = terms.read_own_rows(Path(config.rows), config.outside_max, _log)
@@ -158,3 +252,81 @@ def _fingerprint(ledger: Ledger, rows: Rows, count: int) -> str:
     """Return the ledger's fingerprint of the first rows."""
     features = rows.features[:count].astype("<f8").tobytes()
     return ledger.fingerprint(features + rows.labels[:count].astype("<i8").tobytes())
+
+
+_analyst_log = logging.getLogger("veilring.analyst")
+
+_DECIMALS: Final = 6  # of a radius in the unit cube
+
+
+class AnalystConfig(TermsConfig):
+    """An analyst that has queries labelled by a data owner.
+
+    Attributes:
+        role: `analyst`.
+        ask: The data owner.
+        epsilon: What the file of queries may cost, as one batch; where rows pay, what each query
+            may cost a row.
+        r: The radius around each query within which rows vote, in the unit cube; or else
+        k: about how many neighbours vote.
+        outside_max: The share of a column's values in a file of queries that may lie outside of its
+            public range. With more the client does not ask.
+        name: Another name has the same queries answered once more, drawn and paid anew.
+    """
+
+    role: Literal["analyst"] = Field(description="analyst")
+    ask: str = Field(description="the name of a party of the roster")
+    epsilon: float = Field(gt=0, description="a number above 0")
+    r: float | None = Field(None, ge=0, description="a number of at least 0, if k is left out")
+    k: int | None = Field(None, ge=1, description="a whole number above 0, if r is left out")
+    outside_max: OutsideMax = OUTSIDE_MAX
+    name: str = Field("", description="a text, or nothing")
+
+
+async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[object]]:
+    """Have the rows of a CSV file labelled as one batch.
+
+    The request's key follows from its content: the same command again, after whatever went wrong,
+    gets the same labels and pays once.
+
+    Args:
+        config: Who asks whom, and how.
+        queries: The file; it has the columns of the terms.
+
+    Returns:
+        The class of each row, by name, in order, as the column `label`; with k also the radius
+        within which rows voted, as `radius`.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+        InputError: If the request is against the owner's rules.
+        BudgetExhausted: If a budget does not suffice.
+        HandshakeError: If the owner cannot be reached.
+        VeilringError: If the owner could not answer.
+    """
+    identity, roster = load_credentials(config)
+    terms = OwnerTerms.load(Path(config.terms))
+    rows = terms.read_own_queries(queries, config.outside_max, _analyst_log)
+    request = _request(config, rows)
+    terms.rules.check(request)
+    require_party(roster, "ask", config.ask)
+    async with connected(identity, roster, config.ask, limits=config.limits, terms=terms.keys) as (
+        node,
+        pair,
+    ):
+        role, session = owner_client(terms.digest), Streams().token("session")
+        answer = await node.run(role, session, pair, request, rules=terms.rules)
+    columns: dict[str, list[object]] = {"label": [terms.classes[each] for each in answer.labels]}
+    if config.k is not None:
+        columns["radius"] = answer.radii.round(_DECIMALS).tolist()
+    return columns
+
+
+def _request(config: AnalystConfig, queries: NDArray[np.float64]) -> LabelRequest:
+    if (config.r is None) == (config.k is None):
+        given = "given with k" if config.r is not None else "missing, and so is k"
+        raise ScenarioError("r", given, "either r or k")
+    if config.k is not None:
+        return ask_nearest(queries, config.k, config.epsilon, name=config.name)
+    radii = np.full(len(queries), config.r, dtype=np.float64)
+    return ask_within(queries, radii, config.epsilon, name=config.name)

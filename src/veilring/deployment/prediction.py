@@ -1,47 +1,300 @@
-"""`veilring serve` for a prediction server, and `veilring records repair` for its files."""
+"""The deployed prediction server: terms, files, server, querier and records administrator."""
 
+import hashlib
+import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Final, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
+from typing_extensions import override
 
-from veilring.deployment.columns import Words
+from veilring.config import Section, as_scenario_errors
+from veilring.data.csv import read_cells
+from veilring.data.npz import NPZ, Vectors, read_vectors
 from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
-from veilring.deployment.connecting import answering, require_party
-from veilring.deployment.prediction_terms import PredictionTerms, load_prediction_terms
-from veilring.errors import InputError, ScenarioError
+from veilring.deployment.connecting import answering, connected, require_party
+from veilring.deployment.schema import (
+    FEATURES_ALLOWED,
+    OUTSIDE_MAX,
+    FeatureTerms,
+    OutsideMax,
+    Schema,
+    Words,
+    check_ranges,
+    look_up,
+)
+from veilring.errors import BudgetExhausted, InputError, ScenarioError, VeilringError
 from veilring.nodes.aside import Threads
 from veilring.privacy.accounting import doubt_of_delta
+from veilring.privacy.accounting.individual import Accountant
+from veilring.protocols.prediction.administrator import add_session, forget_session
+from veilring.protocols.prediction.algorithm.features import BLOCK, quantise
+from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, Kernel, KernelName
+from veilring.protocols.prediction.querier import label_session, make_request, status_session
+from veilring.protocols.prediction.records import LabelledRecords, require_ids
 from veilring.protocols.prediction.rowfile import StateDamage
 from veilring.protocols.prediction.rowfile import repair_state as repair_files
+from veilring.protocols.prediction.rules import Queriers, ServerRules
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import ServerState, open_state
+from veilring.randomness import Streams
 from veilring.transport.tls import LOOPBACK
+
+
+class PredictionSection(Section):
+    """What a prediction server answers: see `veilring.protocols.prediction.rules.ServerRules`.
+
+    Attributes:
+        queries: T, after which nothing more is answered.
+        epsilon: Of all answers that the promise is about.
+        delta: Of the same.
+        queriers: Whom the promise is made to: all of them `together`, who may show each other
+            their answers, or each of them `apart`, with a stream and budgets of its own.
+        accountant: How much each record may spend.
+        kernel: How alike a row and a query are.
+        tau: τ, from which on a row is a neighbour.
+        width: ν², for `rbf`.
+        sigma2: σ2, the noise of a vote per square root of the neighbours.
+        block_max: How many queries a request may have.
+    """
+
+    queries: int = Field(1000, description="a whole number of at least 4")
+    epsilon: float = Field(1.0, description="a number above 0")
+    delta: float = Field(1e-5, description="a number above 0 and below 1")
+    queriers: Queriers = Field("together", description="together or apart")
+    accountant: Accountant = Field("gdp", description="gdp or rdp")
+    kernel: KernelName = Field("cosine", description="cosine or rbf")
+    tau: float = Field(0.5, description="a number above 0 and up to 1")
+    width: float = Field(PAPER_WIDTH, description="a number above 0")
+    sigma2: float = Field(0.5, description="a number above 0")
+    block_max: int = Field(BLOCK, description="a whole number of at least 1")
+
+
+class PredictionTerms(Schema):
+    """What a prediction server answers, and how a row becomes a direction.
+
+    Either `features` says what the columns of a CSV file are, or `dimensions` how long vectors are
+    that come ready made in an .npz file, such as embeddings.
+
+    Attributes:
+        prediction: What is answered.
+        features: All columns but the label. Each is scaled to -1 to 1, or becomes one -1 or 1 for
+            each category, so that the middle of all ranges is where directions are taken from.
+        dimensions: How many features an embedding has.
+        origin: Where the directions of embeddings are taken from: public, or a mean that was
+            released with noise, one number for each feature. Zero if it is left out.
+        origin_price: What each record has paid for an origin that was released with noise, in the
+            unit of zCDP: 1 / σ² for `private_mean`. It is taken off each record's budget. 0 for an
+            origin that is public.
+    """
+
+    prediction: PredictionSection = PredictionSection()
+    features: Annotated[
+        tuple[FeatureTerms, ...], Field(strict=False, description=FEATURES_ALLOWED)
+    ] = ()
+    dimensions: int = Field(0, ge=0, description="a whole number above 0, or features")
+    origin: Annotated[
+        tuple[float, ...], Field(strict=False, description="a list of numbers, or none")
+    ] = ()
+    origin_price: float = Field(0.0, description="a number of at least 0")
+
+    @property
+    @override
+    def width(self) -> int:
+        return self.dimensions or super().width
+
+    @property
+    def schema_digest(self) -> bytes:
+        """SHA-256 of what makes a row a record: rows that were stored under another are no use."""
+        kept = self.model_dump(mode="json", exclude={"prediction", "origin_price"})
+        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).digest()
+
+    @cached_property
+    def rules(self) -> ServerRules:
+        """The protocol's public rules."""
+        chosen = self.prediction
+        return ServerRules(
+            features=self.width,
+            classes=len(self.classes),
+            queries=chosen.queries,
+            epsilon=chosen.epsilon,
+            delta=chosen.delta,
+            kernel=Kernel(chosen.kernel, chosen.tau, chosen.width),
+            sigma2=chosen.sigma2,
+            accountant=chosen.accountant,
+            queriers=chosen.queriers,
+            block_max=chosen.block_max,
+            paid=self.origin_price,
+        )
+
+    def directions(self, rows: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Return rows as the server takes them.
+
+        Args:
+            rows: Embeddings, or columns scaled to 0 to 1, shape (rows, features).
+
+        Raises:
+            InputError: If they have other features, or one has no direction.
+        """
+        if rows.shape[1:] != (self.width,):
+            allowed = f"of shape (rows, {self.width}), as the terms say"
+            raise InputError("features", f"of shape {rows.shape}", allowed)
+        if self.features:
+            return quantise(2 * rows - 1)
+        return quantise(rows, np.array(self.origin) if self.origin else None)
+
+    @override
+    def checked(self, parties: int | None = None) -> Self:
+        if bool(self.features) == bool(self.dimensions):
+            given = "given with features" if self.dimensions else "missing, and so is features"
+            raise ScenarioError("dimensions", given, "either dimensions or features")
+        if self.origin and (self.features or len(self.origin) != self.dimensions):
+            allowed = "none, or with dimensions so many numbers"
+            raise ScenarioError("origin", f"{len(self.origin)} numbers", allowed)
+        if self.origin_price and not self.origin:
+            raise ScenarioError("origin_price", self.origin_price, "0, or with origin")
+        super().checked(parties)
+        keys = {"paid": "origin_price", "sigma1": "prediction.epsilon (by which sigma1)"}
+        with as_scenario_errors(keys, "prediction"):
+            _ = self.rules  # which checks what it is made of
+        return self
+
 
 _log = logging.getLogger("veilring.prediction")
 
 
+def read_records(
+    path: Path,
+    terms: PredictionTerms,
+    key: str,
+    outside_max: float = OUTSIDE_MAX,
+    log: logging.Logger = _log,
+) -> LabelledRecords:
+    """Read records that are to be added.
+
+    Args:
+        path: An .npz file with ids and labels if the terms have `dimensions`; else a CSV file whose
+            last column is the label.
+        terms: Public.
+        key: The header of the column with the ids.
+        outside_max: The share of a column's values that may lie outside of its range.
+        log: Where it is logged how the records fit the ranges.
+
+    Raises:
+        InputError: If the file does not fit; it names no value but an unknown category's first
+            characters.
+    """
+    if terms.dimensions:
+        held = _vectors(path)
+        if held.ids is None:
+            raise InputError("file", path, "a file with the array ids, too")
+        return LabelledRecords.of(
+            held.ids, terms.directions(held.features), _labels(path, held, terms)
+        )
+    cells = read_cells(path)
+    check_ranges(path, terms.features, cells, outside_max, log)
+    rows = terms.rows_of(path, cells)
+    if key not in cells:
+        raise InputError("key", key, f"a column of {path.name}")
+    ids = [str(name) for name in cells[key].tolist()]
+    return LabelledRecords.of(ids, terms.directions(rows.features), rows.labels)
+
+
+def read_labelled(
+    path: Path, terms: PredictionTerms
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Read public rows as the server takes them, and their labels; ids are passed over.
+
+    Raises:
+        InputError: As `read_records`.
+    """
+    if terms.dimensions:
+        held = _vectors(path)
+        return terms.directions(held.features), _labels(path, held, terms)
+    cells = read_cells(path)
+    check_ranges(path, terms.features, cells, 1.0, _log)
+    rows = terms.rows_of(path, cells)
+    return terms.directions(rows.features), rows.labels
+
+
+def read_queries(
+    path: Path, terms: PredictionTerms, outside_max: float = OUTSIDE_MAX, log: logging.Logger = _log
+) -> NDArray[np.float32]:
+    """Read queries as the server takes them; labels and ids are passed over.
+
+    Args:
+        path: As `read_records` takes it.
+        terms: Public.
+        outside_max: The share of a column's values that may lie outside of its range.
+        log: Where it is logged how the queries fit the ranges.
+
+    Raises:
+        InputError: As `read_records`.
+    """
+    if terms.dimensions:
+        return terms.directions(_vectors(path).features)
+    return terms.directions(terms.read_own_queries(path, outside_max, log))
+
+
+def read_ids(path: Path) -> list[str]:
+    """Read ids from a text file, one on each line; empty lines do not count.
+
+    Raises:
+        InputError: If it cannot be read.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("--from", path, f"a text file in UTF-8 ({error})") from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _vectors(path: Path) -> Vectors:
+    if path.suffix.lower() != NPZ:
+        raise InputError("file", path, "an .npz file, because the terms have dimensions")
+    held = read_vectors(path, "file")
+    if not len(held.features):
+        raise InputError(path.name, "without rows", "at least one row in X")
+    return held
+
+
+def _labels(path: Path, held: Vectors, terms: PredictionTerms) -> NDArray[np.int64]:
+    """Return the labels as the terms number the classes."""
+    if held.labels is None:
+        raise InputError("file", path, "a file with the array y, too")
+    if held.class_names is not None:
+        named = np.array(held.class_names, np.str_)[held.labels]
+        return look_up(path, "y", named, terms.classes)
+    if held.labels.max(initial=0) >= len(terms.classes):
+        allowed = f"class numbers from 0 to {len(terms.classes) - 1}"
+        raise InputError(f"{path.name}, y", "out of range", allowed)
+    return held.labels
+
+
 class PredictionServerConfig(TermsConfig):
-    """A server that labels queriers' queries, on records that curators give it.
+    """A server that labels queriers' queries, on records that records administrators give it.
 
     Attributes:
         role: `prediction-server`.
-        curators: Who of the roster may add and forget records.
+        administrators: Who of the roster may add and forget records.
         state: The folder with its records and what they spent. Nobody else reads it, and whoever
             puts an old copy back lets records spend twice.
         listen: The address to listen at; loopback unless it says otherwise.
     """
 
     role: Literal["prediction-server"] = Field(description="prediction-server")
-    curators: Words = Field((), description="a list of names of the roster")
+    administrators: Words = Field((), description="a list of names of the roster")
     state: FilePath = "state"
     listen: AnAddress = LOOPBACK
 
 
-async def predict(
+async def serve_prediction(
     config: PredictionServerConfig, *, on_ready: Callable[[PredictionServer], None] | None = None
 ) -> None:
     """Answer, add and forget until cancelled.
@@ -58,17 +311,17 @@ async def predict(
         StoreFailed: If the disk fails. What was answered until then is on it.
     """
     identity, roster = load_credentials(config)
-    terms = load_prediction_terms(Path(config.terms))
+    terms = PredictionTerms.load(Path(config.terms))
     require_party(roster, "identity", identity.name)
-    strangers = sorted(set(config.curators) - set(roster.names))
+    strangers = sorted(set(config.administrators) - set(roster.names))
     if strangers:
-        raise ScenarioError("curators", ", ".join(strangers), "members of the roster")
+        raise ScenarioError("administrators", ", ".join(strangers), "members of the roster")
     if doubt := doubt_of_delta(terms.rules.delta):
         _log.warning("prediction.%s", doubt)
     with _opened(config, terms) as state:
         # One thread, because each answer depends on what the one before it has spent.
         async with Threads(1, "predictions") as aside:
-            server = PredictionServer(state, aside, config.curators)
+            server = PredictionServer(state, aside, config.administrators)
             offers = server.offers(terms.digest)
             kept = f"{len(state):,} records, {state.answered:,} queries answered"
             place = (identity, roster, config.listen, offers, _log)
@@ -78,7 +331,7 @@ async def predict(
                 await server.failure()
 
 
-def repair(
+def repair_server(
     config: PredictionServerConfig, *, lose_records: bool, lose_budgets: bool
 ) -> StateDamage:
     """Say what a server's files have lost, and make them fit again if all of that is accepted.
@@ -92,7 +345,7 @@ def repair(
         ScenarioError: If a file does not fit, or the server runs.
         StoreFailed: If a file cannot be read, or the ledger is damaged.
     """
-    terms = load_prediction_terms(Path(config.terms))
+    terms = PredictionTerms.load(Path(config.terms))
     with _state_errors():
         return repair_files(
             terms.rules,
@@ -114,3 +367,200 @@ def _state_errors() -> Iterator[None]:
         yield
     except InputError as error:
         raise ScenarioError(f"state ({error.field})", error.value, error.allowed) from error
+
+
+_querier_log = logging.getLogger("veilring.querier")
+
+
+class QuerierConfig(TermsConfig):
+    """A querier that has rows labelled by a prediction server.
+
+    Attributes:
+        role: `querier`.
+        ask: The server, which sees the queries.
+        block: How many are sent at once; as many as the terms allow unless it says otherwise.
+        outside_max: The share of a column's values in a file of queries that may lie outside of its
+            public range. With more the client does not ask.
+        name: Another name has the same queries answered once more, drawn and paid anew.
+    """
+
+    role: Literal["querier"] = Field(description="querier")
+    ask: str = Field(description="the name of a party of the roster")
+    block: int = Field(0, ge=0, description="a whole number of at least 1, or 0 for the largest")
+    outside_max: OutsideMax = OUTSIDE_MAX
+    name: str = Field("", description="a text, or nothing")
+
+
+class Unfinished(VeilringError):
+    """Raised when the stream has no room for all queries, and the first of them have labels.
+
+    Attributes:
+        labels: The classes of the first rows, by name, in order.
+        asked: The number of rows.
+        cause: The refusal of the others.
+    """
+
+    def __init__(self, labels: list[str], asked: int, cause: BudgetExhausted) -> None:
+        self.labels, self.asked, self.cause = labels, asked, cause
+        super().__init__(labels, asked, cause)
+
+    def __str__(self) -> str:
+        done = f"only the first {len(self.labels):,} of {self.asked:,} rows are labelled"
+        return f"{done}: {self.cause}"
+
+
+async def ask_prediction(config: QuerierConfig, queries: Path) -> dict[str, list[str]]:
+    """Have the rows of a file labelled, block by block.
+
+    A block's key follows from its content: the same command again, after whatever went wrong, gets
+    the same labels and spends nothing for those that were answered. What is left of the stream is
+    looked at first, so that a file that is too long spends nothing.
+
+    Args:
+        config: Who asks whom.
+        queries: The file, as the terms say.
+
+    Returns:
+        The class of each row, by name, in order: the column `label`.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+        InputError: If a row does not fit.
+        BudgetExhausted: If the stream has fewer queries left. Nothing was asked or spent.
+        Unfinished: The same, where the first rows were paid for, now or before.
+        HandshakeError: If the server cannot be reached.
+        VeilringError: If the server could not answer.
+    """
+    identity, roster = load_credentials(config)
+    terms = PredictionTerms.load(Path(config.terms))
+    rows, rules = read_queries(queries, terms, config.outside_max, _querier_log), terms.rules
+    if config.block > rules.fitting:
+        raise ScenarioError("block", config.block, f"at most {rules.fitting}")
+    require_party(roster, "ask", config.ask)
+    if not len(rows):
+        raise InputError("queries", "none", "a file with at least one row")
+    block, labels = config.block or rules.fitting, list[str]()
+    parts = [rows[first : first + block] for first in range(0, len(rows), block)]
+    keys = [make_request(part, name=config.name).key for part in parts]
+    server = connected(identity, roster, config.ask, limits=config.limits, terms=terms.keys)
+    async with server as (node, pair):
+        look, role = status_session(terms.digest), label_session(terms.digest)
+        left, answered = await node.run(look, Streams().token("session"), pair, keys)
+        refusal = _refusal(parts, answered, left, rules)
+        paid = parts if refusal is None else parts[: [*answered, False].index(False)]
+        try:
+            # A session for each block, so that no stream is too long for one.
+            for part in paid:
+                found = await node.run(
+                    role,
+                    Streams().token("session"),
+                    pair,
+                    part,
+                    rules=rules,
+                    block=block,
+                    name=config.name,
+                )
+                labels += [terms.classes[label] for label in found]
+        except BudgetExhausted as error:  # others have asked meanwhile
+            refusal = error
+    if refusal is not None:
+        raise Unfinished(labels, len(rows), refusal) if labels else refusal
+    return {"label": labels}
+
+
+def _refusal(
+    parts: Sequence[NDArray[np.float32]], answered: Sequence[bool], left: int, rules: ServerRules
+) -> BudgetExhausted | None:
+    """Return why the blocks that were not answered yet cannot all be, or none if they can."""
+    asked = sum(len(part) for part, was in zip(parts, answered, strict=True) if not was)
+    if asked <= left:
+        return None
+    budget = "analyst" if rules.queriers == "apart" else "total"
+    error = BudgetExhausted(budget, asked, left, "queries")
+    error.add_note(f"Nothing was asked or spent. Ask for at most {left:,} rows that are new.")
+    return error
+
+
+# In one session: it takes seconds, far from the limit on a session.
+PIECE_RECORDS_MAX: Final = 4096
+
+
+_records_log = logging.getLogger("veilring.records")
+
+
+class RecordsAdministratorConfig(TermsConfig):
+    """Whoever adds records to a prediction server, and has it forget them.
+
+    Attributes:
+        role: `records-administrator`.
+        server: Which.
+        key: The column of a CSV file that says whose row it is.
+        outside_max: The share of a column's values in a file of records that may lie outside of its
+            public range. With more the administrator does not add them.
+    """
+
+    role: Literal["records-administrator"] = Field(description="records-administrator")
+    server: str = Field(description="the name of a party of the roster")
+    key: str = Field("id", description="the header of a column")
+    outside_max: OutsideMax = OUTSIDE_MAX
+
+
+async def add_records(config: RecordsAdministratorConfig, path: Path) -> int:
+    """Add the records of a file, with fresh budgets or what they had left.
+
+    Args:
+        config: Who tells whom.
+        path: The file, as the terms say.
+
+    Returns:
+        How many were not there before.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+        InputError: If a row does not fit, or is there under the same id as another one.
+        VeilringError: If the server could not do it; the same call again goes on.
+    """
+    terms = PredictionTerms.load(Path(config.terms))
+    records = read_records(path, terms, config.key, config.outside_max, _records_log)
+    pieces = [records.take(range(*piece)) for piece in _pieces(len(records))]
+    return await _tell(config, add_session(terms.digest), pieces)
+
+
+async def forget_records(config: RecordsAdministratorConfig, ids: Sequence[str]) -> int:
+    """Have records forgotten: they are gone when this returns.
+
+    Args:
+        config: Who tells whom.
+        ids: Whose, each once.
+
+    Returns:
+        How many were there.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+        InputError: If an id is none, occurs twice, or was never there.
+        VeilringError: If the server could not do it; the same call again goes on.
+    """
+    require_ids(ids)
+    terms = PredictionTerms.load(Path(config.terms))
+    pieces = [tuple(ids[slice(*piece)]) for piece in _pieces(len(ids))]
+    return await _tell(config, forget_session(terms.digest), pieces)
+
+
+async def _tell(
+    config: RecordsAdministratorConfig,
+    role: Callable[..., Awaitable[int]],
+    pieces: Sequence[LabelledRecords] | Sequence[tuple[str, ...]],
+) -> int:
+    identity, roster = load_credentials(config)
+    require_party(roster, "server", config.server)
+    changed = 0
+    async with connected(identity, roster, config.server, limits=config.limits) as (node, pair):
+        for piece in pieces:
+            changed += await node.run(role, Streams().token("session"), pair, piece)
+    return changed
+
+
+def _pieces(count: int) -> list[tuple[int, int]]:
+    step = PIECE_RECORDS_MAX
+    return [(first, min(first + step, count)) for first in range(0, count, step)]

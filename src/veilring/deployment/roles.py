@@ -1,91 +1,91 @@
-"""The roles of a deployment: how each is configured, and what it does. A new one is one entry."""
+"""The roles of a deployment. A role's module is imported when one of its configurations is read.
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+A new role is one entry of `ROLES`.
+"""
+
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from veilring.config import load_toml, read_toml
-from veilring.deployment.analyst import AnalystConfig, label
-from veilring.deployment.client import ask
-from veilring.deployment.collector import collect
-from veilring.deployment.config import (
-    RELATIVE,
-    ClientConfig,
-    CollectorConfig,
-    Config,
-    MemberConfig,
-    SubmitterConfig,
-)
-from veilring.deployment.curator import CuratorConfig
-from veilring.deployment.member import serve
-from veilring.deployment.owner import OwnerConfig, own
-from veilring.deployment.places import PlacesConfig, serve_places
-from veilring.deployment.prediction import PredictionServerConfig, predict
-from veilring.deployment.querier import QuerierConfig, query
-from veilring.deployment.seeker import Near, SeekerConfig, seek
-from veilring.deployment.votes_member import VotesMemberConfig, serve_votes
+from veilring.config import load_toml, read_toml, require_key
+from veilring.deployment.config import RELATIVE, Config
 from veilring.errors import ScenarioError
-from veilring.protocols.ldp.store import URL_PREFIXES
+
+if TYPE_CHECKING:
+    from veilring.deployment.places import Near
 
 Columns = Mapping[str, Sequence[object]]
-"""What was asked for, row by row of the queries: each column by its header."""
+"""The answers, row by row of the queries: each column by its header."""
 
 C = TypeVar("C", bound=Config)
-D = TypeVar("D")
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Generic[C]):
-    """What a role is.
+class Role:
+    """Where a role is defined; each place is written `package.module:name`.
 
     Attributes:
         config: The model of its configuration.
-        serve: What `veilring serve` runs until it is cancelled, if it serves.
-        ask: What `veilring ask` runs on a file of queries, if it asks.
-        seek: What `veilring ask --near` runs on a place, if it looks for places.
+        serve: The coroutine that `veilring serve` runs until it is cancelled, if the role serves.
+        ask: The coroutine that `veilring ask` runs on a file of queries, if the role asks.
+        near: The coroutine that `veilring ask --near` runs on a place, if the role asks for places.
     """
 
-    config: type[C]
-    serve: Callable[[C], Coroutine[Any, Any, None]] | None = None
-    ask: Callable[[C, Path], Coroutine[Any, Any, Columns]] | None = None
-    seek: Callable[[C, Near], Coroutine[Any, Any, Columns]] | None = None
+    config: str
+    serve: str = ""
+    ask: str = ""
+    near: str = ""
 
 
-ROLES: Final[Mapping[str, Part[Any]]] = MappingProxyType(
+def _role(module: str, config: str, **duties: str) -> Role:
+    place = f"veilring.deployment.{module}"
+    return Role(f"{place}:{config}", **{duty: f"{place}:{name}" for duty, name in duties.items()})
+
+
+ROLES: Final[Mapping[str, Role]] = MappingProxyType(
     {
-        "ring-member": Part(MemberConfig, serve=serve),
-        "client": Part(ClientConfig, ask=ask),
-        "votes-member": Part(VotesMemberConfig, serve=serve_votes),
-        "collector": Part(CollectorConfig, serve=collect),
-        "submitter": Part(SubmitterConfig),
-        "data-owner": Part(OwnerConfig, serve=own),
-        "analyst": Part(AnalystConfig, ask=label),
-        "places": Part(PlacesConfig, serve=serve_places),
-        "seeker": Part(SeekerConfig, seek=seek),
-        "prediction-server": Part(PredictionServerConfig, serve=predict),
-        "querier": Part(QuerierConfig, ask=query),
-        "curator": Part(CuratorConfig),
+        "ring-member": _role("ring", "RingMemberConfig", serve="serve_ring"),
+        "client": _role("ring", "ClientConfig", ask="ask_ring"),
+        "votes-member": _role("votes", "VotesMemberConfig", serve="serve_votes"),
+        "collector": _role("survey", "CollectorConfig", serve="serve_collector"),
+        "submitter": _role("submitter", "SubmitterConfig"),
+        "data-owner": _role("owner", "OwnerConfig", serve="serve_owner"),
+        "analyst": _role("owner", "AnalystConfig", ask="ask_owner"),
+        "places": _role("places", "PlacesConfig", serve="serve_places"),
+        "seeker": _role("places", "SeekerConfig", near="ask_places"),
+        "prediction-server": _role(
+            "prediction", "PredictionServerConfig", serve="serve_prediction"
+        ),
+        "querier": _role("prediction", "QuerierConfig", ask="ask_prediction"),
+        "records-administrator": _role("prediction", "RecordsAdministratorConfig"),
     }
 )
 """Each role by the name that it has in a configuration."""
 
+_RENAMED_ROLES: Final[Mapping[str, str]] = {"curator": "records-administrator"}
+# Keys that have had another name, by role.
+_RENAMED_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
+    "prediction-server": {"curators": "administrators"}
+}
+
 
 def load_config(path: Path) -> Config:
-    """Read a configuration; the paths in it come back relative to where it was.
+    """Read a configuration; the paths in it come back relative to the folder that it stands in.
 
     Raises:
         ScenarioError: With all mistakes: the key, its value and what is allowed.
     """
-    model: type[Config] = ROLES[_role_of(path)].config
+    model: type[Config] = _imported(ROLES[_role_of(path)].config)
     config = read_toml(path, model)
     fields = model.model_fields.items()
     named = {key: getattr(config, key) for key, field in fields if RELATIVE in field.metadata}
     found = {
         key: str(path.parent / name)
         for key, name in named.items()
-        if not name.startswith(URL_PREFIXES)
+        if "://" not in name  # a database, and no path
     }
     return config.model_copy(update=found)
 
@@ -96,62 +96,77 @@ def load_config_of(path: Path, kind: type[C], command: str) -> C:
     Args:
         path: The file.
         kind: The role's model.
-        command: Who wants it, as an error calls it, such as `veilring records`.
+        command: The command that needs it, as an error names it, such as `veilring records`.
 
     Raises:
         ScenarioError: As `load_config`, or if it is another role's.
     """
     config = load_config(path)
     if not isinstance(config, kind):
-        able = ", ".join(name for name, part in ROLES.items() if part.config is kind)
+        place = f"{kind.__module__}:{kind.__name__}"
+        able = ", ".join(name for name, role in ROLES.items() if role.config == place)
         raise ScenarioError("role", config.role, f"{able}, for `{command}`")
     return config
 
 
-def serving(config: Config) -> Coroutine[Any, Any, None]:
-    """Return what serves by a configuration until it is cancelled.
+def serve(config: Config) -> Coroutine[Any, Any, None]:
+    """Return the server's coroutine for a configuration; it runs until it is cancelled.
 
     Raises:
-        ScenarioError: If its role serves nothing.
+        ScenarioError: If the role serves nothing.
     """
-    serve = _able(config, lambda part: part.serve, "`veilring serve`")
-    return serve(config)
+    served: Coroutine[Any, Any, None] = _duty(config, "serve", "`veilring serve`")(config)
+    return served
 
 
-def asking(config: Config, queries: Path) -> Coroutine[Any, Any, Columns]:
-    """Return what has a file of queries answered.
+def ask(config: Config, queries: Path) -> Coroutine[Any, Any, Columns]:
+    """Return the coroutine that gets a file of queries answered.
 
     Raises:
-        ScenarioError: If its role asks nothing.
+        ScenarioError: If the role asks nothing.
     """
-    ask = _able(config, lambda part: part.ask, "`veilring ask` with a file")
-    return ask(config, queries)
+    asked: Coroutine[Any, Any, Columns] = _duty(config, "ask", "`veilring ask` with a file")(
+        config, queries
+    )
+    return asked
 
 
-def seeking(config: Config, near: Near) -> Coroutine[Any, Any, Columns]:
-    """Return what looks for places near another.
+def ask_near(config: Config, near: "Near") -> Coroutine[Any, Any, Columns]:
+    """Return the coroutine that finds places near a private one.
 
     Raises:
-        ScenarioError: If its role does not.
+        ScenarioError: If the role asks for no places.
     """
-    seek = _able(config, lambda part: part.seek, "`veilring ask --near`")
-    return seek(config, near)
+    asked: Coroutine[Any, Any, Columns] = _duty(config, "near", "`veilring ask --near`")(
+        config, near
+    )
+    return asked
 
 
-def _able(config: Config, duty: Callable[[Part[Any]], D | None], command: str) -> D:
-    """Return what a role does of one duty; if it does not, say whose duty it is."""
-    does = duty(ROLES[config.role])
-    if does is None:
-        able = ", ".join(name for name, part in ROLES.items() if duty(part))
+def _duty(config: Config, duty: str, command: str) -> Any:  # noqa: ANN401  (a coroutine function)
+    """Return the function of a role for a duty; if it has none, name the roles that do."""
+    place = getattr(ROLES[config.role], duty)
+    if not place:
+        able = ", ".join(name for name, role in ROLES.items() if getattr(role, duty))
         raise ScenarioError("role", config.role, f"{able}, for {command}")
-    return does
+    return _imported(place)
+
+
+def _imported(place: str) -> Any:  # noqa: ANN401  (a class or a function)
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _role_of(path: Path) -> str:
     try:
-        role = load_toml(path).get("role")
+        table = load_toml(path)
     except (OSError, ValueError) as error:
         raise ScenarioError("file", path, f"a file in TOML that can be read ({error})") from error
-    if role not in ROLES:
-        raise ScenarioError("role", role, ", ".join(ROLES))
-    return str(role)
+    given = table.get("role")
+    role = str(given)
+    if role in _RENAMED_ROLES:
+        raise ScenarioError("role", role, f'"{_RENAMED_ROLES[role]}", the new name of this role')
+    require_key(role in ROLES, "role", given, ", ".join(ROLES))
+    for old, new in _RENAMED_KEYS.get(role, {}).items():
+        require_key(old not in table, old, table.get(old), f"{new}, the new name of this key")
+    return role

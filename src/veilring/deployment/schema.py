@@ -1,33 +1,272 @@
-"""A schema that all agree on: how a row of a CSV file is read. The base of terms."""
+"""The schema that all parties agree on, and how a file of rows is read and checked by it.
 
+An error names the column and the line, and no value but an unknown category's first characters, so
+that it can be found.
+
+A value outside of its range counts as the nearest bound, which no protocol notices: rows in another
+unit only make labels wrong. So each role that reads a file of its own counts such values first. The
+counts depend on private rows. They stand in the party's own log, and nothing of them is sent. A
+refusal can be noticed, because the party does not start: peers may conclude that its rows do not
+fit. `outside_max = 1` in the configuration starts the party whatever its rows are.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from logging import Logger
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
+from typing_extensions import override
 
-from veilring.config import Agreed
+from veilring.config import Section
 from veilring.data import Table, bounds_of
 from veilring.data.csv import read_cells
-from veilring.deployment.columns import (
-    FEATURES_ALLOWED,
-    Cells,
-    Features,
-    FeatureTerms,
-    Words,
-    check_features,
-    read_categories,
-    read_labels,
-    read_numbers,
-    require_different,
-)
-from veilring.deployment.ranges import check_ranges
+from veilring.data.npz import NPZ
+from veilring.data.slips import cell_at
+from veilring.deployment.config import Terms
+from veilring.errors import InputError, ScenarioError
 from veilring.protocols.rows import Rows
 
+Words = Annotated[tuple[str, ...], Field(strict=False)]
+Cells: TypeAlias = Mapping[str, NDArray[np.str_]]
+"""The cells of each column, by its header."""
+_UNKNOWN_SHOWN: Final = 40  # enough of a cell to find it in its file
 
-class Schema(Agreed):
+
+class FeatureTerms(Section):
+    """One column of everybody's rows: a number in a public range, or one of public categories.
+
+    Attributes:
+        name: Its header.
+        low: The least value; a lower one counts as this one.
+        high: The greatest value; a higher one counts as this one.
+        categories: Instead of a range, all that a cell may hold.
+    """
+
+    name: str = Field(description="the header of a column")
+    low: float = Field(0.0, description="a number")
+    high: float = Field(1.0, description="a number, at least low")
+    categories: Words = Field((), description="a list of different words, or none")
+
+    @property
+    def width(self) -> int:
+        """How many features the column becomes where a category is one of several 0 and 1."""
+        return len(self.categories) or 1
+
+
+Features = Annotated[tuple[FeatureTerms, ...], Field(strict=False, min_length=1)]
+FEATURES_ALLOWED: Final = "a list of tables with the keys name, and low and high or categories"
+
+
+def check_features(features: Sequence[FeatureTerms]) -> None:
+    """Refuse columns that do not go together.
+
+    Raises:
+        ScenarioError: It names the key, its value and what is allowed.
+    """
+    require_different("features", tuple(feature.name for feature in features))
+    for feature in features:
+        require_different(f"features.{feature.name}.categories", feature.categories)
+        if feature.low > feature.high:
+            raise ScenarioError(f"features.{feature.name}.high", feature.high, "at least low")
+
+
+def require_different(key: str, names: Sequence[str]) -> None:
+    """Refuse names that occur twice.
+
+    Raises:
+        ScenarioError: It names the key.
+    """
+    if len(set(names)) != len(names):
+        raise ScenarioError(key, list(names), "each once")
+
+
+def read_categories(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.int64]:
+    """Return the number of each cell's category.
+
+    Raises:
+        InputError: If the column is missing or a cell is none of them.
+    """
+    return look_up(path, feature.name, _column(path, feature, cells), feature.categories)
+
+
+def read_numbers(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.float64]:
+    """Return the cells as numbers; a value outside of the range becomes the nearest bound.
+
+    Raises:
+        InputError: As `numbers_of`.
+    """
+    return np.clip(numbers_of(path, feature, cells), feature.low, feature.high)
+
+
+def numbers_of(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.float64]:
+    """Return the cells as numbers, also those outside of the range.
+
+    Raises:
+        InputError: If the column is missing or a cell is not a finite number.
+    """
+    column = _column(path, feature, cells)
+    numbers = np.array([_number(cell) for cell in column.tolist()], dtype=np.float64)
+    if not np.isfinite(numbers).all():
+        row = int(np.argmin(np.isfinite(numbers)))
+        where = cell_at(path.name, feature.name, row)
+        allowed = f"a number ({feature.low} to {feature.high})"
+        raise InputError(where, "not a finite number", allowed)
+    return numbers
+
+
+def read_labels(path: Path, cells: Cells, classes: Sequence[str]) -> NDArray[np.int64]:
+    """Return the number of each row's class: the label is the last column.
+
+    Raises:
+        InputError: If a cell is none of them.
+    """
+    label = list(cells)[-1]
+    note = " (the last column is taken as the label)"
+    return look_up(path, label, cells[label], classes, note=note)
+
+
+def look_up(
+    path: Path, column: str, cells: NDArray[np.str_], names: Sequence[str], *, note: str = ""
+) -> NDArray[np.int64]:
+    """Return the place of each cell among some names.
+
+    Args:
+        path: The file.
+        column: The header.
+        cells: Shape (rows,).
+        names: What a cell may be.
+        note: What an error adds.
+
+    Raises:
+        InputError: If a cell is none of them.
+    """
+    numbers = {name: number for number, name in enumerate(names)}
+    found = np.array([numbers.get(cell, -1) for cell in cells.tolist()], dtype=np.int64)
+    if (found < 0).any():
+        row = int(np.argmax(found < 0))
+        where = cell_at(path.name, column, row)
+        if path.suffix.lower() == NPZ:  # where there are no lines
+            where = f"{path.name}, {column}, row {row + 1}"
+        cell = str(cells[row])[:_UNKNOWN_SHOWN]
+        raise InputError(where, repr(cell), f"one of {', '.join(names)}{note}")
+    return found
+
+
+def _column(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.str_]:
+    if feature.name not in cells:
+        raise InputError(f"{path.name}", f"without {feature.name!r}", "all columns of the terms")
+    return cells[feature.name]
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return float("nan")
+
+
+# Ranges are meant to hold whatever a column can hold. Ranges of the percentiles 1 and 99, which
+# are in use, leave out 2 %. With more than this the unit, the column or the range is wrong.
+OUTSIDE_MAX: Final = 0.05
+# One value may be an outlier or a slip, and one row may be all that a file has: a client's own
+# report, or a record that is added. To refuse it would say something of that row alone.
+OUTSIDE_SURE: Final = 2
+# Where different values take up less of their range than this, distances hardly see the column:
+# metres in a range of millimetres. Skewed columns look the same, so it is never refused.
+NARROW: Final = 0.01
+# A row of an image has hundreds of columns; the first are enough to find the mistake.
+_COLUMNS_SHOWN: Final = 8
+
+OutsideMax = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")]
+"""The share of a column's values that may lie outside of its range."""
+
+
+class _Fit(NamedTuple):
+    """How the values of one column fit its range."""
+
+    feature: FeatureTerms
+    rows: int
+    outside: int
+    narrow: bool
+
+    def __str__(self) -> str:
+        found = f"{self.outside} of {self.rows} outside of its range"
+        if not self.outside:
+            found = f"all values lie in {NARROW:.0%} of its range; check their unit"
+        return f"column {self.feature.name!r}: {found}"
+
+
+def check_ranges(
+    path: Path,
+    features: Sequence[FeatureTerms],
+    cells: Cells,
+    outside_max: float,
+    log: logging.Logger,
+) -> int:
+    """Count the values outside of their public ranges, and log the counts.
+
+    Args:
+        path: The file of the rows.
+        features: The columns of the terms.
+        cells: The cells of the file, by column.
+        outside_max: The share of a column's values that may lie outside of its range.
+        log: The party's own log.
+
+    Returns:
+        How many rows there are, at least one.
+
+    Raises:
+        InputError: If there is no row, a column is missing, or a cell is no finite number.
+        ScenarioError: If more than `outside_max` of a column's values lie outside of its range, and
+            at least `OUTSIDE_SURE` of them. It names all such columns and their counts.
+    """
+    rows = len(next(iter(cells.values()), ()))
+    if not rows:
+        raise InputError(path.name, "without rows", "at least one row below the header")
+    fits = list(_fits(path, features, cells))
+    counted = f"{path.name}: {rows} {'row' if rows == 1 else 'rows'}"
+    if fits:
+        shown = "; ".join(map(str, fits[:_COLUMNS_SHOWN]))
+        more = len(fits) - _COLUMNS_SHOWN
+        log.warning("%s; %s%s", counted, shown, f"; {more} more columns" if more > 0 else "")
+    else:
+        log.info("%s; all values lie in their ranges", counted)
+    refused = [
+        fit for fit in fits if fit.outside >= OUTSIDE_SURE and fit.outside > outside_max * rows
+    ]
+    if refused:
+        first, *others = (_refusal(path, fit, outside_max) for fit in refused)
+        raise ScenarioError(first.field, first.value, first.allowed, tuple(others))
+    return rows
+
+
+def _fits(path: Path, features: Sequence[FeatureTerms], cells: Cells) -> Iterator[_Fit]:
+    """Yield the columns that do not fit their ranges well."""
+    for feature in features:
+        if feature.categories:
+            continue
+        numbers = numbers_of(path, feature, cells)
+        outside = int(((numbers < feature.low) | (numbers > feature.high)).sum())
+        narrow = 0 < float(np.ptp(numbers)) < NARROW * (feature.high - feature.low)
+        if outside or narrow:
+            yield _Fit(feature, len(numbers), outside, narrow)
+
+
+def _refusal(path: Path, fit: _Fit, outside_max: float) -> ScenarioError:
+    low, high = fit.feature.low, fit.feature.high
+    return ScenarioError(
+        f"{path.name}, column {fit.feature.name!r}",
+        f"outside of its range ({low:g} to {high:g}) in {fit.outside} of {fit.rows} rows",
+        f"at most {outside_max:.0%} of the rows; correct the unit or the column, or accept them by "
+        "a larger outside_max in the configuration",
+    )
+
+
+class Schema(Terms):
     """How a row is read. Terms add what is run on it.
 
     Attributes:
@@ -43,12 +282,19 @@ class Schema(Agreed):
         """How many features a row has once categories are several 0 and 1."""
         return sum(feature.width for feature in self.features)
 
-    def checked(self) -> Self:
-        """Return itself.
+    @classmethod
+    def of_table(cls, table: Table, **tables: Any) -> Self:  # noqa: ANN401  (as the fields are)
+        """Return terms that fit a table, for examples, in which one process holds all rows.
 
-        Raises:
-            ScenarioError: If columns or classes do not go together.
+        Args:
+            table: All rows; the ranges are the table's own, see `features_of_table`.
+            tables: The other keys of the terms.
         """
+        columns = {"classes": table.class_names, "features": features_of_table(table)}
+        return cls(**columns | tables)
+
+    @override
+    def checked(self, parties: int | None = None) -> Self:
         require_different("classes", self.classes)
         check_features(self.features)
         return self

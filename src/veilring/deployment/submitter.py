@@ -1,31 +1,241 @@
-"""`veilring submit`: the reports of many clients, each made once, sent until acknowledged."""
+"""The submitter: it makes one report for each of many clients, and sends it until acknowledged."""
 
+import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal, Self, TypeVar
 from unicodedata import normalize
 
 import numpy as np
+from pydantic import Field
 
 from veilring.data.csv import read_cells
-from veilring.deployment.columns import Cells
-from veilring.deployment.config import SubmitterConfig, load_credentials
+from veilring.deployment.config import Config, FilePath, load_credentials
 from veilring.deployment.connecting import require_party
-from veilring.deployment.ranges import check_ranges
-from veilring.deployment.sending import Progress, Sender
-from veilring.deployment.survey_terms import SurveyTerms
-from veilring.errors import InputError, ScenarioError
-from veilring.protocols.ldp.messages import ReportVerdict
+from veilring.deployment.schema import OUTSIDE_MAX, Cells, OutsideMax, check_ranges
+from veilring.deployment.survey import SurveyTerms, read_published
+from veilring.errors import (
+    EndpointClosed,
+    InputError,
+    ScenarioError,
+    SessionAborted,
+    SessionTimeout,
+    TransportError,
+    VeilringError,
+)
+from veilring.nodes.limit import Limits
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties
+from veilring.nodes.service import convening
+from veilring.protocols.ldp.collector import SUBMIT, read_task
+from veilring.protocols.ldp.messages import ClientBatch, ReportVerdict, Verdicts
 from veilring.protocols.ldp.outbox import ROW_NUMBER, Outbox
-from veilring.protocols.ldp.roles import ClientPool
+from veilring.protocols.ldp.roles import ClientPool, submit_reports
+from veilring.protocols.ldp.task import Task
 from veilring.randomness import Streams
+from veilring.transport.identity import Identity
+from veilring.transport.roster import Roster
+from veilring.transport.tls import TlsEndpoint
+
+# A collector that is being started again is there within seconds.
+COLLECTOR_CONNECT_SECONDS: Final = 30.0
+# Between the first two attempts; the connection itself is made again in the background. Each
+# attempt that brings no receipt doubles it, so that a collector that is down is not asked, nor
+# named in the log, each second; at most it is a twentieth of what a submitter waits in all.
+RETRY_SECONDS: Final = 1.0
+RETRY_SECONDS_MAX: Final = 15.0
+# Without a single receipt for so long the submitter gives up; what it made is kept, and the same
+# command goes on.
+SUBMIT_PATIENCE_SECONDS: Final = 300.0
+# A session has a limit of two minutes, which a busy collector and a slow line should not meet: it
+# takes 100 messages a second, or 1 Mbit/s, to send these in time.
+SESSION_MESSAGES_MAX: Final = 10_000
+SESSION_BYTES_MAX: Final = 8 << 20
+# Receipts that are written into the outbox together: a commit costs what a thousand reports do.
+# What is lost in a crash is sent again and known.
+SETTLED_BATCH: Final = 1000
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and of how much."""
+
+# With these the collector says that it never will.
+_FINAL: Final = frozenset({"NotOffered", "OtherTerms", "WrongParties"})
+
+_R = TypeVar("_R")
+
+_log = logging.getLogger("veilring.submitter")
+
+
+class Sender:
+    """Use it as an asynchronous context manager.
+
+    Args:
+        identity: Who submits.
+        roster: Who there is.
+        collector: To whom.
+        limits: How long sessions may take.
+    """
+
+    def __init__(self, identity: Identity, roster: Roster, collector: str, limits: Limits) -> None:
+        self._identity, self._roster, self._collector = identity, roster, collector
+        self._pair, self._limits = Parties((identity.name, collector)), limits
+        self._node: Node | None = None
+
+    async def __aenter__(self) -> Self:
+        endpoint = await TlsEndpoint.start(
+            self._identity,
+            self._roster,
+            connect_to=(self._collector,),
+            timeout=COLLECTOR_CONNECT_SECONDS,
+        )
+        limits = self._limits
+        self._node = Node(endpoint, Streams(), seconds=limits.client, limits=limits)
+        self._node.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._node is not None:
+            await self._node.close()
+
+    async def read_task(self) -> SurveyTerms:
+        """Ask for the task, and make it again from its terms.
+
+        Raises:
+            ProtocolViolation: If it is not what it claims to be.
+            VeilringError: If it could not be had.
+        """
+        return read_published(await self._run(read_task()), self._collector)
+
+    async def send(
+        self,
+        task: Task,
+        outbox: Outbox,
+        *,
+        at_once: int | None,
+        progress: Progress,
+    ) -> None:
+        """Send what is unanswered until nothing is.
+
+        Args:
+            task: The collector's.
+            outbox: What there is to send.
+            at_once: How many reports a message may have.
+            progress: Told how many reports are answered.
+
+        Raises:
+            VeilringError: If the collector refuses, or `PATIENCE_SECONDS` brought no receipt.
+        """
+        clock = asyncio.get_running_loop().time
+        book, heard, failures = _Book(outbox, task, progress), clock(), 0
+        while book.waiting:
+            before = book.waiting
+            try:
+                await self._send_some(task, outbox, book, at_once)
+            except (TransportError, SessionAborted, SessionTimeout) as error:
+                if book.waiting < before:
+                    heard, failures = clock(), 0
+                if _is_final(error) or clock() - heard > SUBMIT_PATIENCE_SECONDS:
+                    raise
+                pause = min(RETRY_SECONDS * 2**failures, RETRY_SECONDS_MAX)
+                failures += 1
+                _log.warning(
+                    "%s; attempt %d without a receipt; %d reports wait and are sent again in %g s",
+                    *(error, failures, book.waiting, pause),
+                )
+                await asyncio.sleep(pause)
+            else:
+                heard, failures = clock(), 0
+
+    async def _send_some(
+        self, task: Task, outbox: Outbox, book: "_Book", at_once: int | None
+    ) -> None:
+        role = convening(submit_reports, SUBMIT, task.digest)
+        batches = for_one_session(outbox.waiting(task, at_once=at_once))
+        try:
+            await self._run(role, batches, task=task, settled=book.settle)
+        finally:
+            book.write()
+
+    async def _run(self, role: Callable[..., Awaitable[_R]], *given: object, **public: Any) -> _R:  # noqa: ANN401  (a role's)
+        if self._node is None:
+            raise EndpointClosed("the sender was not entered")
+        session = Streams().token("session")
+        return await self._node.run(role, session, self._pair, *given, **public)
+
+
+class _Book:
+    """Writes receipts into the outbox, some at a time."""
+
+    def __init__(self, outbox: Outbox, task: Task, progress: Progress) -> None:
+        counted = outbox.count(task)
+        self.waiting, self._total = counted.get(None, 0), sum(counted.values())
+        self._outbox, self._progress = outbox, progress
+        self._settled: list[tuple[ClientBatch, Verdicts]] = []
+        self._unwritten = 0
+
+    def settle(self, batch: ClientBatch, verdicts: Verdicts) -> None:
+        """Take note of what became of a batch."""
+        self._settled.append((batch, verdicts))
+        self._unwritten += len(batch)
+        self.waiting -= len(batch)
+        if self._unwritten >= SETTLED_BATCH:
+            self.write()
+
+    def write(self) -> None:
+        """Write what was noted."""
+        self._outbox.settle(self._settled)
+        self._settled, self._unwritten = [], 0
+        self._progress("reports acknowledged", self._total - self.waiting, self._total)
+
+
+def for_one_session(batches: Iterator[ClientBatch]) -> Iterator[ClientBatch]:
+    """Yield batches until there are as many as a session should have."""
+    sent = 0
+    for number, batch in enumerate(batches, start=1):
+        yield batch
+        sent += batch.payload_bytes
+        if number >= SESSION_MESSAGES_MAX or sent >= SESSION_BYTES_MAX:
+            return
+
+
+def _is_final(error: VeilringError) -> bool:
+    """Say whether the collector refuses for good."""
+    return isinstance(error, SessionAborted) and error.reason in _FINAL
+
 
 # Clients whose reports are made and kept in one transaction: a second's work, and what a crash
 # before its end costs is nothing but that second.
 CLIENTS_MAX: Final = 50_000
 
-_log = logging.getLogger("veilring.submitter")
+
+class SubmitterConfig(Config):
+    """Whoever hands in the reports of its clients, made on this machine.
+
+    Attributes:
+        role: `submitter`.
+        collector: To whom; it publishes the task.
+        budget: The epsilon that all reports of one client may spend together, for ever.
+        key: The column that says whose row it is, for ever; or `row number`, if rows are only ever
+            added at the end and never changed.
+        amend: Whether cells of known clients may differ from those that they reported.
+        outbox: The file that keeps what was made and sent, and what each client has spent.
+        task: The hash of the only task that is answered; any task of the collector if left out.
+        outside_max: The share of a column's values that may lie outside of its public range. With
+            more the submitter does not report.
+    """
+
+    role: Literal["submitter"] = Field(description="submitter")
+    collector: str = Field(description="the name of a party of the roster")
+    budget: float = Field(gt=0, description="a number above 0")
+    key: str = Field(min_length=1, description=f"the header of a column, or {ROW_NUMBER!r}")
+    amend: bool = Field(default=False, description="true or false")
+    outbox: FilePath = "outbox.sqlite"
+    outside_max: OutsideMax = OUTSIDE_MAX
+    task: str = Field(
+        "", pattern="^([0-9a-f]{64})?$", description="64 hexadecimal digits, or nothing"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +265,7 @@ class Submitted:
         return not self.refused and self.kept == sum(self.verdicts.values())
 
 
-async def submit(
+async def submit_rows(
     config: SubmitterConfig,
     rows: Path,
     *,

@@ -10,8 +10,7 @@ from tests.protocols.prediction.streams import clustered
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.deployment.prediction_files import read_labelled
-from veilring.deployment.prediction_terms import load_prediction_terms
+from veilring.deployment.prediction import PredictionTerms, read_labelled
 from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.features import quantise
 from veilring.protocols.prediction.algorithm.filter import IndKNN
@@ -47,7 +46,7 @@ def test_terms_decide_what_is_tuned(tmp_path: Path) -> None:
     by_terms = tuned("--terms", terms)
     assert by_terms == tuned("--terms", terms, "--queries", "40", "--epsilon", "9")
     assert by_terms != tuned("--terms", terms, "--epsilon", "1")
-    table = load_prediction_terms(Path(terms))
+    table = PredictionTerms.load(Path(terms))
     rows = table.read_rows(Path(data)).features
     np.testing.assert_array_equal(read_labelled(Path(data), table)[0], quantise(2 * rows - 1))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.protocols.ldp.collecting import batches, make_task
 
-from veilring.deployment.tallying import tally_files
+from veilring.deployment.estimating import tally_files
 from veilring.errors import InputError, SimulationError
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.parquet import write_parquet
@@ -47,7 +47,7 @@ class _Collection:
     ) -> Tally:
         """Add up, but for what is lost from the second time on."""
         assert engine is None
-        whole = tally_files(task, paths, engine, at_once=at_once)
+        whole = tally_files(task, paths, at_once=at_once)
         if self._lost and next(self._calls):
             return Tally(whole.sums, (whole.counts[0] - self._lost, *whole.counts[1:]))
         return whole

@@ -56,8 +56,8 @@ def owner(  # noqa: PLR0913  (each option is an argument)
     what a column can hold, not from anybody's rows.
     """
     from veilring.cli.output import load_noting
-    from veilring.deployment.owner_terms import LabellingSection
-    from veilring.deployment.trials.owner import OWNER, write_owner
+    from veilring.deployment.examples import OWNER, write_owner
+    from veilring.deployment.owner import LabellingSection
     from veilring.errors import InputError
 
     if (r is None) == (k is None):

@@ -35,7 +35,7 @@ def places(
 
     The plane is the UTM zone around the places, good to a metre in a kilometre.
     """
-    from veilring.deployment.trials.places import write_places
+    from veilring.deployment.examples import write_places
 
     write_places(places, out, columns=(latitude, longitude), budget=budget, port=port)
     typer.echo(f"veilring serve {out / 'server.toml'}")

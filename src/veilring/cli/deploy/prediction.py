@@ -26,7 +26,7 @@ def prediction(  # noqa: PLR0913  (each option is an argument)
     port: Annotated[int, typer.Option(help="The server's port.")] = 7311,
     out: NewFolder,
 ) -> None:
-    """Write what a prediction server, its curator and its queriers would each hold.
+    """Write what a prediction server, its records administrator and its queriers would each hold.
 
     Then start the server, add records, and ask it:
 
@@ -34,11 +34,11 @@ def prediction(  # noqa: PLR0913  (each option is an argument)
 
         veilring serve predict/server.toml
 
-        veilring records add predict/curator.toml predict/records.csv
+        veilring records add predict/registrar.toml predict/records.csv
 
         veilring ask predict/querier-0.toml predict/querier-0.csv
 
-        veilring records forget predict/curator.toml record-17
+        veilring records forget predict/registrar.toml record-17
 
         veilring ledger show predict/state/budgets.sqlite
 
@@ -49,8 +49,8 @@ def prediction(  # noqa: PLR0913  (each option is an argument)
     """
     from veilring.cli.output import load_noting
     from veilring.data.npz import NPZ
-    from veilring.deployment.prediction_terms import PredictionSection
-    from veilring.deployment.trials.prediction import CURATOR, SERVER, write_prediction
+    from veilring.deployment.examples import REGISTRAR, SERVER, write_prediction
+    from veilring.deployment.prediction import PredictionSection
 
     section = PredictionSection(
         epsilon=epsilon,
@@ -70,8 +70,8 @@ def prediction(  # noqa: PLR0913  (each option is an argument)
         ending=ending,
     )
     typer.echo(f"veilring serve {out / SERVER}.toml")
-    typer.echo(f"veilring records add {out / CURATOR}.toml {out / 'records'}{ending}")
+    typer.echo(f"veilring records add {out / REGISTRAR}.toml {out / 'records'}{ending}")
     for name in names:
         typer.echo(f"veilring ask {out / name}.toml {out / name}{ending}")
-    typer.echo(f"veilring records forget {out / CURATOR}.toml record-0")
+    typer.echo(f"veilring records forget {out / REGISTRAR}.toml record-0")
     typer.echo(f"veilring ledger show {out / 'state' / 'budgets.sqlite'}")

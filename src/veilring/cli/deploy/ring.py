@@ -32,13 +32,28 @@ def ring(
     In earnest each party makes its own key (`veilring keys new`), and the ranges in terms.toml come
     from what a column can hold, not from anybody's rows.
     """
+    from functools import partial
+
     from veilring.cli.output import show_notes
-    from veilring.deployment.trials.ring import write_deployment
+    from veilring.data import partition
+    from veilring.deployment.examples import write_ring
     from veilring.scenarios import load_scenario
+    from veilring.scenarios.prepare import load_rows
 
     loaded = load_scenario(scenario, [*table_settings(label, separator), *(overrides or ())])
     show_notes(loaded.data.source, loaded.data.label, loaded.data.separator)
-    parties = write_deployment(loaded, out, seed=seed, port=port)
+    how = loaded.partition
+    parties = write_ring(
+        load_rows(loaded.data),
+        loaded.protocol,
+        out,
+        parties=loaded.parties.all,
+        seed=seed,
+        port=port,
+        deal=partial(partition, kind=how.kind, alpha=how.alpha, sizes=how.sizes),
+        test_share=loaded.data.test_share,
+        queries=None if loaded.data.queries == "all" else loaded.data.queries,
+    )
     for party in parties:
         typer.echo(f"veilring serve {out / party}.toml")
     typer.echo(f"veilring ask {out / 'client.toml'} {out / 'queries.csv'}")

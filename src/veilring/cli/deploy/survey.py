@@ -46,7 +46,7 @@ def survey(  # noqa: PLR0913  (each option is an argument)
     what a column can hold, not from anybody's rows.
     """
     from veilring.cli.output import load_noting
-    from veilring.deployment.trials.survey import Trial, write_collection
+    from veilring.deployment.examples import Trial, write_collection
 
     trial = Trial(kind, epsilon, clients, submitters, column)
     names = write_collection(

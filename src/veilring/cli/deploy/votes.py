@@ -45,8 +45,7 @@ def votes(  # noqa: PLR0913  (each option is an argument)
     from what a column can hold, not from anybody's rows. With --k the number of all rows is public.
     """
     from veilring.cli.output import load_noting
-    from veilring.deployment.trials.ring import CLIENT
-    from veilring.deployment.trials.votes import write_votes
+    from veilring.deployment.examples import CLIENT, write_votes
 
     given = {"epsilon": epsilon, "budget": budget, "r": r, "k": k, "tolerated": tolerated}
     names = write_votes(

@@ -10,14 +10,14 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from veilring.data import load_table
-from veilring.deployment.survey_terms import load_survey_terms
-from veilring.deployment.tallying import tally_files
-from veilring.deployment.trials.kit import TERMS
-from veilring.deployment.trials.survey import COLLECTOR, Trial, write_collection
+from veilring.deployment.estimating import tally_files
+from veilring.deployment.examples import COLLECTOR, TERMS, Trial, write_collection
+from veilring.deployment.survey import SurveyTerms
 from veilring.errors import ClusterError, InputError
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.parquet import write_parquet
@@ -27,6 +27,7 @@ from veilring.randomness import Streams
 from veilring.scenarios.scale.collect import Collected
 from veilring.scenarios.scale.machine import peak_mib
 from veilring.scenarios.sweep import Engine
+from veilring.scenarios.sweep.engine import each_done
 from veilring.transport.listener import bind
 from veilring.transport.tls import LOOPBACK
 
@@ -153,7 +154,8 @@ class Driven:
         self, task: Task, paths: tuple[Path, ...], engine: Engine | None, at_once: int | None
     ) -> Tally:
         """Add up files, in pieces of at most so many reports."""
-        return tally_files(task, paths, engine, at_once=at_once)
+        spread = None if engine is None else partial(each_done, engine=engine)
+        return tally_files(task, paths, spread, at_once=at_once)
 
 
 def write_reports(reports: int, folder: Path, seed: int = 0) -> tuple[Task, tuple[Path, ...]]:
@@ -167,7 +169,7 @@ def write_reports(reports: int, folder: Path, seed: int = 0) -> tuple[Task, tupl
     with tempfile.TemporaryDirectory() as name:
         survey = Path(name) / "survey"
         names = write_collection(load_table("wine"), _trial(Drive(1)), survey, seed=seed, port=1)
-        terms = load_survey_terms(survey / TERMS)
+        terms = SurveyTerms.load(survey / TERMS)
         people = terms.read_clients(survey / f"{names[0]}.csv")
     streams = Streams(seed)
     drawn = streams.generator("rows").integers(len(people), size=reports)

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from veilring.deployment.config import SubmitterConfig, load_credentials
+from veilring.deployment.config import load_credentials
 from veilring.deployment.roles import load_config
-from veilring.deployment.sending import for_one_session
-from veilring.deployment.survey_terms import load_survey_terms
+from veilring.deployment.submitter import SubmitterConfig, for_one_session
+from veilring.deployment.survey import SurveyTerms
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.runtimes.loops import party_loop
@@ -36,7 +36,7 @@ from veilring.transport.tls import TlsEndpoint
 
 def _reports(task: Task, folder: Path, name: str, count: int, at_once: int) -> list[ClientBatch]:
     """Return the reports of as many clients, drawn from the submitter's rows."""
-    terms = load_survey_terms(folder / "terms.toml")
+    terms = SurveyTerms.load(folder / "terms.toml")
     pool = terms.read_clients(folder / f"{name}.csv")
     rows = np.random.default_rng().integers(len(pool), size=count)
     clients = ClientPool(pool.rows[rows], pool.labels[rows])
@@ -54,7 +54,7 @@ async def _send(folder: Path, name: str, count: int, at_once: int) -> None:
     config = load_config(folder / f"{name}.toml")
     if not isinstance(config, SubmitterConfig):
         raise TypeError("not a submitter")
-    task = load_survey_terms(folder / "terms.toml").task
+    task = SurveyTerms.load(folder / "terms.toml").task
     sessions = list(_sessions(_reports(task, folder, name, count, at_once)))
     sent = sum(
         frame_size(encode(bytes(SESSION_BYTES), batch.message(task, more=True)))

@@ -1,0 +1,375 @@
+"""A deployed survey: its terms, what they make of it, and the collector that takes reports."""
+
+import datetime as dt
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
+
+import numpy as np
+import tomli_w
+from numpy.typing import NDArray
+from pydantic import AwareDatetime, Field, ValidationError
+from typing_extensions import override
+
+from veilring.config import Section
+from veilring.data.csv import read_cells
+from veilring.deployment.config import (
+    A_FILE,
+    RELATIVE,
+    AnAddress,
+    Terms,
+    TermsConfig,
+    load_credentials,
+)
+from veilring.deployment.connecting import answering, require_party
+from veilring.deployment.schema import (
+    FEATURES_ALLOWED,
+    Cells,
+    Features,
+    FeatureTerms,
+    Words,
+    check_features,
+    read_categories,
+    read_labels,
+    read_numbers,
+    require_different,
+)
+from veilring.errors import InputError, ProtocolViolation, ScenarioError
+from veilring.protocols.ldp.algorithm.means import Approach, make_means
+from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX, FrequencyOracle
+from veilring.protocols.ldp.algorithm.planner import ORACLES, recommend_oracle
+from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
+from veilring.protocols.ldp.algorithm.survey import (
+    DiscreteBayesSurvey,
+    FrequencySurvey,
+    GaussianBayesSurvey,
+    MeanSurvey,
+    Survey,
+)
+from veilring.protocols.ldp.collector import Collector
+from veilring.protocols.ldp.roles import ClientPool
+from veilring.protocols.ldp.store import open_report_store
+from veilring.protocols.ldp.store.base import Quotas, Store
+from veilring.protocols.ldp.task import Task
+from veilring.transport.roster import Roster
+from veilring.transport.tls import LOOPBACK
+
+# More bins than this tell nothing that noise would not drown.
+BINS_MAX: Final = 1024
+
+
+class SurveySection(Section):
+    """What is asked of each client, and how its answer is hidden.
+
+    Attributes:
+        kind: `frequency` of the values of one column, `means` of columns, or naive Bayes.
+        epsilon: What a client's one report may spend.
+        oracle: How values are hidden; `auto` takes the best for each domain.
+        approach: How means are hidden.
+        bins: Into how many parts a range is cut where values are asked for.
+        minimum: How many reports there must be before anything is estimated.
+        closes: After this no new report is taken.
+    """
+
+    kind: Literal["frequency", "means", "discrete-bayes", "gaussian-bayes"] = Field(
+        description="frequency, means, discrete-bayes or gaussian-bayes"
+    )
+    epsilon: float = Field(
+        gt=0,
+        le=REPORT_EPSILON_MAX,
+        description=f"a number above 0 and up to {REPORT_EPSILON_MAX:g}",
+    )
+    oracle: str = Field("auto", description=f"auto, {', '.join(ORACLES)}")
+    approach: Approach = Field("one-feature", description="all-features, one-bit or one-feature")
+    bins: int = Field(8, ge=2, le=BINS_MAX, description=f"a whole number from 2 to {BINS_MAX}")
+    minimum: int = Field(1000, ge=1, description="a whole number of at least 1")
+    closes: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
+        None, description="a date and time with its zone, such as 2027-01-31T00:00:00Z"
+    )
+
+    def oracle_for(self, values: int) -> FrequencyOracle:
+        """Return the oracle for a domain of so many values."""
+        if self.oracle == "auto":
+            return recommend_oracle(values, self.epsilon).oracle
+        return ORACLES[self.oracle](values, self.epsilon)
+
+
+_HALF: Final = 0.5
+
+_Columns = tuple[FeatureTerms, ...]
+
+
+def survey_of(section: SurveySection, features: _Columns, classes: tuple[str, ...]) -> Survey:
+    """Return what is asked.
+
+    Args:
+        section: What is asked of a client.
+        features: The columns.
+        classes: The names of all classes; none where no class is asked for.
+
+    Raises:
+        InputError: If it cannot be made.
+    """
+    return _SURVEYS[section.kind](section, features, len(classes))
+
+
+def _frequency(section: SurveySection, features: _Columns, _classes: int) -> Survey:
+    return FrequencySurvey(section.oracle_for(domain_of(section, features[0])))
+
+
+def _means(section: SurveySection, features: _Columns, _classes: int) -> Survey:
+    ranges = ranges_of(features)
+    means = make_means(section.approach, section.epsilon, len(ranges.lows))
+    return MeanSurvey(means, (ranges,))
+
+
+def _discrete(section: SurveySection, features: _Columns, classes: int) -> Survey:
+    domains = [domain_of(section, feature) for feature in features]
+    step = bins_of(section, features)
+    return DiscreteBayesSurvey.of(domains, classes, section.oracle_for, (step,))
+
+
+def _gaussian(section: SurveySection, features: _Columns, classes: int) -> Survey:
+    ranges = ranges_of(features)
+    means = make_means(section.approach, section.epsilon, len(ranges.lows), classes)
+    return GaussianBayesSurvey(section.oracle_for(max(2, classes)), means, (ranges,))
+
+
+_SURVEYS: Final[Mapping[str, Callable[[SurveySection, _Columns, int], Survey]]] = {
+    "frequency": _frequency,
+    "means": _means,
+    "discrete-bayes": _discrete,
+    "gaussian-bayes": _gaussian,
+}
+
+
+def domain_of(section: SurveySection, feature: FeatureTerms) -> int:
+    """Return how many values a column has where values are asked for."""
+    return len(feature.categories) or section.bins
+
+
+def bins_of(section: SurveySection, features: _Columns) -> Bins:
+    """Return the step that turns each column into numbers of values.
+
+    A category's number is the middle of its bin, so that no rounding moves it to another.
+    """
+    lows = [-_HALF if each.categories else each.low for each in features]
+    highs = [len(each.categories) - _HALF if each.categories else each.high for each in features]
+    counts = tuple(domain_of(section, each) for each in features)
+    return Bins(Ranges(tuple(lows), tuple(highs)), counts)
+
+
+def ranges_of(features: _Columns) -> Ranges:
+    """Return the step that scales columns, of which a category is several 0 and 1."""
+    lows, highs = [], []
+    for feature in features:
+        lows += [0.0] * feature.width if feature.categories else [feature.low]
+        highs += [1.0] * feature.width if feature.categories else [feature.high]
+    return Ranges(tuple(lows), tuple(highs))
+
+
+class SurveyTerms(Terms):
+    """What is collected, and how a row is read.
+
+    Attributes:
+        survey: What is asked.
+        classes: The names of all classes; none for `frequency` and `means`.
+        features: All columns but the label.
+    """
+
+    survey: SurveySection
+    classes: Words = Field((), description="a list of different names of classes")
+    features: Features = Field(description=FEATURES_ALLOWED)
+
+    @cached_property
+    def task(self) -> Task:
+        """The task that an aggregator publishes.
+
+        Raises:
+            InputError: If the survey cannot be made.
+        """
+        closes = self.survey.closes
+        return Task(
+            terms=self.model_dump(mode="json"),
+            survey=survey_of(self.survey, self.features, self.classes),
+            minimum=self.survey.minimum,
+            closes=None if closes is None else closes.timestamp(),
+        )
+
+    @override
+    def checked(self, parties: int | None = None) -> Self:
+        super().checked(parties)
+        section = self.survey
+        if section.oracle not in {"auto", *ORACLES}:
+            raise ScenarioError("survey.oracle", section.oracle, f"auto, {', '.join(ORACLES)}")
+        require_different("classes", self.classes)
+        check_features(self.features)
+        wants_classes = section.kind in {"discrete-bayes", "gaussian-bayes"}
+        if wants_classes and len(self.classes) < 2:  # noqa: PLR2004  (one class needs no model)
+            raise ScenarioError("classes", list(self.classes), f"two or more for {section.kind}")
+        if not wants_classes and self.classes:
+            raise ScenarioError("classes", list(self.classes), f"none for {section.kind}")
+        if self.is_frequency and len(self.features) > 1:
+            raise ScenarioError("features", f"{len(self.features)} columns", "one for frequency")
+        for feature in self.features:
+            if len(feature.categories) == 1 and not self.is_numeric:
+                key = f"features.{feature.name}.categories"
+                raise ScenarioError(key, list(feature.categories), "two or more")
+        try:
+            _ = self.task
+        except InputError as error:
+            raise ScenarioError(f"survey.{error.field}", error.value, error.allowed) from error
+        return self
+
+    def read_clients(self, path: Path) -> ClientPool:
+        """Read the rows of as many clients: all columns of the terms, and the label as the last.
+
+        Raises:
+            InputError: If a column is missing or a cell does not fit; it names both.
+        """
+        return self.clients_of(path, read_cells(path))
+
+    def clients_of(self, path: Path, cells: Cells) -> ClientPool:
+        """Return clients from the cells of a file that was read; as `read_clients`."""
+        rows = np.hstack([self._encode(path, feature, cells) for feature in self.features])
+        if not self.classes:
+            return ClientPool(rows, np.zeros(len(rows), dtype=np.int64))
+        return ClientPool(rows, read_labels(path, cells, self.classes))
+
+    def _encode(
+        self, path: Path, feature: FeatureTerms, cells: Cells
+    ) -> NDArray[np.float64] | NDArray[np.int64]:
+        if not feature.categories:
+            numbers = read_numbers(path, feature, cells)[:, None]
+            return bins_of(self.survey, (feature,))(numbers) if self.is_frequency else numbers
+        places = read_categories(path, feature, cells)
+        return np.eye(feature.width)[places] if self.is_numeric else places[:, None]
+
+    @property
+    def is_frequency(self) -> bool:
+        """Whether there is one column, whose values are counted."""
+        return self.survey.kind == "frequency"
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether columns are numbers, and a category several 0 and 1."""
+        return self.survey.kind in {"means", "gaussian-bayes"}
+
+    @override
+    def to_toml(self) -> str:
+        return tomli_w.dumps(self.model_dump(exclude_defaults=True))
+
+
+def read_published(encoded: bytes, collector: str) -> SurveyTerms:
+    """Read a task that a collector published, and make it again from its terms.
+
+    Args:
+        encoded: What it published.
+        collector: Who.
+
+    Raises:
+        ProtocolViolation: If its terms do not give exactly the numbers that it claims.
+    """
+    try:
+        content = json.dumps(json.loads(encoded)["terms"])
+        terms = SurveyTerms.model_validate_json(content).checked()
+    except (ValidationError, ValueError, LookupError, TypeError, RecursionError) as error:
+        reason = f"published a task that cannot be read ({type(error).__name__})"
+        raise ProtocolViolation(collector, reason) from None
+    if terms.task.encoded != encoded:
+        raise ProtocolViolation(collector, "published numbers that its own terms do not give")
+    return terms
+
+
+def closing_time(terms: SurveyTerms) -> str:
+    """Say when a collection closes, for a person."""
+    closes = terms.survey.closes
+    return f"closes {closes.astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC" if closes else "never closes"
+
+
+_log = logging.getLogger("veilring.collector")
+
+
+_A_COUNT: Final = "a whole number of at least 0"
+_Count = Annotated[int, Field(ge=0, description=_A_COUNT)]
+
+
+class CollectorConfig(TermsConfig):
+    """An aggregator that collects clients' reports.
+
+    Attributes:
+        role: `collector`.
+        store: Where the reports are kept: an SQLite file, or a PostgreSQL database.
+        reports_max: How many reports of each member may count, over all that it ever sends. A
+            report says nothing of whose it is, so that this is all that keeps a member from
+            answering for thousands.
+        reports_max_of: The limits of members that have one of their own.
+        listen: The address to listen at; loopback unless it says otherwise.
+    """
+
+    role: Literal["collector"] = Field(description="collector")
+    store: Annotated[str, RELATIVE] = Field(
+        "reports.sqlite", description=f"{A_FILE}, or postgresql://USER@HOST/DATABASE"
+    )
+    reports_max: _Count | None = Field(None, description=_A_COUNT)
+    reports_max_of: Mapping[str, _Count] = Field(
+        {}, description=f"a table of members' names, each with {_A_COUNT}"
+    )
+    listen: AnAddress = LOOPBACK
+
+
+async def serve_collector(
+    config: CollectorConfig, *, on_ready: Callable[[Collector], None] | None = None
+) -> None:
+    """Collect reports until cancelled.
+
+    All files are read and checked first. A cancelled collector lets the transaction that runs end,
+    and leaves in order; whoever was not answered sends the same reports again.
+
+    Args:
+        config: Which files to read, and where to listen.
+        on_ready: Called once reports are taken.
+
+    Raises:
+        ScenarioError: If a file does not fit.
+        StoreFailed: If the database cannot be opened.
+    """
+    identity, roster = load_credentials(config)
+    terms = SurveyTerms.load(Path(config.terms))
+    require_party(roster, "identity", identity.name)
+    quotas = _quotas(config, roster)
+    store = open_configured_store(config, terms.task)
+    async with Collector(store, time.time, quotas=quotas) as collector:
+        _log.info("task %s, %s", terms.task.digest.hex(), closing_time(terms))
+        offers = collector.offers()
+        async with answering(identity, roster, config.listen, offers, _log, limits=config.limits):
+            if on_ready is not None:
+                on_ready(collector)
+            await collector.failure()
+
+
+def _quotas(config: CollectorConfig, roster: Roster) -> Quotas:
+    for member in config.reports_max_of:
+        if member not in roster.names:
+            allowed = f"a member of the roster: {', '.join(roster.names)}"
+            raise ScenarioError("reports_max_of", member, allowed)
+    if config.reports_max is None:
+        _log.warning("no reports_max: each member of the roster may send any number of reports")
+    return Quotas(config.reports_max, config.reports_max_of)
+
+
+def open_configured_store(config: CollectorConfig, task: Task, *, read_only: bool = False) -> Store:
+    """Open the database that a configuration names.
+
+    Raises:
+        ScenarioError: If it holds something else than this task's reports.
+        StoreFailed: If it cannot be reached.
+    """
+    try:
+        return open_report_store(config.store, task, read_only=read_only)
+    except InputError as error:
+        raise ScenarioError("store", error.value, error.allowed) from error
