@@ -20,7 +20,7 @@ class TestHelp:
         """So is a run of one's own data."""
         code, out, _ = invoke("run", "--help")
         assert code == 0
-        assert "--set data.source=my.csv" in out
+        assert "veilring run my.csv" in out
 
     @pytest.mark.parametrize(
         "command", [(), ("run",), ("keys",), ("keys", "new"), ("deploy", "owner")], ids=str

@@ -9,7 +9,7 @@ import numpy as np
 from veilring.data import load_table, scale_to_unit
 from veilring.deployment.examples import write_ring
 from veilring.deployment.ring import RingTerms
-from veilring.scenarios.schema import ProtocolSection
+from veilring.protocols.ring.system import PrivateKNN
 
 LEVELS, SEXES = ("high", "low", "middle"), ("female", "male")
 
@@ -33,7 +33,7 @@ def test_a_trials_terms_are_a_draft_of_ones_own(tmp_path: Path) -> None:
     write_patients(source)
     table = load_table(str(source))
     folder = tmp_path / "ring"
-    names = write_ring(table, ProtocolSection(), folder, parties="abc", seed=0, port=7311)
+    names = write_ring(table, PrivateKNN(), folder, parties="abc", seed=0, port=7311)
     sex, age, level = tomllib.loads((folder / "terms.toml").read_text())["features"]
     assert sex == {"name": "sex", "categories": list(SEXES)}
     assert (age["name"], age.keys()) == ("age", {"name", "low", "high"})

@@ -26,7 +26,7 @@ from veilring.deployment.roles import load_config
 from veilring.errors import SessionAborted
 from veilring.protocols.ring import KNNAnswer
 from veilring.protocols.ring.member import RingMember
-from veilring.scenarios.schema import ProtocolSection
+from veilring.protocols.ring.system import PrivateKNN
 
 PARTIES = 3
 
@@ -176,7 +176,7 @@ async def test_members_whose_terms_differ_refuse_each_other_and_the_client(
     folder, parties = tmp_path / "ring", [f"party-{number}" for number in range(PARTIES)]
     names = write_ring(
         load_table("wine"),
-        ProtocolSection(),
+        PrivateKNN(),
         folder,
         parties=parties,
         seed=0,
@@ -208,7 +208,7 @@ async def test_a_client_asks_as_much_at_once_as_the_terms_say(
         return await usual(member, queries)
 
     monkeypatch.setattr(RingMember, "ask", counting)
-    protocol = ProtocolSection(sum="cycles", cycles=2, batch=20)
+    protocol = PrivateKNN(sum="cycles", cycles=2, batch=20)
     folder, parties = tmp_path / "ring", [f"party-{number}" for number in range(5)]
     names = write_ring(
         load_table("wine"), protocol, folder, parties=parties, seed=0, port=free_ports(5)

@@ -8,7 +8,7 @@ import pytest
 from veilring.data import load_table, scale_to_unit
 from veilring.deployment.ring import RingTerms
 from veilring.errors import InputError, ScenarioError
-from veilring.scenarios.schema import ProtocolSection
+from veilring.protocols.ring.system import PrivateKNN
 
 TERMS = """
 classes = ["no", "yes"]
@@ -118,7 +118,7 @@ def test_terms_differ_if_anything_differs(terms_file: Path) -> None:
 def test_terms_of_a_table_scale_as_a_scenario_does(tmp_path: Path) -> None:
     """A trial deployment sees the same numbers as a scenario run on the same data."""
     wine = load_table("wine")
-    terms = RingTerms.of_table(wine, protocol=ProtocolSection())
+    terms = RingTerms.of_table(wine, protocol=PrivateKNN())
     lines = [",".join([*wine.feature_names, "label"])]
     lines += [
         ",".join([*map(str, row), wine.class_names[label]])

@@ -147,7 +147,7 @@ def test_every_kind_of_fault_is_on_the_page_of_scenarios() -> None:
 def _make_fault(table: dict[str, object]) -> None:
     settings = {"data": {"source": "wine"}, "network": {"runtime": "simulated"}}
     scenario = make_scenario({**settings, "parties": {"count": 12}, "faults": [table]})
-    (fault,) = make_faults(scenario, Streams(0))
+    (fault,) = make_faults(scenario, scenario.parties.all, Streams(0))
     assert fault.kind == table["kind"]
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from veilring import scenarios
 from veilring.errors import RunFailed, Tampered
 from veilring.nodes.adversary import Adversary
 from veilring.protocols.ring.messages import SumTotal
 from veilring.protocols.ring.roles.knn import SCALE_BITS
+from veilring.protocols.ring.system import PrivateKNN
 from veilring.scenarios import load_scenario, run_scenario
 from veilring.transport.messages import Message
 
@@ -52,7 +52,8 @@ class TestAdversaries:
 
     def test_labels_are_those_of_an_honest_party(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """What a malicious first party says it learned does not count; what it asked does."""
-        monkeypatch.setattr(scenarios.prepare, "ADVERSARIES", {"pretender": Pretender})
+        kinds = {"pretender": Pretender}
+        monkeypatch.setattr(PrivateKNN, "adversaries", lambda _system: kinds)
         overrides = ["parties.count=5", "run.leakage_trials=0"]
         honest = run_scenario(load_scenario("wine", overrides), runtime="memory", seed=1)
         assert len(set(honest.labels)) > 1

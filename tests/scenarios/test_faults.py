@@ -10,7 +10,7 @@ from veilring.measure import Journal
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.scenarios.faults import make_faults
-from veilring.scenarios.prepare import prepare, reference_among
+from veilring.scenarios.prepare import prepare
 from veilring.scenarios.reporting.summary import troubles
 from veilring.simulation.faults import FAULT_CLASSES, Fault, draw_faults
 
@@ -115,11 +115,12 @@ class TestKinds:
         """They come after one's own, and are those that the seed of exploring would draw."""
         settings = [*SETTINGS, "run.fault_seconds=4", _crash("party-1", 1)]
         scenario = load_scenario("wine", settings)
-        made = make_faults(scenario, Streams(3))
         parties = scenario.parties.all
+        made = make_faults(scenario, parties, Streams(3))
         assert made[0] == Fault("crash", 1, math.inf, ("party-1",))
         assert made[1:] == draw_faults(parties, 4.0, Streams(3).generator("faults"))
-        assert made == make_faults(scenario, Streams(3)) != make_faults(scenario, Streams(4))
+        again = make_faults(scenario, parties, Streams(3))
+        assert made == again != make_faults(scenario, parties, Streams(4))
 
 
 def _as_if_without_faults(report: Report) -> Report:
@@ -150,14 +151,14 @@ class TestLostParties:
         report = _run(_crash(party, 1.0), "run.retries=1", "protocol.rounds=auto", journal=journal)
         prepared = prepare(report.scenario, Streams(2))
         left = tuple(name for name in prepared.parties if name != party)
-        expected = reference_among(prepared, prepared.held_out.features, left)
+        expected = prepared.setup.reference(prepared.held_out.features, left)
         assert report.labels == tuple(prepared.pooled.class_names[label] for label in expected)
         assert report.agreement == 1.0
         assert report.cost == report.forecast
         assert report.recovery is not None
         assert report.recovery.without == (party,)
         assert report.recovery.attempts == 1  # the second batch does not try with it again
-        lost = prepared.rows[prepared.parties.index(party)]
+        lost = prepared.setup.parts[party]
         assert report.recovery.rows_lost == len(lost)
         assert ("left out", party) in {(mark.kind, mark.party) for mark in journal.marks}
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from veilring.protocols.ring.system import PrivateKNN
 from veilring.scenarios import load_scenario, scenario_names
 
 
@@ -55,8 +56,7 @@ class TestLoading:
             ],
         )
         assert scenario.data.source == "my.csv"
-        assert scenario.protocol.rounds == "auto"
-        assert scenario.protocol.P0 == 0.5
+        assert scenario.protocol == PrivateKNN(P0=0.5)
         assert scenario.network.bandwidth_bytes_per_second == 1e6
         assert scenario.network.latency == {
             "law": "lognormal",
@@ -86,4 +86,6 @@ class TestLoading:
         """What was checked stays as it was checked."""
         scenario = load_scenario("wine")
         with pytest.raises(ValueError, match="frozen"):
-            scenario.protocol.k = 0  # type: ignore[misc]  # which is what is tested
+            scenario.name = "other"  # type: ignore[misc]  # which is what is tested
+        with pytest.raises(ValueError, match="frozen"):
+            scenario.protocol.name = "other"  # type: ignore[misc]  # likewise

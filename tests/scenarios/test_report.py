@@ -39,6 +39,7 @@ class TestReport:
         report = wine_report("memory")
         assert report.cost == report.forecast
         assert report.cost.batches == 3
+        assert report.rounds is not None
         assert report.cost.messages == 3 * (5 * (report.rounds + 3) - 2)
 
     @pytest.mark.parametrize("total", ["shares", "cycles"])
@@ -117,6 +118,6 @@ class TestReport:
             "Labelling",
             "Labelling",
             "Labelling",
-            "Estimating what a hop leaks",
+            "Estimating what a run leaks",
         ]
         assert told[2:5] == [("Labelling", done, 44) for done in (0, 20, 40)]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilring.cli.options import Settings
+from veilring.cli.options import ProtocolName, Settings, protocol_settings
 
 if TYPE_CHECKING:
     from veilring.scenarios.exploring import Campaign
@@ -16,6 +16,7 @@ def explore(
         str, typer.Argument(help="A built-in scenario, such as faults, or a path to a .toml file.")
     ] = "faults",
     *,
+    protocol: ProtocolName = None,
     seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 200,
     first: Annotated[int, typer.Option(help="The first of them.", min=0)] = 0,
     seed: Annotated[
@@ -56,7 +57,8 @@ def explore(
     from veilring.scenarios.prepare import prepare
 
     # The world's seed decides what happens in it; who holds which rows is the same in all of them.
-    subject = Subject(prepare(load_scenario(scenario, overrides or ()), Streams(0)))
+    settings = [*protocol_settings(protocol), *(overrides or ())]
+    subject = Subject(prepare(load_scenario(scenario, settings), Streams(0)))
     known = known_failures(failures) if failures is not None else []
     chosen = [seed] if seed is not None else [*known, *range(first, first + seeds)]
     distinct = list(dict.fromkeys(chosen))
@@ -73,8 +75,8 @@ def explore(
         typer.echo(f"\nseed {worst} went wrong:", err=True)
         for sentence in wrong:
             typer.echo(f"  {sentence}", err=True)
-        settings = "".join(f" --set {setting!r}" for setting in overrides or ())
-        typer.echo(f"replay it: veilring explore {scenario} --seed {worst}{settings}", err=True)
+        given = "".join(f" --set {setting!r}" for setting in settings)
+        typer.echo(f"replay it: veilring explore {scenario} --seed {worst}{given}", err=True)
         raise typer.Exit(1)
     if seed is None and campaign.missing:
         missing = ", ".join(campaign.missing)

@@ -11,7 +11,7 @@ EXIT_INTERRUPTED: Final = 130  # what shells give a program that Ctrl-C ended
 ScenarioName = Annotated[
     str,
     typer.Argument(
-        help="A built-in scenario (see `veilring scenarios`) or a path to a .toml file.",
+        help="A built-in scenario (see `veilring scenarios`), or a path to a .toml, .csv or .npz.",
         metavar="SCENARIO",
         show_default=False,
     ),
@@ -22,6 +22,16 @@ Settings = Annotated[
         "--set",
         metavar="TABLE.KEY=VALUE",
         help="Set a key of the scenario; may be given many times.",
+        show_default=False,
+    ),
+]
+ProtocolName = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol",
+        metavar="NAME",
+        help="The system to run: private-knn, noisy-votes, ldp-bayes, radius, prediction, treewalk,"
+        " or one of another package. By default the scenario's.",
         show_default=False,
     ),
 ]
@@ -52,6 +62,11 @@ DaskAddress = Annotated[
     str | None,
     typer.Option(help="A Dask scheduler, such as tcp://10.0.0.5:8786.", show_default=False),
 ]
+
+
+def protocol_settings(protocol: str | None) -> list[str]:
+    """Return the key that a scenario has for `ProtocolName`, as `Settings`."""
+    return [] if protocol is None else [f"protocol.name={json.dumps(protocol)}"]
 
 
 def table_settings(label: str | None, separator: str) -> list[str]:

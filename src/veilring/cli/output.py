@@ -14,13 +14,14 @@ from veilring.cli.console import make_console
 from veilring.data import Table, load_table
 from veilring.data.csv import Separator
 from veilring.errors import InputError
-from veilring.scenarios.findings import Estimate
+from veilring.protocols.system import Estimate
 from veilring.scenarios.report import Report
 from veilring.scenarios.reporting.summary import (
     accuracies,
     adversaries,
     found,
     leaks,
+    promised,
     titled,
     troubles,
 )
@@ -105,6 +106,7 @@ def show_report(report: Report) -> None:
     table.add_column(style="dim")
     sections = (
         _accuracy(report),
+        promised(report),
         _cost(report),
         troubles(report),
         _leakage(report),
@@ -128,16 +130,18 @@ def _accuracy(report: Report) -> list[_Line]:
 
 def _cost(report: Report) -> list[_Line]:
     cost = report.cost
+    went = "" if report.rounds is None else f"; PP-TopK went round {report.rounds} times"
+    ring = "" if report.ring is None else f"; ring {report.ring}"
     lines = [
         (
             "rounds",
             f"{cost.rounds:,}",
-            f"each waits for the one before; PP-TopK went round {report.rounds} times",
+            "each waits for the one before" + went,
         ),
         (
             "messages",
             f"{cost.messages:,}",
-            f"and {cost.setup_messages:,} to set up; ring {report.ring}",
+            f"and {cost.setup_messages:,} to set up" + ring,
         ),
         ("bytes", f"{cost.bytes:,}", f"and {cost.setup_bytes:,} to set up"),
         (
@@ -146,6 +150,9 @@ def _cost(report: Report) -> list[_Line]:
             f"and {report.start_seconds:.3f} s to start the parties",
         ),
     ]
+    equal = cost == report.forecast
+    meaning = "rounds, messages and bytes as the closed forms have them before a run"
+    lines.append(("forecast", "equal" if equal else "differs", meaning))
     if report.simulated_seconds is not None:
         seconds = f"{report.simulated_seconds:.3f} s"
         lines.append(("simulated time", seconds, "what the links of the scenario would take"))
@@ -155,7 +162,10 @@ def _cost(report: Report) -> list[_Line]:
 def _leakage(report: Report) -> list[_Line]:
     if report.leakage is None:
         return []
-    return [(label, _with_error(found), meaning) for label, found, meaning in leaks(report.leakage)]
+    return [
+        (label, _with_error(found), meaning)
+        for label, found, meaning in leaks(report.leakage, report.scenario.protocol.name)
+    ]
 
 
 def _closing(report: Report) -> str:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilring.cli.options import CellSeparator, LabelColumn, ScenarioName, Settings, table_settings
+from veilring.cli.options import (
+    CellSeparator,
+    LabelColumn,
+    ProtocolName,
+    ScenarioName,
+    Settings,
+    protocol_settings,
+    table_settings,
+)
 from veilring.errors import InputError, VeilringError
 
 if TYPE_CHECKING:
@@ -18,6 +26,7 @@ if TYPE_CHECKING:
 def run(  # noqa: PLR0913  (the options of a command)
     scenario: ScenarioName,
     *,
+    protocol: ProtocolName = None,
     runtime: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +70,9 @@ def run(  # noqa: PLR0913  (the options of a command)
 
         veilring run wine --runtime simulated --set network.latency.median_seconds=0.1
 
-        veilring run wine --set data.source=my.csv --set parties.count=5
+        veilring run wine --protocol radius --set protocol.epsilon=2
+
+        veilring run my.csv --set parties.count=5
 
         veilring run digits --set protocol.rounds=2 --seed 7 --json
 
@@ -69,7 +80,7 @@ def run(  # noqa: PLR0913  (the options of a command)
     """
     from veilring.scenarios import load_scenario
 
-    settings = [*(overrides or ())]
+    settings = [*protocol_settings(protocol), *(overrides or ())]
     if runtime is not None:
         settings.append(f"network.runtime={json.dumps(runtime)}")
     if seed is not None:

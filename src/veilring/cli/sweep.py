@@ -5,12 +5,21 @@ from typing import Annotated
 
 import typer
 
-from veilring.cli.options import EXIT_INTERRUPTED, DaskAddress, ScenarioName, Settings, Workers
+from veilring.cli.options import (
+    EXIT_INTERRUPTED,
+    DaskAddress,
+    ProtocolName,
+    ScenarioName,
+    Settings,
+    Workers,
+    protocol_settings,
+)
 
 
 def sweep(  # noqa: PLR0913  (each option is an argument)
     scenario: ScenarioName,
     *,
+    protocol: ProtocolName = None,
     grid: Annotated[
         list[str],
         typer.Option(
@@ -67,7 +76,8 @@ def sweep(  # noqa: PLR0913  (each option is an argument)
 
     try:
         with show_progress(quiet=False) as progress:
-            plan = Plan(scenario, parse_grid(grid), trials, overrides or (), runtime, seed)
+            settings = [*protocol_settings(protocol), *(overrides or ())]
+            plan = Plan(scenario, parse_grid(grid), trials, settings, runtime, seed)
             where = Engine(engine, workers, dask_address)
             done = run_sweep(plan, out, engine=where, progress=progress)
     except KeyboardInterrupt:

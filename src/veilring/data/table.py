@@ -73,6 +73,11 @@ class Table:
         shape = f"{len(self)} rows, {len(self.feature_names)} features"
         return f"Table({self.name!r}: {shape}, {len(self.class_names)} classes)"
 
+    @property
+    def is_categorical(self) -> bool:
+        """Whether all columns are categories, so that no feature was a number."""
+        return sum(len(each.values) for each in self.categories) == len(self.feature_names)
+
     def describe(self) -> str:
         """Say in one line which columns are numbers, categories and the label."""
         numbers = len(self.feature_names) - sum(len(each.values) for each in self.categories)

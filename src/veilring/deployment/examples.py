@@ -27,9 +27,8 @@ from veilring.errors import InputError
 from veilring.privacy.files import open_private
 from veilring.privacy.ledger import Budgets
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
+from veilring.protocols.ring.system import KNN_KEYS, PrivateKNN
 from veilring.randomness import Streams
-from veilring.scenarios.prepare import KNN_KEYS
-from veilring.scenarios.schema import ProtocolSection
 from veilring.transport.identity import make_identity, save_identity
 from veilring.transport.roster import Member, Roster
 from veilring.transport.tls import LOOPBACK
@@ -230,7 +229,7 @@ CLIENT: Final = "client"
 
 def write_ring(  # noqa: PLR0913  (each is chosen by a command's option)
     table: Table,
-    protocol: ProtocolSection,
+    protocol: PrivateKNN,
     folder: Path,
     *,
     parties: Sequence[str],

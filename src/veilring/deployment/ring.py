@@ -21,9 +21,8 @@ from veilring.nodes.service import Service
 from veilring.protocols.ring import KNNParameters
 from veilring.protocols.ring.member import RingMember
 from veilring.protocols.ring.member import ask_ring as ring_client
+from veilring.protocols.ring.system import KNN_KEYS, PrivateKNN
 from veilring.randomness import Streams
-from veilring.scenarios.prepare import KNN_KEYS, knn_parameters
-from veilring.scenarios.schema import ProtocolSection
 from veilring.transport.tls import LOOPBACK
 
 
@@ -34,12 +33,12 @@ class RingTerms(Schema):
         protocol: As in a scenario.
     """
 
-    protocol: ProtocolSection = ProtocolSection()
+    protocol: PrivateKNN = PrivateKNN()
 
     @cached_property
     def parameters(self) -> KNNParameters:
         """The protocol's public parameters."""
-        return knn_parameters(self.protocol, self.width, len(self.classes))
+        return self.protocol.bind(self.width, len(self.classes))
 
     @override
     def checked(self, parties: int | None = None) -> Self:

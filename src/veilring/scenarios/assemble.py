@@ -6,11 +6,11 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ring import knn_cost
+from veilring.protocols.system import Leakage
 from veilring.scenarios.batches import Labelled
 from veilring.scenarios.findings import Findings, Recovery, StruckFault
-from veilring.scenarios.prepare import Prepared, reference_among
-from veilring.scenarios.report import CostSummary, Leakage, Report, RingOrigin
+from veilring.scenarios.prepare import Prepared
+from veilring.scenarios.report import CostSummary, Report, RingOrigin
 from veilring.scenarios.schema import Scenario
 from veilring.simulation.faults import Fault
 
@@ -21,7 +21,7 @@ def assemble(  # noqa: PLR0917  (what was run, what came of it, and what is know
     labelled: Labelled,
     leakage: Leakage | None,
     findings: Findings | None,
-    origin: RingOrigin,
+    origin: RingOrigin | None,
     seed: int,
 ) -> Report:
     """Return the report on a run.
@@ -35,30 +35,28 @@ def assemble(  # noqa: PLR0917  (what was run, what came of it, and what is know
         origin: How the ring came about.
         seed: Of the split and the partition.
     """
-    parameters, pooled, truth = prepared.parameters, prepared.pooled, prepared.held_out.labels
+    pooled, truth = prepared.pooled, prepared.held_out.labels
+    system, setup = scenario.protocol, prepared.setup
     batches, labels = labelled.batches, labelled.labels
     reference = _reference(prepared, labelled)
-    drawn = origin != "dealt from the seed"
-    forecasts = (
-        knn_cost(len(batch.parties), len(batch.queries), parameters, drawn=drawn)
-        for batch in batches
-    )
     on_simulated_clock = scenario.network.runtime == "simulated"
     return Report(
         scenario=scenario,
         runtime=scenario.network.runtime,
-        parties=len(prepared.parties),
+        parties=len(setup.parts),
         rows=len(pooled),
         queries=len(truth),
-        rounds=parameters.rounds,
+        rounds=setup.rounds,
         accuracy=_share(labels == truth),
         reference_accuracy=_share(reference == truth),
         majority_accuracy=_share(truth == np.bincount(pooled.labels).argmax()),
         agreement=_share(labels == reference),
         labels=tuple(pooled.class_names[label] for label in labels),
         cost=CostSummary.measured(batch.run.cost for batch in batches),
-        forecast=CostSummary.forecast(forecasts),
+        forecast=CostSummary.forecast(batch.forecast for batch in batches),
         ring=origin,
+        promise=system.promise(parties=len(setup.parts)),
+        spent=setup.spent(len(batches)),
         seconds=labelled.seconds,
         start_seconds=labelled.start_seconds,
         simulated_seconds=sum(b.seconds for b in batches) if on_simulated_clock else None,
@@ -77,7 +75,7 @@ def _reference(prepared: Prepared, labelled: Labelled) -> NDArray[np.int64]:
     if all(batch.parties == prepared.parties for batch in labelled.batches):
         return prepared.reference
     return np.concatenate(
-        [reference_among(prepared, batch.queries, batch.parties) for batch in labelled.batches]
+        [prepared.setup.reference(batch.queries, batch.parties) for batch in labelled.batches]
     )
 
 
@@ -101,9 +99,7 @@ def _recovery(prepared: Prepared, labelled: Labelled) -> Recovery | None:
     if not wasted:
         return None
     left = labelled.batches[-1].parties
-    lost = {
-        p: len(r) for p, r in zip(prepared.parties, prepared.rows, strict=True) if p not in left
-    }
+    lost = {p: len(r) for p, r in prepared.setup.parts.items() if p not in left}
     return Recovery(
         without=tuple(lost),
         attempts=len(wasted),

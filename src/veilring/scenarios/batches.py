@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ from veilring.nodes.party import Parties
 from veilring.nodes.retry import run_with_retries
 from veilring.nodes.ring import Ring, RingReveal, committee_for, ring_of
 from veilring.nodes.run import Run
-from veilring.protocols.ring import KNNAnswer, private_knn
+from veilring.protocols.forecast import Forecast
+from veilring.protocols.system import Play
 from veilring.scenarios.prepare import Prepared
 from veilring.scenarios.schema import RunSection
 from veilring.simulation.faults import Fault
@@ -44,7 +45,9 @@ class Batch:
     Attributes:
         queries: What was asked, shape (Q, features).
         run: The attempt that succeeded.
-        answer: What the first honest party learned.
+        answer: The result of the first honest party that learns the labels.
+        labels: The class numbers of the queries, from that result.
+        forecast: The closed form of the cost of that attempt.
         seen: What the coalition saw of that attempt.
         failed: What it saw of those that failed before.
         wasted: What those cost.
@@ -52,8 +55,10 @@ class Batch:
     """
 
     queries: NDArray[np.float64]
-    run: Run[KNNAnswer]
-    answer: KNNAnswer
+    run: Run[Any]
+    answer: Any
+    labels: NDArray[np.int64]
+    forecast: Forecast
     seen: Attempt
     failed: tuple[Attempt, ...]
     wasted: tuple[Cost, ...]
@@ -84,7 +89,7 @@ class Labelled:
     @property
     def labels(self) -> NDArray[np.int64]:
         """The class of each query, as the first honest party learned it."""
-        return np.concatenate([batch.answer.labels for batch in self.batches])
+        return np.concatenate([batch.labels for batch in self.batches])
 
     @property
     def transcript(self) -> str:
@@ -119,26 +124,27 @@ async def label_batch(  # noqa: PLR0917  (a batch, where to run it, and how)
     clock = asyncio.get_running_loop().time
     # A ring that was drawn is told from the session's name, which is in the traces.
     trace: bool | Journal = bool(prepared.coalition) if journal is None else journal
+    played: list[Play] = []
 
     def options(alive: tuple[str, ...]) -> dict[str, Any]:
         if journal is not None:
             journal.note(_left_out(set(prepared.parties).difference(alive), clock(), journal))
+        played.append(prepared.setup.play(queries, among=alive, ring=deal(alive)))
+        play = played[-1]
         return {
-            "only": {alive[0]: {"queries": queries}},
-            "asker": alive[0],
-            "ring": deal(alive),
-            "watch": [party for party in prepared.coalition if party in alive],
+            "only": play.only,
+            **play.public,
+            "watch": [p for p in {*prepared.coalition, *play.watch} if p in alive],
             "adversaries": {p: who for p, who in prepared.adversaries.items() if p in alive},
         }
 
     started = clock()
     retried = await run_with_retries(
         cluster,
-        private_knn,
+        prepared.setup.role,
         attempts=section.retries + 1,
         among=among,
         for_those=options,
-        parameters=prepared.parameters,
         seconds=section.session_seconds,
         trace=trace,
     )
@@ -149,11 +155,16 @@ async def label_batch(  # noqa: PLR0917  (a batch, where to run it, and how)
         views = {done.party: done.view for done in outcomes if done.view is not None}
         named = {done.trace.session for done in outcomes if done.trace is not None}
         failed.append(_attempt([done.party for done in outcomes], views, named, deal))
+    play, colluding = played[-1], set(prepared.coalition)
+    views = {party: view for party, view in run.views.items() if party in colluding}
+    answer = run.results[_first_honest(play.learners, prepared)]
     return Batch(
         queries=queries,
         run=run,
-        answer=run.results[_first_honest(run.results, prepared)],
-        seen=_attempt(run.results, run.views, sessions, deal),
+        answer=answer,
+        labels=play.labels(answer),
+        forecast=play.forecast(run),
+        seen=_attempt(run.results, views, sessions, deal),
         failed=tuple(failed),
         wasted=retried.wasted,
         seconds=ended - started,
@@ -165,10 +176,10 @@ def _left_out(parties: Iterable[str], now: float, journal: Journal) -> Iterator[
         yield Mark(now - (journal.origin or 0.0), party, "left out: the others ask again")
 
 
-def _first_honest(results: Mapping[str, object], prepared: Prepared) -> str:
+def _first_honest(learners: Sequence[str], prepared: Prepared) -> str:
     """Return whose answer counts: what a malicious party says it learned is only its word."""
-    honest = (party for party in results if party not in prepared.adversaries)
-    return next(honest, next(iter(results)))
+    honest = (party for party in learners if party not in prepared.adversaries)
+    return next(honest, learners[0])
 
 
 def _attempt(

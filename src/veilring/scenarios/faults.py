@@ -113,18 +113,21 @@ _KINDS: Final[Mapping[str, type[_Struck]]] = {
 }
 
 
-def make_faults(scenario: Scenario, streams: Streams) -> tuple[Fault, ...]:
+def make_faults(
+    scenario: Scenario, parties: tuple[str, ...], streams: Streams
+) -> tuple[Fault, ...]:
     """Return the schedule of a scenario's faults: its own, then those drawn from the seed.
 
     Args:
         scenario: Its `faults`, and `run.fault_seconds`.
+        parties: The names of all that take part.
         streams: Where drawn faults come from.
 
     Raises:
         ScenarioError: If a fault cannot be, strikes somebody who does not take part, or has no
             simulated clock to strike on.
     """
-    parties, runtime = scenario.parties.all, scenario.network.runtime
+    runtime = scenario.network.runtime
     made = [_make(f"faults[{n}]", table, parties) for n, table in enumerate(scenario.faults)]
     seconds = scenario.run.fault_seconds
     allowed = f'nothing, unless network.runtime is "simulated" (it is "{runtime}")'

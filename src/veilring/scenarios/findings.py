@@ -2,15 +2,8 @@
 
 from dataclasses import dataclass
 
+from veilring.protocols.system import Estimate
 from veilring.simulation.faults import FaultClass
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A Monte Carlo estimate and its standard error."""
-
-    value: float
-    standard_error: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.algorithm import TopKParameters, pairwise_distances, smallest_distances
+from veilring.protocols.ring.algorithm import TopKParameters
 from veilring.protocols.ring.leakage import HopLeakage, estimate_hop_leakage
-from veilring.scenarios.prepare import Prepared
 
 TRIALS_MIN: Final = 2  # with one there is no standard error
 # Entries of all vectors of all trials: what one core works through in a second or two. A ring of
@@ -19,29 +18,10 @@ TRIALS_MIN: Final = 2  # with one there is no standard error
 ENTRIES_MAX: Final = 2**22
 
 
-def trials_for(prepared: Prepared, wanted: int) -> int:
-    """Return how many trials are run: those that are wanted, or as many as `ENTRIES_MAX` allows."""
-    return trials_among(len(prepared.parties), prepared.parameters.topk, wanted)
-
-
 def trials_among(parties: int, parameters: TopKParameters, wanted: int) -> int:
     """Return how many trials are run among so many parties, as `trials_for` does."""
     entries = parties * parameters.rounds * parameters.k
     return min(wanted, max(TRIALS_MIN, ENTRIES_MAX // entries))
-
-
-def estimate_leakage(prepared: Prepared, trials: int, rng: Generator) -> HopLeakage:
-    """Estimate what a hop leaks, over the held-out queries and over all orders of the ring.
-
-    Each trial is one of the queries, drawn uniformly, with the k smallest distances that each party
-    has to it, and the parties in a random order.
-
-    Args:
-        prepared: The run.
-        trials: At least `TRIALS_MIN`.
-        rng: Source of the queries, the orders, and the parties' coins and noise.
-    """
-    return leakage_among(_own_smallest(prepared), prepared.parameters.topk, trials, rng)
 
 
 def leakage_among(
@@ -59,12 +39,3 @@ def leakage_among(
     drawn = rng.integers(queries, size=trials)
     orders = rng.permuted(np.tile(np.arange(parties), (trials, 1)), axis=1)
     return estimate_hop_leakage(own[drawn[:, None], orders], parameters, rng)
-
-
-def _own_smallest(prepared: Prepared) -> NDArray[np.float64]:
-    """Return each party's k smallest distances to each query, shape (queries, parties, k)."""
-    queries, k = prepared.held_out.features, prepared.parameters.k
-    own = [
-        smallest_distances(pairwise_distances(queries, rows.features), k) for rows in prepared.rows
-    ]
-    return np.stack(own, axis=1)

@@ -16,8 +16,8 @@ from veilring.errors import InputError
 from veilring.protocols.ring import TopKParameters, exactness_bound
 from veilring.protocols.ring.algorithm import SMALLEST_RING
 from veilring.protocols.ring.leakage import HopLeakage, sample_hop_leakage, uniform_values
+from veilring.protocols.system import Estimate
 from veilring.randomness import Streams
-from veilring.scenarios.findings import Estimate
 from veilring.scenarios.runner import Progress
 
 SUBJECTS: Final = ("ring/pp-topk",)

@@ -1,17 +1,29 @@
 """Scenarios from the package's library and from files, with keys set on the command line."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, create_model
 
-from veilring.config import did_you_mean, load_toml, parse_toml, require_key, scenario_error
+from veilring.config import (
+    as_scenario_errors,
+    did_you_mean,
+    load_toml,
+    parse_toml,
+    require_key,
+    scenario_error,
+)
 from veilring.errors import ScenarioError
-from veilring.scenarios.schema import Scenario
+from veilring.protocols.registry import find_system
+from veilring.protocols.system import System
+from veilring.scenarios.schema import PROTOCOL_DEFAULT, Scenario
 
 _SUFFIX: Final = ".toml"
+_TABLES: Final = (".csv", ".npz")
+_FOR_TABLES: Final = "wine"  # the scenario whose settings a table of one's own is run with
 _LIBRARY: Final = resources.files("veilring.scenarios") / "library"
 # Keys that may hold a path, and how such a path ends.
 _PATHS: Final = {("data", "source"): ".csv", ("network", "graph"): ".graphml"}
@@ -39,7 +51,8 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
 
     Args:
         name_or_path: A built-in scenario, or a path that ends in `.toml`. Relative paths of data
-            and graphs in that file are relative to it.
+            and graphs in that file are relative to it. A path that ends in `.csv` or `.npz` is a
+            table that is run with the settings of the built-in `wine`.
         overrides: Keys to set in place of the file's, each as `table.key=value`. The value is read
             as TOML, or as a string if it is not TOML. Paths are relative to the current directory.
 
@@ -51,12 +64,13 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
         path = Path(name_or_path)
         raw = _read(path)
         _resolve_paths(raw, path.parent)
+    elif name_or_path.endswith(_TABLES):
+        path, raw = Path(name_or_path), parse_toml(scenario_text(_FOR_TABLES))
+        raw = {**raw, "data": {"source": name_or_path}, "description": ""}
     else:
         names = scenario_names()
         hint = did_you_mean(name_or_path, names)
-        allowed = f"{', '.join(names)}, or a path to a {_SUFFIX}{hint}"
-        if name_or_path.endswith((".csv", ".npz")):
-            allowed += f"; for a table: wine --set data.source={name_or_path}"
+        allowed = f"{', '.join(names)}, or a path to a {_SUFFIX}, .csv or .npz{hint}"
         require_key(name_or_path in names, "scenario", name_or_path, allowed)
         path, raw = Path(name_or_path), parse_toml(scenario_text(name_or_path))
     if any(override.partition("=")[0].strip() == "parties.names" for override in overrides):
@@ -72,12 +86,29 @@ def make_scenario(tables: Mapping[str, Any]) -> Scenario:
     Raises:
         ScenarioError: As `load_scenario` does.
     """
+    protocol = tables.get("protocol", {})
+    if isinstance(protocol, Mapping):
+        # With the system's own model in place of the base, mistakes name its keys.
+        name = protocol.get("name", PROTOCOL_DEFAULT)
+        with as_scenario_errors({"protocol.name": "protocol.name"}, "protocol"):
+            system = find_system(str(name))
+        model = _model_with(system)
+    else:
+        model = Scenario
     try:
-        scenario = Scenario.model_validate(tables)
+        checked = model.model_validate(tables)
     except ValidationError as error:
-        raise scenario_error(error, Scenario) from None
+        raise scenario_error(error, model) from None
+    scenario = Scenario.model_construct(**dict(checked))
     _check_parties(scenario)
     return scenario
+
+
+@cache
+def _model_with(system: type[System]) -> type[Scenario]:
+    """Return the model of a scenario of one system."""
+    protocol: Any = (system, Field(default_factory=system))
+    return create_model(Scenario.__name__, __base__=Scenario, protocol=protocol)
 
 
 def _check_parties(scenario: Scenario) -> None:
@@ -121,9 +152,18 @@ def _forget_count(raw: dict[str, Any]) -> None:
         raw["parties"] = {key: value for key, value in section.items() if key != "count"}
 
 
+def _forget_protocol(raw: dict[str, Any], name: object) -> None:
+    """Forget the file's parameters of another system."""
+    section = raw.get("protocol", {})
+    if isinstance(section, dict) and section.get("name", PROTOCOL_DEFAULT) != name:
+        raw["protocol"] = {}
+
+
 def _set(raw: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     *tables, last = key.strip().split(".")
+    if tables == ["protocol"] and last == "name":
+        _forget_protocol(raw, _value(text.strip()))
     complete = bool(equals and last and all(tables))
     require_key(complete, "--set", override, "table.key=value, such as protocol.k=7")
     table = raw

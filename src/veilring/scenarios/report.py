@@ -7,8 +7,9 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from veilring.measure import Cost
-from veilring.protocols.ring import Forecast
-from veilring.scenarios.findings import Estimate, Findings, Recovery, StruckFault
+from veilring.protocols.forecast import Forecast
+from veilring.protocols.system import Estimate, Leakage, Promise, Spent
+from veilring.scenarios.findings import Findings, Recovery, StruckFault
 from veilring.scenarios.schema import Scenario
 
 RingOrigin = Literal["drawn by all", "drawn by a committee", "dealt from the seed"]
@@ -51,25 +52,6 @@ class CostSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Leakage:
-    """What a hop of PP-TopK leaks: see `veilring.protocols.ring.leakage` for the definitions.
-
-    Attributes:
-        trials: How many runs the estimates are made of.
-        exposure: How often a party passes on a distance of its own.
-        claim: Of the distances that are new to the next party, the share that is the sender's own.
-        lop: What such a claim gains over a guess from the public result, on average.
-        lop_peak: The same for the place in the ring where it is greatest.
-    """
-
-    trials: int
-    exposure: Estimate
-    claim: Estimate
-    lop: Estimate
-    lop_peak: Estimate
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """All that is to be said of one run of a scenario.
 
@@ -79,7 +61,7 @@ class Report:
         parties: How many.
         rows: How many rows they held together.
         queries: How many held-out rows were labelled.
-        rounds: How often PP-TopK's vector went round for each batch.
+        rounds: How often a vector went round for each batch, in systems that send one round.
         accuracy: The share of them that got their true class.
         reference_accuracy: The same for the non-private classifier on the rows of those who took
             part, pooled.
@@ -88,7 +70,9 @@ class Report:
         labels: The class that each query got.
         cost: Measured, of the attempts that succeeded.
         forecast: From the closed forms.
-        ring: How the order of the parties came about.
+        ring: How the order of the parties came about, if they are a ring.
+        promise: What the system promises.
+        spent: What all batches together have spent of it.
         seconds: Wall time from the first batch's start to the last one's end.
         start_seconds: Wall time to bring the parties up and connect them.
         simulated_seconds: The same as `seconds` on the simulated clock, if there was one.
@@ -107,7 +91,7 @@ class Report:
     parties: int
     rows: int
     queries: int
-    rounds: int
+    rounds: int | None
     accuracy: float
     reference_accuracy: float
     majority_accuracy: float
@@ -115,7 +99,9 @@ class Report:
     labels: tuple[str, ...]
     cost: CostSummary
     forecast: CostSummary
-    ring: RingOrigin
+    ring: RingOrigin | None
+    promise: Promise
+    spent: Spent
     seconds: float
     start_seconds: float
     simulated_seconds: float | None
@@ -132,6 +118,8 @@ class Report:
         tables = self.scenario.model_dump(mode="json", exclude_none=True)
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain = {name: _plain(value) for name, value in fields.items() if name != "scenario"}
+        if self.leakage is not None:
+            plain["leakage"] = leakage_as_json(self.leakage)
         return {**plain, "scenario": self.scenario.name, "settings": tables}
 
     @classmethod
@@ -143,7 +131,27 @@ class Report:
         """
         tables = TypeAdapter(dict[str, Any]).validate_python(plain)
         fields = {name: tables[name] for name in cls.__dataclass_fields__ if name in tables}
+        fields["leakage"] = leakage_from_json(tables.get("leakage"))
         return TypeAdapter(cls).validate_python({**fields, "scenario": tables.get("settings")})
+
+
+def leakage_as_json(leakage: Leakage) -> dict[str, Any]:
+    """Return the trials and each estimate as what JSON can say."""
+    estimates = {name: asdict(each) for name, each in leakage.estimates.items()}
+    return {"trials": leakage.trials, **estimates}
+
+
+def leakage_from_json(plain: object) -> Leakage | None:
+    """Return what `leakage_as_json` made this of.
+
+    Raises:
+        ValueError: If it is not that; pydantic says where.
+    """
+    if plain is None:
+        return None
+    tables = TypeAdapter(dict[str, Any]).validate_python(plain)
+    trials = TypeAdapter(int).validate_python(tables.pop("trials", None))
+    return Leakage(trials, TypeAdapter(dict[str, Estimate]).validate_python(tables))
 
 
 def _plain(value: object) -> object:

@@ -13,16 +13,15 @@ from veilring.measure import Journal, Mark
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
 from veilring.nodes.runtimes import RUNTIMES, Runtime, Simulated
+from veilring.protocols.system import Leakage
 from veilring.randomness import Streams
 from veilring.scenarios.assemble import assemble
 from veilring.scenarios.batches import Batch, Deal, Labelled, label_batch
 from veilring.scenarios.coalition import find
-from veilring.scenarios.findings import Estimate
-from veilring.scenarios.leakage import estimate_leakage, trials_for
 from veilring.scenarios.load import make_scenario
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import Prepared, prepare
-from veilring.scenarios.report import Leakage, Report, RingOrigin
+from veilring.scenarios.report import Report, RingOrigin
 from veilring.scenarios.schema import Scenario
 
 # Drawing a ring takes 128 messages a party, and each is simulated one by one: above this many
@@ -95,9 +94,10 @@ def run_scenario(
             error.add_note(f"The same {drawn}: --seed {known_seed}.")
         raise
     leakage = _leakage(scenario, prepared, streams, tell)
+    found = None
     if prepared.coalition:
         tell("Attacking what the coalition saw", 0, 1)
-    found = find(prepared, labelled.batches, scenario.run.leakage_trials, streams)
+        found = find(prepared, labelled.batches, scenario.run.leakage_trials, streams)
     return assemble(scenario, prepared, labelled, leakage, found, _origin(scenario), known_seed)
 
 
@@ -143,8 +143,10 @@ def _dealer(streams: Streams) -> Deal:
     return deal
 
 
-def _origin(scenario: Scenario) -> RingOrigin:
+def _origin(scenario: Scenario) -> RingOrigin | None:
     parties = len(scenario.parties.all)
+    if not scenario.protocol.draws_ring:
+        return None
     if scenario.network.runtime == "simulated" and parties > DRAWN_MAX:
         return "dealt from the seed"
     return "drawn by all" if parties <= COMMITTEE_SIZE else "drawn by a committee"
@@ -159,12 +161,12 @@ async def _label_on(
     tell("Starting the parties", 0, 1)
     began = clock()
     async with Cluster(
-        prepared.parties, runtime=runtime, own=prepared.rows, seed=scenario.run.seed
+        prepared.parties, runtime=runtime, own=prepared.setup.resident, seed=scenario.run.seed
     ) as cluster:
         started = clock()
         if journal is not None:
             journal.note(_colluding(prepared.coalition))
-        for batch in prepared.batches(scenario.protocol.batch):
+        for batch in prepared.batches():
             tell("Labelling", done, queries)
             labelled = await label_batch(
                 batch, cluster, parties, prepared, scenario.run, deal, journal
@@ -189,9 +191,6 @@ def _leakage(
 ) -> Leakage | None:
     if not scenario.run.leakage_trials:
         return None
-    tell("Estimating what a hop leaks", 0, 1)
-    trials = trials_for(prepared, scenario.run.leakage_trials)
-    found = estimate_leakage(prepared, trials, streams.generator("leakage"))
-    names = ("exposure", "claim", "lop", "lop_peak")
-    estimates = (getattr(found, name) for name in names)
-    return Leakage(trials, *(Estimate(e.value, e.standard_error) for e in estimates))
+    tell("Estimating what a run leaks", 0, 1)
+    queries, trials = prepared.held_out.features, scenario.run.leakage_trials
+    return prepared.setup.leakage(queries, trials, streams.generator("leakage"))

@@ -3,20 +3,20 @@
 The description of a field is the text of what is allowed, as errors show it.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from veilring.config import Section
 from veilring.data import PartitionKind
 from veilring.data.csv import SEPARATORS_ALLOWED, Separator
 from veilring.data.partition import ALPHA_MAX, ALPHA_MIN
 from veilring.nodes.ring import PARTIES_MIN
+from veilring.protocols.registry import find_system
+from veilring.protocols.system import PARTIES, System
 
-PARTIES_DEFAULT: Final = 8
-# Distances in the unit cube are at most the root of its dimension; noise this wide is no noise any
-# more, and k times wider it is still far from what a float can hold.
-DELTA_MAX: Final = 1e6
+PROTOCOL_DEFAULT: Final = "private-knn"
 
 _Whole = Annotated[int, Field(ge=1)]
 
@@ -88,41 +88,22 @@ class PartiesSection(Section):
     @property
     def all(self) -> tuple[str, ...]:
         """The names of all parties."""
-        return self.names or tuple(f"party-{n}" for n in range(self.count or PARTIES_DEFAULT))
+        return self.names or tuple(f"party-{n}" for n in range(self.count or PARTIES))
 
 
-class ProtocolSection(Section):
-    """What the parties run, and its public parameters: see `veilring.protocols.ring`.
+def _as_system(value: object) -> object:
+    """Make the system that a table of parameters names."""
+    if not isinstance(value, Mapping):
+        return value
+    return find_system(str(value.get("name", PROTOCOL_DEFAULT))).model_validate(value)
 
-    Attributes:
-        name: PP-kNN, the only protocol so far.
-        k: How many nearest rows vote.
-        P0: PP-TopK's probability of noise in its first round.
-        d: The factor by which that falls each round.
-        rounds: How often PP-TopK's vector goes round; `auto` is as often as `error` needs.
-        error: For `auto`: the probability that a query's nearest distances are not exact.
-        delta: The least range of the noise, as a distance between rows in the unit cube.
-        weights: How a row's vote counts.
-        sum: How votes are added up.
-        cycles: For `sum = "cycles"`: how many edge-disjoint cycles.
-        batch: At most how many queries are asked at once.
-    """
 
-    name: Literal["private-knn"] = Field("private-knn", description="private-knn")
-    k: int = Field(5, ge=1, description="a whole number of at least 1")
-    P0: float = Field(1.0, ge=0, le=1, description="a number from 0 to 1")
-    d: float = Field(0.5, gt=0, le=1, description="a number above 0 and up to 1")
-    rounds: _Whole | Literal["auto"] = Field(
-        "auto", description='a whole number of at least 1, or "auto"'
-    )
-    error: float = Field(1e-6, gt=0, lt=1, description="a number above 0 and below 1")
-    delta: float = Field(
-        0.1, gt=0, le=DELTA_MAX, description=f"a number above 0 and up to {DELTA_MAX:g}"
-    )
-    weights: Literal["uniform", "distance"] = Field("uniform", description="uniform or distance")
-    sum: Literal["ring", "cycles", "shares"] = Field("ring", description="ring, cycles or shares")
-    cycles: int = Field(1, ge=1, description="a whole number of at least 1")
-    batch: int = Field(1024, ge=1, description="a whole number of at least 1")
+def _default_system() -> System:
+    return find_system(PROTOCOL_DEFAULT)()
+
+
+Protocol = Annotated[SerializeAsAny[System], BeforeValidator(_as_system)]
+"""What the parties run: a system, or the table of its parameters with its `name`."""
 
 
 class NetworkSection(Section):
@@ -204,7 +185,7 @@ class Scenario(Section):
     data: DataSection
     partition: PartitionSection = PartitionSection()
     parties: PartiesSection = PartiesSection()
-    protocol: ProtocolSection = ProtocolSection()
+    protocol: Protocol = Field(default_factory=_default_system)
     network: NetworkSection = NetworkSection()
     run: RunSection = RunSection()
     adversaries: dict[str, dict[str, Any]] = Field(

@@ -14,6 +14,7 @@ from veilring.protocols.ring.algorithm import pairwise_distances, smallest_dista
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.scenarios.coalition.distances import fit_prior
+from veilring.scenarios.coalition.truth import parameters_of
 from veilring.scenarios.findings import Attack, Findings
 from veilring.scenarios.prepare import prepare
 
@@ -164,7 +165,7 @@ class TestDistances:
 
     def test_the_prior_is_as_dense_as_the_result(self) -> None:
         """Of all rows of all parties, k are expected below the radius."""
-        topk = prepare(load_scenario("wine"), Streams(0)).parameters.topk
+        topk = parameters_of(prepare(load_scenario("wine"), Streams(0))).topk
         prior = fit_prior(np.full((3, topk.k), 0.1), parties=4, rows=20, parameters=topk)
         assert 4 * 20 * 0.1 / prior.upper == pytest.approx(topk.k)
         wide = fit_prior(np.full((3, topk.k), topk.upper), parties=4, rows=0, parameters=topk)
@@ -235,9 +236,9 @@ def _own_of_batches(report: Report) -> list[dict[str, NDArray[np.float64]]]:
     return [
         {
             party: smallest_distances(pairwise_distances(queries, rows.features), 5)
-            for party, rows in zip(prepared.parties, prepared.rows, strict=True)
+            for party, rows in prepared.setup.parts.items()
         }
-        for queries in prepared.batches(report.scenario.protocol.batch)
+        for queries in prepared.batches()
     ]
 
 
@@ -264,7 +265,7 @@ def test_findings_hold_nobodys_rows() -> None:
     prepared = prepare(report.scenario, Streams(SEED))
     secrets = {
         value
-        for rows in prepared.rows
+        for rows in prepared.setup.parts.values()
         for value in pairwise_distances(prepared.held_out.features, rows.features).flat
     }
     text = json.dumps(report.as_json()["coalition"])

@@ -1,15 +1,19 @@
 """Lines that nobody measured, to try the rule of choice on."""
 
 from veilring.estimators import Privacy
+from veilring.protocols.ring.system import PrivateKNN
+from veilring.protocols.system import Estimate, Leakage
 from veilring.scenarios.comparison import Line
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED
 from veilring.scenarios.comparison.intervals import Interval
 from veilring.scenarios.comparison.playing import Played
-from veilring.scenarios.findings import Estimate
-from veilring.scenarios.report import Leakage
 
 HALF_WIDTH = 0.03
 PRIVACY = Privacy("rows", "others", "nobody", 1.0, 0.0, "one row", "pure ε-DP")
+
+
+def _leaking(leak: float) -> Leakage:
+    return Leakage(100, dict.fromkeys(PrivateKNN.measures, Estimate(leak, 0.01)))
 
 
 def baselines(pooled: float = 0.95, majority: float = 0.4) -> list[Line]:
@@ -43,7 +47,9 @@ def line(  # noqa: PLR0913  (what a line may differ in)
         trust="whom it may concern",
         guarantee="what it may be",
         privacy=PRIVACY if private else None,
-        leakage=None if leak is None else Leakage(100, *(Estimate(leak, 0.01),) * 4),
+        leakage=None
+        if leak is None
+        else Leakage(100, dict.fromkeys(PrivateKNN.measures, Estimate(leak, 0.01))),
         cost=Played(1, 1, size, 0, 0, 0.1, 0.1) if private else None,
     )
 

@@ -13,6 +13,7 @@ from veilring.nodes.runtimes import Simulated
 from veilring.protocols.ring import private_knn
 from veilring.randomness import Streams
 from veilring.scenarios import load_scenario, run_scenario
+from veilring.scenarios.coalition.truth import parameters_of
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import prepare
 from veilring.scenarios.reporting import open_folder, write_failure, write_report
@@ -43,7 +44,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = open_folder(tmp_path_factory.mktemp("runs") / "crashed")
     scenario = load_scenario("wine", SETTINGS)
     prepared = prepare(scenario, Streams(SEED))
-    (batch,) = prepared.batches(scenario.protocol.batch)
+    (batch,) = prepared.batches()
     spies = ("party-3", "party-7")
     journal = Journal(marks=[Mark(0.0, spy, f"coalition: {' and '.join(spies)}") for spy in spies])
     crash = Fault("crash", CRASH_SECONDS, math.inf, ("party-9",))
@@ -52,13 +53,13 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         links = make_topology(scenario.network, prepared.parties)
         runtime = Simulated(links, faults=[crash])
         async with Cluster(
-            prepared.parties, runtime=runtime, own=prepared.rows, seed=SEED
+            prepared.parties, runtime=runtime, own=prepared.setup.resident, seed=SEED
         ) as cluster:
             await cluster.run(
                 private_knn,
                 only={"party-0": {"queries": batch}},
                 asker="party-0",
-                parameters=prepared.parameters,
+                parameters=parameters_of(prepared),
                 trace=journal,
             )
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilring.measure import TracedMessage
-from veilring.scenarios.findings import Estimate
+from veilring.protocols.system import Estimate
 from veilring.scenarios.reporting.charts import (
     Bar,
     Column,

@@ -94,7 +94,7 @@ class TestContents:
             for name in ("rounds", "messages", "bytes", "setup_messages", "setup_bytes")
         }
         leaked = {row[0]: row[1:3] for row in page.tables["leakage-table"][1:]}
-        exposure = report.leakage.exposure
+        exposure = report.leakage.estimates["exposure"]
         low, high = (exposure.value + side * 1.96 * exposure.standard_error for side in (-1, 1))
         assert leaked["exposure"] == [f"{exposure.value:.2%}", f"{low:.2%} to {high:.2%}"]
         assert report.transcript in page.text

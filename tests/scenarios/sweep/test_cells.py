@@ -132,7 +132,8 @@ class TestRunning:
         assert outcome.results["accuracy"] == report.accuracy
         assert outcome.results["cost.messages"] == report.cost.messages
         assert report.leakage is not None
-        assert outcome.results["leakage.exposure.value"] == report.leakage.exposure.value
+        exposure = report.leakage.estimates["exposure"]
+        assert outcome.results["leakage.exposure.value"] == exposure.value
         assert not {"seconds", "start_seconds", "labels", "settings"} & set(outcome.results)
 
     def test_seconds_are_apart(self) -> None:

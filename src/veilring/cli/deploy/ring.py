@@ -37,15 +37,19 @@ def ring(
     from veilring.cli.output import show_notes
     from veilring.data import partition
     from veilring.deployment.examples import write_ring
+    from veilring.errors import ScenarioError
+    from veilring.protocols.ring.system import PrivateKNN
     from veilring.scenarios import load_scenario
     from veilring.scenarios.prepare import load_rows
 
     loaded = load_scenario(scenario, [*table_settings(label, separator), *(overrides or ())])
     show_notes(loaded.data.source, loaded.data.label, loaded.data.separator)
-    how = loaded.partition
+    how, system = loaded.partition, loaded.protocol
+    if not isinstance(system, PrivateKNN):
+        raise ScenarioError("protocol.name", system.name, "private-knn, for a ring")
     parties = write_ring(
         load_rows(loaded.data),
-        loaded.protocol,
+        system,
         out,
         parties=loaded.parties.all,
         seed=seed,

@@ -106,6 +106,11 @@ class OwnerRules:
         """The diagonal of the domain: a ball that large holds every row."""
         return sqrt(self.features)
 
+    @property
+    def queries_max(self) -> int:
+        """The number of queries that a request may have."""
+        return min(self.batch_max, self._fitting())
+
     def check(self, request: LabelRequest) -> None:
         """Refuse a request that is against the rules.
 
@@ -114,7 +119,7 @@ class OwnerRules:
         """
         count, features = request.queries.shape
         require(features == self.features, "queries", f"of {features} features", f"{self.features}")
-        most = min(self.batch_max, self._fitting())
+        most = self.queries_max
         require(1 <= count <= most, "queries", f"{count} queries", f"1 to {most} at once")
         require(in_unit_cube(request.queries), "queries", "outside in some place", "0 to 1")
         good = (

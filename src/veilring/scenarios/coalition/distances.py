@@ -19,7 +19,8 @@ from veilring.protocols.ring.attacks import (
     sandwich_posterior,
 )
 from veilring.protocols.ring.leakage import exposure_to_coalition
-from veilring.scenarios.findings import Attack, Estimate
+from veilring.protocols.system import Estimate
+from veilring.scenarios.findings import Attack
 
 # Entries of the vectors that a coalition simulates to prepare itself for one batch: a second or
 # two. Of 1,000 parties, 100 of which collude, each victim is left with 100 runs.

@@ -9,6 +9,7 @@ from numpy.random import Generator
 
 from veilring.errors import InputError
 from veilring.protocols.ring.attacks import CoalitionView, TopKView, UniformPrior, topk_view
+from veilring.protocols.system import Estimate
 from veilring.randomness import Streams
 from veilring.scenarios.batches import Attempt, Batch
 from veilring.scenarios.coalition.distances import (
@@ -20,9 +21,9 @@ from veilring.scenarios.coalition.distances import (
     pinned,
 )
 from veilring.scenarios.coalition.owners import name_owners
-from veilring.scenarios.coalition.truth import Truth, truth_of
+from veilring.scenarios.coalition.truth import Truth, parameters_of, truth_of
 from veilring.scenarios.coalition.votes import exposure, recover_votes
-from veilring.scenarios.findings import Attack, Estimate, Findings, Named, Victim
+from veilring.scenarios.findings import Attack, Findings, Named, Victim
 from veilring.scenarios.prepare import Prepared
 
 
@@ -77,7 +78,7 @@ def find(
 def _find_in(
     batch: Batch, number: int, prepared: Prepared, trials: int, streams: Streams
 ) -> _Found:
-    truth, method = truth_of(batch, prepared), prepared.parameters.sum
+    truth, method = truth_of(batch, prepared), parameters_of(prepared).sum
     members = batch.seen.views.keys()
     ring = batch.seen.ring
     if ring is None:
@@ -85,7 +86,7 @@ def _find_in(
     own = {member: truth.votes[member] for member in members}
     joint = CoalitionView(ring, batch.seen.views, own)
     votes = recover_votes(joint, truth, method, prepared.adversaries)
-    view = topk_view(joint, prepared.parameters.topk)
+    view = topk_view(joint, parameters_of(prepared).topk)
     others = {party: own for party, own in truth.own.items() if party not in members}
     failed = [seen for attempt in batch.failed if (seen := _failed_view(attempt, prepared))]
     return _Found(
@@ -112,13 +113,13 @@ def _failed_view(attempt: Attempt, prepared: Prepared) -> TopKView | None:
     if attempt.ring is None or not attempt.views:
         return None
     try:
-        return topk_view(CoalitionView(attempt.ring, attempt.views), prepared.parameters.topk)
+        return topk_view(CoalitionView(attempt.ring, attempt.views), parameters_of(prepared).topk)
     except InputError:
         return None
 
 
 def _prior(view: TopKView, batch: Batch, prepared: Prepared) -> UniformPrior:
-    held = zip(prepared.parties, prepared.rows, strict=True)
+    held = prepared.setup.parts.items()
     rows = [len(own) for party, own in held if party in view.members]
     mean = round(float(np.mean(rows)))
     return fit_prior(batch.answer.nearest, len(view.order), mean, view.parameters)

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.protocols.ring import FixedPoint
 from veilring.protocols.ring.algorithm import local_votes, pairwise_distances, smallest_distances
-from veilring.protocols.ring.roles.knn import SCALE_BITS
+from veilring.protocols.ring.roles.knn import SCALE_BITS, KNNParameters
+from veilring.protocols.ring.system import RingSetup
 from veilring.scenarios.batches import Batch
 from veilring.scenarios.prepare import Prepared
 
@@ -28,11 +30,17 @@ class Truth:
     fixed: FixedPoint
 
 
+def parameters_of(prepared: Prepared) -> KNNParameters:
+    """Return the parameters of the ring that was run."""
+    setup = cast("RingSetup", prepared.setup)  # a coalition is refused of other systems
+    return setup.parameters
+
+
 def truth_of(batch: Batch, prepared: Prepared) -> Truth:
     """Return what each party put into a batch, if all follow the protocol."""
-    parameters, fixed = prepared.parameters, FixedPoint(SCALE_BITS, len(batch.parties))
+    parameters, fixed = parameters_of(prepared), FixedPoint(SCALE_BITS, len(batch.parties))
     own, votes = {}, {}
-    for party, rows in zip(prepared.parties, prepared.rows, strict=True):
+    for party, rows in prepared.setup.parts.items():
         if party in batch.parties:
             to_rows = pairwise_distances(batch.queries, rows.features)
             own[party] = smallest_distances(to_rows, parameters.k)

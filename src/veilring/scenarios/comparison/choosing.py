@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Final
 
+from veilring.protocols.system import Leakage
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED, Choice, Line
-from veilring.scenarios.report import Leakage
 from veilring.scenarios.reporting.charts import interval
 from veilring.scenarios.reporting.words import percent
 
@@ -142,12 +142,11 @@ def _beside(line: Line, pooled: Line) -> str:
 
 
 def _worst(leakage: Leakage) -> float:
-    estimates = (leakage.exposure, leakage.claim, leakage.lop_peak)
-    return max(interval(estimate)[1] for estimate in estimates)
+    return max(interval(estimate)[1] for estimate in leakage.estimates.values())
 
 
 def _leaks(leakage: Leakage) -> str:
-    exposure, claim = percent(leakage.exposure.value), percent(leakage.claim.value)
+    exposure, claim = (percent(leakage.estimates[name].value) for name in ("exposure", "claim"))
     return (
         f"{exposure} of messages carry a distance that their sender has just added, and a successor"
         f" that claims all that is new to it as its predecessor's is right in {claim}"

@@ -4,10 +4,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from veilring.estimators.privacy import Privacy
+from veilring.protocols.system import Leakage
 from veilring.scenarios.comparison.intervals import CONFIDENCE, INTERVAL, Interval
 from veilring.scenarios.comparison.playing import Played
 from veilring.scenarios.comparison.question import Question
-from veilring.scenarios.report import Leakage
 
 POOLED: Final = "pooled-knn"
 MAJORITY: Final = "majority"

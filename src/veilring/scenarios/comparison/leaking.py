@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from veilring.protocols.ring import KNNParameters
 from veilring.protocols.ring.algorithm import pairwise_distances, smallest_distances
 from veilring.protocols.rows import Rows
-from veilring.scenarios.findings import Estimate
+from veilring.protocols.system import Estimate, Leakage
 from veilring.scenarios.leakage import leakage_among, trials_among
-from veilring.scenarios.report import Leakage
 
 TRIALS: Final = 5_000
 """As many as a scenario's report has unless it says otherwise."""
@@ -35,4 +34,10 @@ def measure_leakage(
     trials = trials_among(len(own), parameters.topk, TRIALS)
     found = leakage_among(np.stack(own, axis=1), parameters.topk, trials, rng)
     estimates = (getattr(found, name) for name in _NAMES)
-    return Leakage(trials, *(Estimate(each.value, each.standard_error) for each in estimates))
+    return Leakage(
+        trials,
+        {
+            name: Estimate(each.value, each.standard_error)
+            for name, each in zip(_NAMES, estimates, strict=True)
+        },
+    )

@@ -32,7 +32,9 @@ def render_page(comparison: Comparison) -> str:
                 (line, list(zip(HEADINGS, cells(line), strict=True))) for line in comparison.lines
             ],
             promises=promises(comparison),
-            leakage=None if leaking is None else {"trials": leaking.trials, **estimates(leaking)},
+            leakage=None
+            if leaking is None
+            else {"trials": leaking.trials, **estimates(leaking, "private-knn")},
             bytes=bar_chart(list(_amounts(comparison))),
             rule=RULE,
             asked=tomli_w.dumps(tables),

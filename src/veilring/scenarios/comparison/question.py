@@ -11,8 +11,9 @@ from veilring.data.csv import SEPARATORS_ALLOWED, Separator
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX
+from veilring.protocols.system import PARTIES
 from veilring.scenarios.load import load_scenario
-from veilring.scenarios.schema import PARTIES_DEFAULT, NetworkSection
+from veilring.scenarios.schema import NetworkSection
 
 # The noise of a batch grows with the queries whose neighbourhoods overlap: small tables have
 # nothing left to say to many more than this.
@@ -66,7 +67,7 @@ class Question(Section):
     label: str = Field("", description="the header of a column, or nothing for the last one")
     separator: Separator = Field(",", description=SEPARATORS_ALLOWED)
     parties: int = Field(
-        PARTIES_DEFAULT,
+        PARTIES,
         ge=PARTIES_MIN,
         le=PARTIES_MAX,
         description=f"a whole number from {PARTIES_MIN} to {PARTIES_MAX}",

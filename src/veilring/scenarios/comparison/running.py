@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from veilring.estimators import PrivacyLeakWarning, PrivateKNNClassifier
 from veilring.estimators.base import PrivateClassifier
 from veilring.protocols.ring import pooled_knn
+from veilring.protocols.system import Leakage
 from veilring.randomness import Streams
 from veilring.scenarios.comparison.choosing import choose
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED, Comparison, Line
@@ -23,7 +24,6 @@ from veilring.scenarios.comparison.splits import Split, draw_splits, load_facts
 from veilring.scenarios.comparison.stages import SERVER
 from veilring.scenarios.comparison.systems import LEFT_OUT, SYSTEMS, Case, System, held
 from veilring.scenarios.network import make_topology
-from veilring.scenarios.report import Leakage
 from veilring.scenarios.reporting.folder import versions_used
 from veilring.scenarios.runner import Progress
 from veilring.simulation import Topology

@@ -85,7 +85,7 @@ def load_facts(question: Question) -> tuple[Table, Facts]:
         rows=len(table),
         features=len(table.feature_names),
         classes=len(table.class_names),
-        categorical=all_categories(table),
+        categorical=table.is_categorical,
         train=len(first.train),
         held_out=held_out,
         queries=len(first.batches[0]),
@@ -93,11 +93,6 @@ def load_facts(question: Question) -> tuple[Table, Facts]:
         bounds=_OWN_BOUNDS if from_file else _BUILTIN_BOUNDS,
     )
     return table, facts
-
-
-def all_categories(table: Table) -> bool:
-    """Say whether all columns are categories, so that no feature was a number."""
-    return sum(len(each.values) for each in table.categories) == len(table.feature_names)
 
 
 def draw_splits(table: Table, question: Question) -> Iterator[Split]:

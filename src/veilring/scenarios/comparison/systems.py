@@ -33,7 +33,7 @@ from veilring.scenarios.comparison.rules import (
     TAU,
     public_radius,
 )
-from veilring.scenarios.comparison.splits import Split, all_categories
+from veilring.scenarios.comparison.splits import Split
 from veilring.scenarios.comparison.stages import Stage
 
 _UNIT: Final = (0.0, 1.0)  # features are scaled by their public ranges before anything else
@@ -165,7 +165,7 @@ def _stream_stage(case: Case, fitted: IndKNNClassifier) -> Stage:
 
 def _radius(case: Case) -> float:
     train = case.split.train
-    features, categories = train.features.shape[1], all_categories(train)
+    features, categories = train.features.shape[1], train.is_categorical
     return public_radius(features, len(train), categories=categories)
 
 

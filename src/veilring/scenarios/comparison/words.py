@@ -87,7 +87,9 @@ def measured_leak(line: Line) -> str:
     """Write what was measured to leak, in a few words."""
     if line.leakage is None:
         return _NONE
-    each = {label: percent(estimate.value) for label, estimate, _ in leaks(line.leakage)}
+    each = {
+        label: percent(estimate.value) for label, estimate, _ in leaks(line.leakage, "private-knn")
+    }
     return f"exposure {each['exposure']}, claim {each['claim']}"
 
 

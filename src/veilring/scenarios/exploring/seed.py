@@ -16,11 +16,11 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.play import Outcome
 from veilring.nodes.retry import lost_parties
-from veilring.nodes.ring import PARTIES_MIN, draw_ring
+from veilring.nodes.ring import draw_ring
 from veilring.nodes.runtimes import Simulated
-from veilring.protocols.ring import FixedPoint, KNNAnswer, SumMethod, private_knn, secure_sum
+from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
 from veilring.randomness import Streams
-from veilring.scenarios.prepare import Prepared, reference_among
+from veilring.scenarios.prepare import Prepared
 from veilring.simulation import Exponential, LinkModel, Topology, Uniform
 from veilring.simulation.faults import FaultClass, draw_faults
 
@@ -88,7 +88,7 @@ async def _live(subject: Subject, streams: Streams, explored: Explored) -> None:
     faults = draw_faults(parties, FAULT_SECONDS, streams.generator("faults"))
     runtime = Simulated(_topology(rng), faults)
     cluster = Cluster(
-        parties, runtime=runtime, own=subject.prepared.rows, seed=int(rng.integers(2**32))
+        parties, runtime=runtime, own=subject.prepared.setup.resident, seed=int(rng.integers(2**32))
     )
     clock = asyncio.get_running_loop().time
     async with cluster:
@@ -97,7 +97,8 @@ async def _live(subject: Subject, streams: Streams, explored: Explored) -> None:
             alive = await _run_once(cluster, subject, alive, rng, explored)
             await asyncio.sleep(float(rng.uniform(0.0, _PAUSE_MAX_SECONDS)))
         present = tuple(name for name in parties if name not in runtime.crashed)
-        await _run_once(cluster, subject, present, rng, explored)
+        if subject.prepared.setup.can_do_with(present):
+            await _run_once(cluster, subject, present, rng, explored)
         if clock() > FAULT_SECONDS + CALM_SECONDS:
             explored.wrong.append(f"not finished before {clock():.1f} s")
     explored.struck.update(fault.kind for fault in runtime.struck)
@@ -116,7 +117,10 @@ async def _run_once(
     cluster: Cluster, subject: Subject, alive: tuple[str, ...], rng: Generator, explored: Explored
 ) -> tuple[str, ...]:
     """Run one protocol among those that are thought to be alive; return who is after it."""
-    play = _play_knn if rng.random() < 0.5 else _play_sum  # noqa: PLR2004 (either as often)
+    prepared = subject.prepared
+    # In a ring the sum of the votes is explored as often by itself: there a wrong total shows all.
+    sums = prepared.setup.system.draws_ring and rng.random() < 0.5  # noqa: PLR2004 (either as often)
+    play = _play_sum if sums else _play_batch
     outcomes = await play(cluster, subject, alive, rng, explored)
     errors = [outcome for outcome in outcomes if outcome.error is not None]
     for outcome in errors:
@@ -127,7 +131,7 @@ async def _run_once(
     lost = lost_parties(outcomes)
     left = tuple(name for name in alive if name not in lost)
     # A party that was lost may be back: the next run but one takes all of them again.
-    return left if lost and len(left) >= PARTIES_MIN else tuple(cluster.parties)
+    return left if lost and prepared.setup.can_do_with(left) else tuple(cluster.parties)
 
 
 async def _play_sum(
@@ -170,23 +174,23 @@ async def _sum_on_a_drawn_ring(
     return float((await add(party, own, ring=ring, fixed=fixed, method=method))[0, 0])
 
 
-async def _play_knn(
+async def _play_batch(
     cluster: Cluster, subject: Subject, alive: tuple[str, ...], rng: Generator, explored: Explored
 ) -> list[Outcome]:
-    prepared = subject.prepared
-    queries = prepared.held_out.features
-    asker = alive[int(rng.integers(len(alive)))]
+    """Have all queries labelled, by a client that is drawn where any party can be one."""
+    setup = subject.prepared.setup
+    queries = subject.prepared.held_out.features[: setup.batch_max]
+    if setup.system.draws_ring:
+        client = alive[int(rng.integers(len(alive)))]
+        alive = (client, *(name for name in alive if name != client))
+    played = setup.play(queries, among=alive)
     outcomes = await cluster.play(
-        private_knn,
-        only={asker: {"queries": queries}},
-        among=alive,
-        seconds=SESSION_SECONDS,
-        asker=asker,
-        parameters=prepared.parameters,
+        setup.role, only=played.only, among=alive, seconds=SESSION_SECONDS, **played.public
     )
-    expected = reference_among(prepared, queries, alive)
-    for outcome in outcomes:
-        answer: KNNAnswer = outcome.result
-        if outcome.error is None and not np.array_equal(answer.labels, expected):
-            explored.wrong.append(f"{outcome.party} has other labels than the pooled classifier")
+    labels = {
+        outcome.party: played.labels(outcome.result)
+        for outcome in outcomes
+        if outcome.error is None and outcome.party in played.learners
+    }
+    explored.wrong += setup.find_wrong(queries, labels, alive)
     return outcomes

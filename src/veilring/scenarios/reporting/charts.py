@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from math import ceil, floor
 from typing import Final, NamedTuple
 
-from veilring.scenarios.findings import Estimate
+from veilring.protocols.system import Estimate
 from veilring.scenarios.reporting.tables import Amount
 from veilring.scenarios.reporting.words import in_bytes, percent, shortened
 

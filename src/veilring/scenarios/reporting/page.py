@@ -6,7 +6,8 @@ from typing import Any, Final
 import tomli_w
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from veilring.scenarios.report import Leakage, Report
+from veilring.protocols.system import Leakage
+from veilring.scenarios.report import Report
 from veilring.scenarios.reporting import spacetime, tables
 from veilring.scenarios.reporting.charts import (
     bar_chart,
@@ -22,6 +23,7 @@ from veilring.scenarios.reporting.summary import (
     attack,
     found,
     leaks,
+    promised,
     say,
     titled,
     troubles,
@@ -41,8 +43,9 @@ _FILTERS: Final[Mapping[str, Callable[..., str]]] = {
 
 def render(run: RunFolder) -> str:
     """Return the page; equal folders give equal pages."""
-    parties = run.scenario.parties.all
     messages = run.messages
+    named = (name for each in messages for name in (each.sender, each.receiver))
+    parties = tuple(dict.fromkeys((*run.scenario.parties.all, *named)))
     return (
         make_environment()
         .get_template("report.html.j2")
@@ -54,7 +57,10 @@ def render(run: RunFolder) -> str:
             adversaries=adversaries(run.scenario),
             settings=tomli_w.dumps(run.scenario.model_dump(mode="json", exclude_none=True)),
             accuracy=run.report and _accuracy(run.report),
-            leakage=run.report and run.report.leakage and estimates(run.report.leakage),
+            leakage=run.report
+            and run.report.leakage
+            and estimates(run.report.leakage, run.report.scenario.protocol.name),
+            promised=run.report and promised(run.report),
             troubles=run.report and troubles(run.report),
             found=run.report and found(run.report),
             total=tables.total(messages),
@@ -93,9 +99,9 @@ def _accuracy(report: Report) -> dict[str, Any]:
     return {"rows": rows, "chart": share_chart((label, share) for label, share, _ in rows)}
 
 
-def estimates(leakage: Leakage) -> dict[str, Any]:
+def estimates(leakage: Leakage, system: str) -> dict[str, Any]:
     """Return what a hop leaked, as rows and as a chart."""
-    rows = leaks(leakage)
+    rows = leaks(leakage, system)
     return {
         "rows": [(label, each, interval(each), meaning) for label, each, meaning in rows],
         "chart": whisker_chart((label, each) for label, each, _ in rows),

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from veilring.data.builtin import BUILTIN
-from veilring.scenarios.findings import Attack, Estimate, Findings, Named, StruckFault
-from veilring.scenarios.report import Leakage, Report
+from veilring.protocols.registry import find_system
+from veilring.protocols.system import NEIGHBOURS, Estimate, Leakage
+from veilring.scenarios.findings import Attack, Findings, Named, StruckFault
+from veilring.scenarios.report import Report
 from veilring.scenarios.reporting.words import in_bytes, in_seconds
 from veilring.scenarios.schema import Scenario
 
@@ -45,9 +47,10 @@ def titled(scenario: Scenario) -> str:
 
 def accuracies(report: Report) -> tuple[Share, ...]:
     """Return how well a run classified, beside what it is to be compared with."""
-    k, rows = report.scenario.protocol.k, report.rows
+    rows = report.rows
     if report.recovery is not None:
         rows -= report.recovery.rows_lost
+    k = getattr(report.scenario.protocol, "k", 0) or NEIGHBOURS
     pooled = f"k = {k}, not private: all {rows:,} rows in one place"
     return (
         Share("accuracy", report.accuracy, f"of {report.queries:,} held-out rows"),
@@ -57,34 +60,41 @@ def accuracies(report: Report) -> tuple[Share, ...]:
     )
 
 
+def promised(report: Report) -> tuple[Line, ...]:
+    """Return what the system promises, and what was spent of it."""
+    promise, spent = report.promise, report.spent
+    bound = "no ε" if promise.epsilon is None else f"ε = {promise.epsilon:g}"
+    kind = [f"for each {promise.unit}"] if promise.epsilon is not None else []
+    said = ", ".join([*kind, promise.measure, *([promise.adjacency] if promise.adjacency else [])])
+    lines = [Line("guarantee", bound, said)]
+    if spent.epsilon is not None:
+        delta = f"; δ = {spent.delta:g}" if spent.delta else ""
+        lines.append(Line("spent", f"ε = {spent.epsilon:.4g}", f"{spent.what}{delta}"))
+    protects = f"{promise.protects}, from {promise.against}"
+    return (
+        *lines,
+        Line("protects", "", protects),
+        Line("threat model", "", promise.threat_model),
+        Line("learned", "", promise.learned),
+    )
+
+
 def adversaries(scenario: Scenario) -> str:
     """Write which parties were malicious, and how; nothing if none was."""
     return "; ".join(f"{party}, {table['kind']}" for party, table in scenario.adversaries.items())
 
 
-def leaks(leakage: Leakage) -> tuple[Leaked, ...]:
-    """Return what a hop of PP-TopK leaks."""
-    return (
-        Leaked(
-            "exposure",
-            leakage.exposure,
-            "of messages carry a distance that their sender has just added",
-        ),
-        Leaked(
-            "claim",
-            leakage.claim,
-            "of what is new to a receiver is its sender's own: right, if it claims so",
-        ),
-        Leaked(
-            "loss of privacy",
-            leakage.lop,
-            "of such claims are right that a guess from the result would not have been",
-        ),
-        Leaked(
-            "loss of privacy at its peak",
-            leakage.lop_peak,
-            "for the place in the ring where that is most",
-        ),
+def leaks(leakage: Leakage, system: str) -> tuple[Leaked, ...]:
+    """Return what a run leaks.
+
+    Args:
+        leakage: The estimates.
+        system: The name of the system, which says what its measures mean.
+    """
+    measures = find_system(system).measures
+    return tuple(
+        Leaked(label, leakage.estimates[name], meaning)
+        for name, (label, meaning) in measures.items()
     )
 
 

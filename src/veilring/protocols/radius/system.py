@@ -1,0 +1,306 @@
+"""Noisy votes by a data owner as a system: r-N, or k-N, in one request and one answer."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, ClassVar, Final, Literal, cast
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from pydantic import Field
+from typing_extensions import override
+
+from veilring.nodes.aside import at_once
+from veilring.nodes.party import Party
+from veilring.nodes.ring import Ring
+from veilring.privacy.accounting import PureDP
+from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.protocols.forecast import Forecast, in_all
+from veilring.protocols.radius.algorithm.allocation import AllocationRule
+from veilring.protocols.radius.algorithm.balls import BATCH_MAX
+from veilring.protocols.radius.algorithm.conversion import (
+    GRID_FEATURES_MAX,
+    ByCandidates,
+    ByGrid,
+    Conversion,
+)
+from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_nearest
+from veilring.protocols.radius.algorithm.voting import Mechanism, label_within
+from veilring.protocols.radius.analyst import ask_nearest, ask_within, request_labels
+from veilring.protocols.radius.messages import LabelRequest, label_cost
+from veilring.protocols.radius.owner import Owner
+from veilring.protocols.radius.rules import (
+    REQUEST_EPSILON_MAX,
+    REQUEST_EPSILON_MIN,
+    SHARE_MAX,
+    SHARE_MIN,
+    OwnerRules,
+)
+from veilring.protocols.rows import Rows
+from veilring.protocols.system import (
+    PARTIES,
+    SERVER,
+    Facts,
+    Play,
+    Promise,
+    Setup,
+    Spent,
+    System,
+    public_numbers,
+    together,
+)
+
+_RADIUS_SHARE: Final = 10.0
+_RADIUS_ROWS: Final = 100.0
+# Rows that differ in one category are sqrt(2) apart, and in two of them 2.
+RADIUS_CATEGORIES: Final = 1.5
+RADIUS_RULE: Final = "r = f^(3/4) / 10 · (100 / n)^(1 / (f + 4))"
+"""The rule of `public_radius`, in symbols."""
+
+_Share = Annotated[float, Field(ge=SHARE_MIN, le=SHARE_MAX)]
+_SHARE: Final = f"a number from {SHARE_MIN:g} to {SHARE_MAX:g}"
+Radius = Annotated[float, Field(ge=0)] | Literal["auto"]
+RADIUS_ALLOWED: Final = 'a number of at least 0, or "auto"'
+
+
+def public_radius(features: int, rows: int, *, categories: bool = False) -> float:
+    """Return within which distance rows vote under noise: f^(3/4) / 10 * (100 / n)^(1 / (f + 4)).
+
+    Two random points of the unit cube are sqrt(f / 6) apart, and the more features, the less does
+    that vary about its mean: so a ball that holds the same share of rows grows faster than the
+    root. The second factor is the rate at which any kernel's best width falls with the rows. Where
+    all columns are categories it is at least 1.5, so that rows vote which differ in one of them.
+
+    The rule looks at no row. It was found once, on public tables: wine, breast-cancer, digits,
+    iris, glass, banknote, car and mushroom at ε = 0.5, 1 and 2.
+
+    Args:
+        features: f, at least 1.
+        rows: n, of all parties, at least 1.
+        categories: Whether all columns are categories, which a schema says.
+    """
+    falling = (_RADIUS_ROWS / rows) ** (1.0 / (features + 4))
+    radius = float(features**0.75 / _RADIUS_SHARE * falling)
+    return max(radius, RADIUS_CATEGORIES) if categories else radius
+
+
+def radius_among(radius: float | Literal["auto"], facts: Facts) -> float:
+    """Return the radius that was given, or that of the public rule."""
+    if radius != "auto":
+        return radius
+    return public_radius(facts.features, facts.rows or 1, categories=facts.categorical)
+
+
+class DataOwner(System):
+    """A data owner names the winner of each vote among the rows near a query, with noise.
+
+    All queries of a batch share `epsilon` by how the balls around them overlap.
+
+    Attributes:
+        name: `radius`.
+        epsilon: The most that a batch may spend.
+        radius: The radius within which rows vote, among features in [0, 1]. `auto` follows from
+            the public numbers of features and rows.
+        k: In place of a radius: about how many nearest rows vote; 0 for a radius.
+        allocation: By what a query's share of a batch's budget is divided.
+        mechanism: How a label is chosen.
+        conversion: How k becomes radii. `auto` is `grid` with up to six features and `candidates`
+            with more.
+        public_rows: Whether the number of rows is public, so that nothing is spent on it.
+        count_share: The share of a batch with k that counts the rows otherwise.
+        conversion_share: The share of the rest that turns k into radii.
+        batch: The most queries that are asked at once.
+    """
+
+    title: ClassVar[str] = "r-N, owner"
+    summary: ClassVar[str] = "A data owner labels queries by noisy votes and charges each answer."
+
+    name: Literal["radius"] = Field("radius", description="radius")
+    epsilon: float = Field(
+        1.0,
+        ge=REQUEST_EPSILON_MIN,
+        le=REQUEST_EPSILON_MAX,
+        description=f"a number from {REQUEST_EPSILON_MIN:g} to {REQUEST_EPSILON_MAX:g}",
+    )
+    radius: Radius = Field("auto", description=RADIUS_ALLOWED)
+    k: int = Field(0, ge=0, description="a whole number of at least 0")
+    allocation: AllocationRule = Field("clique", description="clique, component or batch")
+    mechanism: Mechanism = Field(
+        "permute-and-flip", description="permute-and-flip, exponential or laplace"
+    )
+    conversion: Literal["auto", "grid", "candidates"] = Field(
+        "auto", description="auto, grid or candidates"
+    )
+    public_rows: bool = Field(default=False, description="true or false")
+    count_share: _Share = Field(0.1, description=_SHARE)
+    conversion_share: _Share = Field(0.5, description=_SHARE)
+    batch: int = Field(
+        1000, ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX:,}"
+    )
+
+    @override
+    def promise(self, *, parties: int = PARTIES) -> Promise:
+        return Promise(
+            protects="the data owner's rows",
+            against="the clients who ask, and everybody they tell",
+            threat_model="an owner that is trusted with all rows; clients may do anything",
+            adjacency="one row added or removed",
+            epsilon=self.epsilon,
+            delta=0.0,
+            unit="batch",
+            measure="pure ε-DP",
+            learned="the client: the label of each query" + (", and the radii" if self.k else ""),
+            note="The number of rows counts as public." if self._counts_publicly else "",
+        )
+
+    @override
+    def forecast(
+        self,
+        *,
+        parties: int = PARTIES,
+        queries: int,
+        features: int,
+        classes: int = 2,
+        rows: int | None = None,
+    ) -> Forecast:
+        width, _ = public_numbers(features, classes)
+        size = self.bind(width, classes).queries_max
+        full, rest = divmod(queries, size)
+        return in_all(
+            *[label_cost(size, width, self.k)] * full,
+            *[label_cost(rest, width, self.k)] * bool(rest),
+        )
+
+    def bind(self, features: int, classes: int, rows: int | None = None) -> OwnerRules:
+        """Return the rules that owner and clients hold for rows of this shape.
+
+        Raises:
+            InputError: If they do not go together.
+        """
+        return OwnerRules(
+            features=features,
+            classes=classes,
+            allocation=self.allocation,
+            mechanism=self.mechanism,
+            conversion=self._converting(features) if self.k else None,
+            rows=rows if self.public_rows else None,
+            count_share=self.count_share,
+            conversion_share=self.conversion_share,
+            epsilon_max=self.epsilon,
+            batch_max=self.batch,
+        )
+
+    @override
+    def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "OwnerSetup":
+        return OwnerSetup(self, parts, facts)
+
+    @property
+    def _counts_publicly(self) -> bool:
+        return self.public_rows or (self.radius == "auto" and not self.k)
+
+    def _converting(self, features: int) -> Conversion:
+        grid = features <= GRID_FEATURES_MAX if self.conversion == "auto" else None
+        return ByGrid() if grid or self.conversion == "grid" else ByCandidates()
+
+
+class OwnerSetup(Setup):
+    """An owner of all rows, and a client: the first of the parties that held them.
+
+    Attributes:
+        rules: What the owner answers, and how.
+        radius: The radius within which rows vote, unless k is asked for.
+    """
+
+    def __init__(self, system: DataOwner, parts: Mapping[str, Rows], facts: Facts) -> None:
+        super().__init__(system, parts, facts)
+        self._asked, self._rows = system, together(parts)
+        self.rules = system.bind(facts.features, facts.classes, facts.rows)
+        self.radius = radius_among(system.radius, facts)
+        self.rules.check(
+            self._request(np.zeros((1, facts.features)))
+        )  # refuses now what it would later
+
+    @property
+    @override
+    def parties(self) -> tuple[str, ...]:
+        return SERVER, self._client
+
+    @property
+    @override
+    def resident(self) -> tuple[object, ...]:
+        return self._rows, None
+
+    @override
+    def can_do_with(self, parties: Sequence[str]) -> bool:
+        return set(parties) == set(self.parties)
+
+    @property
+    @override
+    def role(self) -> Callable[..., Awaitable[LabelledBatch | None]]:
+        return label_by_owner
+
+    @property
+    @override
+    def batch_max(self) -> int:
+        return self.rules.queries_max
+
+    @override
+    def play(
+        self,
+        queries: NDArray[np.float64],
+        *,
+        among: Sequence[str] | None = None,
+        ring: Ring | None = None,
+    ) -> Play:
+        count, features = queries.shape
+        return Play(
+            forecast=lambda _run: label_cost(count, features, self._asked.k),
+            labels=lambda result: cast("LabelledBatch", result).labels,
+            learners=(self._client,),
+            public={"rules": self.rules},
+            only={self._client: {"request": self._request(queries)}},
+        )
+
+    @override
+    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+        request = self._request(queries)
+        self.rules.check(request)
+        if request.k:
+            nearest = self.rules.nearest(request.k, request.epsilon)
+            return label_nearest(queries, self._rows, nearest, rng).labels
+        within = self.rules.within(request.epsilon)
+        return label_within(queries, request.radii, self._rows, within, rng)
+
+    @override
+    def spent(self, batches: int) -> Spent:
+        return Spent(PureDP(self._asked.epsilon).repeat(batches).epsilon(), 0.0, batches, "batch")
+
+    @property
+    def _client(self) -> str:
+        return next(iter(self.parts))
+
+    def _request(self, queries: NDArray[np.float64]) -> LabelRequest:
+        system = self._asked
+        if system.k:
+            return ask_nearest(queries, system.k, system.epsilon)
+        return ask_within(queries, np.full(len(queries), self.radius), system.epsilon)
+
+
+async def label_by_owner(
+    party: Party, rows: Rows | None, *, rules: OwnerRules, request: LabelRequest | None = None
+) -> LabelledBatch | None:
+    """Ask for one batch, or answer it from a ledger that lasts as long as the batch.
+
+    Args:
+        party: This participant: the owner, or its client.
+        rows: The owner's.
+        rules: Public.
+        request: The client's.
+    """
+    (other,) = party.peers
+    if request is not None:
+        return await request_labels(party, request, rules=rules)
+    if rows is None:
+        raise AssertionError("a party has neither rows nor a request")
+    with open_ledger(None, Budgets(total=rules.epsilon_max)) as ledger:
+        await Owner(rows, rules, ledger, at_once).answer(party, other)
+    return None

@@ -1,0 +1,295 @@
+"""PP-kNN as a system: its parameters, what it promises, and how its parties play a batch."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Final, Literal, cast
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from pydantic import Field
+from typing_extensions import override
+
+from veilring.errors import InputError
+from veilring.nodes.adversary import Adversary
+from veilring.nodes.ring import Ring
+from veilring.protocols.forecast import Forecast, in_all
+from veilring.protocols.ring.algorithm import (
+    FixedPoint,
+    SumMethod,
+    pairwise_distances,
+    pooled_knn,
+    ring_knn,
+    rounds_for,
+    smallest_distances,
+)
+from veilring.protocols.ring.cost import knn_cost
+from veilring.protocols.ring.leakage import estimate_hop_leakage
+from veilring.protocols.ring.roles.knn import SCALE_BITS, KNNAnswer, KNNParameters, private_knn
+from veilring.protocols.rows import Rows
+from veilring.protocols.system import (
+    PARTIES,
+    Estimate,
+    Facts,
+    Leakage,
+    Play,
+    Promise,
+    Setup,
+    Spent,
+    System,
+    public_numbers,
+    together,
+)
+
+# Distances in the unit cube are at most the root of its dimension; noise this wide is no noise any
+# more, and k times wider it is still far from what a float can hold.
+DELTA_MAX: Final = 1e6
+TRIALS_MIN: Final = 2  # with one there is no standard error
+# Entries of all vectors of all trials: what one core works through in a second or two. A ring of
+# 1,000 parties with k = 5 and 8 rounds is left with 104 trials.
+ENTRIES_MAX: Final = 2**22
+
+_Whole = Annotated[int, Field(ge=1)]
+
+
+KNN_KEYS: Final = {"sum.name": "protocol.sum", "sum.cycles": "protocol.cycles"}
+"""Where the code below has another name for a key of `protocol`."""
+
+
+class PrivateKNN(System):
+    """kNN over the rows of several parties, as if they were in one place.
+
+    PP-TopK finds the k smallest distances of all parties, then a secure sum adds their votes.
+
+    Attributes:
+        name: `private-knn`.
+        k: The number of nearest rows that vote.
+        P0: PP-TopK's probability of noise in its first round.
+        d: The factor by which that falls each round.
+        rounds: How often PP-TopK's vector goes round; `auto` is as often as `error` needs.
+        error: For `auto`: the probability that a query's nearest distances are not exact.
+        delta: The least range of the noise, as a distance between rows in the unit cube.
+        weights: How a row's vote counts.
+        sum: How votes are added up.
+        cycles: For `sum = "cycles"`: the number of edge-disjoint cycles.
+        batch: The most queries that are asked at once.
+    """
+
+    title: ClassVar[str] = "PP-kNN"
+    summary: ClassVar[str] = "Peers in a ring find the nearest rows of all and add up their votes."
+    colludes: ClassVar[bool] = True
+    draws_ring: ClassVar[bool] = True
+    measures: ClassVar[Mapping[str, tuple[str, str]]] = MappingProxyType(
+        {
+            "exposure": (
+                "exposure",
+                "of the messages contain a distance from the sender's own rows",
+            ),
+            "claim": (
+                "claim",
+                "of the values new to a receiver are the sender's own: how often a guess is right",
+            ),
+            "lop": (
+                "loss of privacy",
+                "how much better that guess is than one made from the public result alone",
+            ),
+            "lop_peak": (
+                "loss of privacy at its peak",
+                "at the worst position in the ring",
+            ),
+        }
+    )
+
+    name: Literal["private-knn"] = Field("private-knn", description="private-knn")
+    k: int = Field(5, ge=1, description="a whole number of at least 1")
+    P0: float = Field(1.0, ge=0, le=1, description="a number from 0 to 1")
+    d: float = Field(0.5, gt=0, le=1, description="a number above 0 and up to 1")
+    rounds: _Whole | Literal["auto"] = Field(
+        "auto", description='a whole number of at least 1, or "auto"'
+    )
+    error: float = Field(1e-6, gt=0, lt=1, description="a number above 0 and below 1")
+    delta: float = Field(
+        0.1, gt=0, le=DELTA_MAX, description=f"a number above 0 and up to {DELTA_MAX:g}"
+    )
+    weights: Literal["uniform", "distance"] = Field("uniform", description="uniform or distance")
+    sum: Literal["ring", "cycles", "shares"] = Field("ring", description="ring, cycles or shares")
+    cycles: int = Field(1, ge=1, description="a whole number of at least 1")
+    batch: int = Field(1024, ge=1, description="a whole number of at least 1")
+
+    @override
+    def promise(self, *, parties: int = PARTIES) -> Promise:
+        return Promise(
+            protects="each party's rows",
+            against=f"the other {parties - 1} parties of the ring",
+            threat_model="semi-honest parties that do not pool what they see",
+            adjacency="",
+            epsilon=None,
+            delta=0.0,
+            unit="query",
+            measure="measured leakage",
+            learned="all parties: the queries, the k smallest distances, the votes and the label",
+            note="The transcript of PP-TopK is not differentially private, however its noise is"
+            " chosen: what it leaks is measured, and nothing bounds it.",
+        )
+
+    @override
+    def forecast(
+        self,
+        *,
+        parties: int = PARTIES,
+        queries: int,
+        features: int,
+        classes: int = 2,
+        rows: int | None = None,
+    ) -> Forecast:
+        public = self.bind(*public_numbers(features, classes))
+        size = min(self.batch, public.queries_max)
+        full, rest = divmod(queries, size)
+        return in_all(
+            *[knn_cost(parties, size, public)] * full,
+            *[knn_cost(parties, rest, public)] * bool(rest),
+        )
+
+    def bind(self, features: int, classes: int) -> KNNParameters:
+        """Return the parameters that all parties hold for rows of this shape.
+
+        Raises:
+            InputError: If they do not go together.
+        """
+        auto = self.rounds == "auto"
+        return KNNParameters(
+            features=features,
+            classes=classes,
+            k=self.k,
+            P0=self.P0,
+            d=self.d,
+            rounds=rounds_for(self.error, self.k, self.P0, self.d) if auto else int(self.rounds),
+            delta=self.delta,
+            weights=self.weights,
+            sum=SumMethod(self.sum, self.cycles),
+        )
+
+    @override
+    def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "RingSetup":
+        return RingSetup(self, parts, facts)
+
+    @override
+    def adversaries(self) -> Mapping[str, type[Adversary]]:
+        from veilring.protocols.ring.adversaries import ADVERSARIES  # noqa: PLC0415  (for experiments)
+
+        return ADVERSARIES
+
+
+class RingSetup(Setup):
+    """Parties that are ready to draw a ring and label.
+
+    Attributes:
+        parameters: What all parties hold.
+    """
+
+    def __init__(self, system: PrivateKNN, parts: Mapping[str, Rows], facts: Facts) -> None:
+        super().__init__(system, parts, facts)
+        rows = sum(map(len, parts.values()))
+        if system.k > rows:
+            raise InputError("k", system.k, f"at most {rows}, the rows of all parties together")
+        self._batch = system.batch
+        self.parameters = system.bind(facts.features, facts.classes)
+        self.parameters.sum.check(len(parts))
+
+    @property
+    @override
+    def role(self) -> Callable[..., Awaitable[KNNAnswer]]:
+        return private_knn
+
+    @property
+    @override
+    def batch_max(self) -> int:
+        return min(self._batch, self.parameters.queries_max)
+
+    @property
+    @override
+    def rounds(self) -> int:
+        return self.parameters.rounds
+
+    @override
+    def play(
+        self,
+        queries: NDArray[np.float64],
+        *,
+        among: Sequence[str] | None = None,
+        ring: Ring | None = None,
+    ) -> Play:
+        parties = self.parties if among is None else tuple(among)
+        client = parties[0]
+        return Play(
+            forecast=lambda _run: knn_cost(
+                len(parties), len(queries), self.parameters, drawn=ring is None
+            ),
+            labels=lambda answer: cast("KNNAnswer", answer).labels,
+            learners=parties,
+            public={"asker": client, "parameters": self.parameters, "ring": ring},
+            only={client: {"queries": queries}},
+        )
+
+    @override
+    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+        public, parts = self.parameters, list(self.parts.values())
+        return ring_knn(
+            [pairwise_distances(queries, own.features) for own in parts],
+            [own.labels for own in parts],
+            public.topk,
+            rng,
+            fixed=FixedPoint(SCALE_BITS, len(parts)),
+            classes=public.classes,
+            weights=public.weights,
+        ).labels
+
+    @override
+    def spent(self, batches: int) -> Spent:
+        return Spent(None, 0.0, batches, "batch")
+
+    @override
+    def reference(
+        self, queries: NDArray[np.float64], among: Sequence[str] | None = None
+    ) -> NDArray[np.int64]:
+        public, rows = self.parameters, together(self.parts, among)
+        return pooled_knn(
+            queries, rows.features, rows.labels, public.classes, public.k, public.weights
+        )
+
+    @override
+    def find_wrong(
+        self,
+        queries: NDArray[np.float64],
+        labels: Mapping[str, NDArray[np.int64]],
+        among: Sequence[str],
+    ) -> list[str]:
+        """Return who has other labels than the pooled classifier, which are exact."""
+        expected = self.reference(queries, among)
+        return [
+            f"{party} has other labels than the pooled classifier"
+            for party, found in labels.items()
+            if not np.array_equal(found, expected)
+        ]
+
+    @override
+    def leakage(self, queries: NDArray[np.float64], trials: int, rng: Generator) -> Leakage:
+        """Estimate what a hop leaks, over the queries and over all orders of the ring.
+
+        Each trial is one of the queries, drawn uniformly, with the k smallest distances that each
+        party has to it, and the parties in a random order. Only an experiment, which has all rows,
+        can do this.
+        """
+        topk, k = self.parameters.topk, self.parameters.k
+        entries = len(self.parts) * topk.rounds * k
+        trials = min(trials, max(TRIALS_MIN, ENTRIES_MAX // entries))
+        smallest = [
+            smallest_distances(pairwise_distances(queries, rows.features), k)
+            for rows in self.parts.values()
+        ]
+        own = np.stack(smallest, axis=1)
+        drawn = rng.integers(len(queries), size=trials)
+        orders = rng.permuted(np.tile(np.arange(len(self.parts)), (trials, 1)), axis=1)
+        found = estimate_hop_leakage(own[drawn[:, None], orders], topk, rng)
+        estimates = ((name, getattr(found, name)) for name in self.system.measures)
+        return Leakage(trials, {n: Estimate(e.value, e.standard_error) for n, e in estimates})

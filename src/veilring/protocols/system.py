@@ -1,0 +1,410 @@
+"""A system: its parameters, its promise, its cost before it is run, and how its parties play it.
+
+A `System` is what a family of protocols gives to all tools above it. It is one model of
+parameters: names, defaults, ranges and help texts are written there and nowhere else. It says what
+it promises (`promise`) and costs (`forecast`), and `setup` hands rows to its parties. A `Setup`
+plays batches of queries: over a network with `play`, or in one process, by the same vectorised
+steps, with `label`.
+
+Scenarios, sweeps, reports, the comparison, the estimators and `veilring.run` know no more of a
+system than this.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from veilring.config import Section, scenario_error
+from veilring.errors import InputError
+from veilring.nodes.adversary import Adversary
+from veilring.nodes.ring import PARTIES_MIN, Ring
+from veilring.nodes.run import Run
+from veilring.protocols.forecast import Forecast
+from veilring.protocols.rows import Rows
+
+PARTIES: Final = 8
+"""How many parties there are unless something else is said."""
+SERVER: Final = "server"
+"""The name of the party that does what no holder of rows does: it collects, or holds all rows."""
+NEIGHBOURS: Final = 5
+"""How many neighbours vote in the pooled classifier that a system without its own k is compared
+with."""
+
+_WIDTH: Final = 14
+_PLURALS: Final = {"batch": "batches", "query": "queries", "report": "reports", "stream": "streams"}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is public of the data and of those who hold them.
+
+    Attributes:
+        parties: The number of parties that hold rows.
+        features: The number of features of a row, each scaled into [0, 1] by public ranges.
+        classes: The number of classes.
+        rows: The number of rows of all parties together, if that is public.
+        queries: The number of queries that will be asked in all, if that is known.
+        categorical: Whether all features come from categories.
+    """
+
+    parties: int
+    features: int
+    classes: int
+    rows: int | None = None
+    queries: int | None = None
+    categorical: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a system promises, to whom, and under which assumptions.
+
+    Two promises are comparable only where `protects`, `against`, `adjacency` and `unit` agree.
+
+    Attributes:
+        protects: The secrets that are protected.
+        against: The parties and observers that they are protected from.
+        threat_model: What is assumed of the parties.
+        adjacency: The pairs of inputs that ε speaks of; empty where no ε holds.
+        epsilon: The bound; none where nothing bounds what is learned.
+        delta: The probability that comes with it; 0 where the promise is pure.
+        unit: What ε is for: batch, report, stream or query.
+        measure: The kind of promise.
+        learned: What all parties, or the client, learn.
+        note: What else has to be known.
+    """
+
+    protects: str
+    against: str
+    threat_model: str
+    adjacency: str
+    epsilon: float | None
+    delta: float
+    unit: str
+    measure: str
+    learned: str = ""
+    note: str = ""
+
+    @property
+    def guarantee(self) -> str:
+        """The bound in a few words."""
+        if self.epsilon is None:
+            return "no ε: its leakage is measured"
+        delta = f", δ = {self.delta:g}" if self.delta else ""
+        return f"ε = {self.epsilon:.6g}{delta} for each {self.unit} ({self.measure})"
+
+    def __str__(self) -> str:
+        lines = {
+            "protects": self.protects,
+            "against": self.against,
+            "threat model": self.threat_model,
+            "guarantee": self.guarantee,
+            "adjacency": self.adjacency,
+            "learned": self.learned,
+            "note": self.note,
+        }
+        return "\n".join(f"{name:<{_WIDTH}}{text}" for name, text in lines.items() if text)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What has been spent of a promise.
+
+    Attributes:
+        epsilon: The bound on all that was answered so far together; none where there is no bound.
+        delta: The probability that comes with it.
+        times: How often the promise's unit was spent.
+        unit: That unit.
+    """
+
+    epsilon: float | None
+    delta: float
+    times: int
+    unit: str
+
+    @property
+    def what(self) -> str:
+        """What it was spent for, in a few words."""
+        many = f"{self.times} {_PLURALS.get(self.unit, self.unit)}"
+        return f"for {f'one {self.unit}' if self.times == 1 else many}"
+
+    def __str__(self) -> str:
+        if self.epsilon is None:
+            return "no ε: the leakage is measured"
+        delta = f", δ = {self.delta:g}" if self.delta else ""
+        return f"ε = {self.epsilon:.6g}{delta} {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A Monte Carlo estimate and its standard error."""
+
+    value: float
+    standard_error: float
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Play:
+    """One batch, ready for a cluster, with the forecast of its cost.
+
+    Attributes:
+        forecast: The closed form of the cost. It is given the run, since what clients draw in
+            secret may decide how their reports are bundled.
+        labels: Returns the class numbers of the queries, shape (queries,), from the result of a
+            party that learns them.
+        learners: The parties that learn the labels; the client first.
+        public: The arguments of every party's role.
+        only: The arguments of one party alone, by its name.
+        watch: The parties whose views the forecast needs.
+    """
+
+    forecast: Callable[[Run[Any]], Forecast]
+    labels: Callable[[Any], NDArray[np.int64]]
+    learners: tuple[str, ...]
+    public: Mapping[str, Any] = field(default_factory=dict)
+    only: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    watch: tuple[str, ...] = ()
+
+
+class Setup(ABC):
+    """A system whose parties hold their rows, ready to answer.
+
+    Args:
+        system: The system that this is of.
+        parts: The rows of each party, by its name.
+        facts: What is public.
+    """
+
+    def __init__(self, system: "System", parts: Mapping[str, Rows], facts: Facts) -> None:
+        self.system = system
+        self.parts = dict(parts)
+        self.facts = facts
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """The names of all parties that take part: those that hold rows unless overridden."""
+        return tuple(self.parts)
+
+    @property
+    def resident(self) -> tuple[object, ...]:
+        """The private input of each party, in the order of `parties`."""
+        return tuple(self.parts.values())
+
+    @property
+    @abstractmethod
+    def role(self) -> Callable[..., Awaitable[Any]]:
+        """The coroutine function that all parties play, from the top level of a module."""
+
+    @property
+    @abstractmethod
+    def batch_max(self) -> int:
+        """The number of queries that one batch can hold."""
+
+    @property
+    def rounds(self) -> int | None:
+        """How often a vector goes round for a batch, in systems that send one round."""
+        return None
+
+    @abstractmethod
+    def play(
+        self,
+        queries: NDArray[np.float64],
+        *,
+        among: Sequence[str] | None = None,
+        ring: Ring | None = None,
+    ) -> Play:
+        """Return a batch that is ready for a cluster.
+
+        Args:
+            queries: Shape (queries, features), scaled into [0, 1].
+            among: The parties that take part; all unless some were lost.
+            ring: The order of the parties, if it was dealt and not drawn by them.
+        """
+
+    @abstractmethod
+    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+        """Label a batch in this process, without messages, by the very steps that parties run.
+
+        Args:
+            queries: Shape (queries, features), scaled into [0, 1].
+            rng: The randomness of all parties.
+
+        Returns:
+            Class numbers, shape (queries,).
+        """
+
+    @abstractmethod
+    def spent(self, batches: int) -> Spent:
+        """Return what the given number of batches spends together."""
+
+    def reference(
+        self, queries: NDArray[np.float64], among: Sequence[str] | None = None
+    ) -> NDArray[np.int64]:
+        """Label queries without any privacy, by a classifier that has all rows in one place.
+
+        Args:
+            queries: Shape (queries, features).
+            among: The parties whose rows count; all unless given.
+        """
+        from veilring.protocols.ring.algorithm import pooled_knn  # noqa: PLC0415  (one system of many)
+
+        rows = together(self.parts, among)
+        k = min(NEIGHBOURS, len(rows))
+        return pooled_knn(queries, rows.features, rows.labels, self.facts.classes, k)
+
+    def can_do_with(self, parties: Sequence[str]) -> bool:
+        """Say whether a batch can be played by some of the parties, after others were lost."""
+        return len(parties) >= PARTIES_MIN
+
+    def find_wrong(
+        self,
+        queries: NDArray[np.float64],
+        labels: Mapping[str, NDArray[np.int64]],
+        among: Sequence[str],  # noqa: ARG002  (a subclass's own)
+    ) -> list[str]:
+        """Return what no run may end with, one sentence each; labels may be drawn.
+
+        Args:
+            queries: The queries that were asked, shape (queries, features).
+            labels: What each party learned whose role ended without an error, by its name.
+            among: The parties that took part.
+        """
+        wrong, classes = [], range(self.facts.classes)
+        for party, found in labels.items():
+            if found.shape != (len(queries),) or not np.isin(found, classes).all():
+                wrong.append(f"{party} has labels that are none")
+            elif not np.array_equal(found, next(iter(labels.values()))):
+                wrong.append(f"{party} has other labels than another party")
+        return wrong
+
+    def leakage(
+        self,
+        queries: NDArray[np.float64],  # noqa: ARG002  (a subclass's own)
+        trials: int,  # noqa: ARG002
+        rng: Generator,  # noqa: ARG002
+    ) -> "Leakage | None":
+        """Estimate what a run leaks, where no ε bounds it.
+
+        Args:
+            queries: The queries that are asked, shape (queries, features).
+            trials: The number of simulated runs, at most.
+            rng: Source of their randomness.
+        """
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Leakage:
+    """What a run leaks, as simulated runs on the same rows have it.
+
+    Attributes:
+        trials: The number of runs.
+        estimates: Each measure by its name.
+    """
+
+    trials: int
+    estimates: Mapping[str, Estimate]
+
+
+class System(Section, ABC):
+    """A private system with its public parameters.
+
+    A subclass adds its parameters as fields, each with its default, its range and a description of
+    what is allowed.
+
+    Attributes:
+        name: The name of the system, as `--protocol` takes it.
+
+    Raises:
+        InputError: If a parameter is not allowed; it names all of them that are not.
+    """
+
+    title: ClassVar[str]
+    """The name of the system in a table or a heading."""
+    summary: ClassVar[str]
+    """One sentence on what it does."""
+    colludes: ClassVar[bool] = False
+    """Whether attacks on a coalition's views are known."""
+    draws_ring: ClassVar[bool] = False
+    """Whether the parties draw a ring, which may be dealt to them instead."""
+    measures: ClassVar[Mapping[str, tuple[str, str]]] = MappingProxyType({})
+    """The name and the meaning of each estimate of `Setup.leakage`."""
+
+    name: str
+
+    def __init__(self, **parameters: Any) -> None:  # noqa: ANN401  (a subclass's own fields)
+        try:
+            super().__init__(**parameters)
+        except ValidationError as error:
+            found = scenario_error(error, type(self))
+            raise InputError(found.field, found.value, found.allowed) from None
+
+    # Pydantic calls an `__init__` of one's own also for tables of a file, whose mistakes are
+    # reported all together with their place in that file. This says that ours adds nothing to them.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @abstractmethod
+    def promise(self, *, parties: int = PARTIES) -> Promise:
+        """Return what is promised among the given number of parties."""
+
+    @abstractmethod
+    def forecast(
+        self,
+        *,
+        parties: int = PARTIES,
+        queries: int,
+        features: int,
+        classes: int = 2,
+        rows: int | None = None,
+    ) -> Forecast:
+        """Return what it costs to have queries labelled, before anything is run.
+
+        Args:
+            parties: The number of parties that hold rows.
+            queries: The number of queries.
+            features: The number of features of a row, or the public description of them.
+            classes: The number of classes, unless `features` has it.
+            rows: The number of rows of all parties together, where the cost depends on it.
+        """
+
+    @abstractmethod
+    def setup(self, parts: Mapping[str, Rows], facts: Facts) -> Setup:
+        """Hand rows to their parties.
+
+        Args:
+            parts: The rows of each party, by its name.
+            facts: What is public.
+
+        Raises:
+            InputError: If a parameter does not go with the parties or the rows.
+        """
+
+    def adversaries(self) -> Mapping[str, type[Adversary]]:
+        """Return the kinds of malicious party that are known for this system, by name."""
+        return {}
+
+
+def together(parts: Mapping[str, Rows], among: Sequence[str] | None = None) -> Rows:
+    """Return the rows of all parties, or of some, in one table."""
+    held = [parts[name] for name in (parts if among is None else among) if name in parts]
+    return Rows(
+        np.concatenate([rows.features for rows in held]),
+        np.concatenate([rows.labels for rows in held]),
+    )
+
+
+def public_numbers(features: int, classes: int) -> tuple[int, int]:
+    """Return the numbers of features and of classes.
+
+    Args:
+        features: The number of features, or a public description that also has the classes.
+        classes: The number of classes, unless the description has it.
+    """
+    return features, classes
