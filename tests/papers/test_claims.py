@@ -14,17 +14,18 @@ from veilring.papers.claims import (
     Measured,
     above,
     judge_claim,
-    mean_intervals,
 )
 from veilring.papers.evidence import (
-    at_last,
-    best_over_last,
-    first_points,
-    growth,
-    lead_over_last,
-    relative,
+    LAST,
+    changes,
+    falls_after,
+    falls_from_best,
+    heights,
+    ratios,
     slopes,
+    up_to,
 )
+from veilring.scenarios.intervals import mean_intervals
 
 X = (1.0, 2.0, 4.0)
 
@@ -67,7 +68,7 @@ def test_a_claim_is_about_every_point(
     verdict = _judge(side, *means)
     assert verdict.outcome == outcome
     assert verdict.met == met
-    assert verdict.weakest.label == weakest
+    assert verdict.weakest == weakest
     assert f"table: {outcome}: it is so. Tested: the quantity {side} 0" in str(verdict)
 
 
@@ -107,9 +108,8 @@ def test_without_any_spread_the_bound_itself_does_not_hold() -> None:
 def test_intervals_are_students_and_hold_together() -> None:
     """Each is that of a t-test, and with m of them each leaves out 5 % / m."""
     values = _noisy((0.3, 0.5), splits=12)
-    evidence = Evidence(("a", "b"), values)
     for simultaneous, confidence in ((False, 0.95), (True, 0.975)):
-        for place, each in enumerate(mean_intervals(evidence, simultaneous=simultaneous)):
+        for place, each in enumerate(mean_intervals(values, simultaneous=simultaneous)):
             tested = stats.ttest_1samp(values[:, place], 0.0).confidence_interval(confidence)
             assert (each.low, each.high) == pytest.approx((tested.low, tested.high), rel=1e-12)
             assert each.mean == pytest.approx(values[:, place].mean(), rel=1e-12)
@@ -119,7 +119,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     """Of 2,000 pairs of intervals 95 % hold together, or more, as Bonferroni is (alarm 1e-6)."""
     rng, covered = np.random.default_rng(2), 0
     for _ in range(2000):
-        each = mean_intervals(Evidence(("a", "b"), rng.normal(0.0, 1.0, (10, 2))))
+        each = mean_intervals(rng.normal(0.0, 1.0, (10, 2)))
         covered += all(interval.low < 0 < interval.high for interval in each)
     assert stats.binom.cdf(covered, 2000, 0.95) > 1e-6
 
@@ -127,7 +127,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
 def test_one_split_is_refused() -> None:
     """It has no standard error."""
     with pytest.raises(InputError, match="splits is 1"):
-        mean_intervals(Evidence(("a",), np.ones((1, 1))))
+        mean_intervals(np.ones((1, 1)))
 
 
 def test_a_ratio_is_that_of_the_means_with_the_error_of_the_delta_method() -> None:
@@ -135,7 +135,7 @@ def test_a_ratio_is_that_of_the_means_with_the_error_of_the_delta_method() -> No
     rng = np.random.default_rng(3)
     other = rng.normal(0.8, 0.05, (400, 3))
     one = other * [0.9, 1.0, 1.1] + rng.normal(0.0, 0.01, (400, 3))
-    taken = relative("y", "one", "other", "k")(_measured(one=one, other=other))
+    taken = ratios("y", "one", over="other", x="k")(_measured(one=one, other=other))
     assert taken.labels == ("k = 1", "k = 2", "k = 4")
     np.testing.assert_allclose(taken.values.mean(axis=0), one.mean(axis=0) / other.mean(axis=0))
     drawn = rng.integers(400, size=(2000, 400))
@@ -156,11 +156,11 @@ def test_slopes_are_those_of_least_squares() -> None:
 def test_points_are_taken_where_they_are_said_to_be() -> None:
     """The last point, the last up to a limit, the first ones, and the way from first to last."""
     curves = _measured(a=np.array([[1.0, 2.0, 4.0], [1.0, 3.0, 9.0]]), b=np.zeros((2, 3)))
-    assert at_last("y")(curves).values.tolist() == [[4.0, 0.0], [9.0, 0.0]]
-    assert growth("y")(curves).values.tolist() == [[3.0, 0.0], [8.0, 0.0]]
-    lead = lead_over_last("y", "a", at=3.0)(curves)
+    assert heights("y", at=LAST)(curves).values.tolist() == [[4.0, 0.0], [9.0, 0.0]]
+    assert changes("y")(curves).values.tolist() == [[3.0, 0.0], [8.0, 0.0]]
+    lead = falls_after(3.0, "y", "a")(curves)
     assert (lead.labels, lead.values.tolist()) == (("a",), [[-2.0], [-6.0]])
-    first = first_points("y", "k", up_to=2)(curves)
+    first = heights("y", at=up_to(2), x="k")(curves)
     assert first.labels == ("a, k = 1", "a, k = 2", "b, k = 1", "b, k = 2")
     assert first.values.tolist() == [[1.0, 2.0, 0.0, 0.0], [1.0, 3.0, 0.0, 0.0]]
 
@@ -168,12 +168,12 @@ def test_points_are_taken_where_they_are_said_to_be() -> None:
 def test_the_best_point_is_chosen_on_other_splits() -> None:
     """Even splits are measured where odd ones are best, and odd ones where even ones are."""
     even, odd = [5.0, 1.0, 0.5], [2.0, 7.0, 0.25]
-    taken = best_over_last("y", "a")(_measured(a=np.array([even, odd, even])))
+    taken = falls_from_best("y", "a")(_measured(a=np.array([even, odd, even])))
     assert taken.values.tolist() == [[0.5], [1.75], [0.5]]
 
 
 def test_a_flat_curve_has_no_best_point() -> None:
     """Without a peak the best point of the other splits is no better than any (alarm 1e-6)."""
     curve = np.random.default_rng(4).normal(0.5, 0.1, (2000, 30))
-    taken = best_over_last("y", "a")(Measured("table", X * 10, {CurveKey("y", "a"): curve}))
+    taken = falls_from_best("y", "a")(Measured("table", X * 10, {CurveKey("y", "a"): curve}))
     assert stats.ttest_1samp(taken.values[:, 0], 0.0).pvalue > 1e-6

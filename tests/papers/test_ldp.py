@@ -7,13 +7,12 @@ from sklearn.preprocessing import MinMaxScaler
 
 from veilring.data import Categories, Table, load_table, scale_to_unit, split
 from veilring.papers.claims import CurveKey, Measured
-from veilring.papers.evidence import heights, leads, shares
-from veilring.papers.figure import measure_figure
+from veilring.papers.evidence import heights, in_measure, leads, near, ratios, since, up_to
+from veilring.papers.figure import MAJORITY_CLASS, measure_figure
 from veilring.papers.ldp import (
     ALL_FEATURES,
     ALL_QUESTIONS,
     DCA,
-    MAJORITY,
     NUMBER_BINS,
     ONE_QUESTION,
     PAPER_ORACLES,
@@ -59,7 +58,7 @@ def test_there_are_the_papers_three_figures() -> None:
 def test_figure_2_has_five_oracles_beside_scikit_learns_classifier() -> None:
     """What no noise can do is CategoricalNB's accuracy on the very split; the majority is fixed."""
     found = measured("ldp/figure-2")
-    series = [*PAPER_ORACLES, PLAIN, MAJORITY]
+    series = [*PAPER_ORACLES, PLAIN, MAJORITY_CLASS]
     assert list(found.curves) == [
         CurveKey(part, name) for part in (ONE_QUESTION, ALL_QUESTIONS) for name in series
     ]
@@ -77,7 +76,13 @@ def test_figure_2_has_five_oracles_beside_scikit_learns_classifier() -> None:
 def test_figure_3_and_4_have_all_features_and_one() -> None:
     """For each classifier, beside no noise; that of moments is GaussianNB's, but for its floor."""
     bins = measured("ldp/figure-3")
-    assert [key.series for key in bins.curves] == [ALL_FEATURES, PCA, DCA, PLAIN, MAJORITY] * 2
+    assert [key.series for key in bins.curves] == [
+        ALL_FEATURES,
+        PCA,
+        DCA,
+        PLAIN,
+        MAJORITY_CLASS,
+    ] * 2
     moments = measured("ldp/figure-4")
     assert len(moments.curves) == 4 * 5
     table = scale_to_unit(load_table("iris"))
@@ -117,13 +122,13 @@ def test_evidence_is_taken_where_it_is_claimed() -> None:
     """Differences and ratios are those of the curves, at the points that are asked for."""
     one, other = CurveKey("m", "one"), CurveKey("m", "other")
     curves = {one: np.array([[1.0, 2.0], [3.0, 6.0]]), other: np.array([[1.0, 4.0], [1.0, 4.0]])}
-    found = Measured("made", (0.5, 2.0), curves)
-    lead = leads([(one, other)], high=1.0)(found)
-    assert lead.labels == ("m: one over other, epsilon = 0.5",)
-    assert lead.values.tolist() == [[0.0], [2.0]]
-    assert heights([one], at=2.0)(found).values.tolist() == [[2.0], [6.0]]
-    share = shares([one], other, low=2.0)(found)
-    assert share.values.mean(axis=0).tolist() == [1.0]  # (2 + 6) / (4 + 4)
-    across = leads([(CurveKey("m", "one"), CurveKey("n", "one"))])
     curves[CurveKey("n", "one")] = curves[other]
-    assert across(found).labels[0] == "one: m over n, epsilon = 0.5"
+    found = Measured("made", (0.5, 2.0), curves)
+    lead = leads(in_measure("m", ("one", "other")), at=up_to(1.0), x="epsilon")(found)
+    assert lead.labels == ("epsilon = 0.5",)
+    assert lead.values.tolist() == [[0.0], [2.0]]
+    assert heights("m", "one", at=near(2.1))(found).values.tolist() == [[2.0], [6.0]]
+    share = ratios("m", "one", over="other", at=since(2.0), x="epsilon")(found)
+    assert share.values.mean(axis=0).tolist() == [1.0]  # (2 + 6) / (4 + 4)
+    across = leads([(one, other), (one, CurveKey("n", "one"))], at=near(0.5))(found)
+    assert across.labels == ("m: one over other", "one: m over n")

@@ -9,26 +9,25 @@ from numpy.typing import NDArray
 from veilring.data import load_table
 from veilring.errors import InputError
 from veilring.papers.claims import CurveKey, Measured, judge_claim
+from veilring.papers.figure import ACCURACY
 from veilring.papers.prediction import (
-    ACCURACY,
     CLASS_MEANS,
-    EPSILON,
+    COST_EPSILON,
     GDP,
     IND_KNN,
+    NO_PRIVACY,
     NOISY_SGD,
-    OPEN,
     PREDICTION_FIGURES,
     PRIVATE_KNN,
     RDP,
     SECONDS,
-    SGD,
     SGD_CHANGES,
-    best_threshold_growth,
-    class_means,
-    deal,
-    open_vote,
-    queries_dealt,
-    rows_dealt,
+    best_tau_growth,
+    class_means_accuracy,
+    open_vote_accuracy,
+    private_rows,
+    split_for_stream,
+    stream_queries,
 )
 from veilring.papers.reproduce import find_figure
 from veilring.protocols.prediction.algorithm.features import LENGTH, quantise
@@ -60,10 +59,10 @@ def test_a_split_has_private_rows_and_two_sets_of_queries() -> None:
     table = load_table("digits")
     rng = np.random.default_rng(2)
     order = rng.permutation(len(table))
-    dealt = deal(table, np.random.default_rng(2))
-    count = queries_dealt(table)
+    dealt = split_for_stream(table, np.random.default_rng(2))
+    count = stream_queries(table)
     assert count == len(dealt.stream.queries) == len(dealt.validation.queries) == 1797 // 5
-    assert rows_dealt(table) == len(dealt.rows)
+    assert private_rows(table) == len(dealt.rows)
     assert np.array_equal(dealt.stream.truth, table.labels[order[:count]])
     tried = table.features[order[count : 2 * count]]
     origin = (tried / np.linalg.norm(tried, axis=1, keepdims=True)).mean(axis=0)
@@ -71,13 +70,13 @@ def test_a_split_has_private_rows_and_two_sets_of_queries() -> None:
     assert dealt.repeated(3000).rows[2000].tobytes() == dealt.rows[2000 % len(dealt.rows)].tobytes()
     assert len(dealt.first(7).stream.truth) == len(dealt.first(7).validation.queries) == 7
     with pytest.raises(InputError, match="table"):
-        deal(table.take(np.arange(19)), rng)
+        split_for_stream(table.take(np.arange(19)), rng)
 
 
 def test_all_methods_stand_side_by_side() -> None:
     """Each has a share of right answers for each epsilon."""
     curves = _observe("figure-2", (1.0,))
-    names = {GDP, RDP, PRIVATE_KNN, NOISY_SGD, CLASS_MEANS, OPEN}
+    names = {GDP, RDP, PRIVATE_KNN, NOISY_SGD, CLASS_MEANS, NO_PRIVACY}
     assert set(curves) == {CurveKey(ACCURACY, name) for name in names}
     assert all(((curve >= 0) & (curve <= 1)).all() for curve in curves.values())
 
@@ -85,14 +84,16 @@ def test_all_methods_stand_side_by_side() -> None:
 def test_measures_are_those_of_the_split() -> None:
     """The vote without privacy, and the means without noise to speak of, classify iris."""
     table = load_table("iris")
-    dealt = deal(table, np.random.default_rng(3))
-    assert open_vote(dealt) > 0.8
-    assert class_means(dealt, 1e4, np.random.default_rng(0)) > 0.8
+    dealt = split_for_stream(table, np.random.default_rng(3))
+    assert open_vote_accuracy(dealt) > 0.8
+    assert class_means_accuracy(dealt, 1e4, np.random.default_rng(0)) > 0.8
     centres = np.array([dealt.rows[dealt.labels == each].sum(axis=0) for each in range(3)])
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
     nearest = (dealt.stream.queries @ centres.T / LENGTH).argmax(axis=1)
     exact = (nearest == dealt.stream.truth).mean()
-    assert class_means(dealt, 1e9, np.random.default_rng(0)) == pytest.approx(exact, abs=0.04)
+    assert class_means_accuracy(dealt, 1e9, np.random.default_rng(0)) == pytest.approx(
+        exact, abs=0.04
+    )
 
 
 @pytest.mark.parametrize("name", ["figure-1", "figure-5"])
@@ -105,12 +106,12 @@ def test_streams_and_tables_have_the_sizes_of_the_axis(name: str) -> None:
 def test_retraining_costs_epsilon_and_ind_knn_does_not() -> None:
     """NoisySGD's epsilon is that of all its trainings, composed; times are positive."""
     curves = _observe("figure-3", (10.0, 30.0))
-    assert curves[CurveKey(EPSILON, IND_KNN)].tolist() == [1.0, 1.0]
-    three, one = curves[CurveKey(EPSILON, SGD)]
+    assert curves[CurveKey(COST_EPSILON, IND_KNN)].tolist() == [1.0, 1.0]
+    three, one = curves[CurveKey(COST_EPSILON, NOISY_SGD)]
     assert one <= 1.0 < three
     assert three < 3.0  # Rényi divergences add up, and epsilons less
     assert all((curve > 0).all() for curve in curves.values())
-    assert CurveKey(SECONDS, SGD) in curves
+    assert CurveKey(SECONDS, NOISY_SGD) in curves
 
 
 def test_what_retraining_costs_is_a_claim_that_can_fail() -> None:
@@ -118,16 +119,16 @@ def test_what_retraining_costs_is_a_claim_that_can_fail() -> None:
     figure = find_figure("prediction/figure-3")
     for table in map(load_table, ("iris", "digits")):
         for quick in (False, True):
-            assert 2 * max(figure.grid(table, quick)) <= queries_dealt(table) + 1
+            assert 2 * max(figure.grid(table, quick)) <= stream_queries(table) + 1
     ones = np.ones((3, 2))
-    curves = {CurveKey(EPSILON, SGD): ones, CurveKey(EPSILON, IND_KNN): ones}
+    curves = {CurveKey(COST_EPSILON, NOISY_SGD): ones, CurveKey(COST_EPSILON, IND_KNN): ones}
     (claim,) = figure.claims
     assert judge_claim(claim, Measured("x", (2.0, 4.0), curves)).outcome == "does not hold"
 
 
 def test_changes_are_ten_trainings_at_most() -> None:
     """A stream that is no multiple of ten costs no more than one that is."""
-    epsilons = _observe("table-1", (18.0, 30.0))[CurveKey(EPSILON, SGD_CHANGES)]
+    epsilons = _observe("table-1", (18.0, 30.0))[CurveKey(COST_EPSILON, SGD_CHANGES)]
     assert 1.0 < epsilons[0] <= epsilons[1]
 
 
@@ -145,5 +146,5 @@ def test_the_best_threshold_is_compared_split_by_split() -> None:
     low = np.array([[0.9, 0.5, 0.1], [0.1, 0.9, 0.5]])
     high = np.array([[0.1, 0.2, 0.9], [0.1, 0.9, 0.5]])
     curves = {CurveKey(ACCURACY, "low"): low, CurveKey(ACCURACY, "high"): high}
-    evidence = best_threshold_growth("low", "high")(Measured("x", (0.1, 0.2, 0.4), curves))
+    evidence = best_tau_growth("low", "high")(Measured("x", (0.1, 0.2, 0.4), curves))
     assert evidence.values.ravel().tolist() == pytest.approx([0.3, 0.0])

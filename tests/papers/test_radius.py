@@ -8,21 +8,18 @@ from numpy.typing import NDArray
 
 from veilring.data import load_table, scale_to_unit
 from veilring.papers.claims import CurveKey, Measured, judge_claim
-from veilring.papers.figure import measure_figure
+from veilring.papers.figure import ACCURACY, MAJORITY_CLASS, measure_figure
 from veilring.papers.radius import (
-    ACCURACY,
     ALLOCATED,
     BASELINE,
     DEFAULT,
-    GRID,
     INTERACTIVE,
-    MAJORITY,
-    OPEN,
+    NON_INTERACTIVE,
+    NON_PRIVATE,
     PER_BALL,
     PROPOSED,
     RADIUS_FIGURES,
-    deal,
-    queries_dealt,
+    split_for_owner,
 )
 from veilring.papers.reproduce import find_figure
 from veilring.protocols.radius.algorithm.balls import count_votes
@@ -60,11 +57,11 @@ def _series(curves: Mapping[CurveKey, NDArray[np.float64]]) -> set[str]:
 @pytest.mark.parametrize(
     ("number", "series"),
     [
-        (7, {OPEN, BASELINE, PROPOSED, DEFAULT, MAJORITY}),
-        (10, {INTERACTIVE, GRID, ALLOCATED}),
-        (11, {INTERACTIVE, GRID, ALLOCATED}),
-        (13, {OPEN, BASELINE, INTERACTIVE, GRID, DEFAULT, MAJORITY}),
-        (15, {OPEN, GRID, DEFAULT, MAJORITY}),
+        (7, {NON_PRIVATE, BASELINE, PROPOSED, DEFAULT, MAJORITY_CLASS}),
+        (10, {INTERACTIVE, NON_INTERACTIVE, ALLOCATED}),
+        (11, {INTERACTIVE, NON_INTERACTIVE, ALLOCATED}),
+        (13, {NON_PRIVATE, BASELINE, INTERACTIVE, NON_INTERACTIVE, DEFAULT, MAJORITY_CLASS}),
+        (15, {NON_PRIVATE, NON_INTERACTIVE, DEFAULT, MAJORITY_CLASS}),
     ],
 )
 def test_each_figure_has_its_curves(number: int, series: set[str]) -> None:
@@ -87,11 +84,11 @@ def test_the_proposed_classifier_is_more_accurate_than_the_baseline() -> None:
 def test_a_split_has_as_many_rows_a_ball_as_it_says() -> None:
     """On average over the held-out rows; or all rows, if there are fewer."""
     table = scale_to_unit(load_table("iris"))
-    dealt = deal(table, np.random.default_rng(0))
-    assert len(dealt.truth) == len(dealt.queries) == queries_dealt(table) == 30
+    dealt = split_for_owner(table, np.random.default_rng(0))
+    assert len(dealt.split.held_out) == len(dealt.queries) == 30
     radii = dealt.radii(30)
     counts = count_votes(dealt.queries, radii, dealt.rows, dealt.classes)
     assert counts.sum(axis=1).mean() == pytest.approx(PER_BALL, rel=0.01)
-    few = deal(table.take(np.arange(10)), np.random.default_rng(0))
+    few = split_for_owner(table.take(np.arange(10)), np.random.default_rng(0))
     assert few.radius > 0
-    assert few.majority(2) in {0.0, 0.5, 1.0}
+    assert few.split.majority(2) in {0.0, 0.5, 1.0}

@@ -14,12 +14,11 @@ from typer.testing import CliRunner
 from veilring.cli.app import app
 from veilring.data import Table, load_table, scale_to_unit
 from veilring.errors import InputError
-from veilring.papers import ring as dealt
 from veilring.papers.claims import Claim, CurveKey
-from veilring.papers.evidence import at_last
-from veilring.papers.figure import Axis, Figure, measure_figure
+from veilring.papers.evidence import LAST, heights
+from veilring.papers.figure import ACCURACY, Axis, Figure, held_out_rows, hold_out, measure_figure
 from veilring.papers.reproduce import FIGURES, find_figure, reproduce_figure
-from veilring.papers.ring import ACCURACY, ESTIMATORS, ORDINARY, PRIVATE
+from veilring.papers.ring import ESTIMATORS, ORDINARY, PRIVATE, deal_rows
 from veilring.protocols.ring import pooled_knn
 from veilring.randomness import Streams
 
@@ -55,8 +54,7 @@ def test_figure_2_sets_both_classifiers_side_by_side() -> None:
     table = scale_to_unit(load_table("iris"))
     for number in range(2):
         rng = Streams(1).generator("figure", "ring/figure-2", "iris", number)
-        each = dealt.deal(table, rng)
-        train, held_out = each.train, each.held_out
+        train, held_out = deal_rows(table, rng).split
         labels = pooled_knn(
             held_out.features, train.features, train.labels, 3, 5, weights="distance"
         )
@@ -93,12 +91,13 @@ def test_figure_6_has_three_estimators_for_each_ring() -> None:
     assert all((curve < 0.25 + 0.2).all() for curve in exposures)
 
 
-def test_all_rows_dealt_are_counted() -> None:
-    """The number of training rows that grids reckon with is that of a split."""
+def test_held_out_rows_are_counted() -> None:
+    """The number of queries that grids reckon with is that of a split."""
     for rows in (4, 5, 6, 7, 150):
         table = load_table("iris").take(np.arange(rows))
-        each = dealt.deal(scale_to_unit(table), np.random.default_rng(0), 3)
-        assert dealt.rows_dealt(table) == len(each.train)
+        for share in (0.2, 0.25):
+            split = hold_out(table, share, np.random.default_rng(0))
+            assert held_out_rows(table, share) == len(split.held_out)
 
 
 def _known(monkeypatch: pytest.MonkeyPatch) -> Figure:
@@ -110,8 +109,8 @@ def _known(monkeypatch: pytest.MonkeyPatch) -> Figure:
             CurveKey("y", "one"): [1.0] * len(x),
         }
 
-    below = Claim("it is below two", "the last value", "below", 2.0, at_last("y"))
-    above = Claim("it is above two", "the last value", "above", 2.0, at_last("y"))
+    below = Claim("it is below two", "the last value", "below", 2.0, heights("y", at=LAST))
+    above = Claim("it is above two", "the last value", "above", 2.0, heights("y", at=LAST))
     known = Figure(
         "known/figure-1",
         "A figure of known numbers",

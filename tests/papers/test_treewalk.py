@@ -11,21 +11,16 @@ from veilring.papers.claims import Measured, judge_claim
 from veilring.papers.figure import measure_figure
 from veilring.papers.reproduce import find_figure, reproduce_figure
 from veilring.papers.treewalk import (
-    EQUAL,
-    PRINTED,
-    RAW,
     SIDE,
-    SPENT,
-    TOP,
     Points,
-    WalkWay,
+    SearchWay,
+    bucket_response,
     by_comparison,
     by_distance,
     early,
     load_points,
-    named_bucket,
 )
-from veilring.papers.treewalk_figures import TREEWALK_FIGURES
+from veilring.papers.treewalk_figures import EQUAL, PRINTED, RAW, SPENT, TOP, TREEWALK_FIGURES
 from veilring.protocols.treewalk.algorithm.rivals import bucket_law
 from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.protocols.treewalk.attacks import overheard_response
@@ -78,7 +73,7 @@ def test_figures_share_their_measurement() -> None:
 
 def test_much_epsilon_finds_what_a_search_finds() -> None:
     """On a line, walks that hardly ever slip find all nearest points, and so do early ones."""
-    way = WalkWay("basic", dimensions=1)
+    way = SearchWay("basic", dimensions=1)
     assert by_comparison(POINTS, 3, way, 600.0, "spent").raw == 1.0
     assert by_comparison(POINTS, 3, early(8).at(1), 100.0, "spent").top == 1.0
     assert by_distance(POINTS, 3, way, 1.0).top > 0.9
@@ -96,7 +91,7 @@ def test_a_response_beats_the_walk_of_its_buckets() -> None:
     """At the same epsilon a response finds the nearest point more often than an early walk."""
     points = load_points("uniform:4096")
     one, other = (
-        by_comparison(points, 4, way, 6.0, "spent").raw for way in (named_bucket(5), early(5))
+        by_comparison(points, 4, way, 6.0, "spent").raw for way in (bucket_response(5), early(5))
     )
     assert one > other + 0.1
 

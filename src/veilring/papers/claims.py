@@ -1,13 +1,25 @@
-"""What was measured for a figure."""
+"""Claims of a paper as statistical tests: whether one holds is computed from the splits.
+
+A claim is a quantity of which a number (or several, such as one at each point of a curve) is taken
+from each split, and a bound that its mean must be above or below, at every point. The means get
+two-sided Student intervals that hold all together with 95 % confidence (Bonferroni). A claim
+`holds` if all intervals lie beyond the bound, `does not hold` if one lies wholly on the other side,
+and `is not settled` otherwise. A claim about tables that the paper names `is not tested` on others.
+
+Splits of one table share most of their rows. So the intervals are about the mean over the splits of
+*this* table, which is what the papers' figures show, and not about tables of the same kind.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.errors import InputError
+from veilring.scenarios.intervals import Interval, mean_intervals
+
+ClaimOutcome = Literal["holds", "does not hold", "is not settled", "is not tested"]
 
 
 class CurveKey(NamedTuple):
@@ -33,7 +45,7 @@ class Measured:
 
     @property
     def splits(self) -> int:
-        """How many splits were measured."""
+        """The number of splits."""
         return len(next(iter(self.curves.values())))
 
     def of(self, measure: str) -> dict[str, NDArray[np.float64]]:
@@ -41,17 +53,11 @@ class Measured:
         return {key.series: curve for key, curve in self.curves.items() if key.measure == measure}
 
 
-CONFIDENCE: Final = 0.95
-_SPLITS_MIN: Final = 2
-
-ClaimOutcome = Literal["holds", "does not hold", "is not settled", "is not tested"]
-
-
 class Evidence(NamedTuple):
-    """What speaks for a claim or against it.
+    """The numbers that a claim is tested on.
 
     Attributes:
-        labels: What each column is about.
+        labels: What each column is about; no two are equal.
         values: Shape (splits, columns).
     """
 
@@ -60,12 +66,12 @@ class Evidence(NamedTuple):
 
 
 Take = Callable[[Measured], Evidence]
-"""Takes what speaks for a claim, or against it, from what was measured."""
+"""Takes the evidence for a claim, or against it, from what was measured: see `evidence`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a paper says of a figure, and how that is tested.
+    """A paper's statement about a figure, and how it is tested.
 
     Attributes:
         says: The paper's sentence, in short.
@@ -101,13 +107,9 @@ def below(says: str, quantity: str, bound: float, take: Take) -> Claim:
     return Claim(says, quantity, "below", bound, take)
 
 
-class Interval(NamedTuple):
-    """A mean over splits, and where it is with the stated confidence."""
-
-    label: str
-    mean: float
-    low: float
-    high: float
+def about(says: str, quantity: str, ends: tuple[float, float], take: Take) -> tuple[Claim, Claim]:
+    """Return the two claims that a quantity lies between two bounds."""
+    return above(says, quantity, ends[0], take), below(says, quantity, ends[1], take)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,33 +120,33 @@ class Judgement:
         claim: The claim.
         data: The data set.
         splits: How many there were.
-        intervals: One for each column of the evidence.
+        intervals: One for each column of the evidence, by its label.
     """
 
     claim: Claim
     data: str
     splits: int
-    intervals: tuple[Interval, ...]
+    intervals: Mapping[str, Interval]
 
     @property
     def outcome(self) -> ClaimOutcome:
         """Whether the claim holds."""
         if not self.claim.is_about(self.data):
             return "is not tested"
-        margins = [self._margins(each) for each in self.intervals]
+        margins = [self._margins(each) for each in self.intervals.values()]
         if all(least > 0 for least, _ in margins):
             return "holds"
         return "does not hold" if any(most <= 0 for _, most in margins) else "is not settled"
 
     @property
-    def weakest(self) -> Interval:
-        """The interval whose mean speaks least for the claim."""
-        return min(self.intervals, key=lambda each: self._sign * each.mean)
+    def weakest(self) -> str:
+        """The label of the column whose mean supports the claim least."""
+        return min(self.intervals, key=lambda label: self._sign * self.intervals[label].mean)
 
     @property
     def met(self) -> int:
         """How many intervals lie beyond the bound."""
-        return sum(self._margins(each)[0] > 0 for each in self.intervals)
+        return sum(self._margins(each)[0] > 0 for each in self.intervals.values())
 
     @property
     def _sign(self) -> int:
@@ -156,44 +158,24 @@ class Judgement:
         return min(ends), max(ends)
 
     def __str__(self) -> str:
-        claim, weakest = self.claim, self.weakest
+        claim, (mean, low, high) = self.claim, self.intervals[self.weakest]
         if self.outcome == "is not tested":
-            about = " or ".join(claim.tables)
-            return f"{self.data}: {self.outcome}: {claim.says}. It is about {about}: use --data."
-        where = f" at {weakest.label}" if len(self.intervals) > 1 else ""
-        least = "least" if claim.side == "above" else "most"
-        extreme = f"{least} " if len(self.intervals) > 1 else ""
-        counted = f", {self.met} of {len(self.intervals)} points" if len(self.intervals) > 1 else ""
+            tables = " or ".join(claim.tables)
+            return f"{self.data}: {self.outcome}: {claim.says}. It is about {tables}: use --data."
+        counted = extreme = where = ""
+        if len(self.intervals) > 1:
+            counted = f", {self.met} of {len(self.intervals)} points"
+            extreme = "least " if claim.side == "above" else "most "
+            where = f" at {self.weakest}"
         return (
             f"{self.data}: {self.outcome}: {claim.says}. Tested: {claim.quantity} {claim.side} "
-            f"{claim.bound:g}{counted}; {extreme}{weakest.mean:.3f} "
-            f"[{weakest.low:.3f}, {weakest.high:.3f}]{where}, {self.splits} splits."
+            f"{claim.bound:g}{counted}; {extreme}{mean:.3f} [{low:.3f}, {high:.3f}]{where}, "
+            f"{self.splits} splits."
         )
 
 
 def judge_claim(claim: Claim, measured: Measured) -> Judgement:
     """Return whether a claim holds on a data set of which at least two splits were measured."""
-    evidence = claim.take(measured)
-    return Judgement(claim, measured.data, measured.splits, tuple(mean_intervals(evidence)))
-
-
-def mean_intervals(evidence: Evidence, *, simultaneous: bool = True) -> list[Interval]:
-    """Return the mean of each column with its Student interval.
-
-    Args:
-        evidence: Of at least two splits.
-        simultaneous: Whether all intervals hold together with `CONFIDENCE`, or each by itself.
-
-    Raises:
-        InputError: If there is one split only.
-    """
-    from scipy import stats  # noqa: PLC0415  (0.8 s, and naming a figure needs none)
-
-    splits, columns = evidence.values.shape
-    if splits < _SPLITS_MIN:
-        raise InputError("splits", splits, "at least 2, or there is no standard error")
-    beyond = (1 - CONFIDENCE) / (2 * (columns if simultaneous else 1))
-    means = evidence.values.mean(axis=0)
-    reach = stats.t.isf(beyond, splits - 1) * evidence.values.std(axis=0, ddof=1) / splits**0.5
-    columns_of = zip(evidence.labels, means, reach, strict=True)
-    return [Interval(label, float(m), float(m - r), float(m + r)) for label, m, r in columns_of]
+    labels, values = claim.take(measured)
+    intervals = dict(zip(labels, mean_intervals(values), strict=True))
+    return Judgement(claim, measured.data, measured.splits, intervals)

@@ -1,31 +1,83 @@
-"""Quantities that claims are about, each taken from the curves of a figure, split by split."""
+"""What claims are tested on: heights of curves, their differences and ratios, split by split."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.papers.claims import CurveKey, Evidence, Measured, Take
 
+CurvePair: TypeAlias = tuple[CurveKey, CurveKey]
+"""A curve, and the one that it is compared with."""
+Places: TypeAlias = Callable[[Sequence[float]], Sequence[int]]
+"""Chooses among the points of the axis, given their values."""
 
-def relative(measure: str, series: str, reference: str, x: str) -> Take:
-    """Take the ratio of one curve's mean to another's, at each point.
 
-    The values of a split are those of `linearised`.
+def since(low: float) -> Places:
+    """Choose the points from a value on, and the last one in any case."""
+    return lambda x: [at for at, value in enumerate(x) if value >= low or at == len(x) - 1]
+
+
+def up_to(high: float) -> Places:
+    """Choose the points up to a value."""
+    return lambda x: range(bisect_right(x, high))
+
+
+def near(value: float) -> Places:
+    """Choose the one point whose ratio to a value is nearest to 1."""
+    return lambda x: [int(np.argmin(np.abs(np.asarray(x) / value - 1)))]
+
+
+EVERYWHERE: Final = since(-inf)
+LAST: Final = since(inf)
+
+
+def heights(measure: str, *series: str, at: Places = EVERYWHERE, x: str = "") -> Take:
+    """Take curves of a measure at some points.
 
     Args:
-        measure: Of both curves.
-        series: The curve.
-        reference: What it is compared with.
-        x: What the points are called.
+        measure: Of the curves.
+        series: Which ones; all of them by default.
+        at: Where.
+        x: The name of the axis, for the labels of several points.
+    """
+    return lambda measured: _columns(measured, _curves(measured, measure, series), at, x)
+
+
+def leads(
+    pairs: Sequence[CurvePair], *, at: Places = EVERYWHERE, x: str = "", times: float = 1.0
+) -> Take:
+    """Take by how much the first curve of each pair is higher than `times` the second."""
+
+    def take(measured: Measured) -> Evidence:
+        curves = measured.curves
+        found = {
+            _versus(one, other, pairs): curves[one] - times * curves[other] for one, other in pairs
+        }
+        return _columns(measured, found, at, x)
+
+    return take
+
+
+def in_measure(measure: str, *pairs: tuple[str, str]) -> list[CurvePair]:
+    """Return pairs of curves of one measure, by their series."""
+    return [(CurveKey(measure, one), CurveKey(measure, other)) for one, other in pairs]
+
+
+def ratios(measure: str, *series: str, over: str, x: str, at: Places = EVERYWHERE) -> Take:
+    """Take the ratio of each curve's mean to that of one other curve, at some points.
+
+    The values of a split are those of `linearised`.
     """
 
     def take(measured: Measured) -> Evidence:
-        one, other = (measured.curves[CurveKey(measure, name)] for name in (series, reference))
-        return Evidence(_points(measured, x), linearised(one, other))
+        other = measured.curves[CurveKey(measure, over)]
+        curves = _curves(measured, measure, series)
+        found = {name: linearised(curve, other) for name, curve in curves.items()}
+        return _columns(measured, found, at, x)
 
     return take
 
@@ -45,224 +97,96 @@ def linearised(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[
     return np.asarray(ratio + (one - ratio * other) / mean)
 
 
+def gain(measures: tuple[str, str], one: str, other: str, *, at: Places) -> Take:
+    """Take by how much more one curve leads another in the first measure than in the second."""
+
+    def take(measured: Measured) -> Evidence:
+        first, second = (
+            measured.curves[CurveKey(each, one)] - measured.curves[CurveKey(each, other)]
+            for each in measures
+        )
+        return _columns(measured, {f"{one} over {other}": first - second}, at, "")
+
+    return take
+
+
 def slopes(measure: str) -> Take:
     """Take the least-squares slope of each curve of a measure over x."""
 
-    def take(measured: Measured) -> Evidence:
-        curves = measured.of(measure)
+    def slope(measured: Measured, curve: NDArray[np.float64]) -> NDArray[np.float64]:
         x = np.asarray(measured.x) - np.mean(measured.x)
-        return Evidence(tuple(curves), _columns([curve @ x / (x @ x) for curve in curves.values()]))
+        return np.asarray(curve @ x / (x @ x))
 
-    return take
-
-
-def at_last(measure: str) -> Take:
-    """Take each curve of a measure at the last point."""
-
-    def take(measured: Measured) -> Evidence:
-        curves = measured.of(measure)
-        return Evidence(tuple(curves), _columns([curve[:, -1] for curve in curves.values()]))
-
-    return take
+    return _of_each(measure, (), slope)
 
 
-def lead_over_last(measure: str, *series: str, at: float) -> Take:
-    """Take by how much some curves are higher at the last point up to `at` than at the last one."""
-
-    def take(measured: Measured) -> Evidence:
-        place = max(0, bisect_right(measured.x, at) - 1)
-        curves = [measured.curves[CurveKey(measure, name)] for name in series]
-        return Evidence(series, _columns([curve[:, place] - curve[:, -1] for curve in curves]))
-
-    return take
+def changes(measure: str, *series: str) -> Take:
+    """Take by how much curves are higher at the last point than at the first; all by default."""
+    return _of_each(measure, series, lambda _measured, curve: curve[:, -1] - curve[:, 0])
 
 
-def best_over_last(measure: str, *series: str) -> Take:
-    """Take by how much some curves are higher at their best point than at the last one.
+def falls_after(at: float, measure: str, *series: str) -> Take:
+    """Take by how much curves are higher at the last point up to `at` than at the last one."""
+
+    def fall(measured: Measured, curve: NDArray[np.float64]) -> NDArray[np.float64]:
+        return curve[:, max(0, bisect_right(measured.x, at) - 1)] - curve[:, -1]
+
+    return _of_each(measure, series, fall)
+
+
+def falls_from_best(measure: str, *series: str) -> Take:
+    """Take by how much curves are higher at their best point than at the last one.
 
     Which point is best for a split is chosen by the mean of those splits that have numbers of the
     other parity, so that no split is measured where it was chosen to be high.
     """
 
-    def take(measured: Measured) -> Evidence:
-        curves = [measured.curves[CurveKey(measure, name)] for name in series]
-        return Evidence(series, _columns([_best(curve) - curve[:, -1] for curve in curves]))
+    def fall(_measured: Measured, curve: NDArray[np.float64]) -> NDArray[np.float64]:
+        best = np.empty(len(curve))
+        for parity in (0, 1):
+            best[parity::2] = curve[parity::2, curve[1 - parity :: 2].mean(axis=0).argmax()]
+        return best - curve[:, -1]
 
-    return take
-
-
-def _best(curve: NDArray[np.float64]) -> NDArray[np.float64]:
-    best = np.empty(len(curve))
-    for parity in (0, 1):
-        best[parity::2] = curve[parity::2, curve[1 - parity :: 2].mean(axis=0).argmax()]
-    return best
+    return _of_each(measure, series, fall)
 
 
-def growth(measure: str) -> Take:
-    """Take by how much each curve of a measure is higher at the last point than at the first."""
-
-    def take(measured: Measured) -> Evidence:
-        curves = measured.of(measure)
-        ends = [curve[:, -1] - curve[:, 0] for curve in curves.values()]
-        return Evidence(tuple(curves), _columns(ends))
-
-    return take
-
-
-def change(measure: str, *series: str) -> Take:
-    """Take by how much some curves are higher at the last point than at the first."""
-
-    def take(measured: Measured) -> Evidence:
-        curves = [measured.curves[CurveKey(measure, name)] for name in series]
-        return Evidence(series, _columns([curve[:, -1] - curve[:, 0] for curve in curves]))
-
-    return take
-
-
-def values(measure: str, series: str, x: str, *, since: float = -inf) -> Take:
-    """Take a curve at each point from `since` on, and at the last."""
-
-    def take(measured: Measured) -> Evidence:
-        places = _places(measured, since)
-        points = _points(measured, x)
-        curve = measured.curves[CurveKey(measure, series)]
-        return Evidence(tuple(points[place] for place in places), curve[:, places])
-
-    return take
-
-
-def lead(measure: str, series: str, over: str, x: str, *, since: float = -inf) -> Take:
-    """Take by how much one curve is higher than another, from `since` on, and at the last."""
-
-    def take(measured: Measured) -> Evidence:
-        places = _places(measured, since)
-        one, other = (measured.curves[CurveKey(measure, name)] for name in (series, over))
-        points = _points(measured, x)
-        labels = tuple(points[place] for place in places)
-        return Evidence(labels, (one - other)[:, places])
-
-    return take
-
-
-def first_points(measure: str, x: str, *, up_to: float) -> Take:
-    """Take each curve of a measure at each of its points up to `up_to`."""
-
-    def take(measured: Measured) -> Evidence:
-        places = [place for place, at in enumerate(measured.x) if at <= up_to]
-        points = _points(measured, x)
-        curves = measured.of(measure)
-        labels = tuple(f"{name}, {points[place]}" for name in curves for place in places)
-        return Evidence(labels, np.hstack([curve[:, places] for curve in curves.values()]))
-
-    return take
-
-
-def _places(measured: Measured, since: float) -> list[int]:
-    last = len(measured.x) - 1
-    return [place for place, at in enumerate(measured.x) if at >= since or place == last]
-
-
-def _points(measured: Measured, x: str) -> tuple[str, ...]:
-    return tuple(f"{x} = {at:g}" for at in measured.x)
-
-
-def _columns(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    return np.column_stack(columns)
-
-
-Pair: TypeAlias = tuple[CurveKey, CurveKey]
-"""A curve, and the one that it is compared with."""
-_Named: TypeAlias = tuple[str, NDArray[np.float64]]
-
-
-def leads(pairs: Sequence[Pair], *, low: float = 0.0, high: float = inf) -> Take:
-    """Take by how much the first of each pair is higher, at each point from `low` to `high`."""
-
-    def take(measured: Measured) -> Evidence:
-        found = [
-            (_against(*pair), measured.curves[pair[0]] - measured.curves[pair[1]]) for pair in pairs
-        ]
-        return _at(measured, found, low, high)
-
-    return take
-
-
-def heights(keys: Sequence[CurveKey], *, at: float) -> Take:
-    """Take each curve at one point."""
-
-    def take(measured: Measured) -> Evidence:
-        return _at(measured, [(key.series, measured.curves[key]) for key in keys], at, at)
-
-    return take
-
-
-def shares(keys: Sequence[CurveKey], reference: CurveKey, *, low: float) -> Take:
-    """Take the ratio of each curve's mean to another's, at each point from `low` on.
-
-    The values of a split are those of `linearised`.
-    """
-
-    def take(measured: Measured) -> Evidence:
-        other = measured.curves[reference]
-        found = [(key.series, linearised(measured.curves[key], other)) for key in keys]
-        return _at(measured, found, low, inf)
-
-    return take
-
-
-def _against(one: CurveKey, other: CurveKey) -> str:
-    if one.measure == other.measure:
-        return f"{one.measure}: {one.series} over {other.series}"
-    return f"{one.series}: {one.measure} over {other.measure}"
-
-
-def _at(measured: Measured, found: Sequence[_Named], low: float, high: float) -> Evidence:
-    """Return what was found at the points from `low` to `high`, a column for each."""
-    places = [place for place, x in enumerate(measured.x) if low <= x <= high]
-    labels = [f"{name}, epsilon = {measured.x[place]:g}" for name, _ in found for place in places]
-    return Evidence(tuple(labels), np.hstack([curve[:, places] for _, curve in found]))
-
-
-def height(measure: str, *series: str, at: float) -> Take:
-    """Take curves at one point."""
-
-    def take(measured: Measured) -> Evidence:
-        return Evidence(
-            series, np.stack([_value_at(measured, measure, each, at) for each in series], 1)
-        )
-
-    return take
-
-
-def leads_at(
-    measure: str, pairs: Sequence[tuple[str, str]], *, at: float, times: float = 1.0
+def _of_each(
+    measure: str,
+    series: tuple[str, ...],
+    of: Callable[[Measured, NDArray[np.float64]], NDArray[np.float64]],
 ) -> Take:
-    """Take by how much the first of each pair is higher than so many times the second."""
+    """Take one number of each curve and split."""
 
     def take(measured: Measured) -> Evidence:
-        found = [
-            _value_at(measured, measure, one, at) - times * _value_at(measured, measure, other, at)
-            for one, other in pairs
-        ]
-        labels = tuple(f"{one} over {other}" for one, other in pairs)
-        return Evidence(labels, np.stack(found, 1))
+        curves = _curves(measured, measure, series)
+        values = [of(measured, curve) for curve in curves.values()]
+        return Evidence(tuple(curves), np.column_stack(values))
 
     return take
 
 
-def gain(measures: tuple[str, str], one: str, other: str, *, at: float) -> Take:
-    """Take by how much more one curve leads another in the first measure than in the second."""
-
-    def take(measured: Measured) -> Evidence:
-        first, second = (
-            _value_at(measured, each, one, at) - _value_at(measured, each, other, at)
-            for each in measures
-        )
-        return Evidence((f"{one} over {other}",), (first - second)[:, None])
-
-    return take
+def _curves(
+    measured: Measured, measure: str, series: tuple[str, ...]
+) -> Mapping[str, NDArray[np.float64]]:
+    curves = measured.of(measure)
+    return {name: curves[name] for name in series or curves}
 
 
-def _value_at(measured: Measured, measure: str, series: str, at: float) -> NDArray[np.float64]:
-    place = int(np.argmin(np.abs(np.asarray(measured.x) / at - 1)))
-    return measured.curves[CurveKey(measure, series)][:, place]
+def _versus(one: CurveKey, other: CurveKey, pairs: Sequence[CurvePair]) -> str:
+    """Return the label of a pair: what the pairs differ in."""
+    if one.measure != other.measure:
+        return f"{one.series}: {one.measure} over {other.measure}"
+    is_alone = len({key.measure for pair in pairs for key in pair}) == 1
+    return f"{'' if is_alone else f'{one.measure}: '}{one.series} over {other.series}"
+
+
+def _columns(
+    measured: Measured, curves: Mapping[str, NDArray[np.float64]], at: Places, x: str
+) -> Evidence:
+    """Return a column for each curve and chosen point; one curve needs no name beside a point."""
+    places, labels = list(at(measured.x)), list[str]()
+    for name in curves:
+        points = [f"{x} = {measured.x[place]:g}" for place in places] if x else [""] * len(places)
+        curve = "" if x and len(curves) == 1 else name
+        labels += [", ".join(filter(None, (curve, point))) for point in points]
+    return Evidence(tuple(labels), np.hstack([curve[:, places] for curve in curves.values()]))

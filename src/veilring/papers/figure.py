@@ -1,24 +1,32 @@
-"""What a figure is."""
+"""What a figure is, and how it is measured on a data set, split by split.
+
+Also what the figures of all papers share: the points of an axis, a split into rows and queries, and
+the citation.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
-from veilring.data import load_table, scale_to_unit
+from veilring.data import Table, load_table, scale_to_unit, split
 from veilring.papers.claims import Claim, CurveKey, Measured
 from veilring.randomness import Streams
 
-_SPLITS: Final = 100
-"""How many random splits there are, unless a figure says otherwise."""
-
+ACCURACY: Final = "accuracy"
+"""The measure that most figures have."""
+MAJORITY_CLASS: Final = "majority class"
+"""The curve of always answering the most common class."""
 
 PointsFor = Callable[[Any, bool], tuple[float, ...]]
 """Gives the points at which data are measured: many, or few if the second argument is true."""
 Observe = Callable[[Any, Sequence[float], Generator], Mapping[CurveKey, Sequence[float]]]
 """Measures all curves at all points for one random split; all randomness is the generator's."""
+_Data = TypeVar("_Data")
+_Dealt = TypeVar("_Dealt")
 
 
 class DataKind(NamedTuple):
@@ -59,7 +67,7 @@ class Figure:
         x: The axis across.
         measures: The axis up, for each measure.
         grid: Where to measure.
-        observe: How to measure, once the subject has prepared the data.
+        observe: How to measure, once the data are prepared.
         claims: What the paper says of it.
         splits: How many random splits the paper took.
         subject: What kind of data it is about.
@@ -76,29 +84,9 @@ class Figure:
     grid: PointsFor
     observe: Observe
     claims: tuple[Claim, ...]
-    splits: int = _SPLITS
+    splits: int = 100
     subject: DataKind = TABLES
     measurement: str = ""
-
-
-def points_at(many: Sequence[float], few: Sequence[float] | None = None) -> PointsFor:
-    """Return a grid of these points.
-
-    Args:
-        many: Ascending.
-        few: Those that are measured quickly; by default the `coarser` ones.
-    """
-    quickly = coarser(many) if few is None else tuple(few)
-
-    def grid(_data: Any, quick: bool) -> tuple[float, ...]:  # noqa: ANN401, FBT001  (as `PointsFor` has it)
-        return quickly if quick else tuple(many)
-
-    return grid
-
-
-def coarser(points: Sequence[float]) -> tuple[float, ...]:
-    """Return the first point, every third after it, and the last."""
-    return tuple(sorted({*points[::3], points[-1]}))
 
 
 def measure_figure(
@@ -134,3 +122,90 @@ def measure_figure(
             found.setdefault(key, []).append(list(values))
         tell(number + 1)
     return Measured(table.name, x, {key: np.array(values) for key, values in found.items()})
+
+
+def cited(paper: str, figure: str, section: str) -> str:
+    """Return where a figure is in a paper."""
+    return f"{paper}, Figure {figure} (Section {section})"
+
+
+def points_at(many: Sequence[float], few: Sequence[float] | None = None) -> PointsFor:
+    """Return points that do not depend on the data.
+
+    Args:
+        many: Ascending.
+        few: Those that are measured quickly; by default the `coarser` ones.
+    """
+    return points_of(lambda _data: many, (lambda _data: few) if few else None)
+
+
+def points_of(
+    many: Callable[[Any], Sequence[float]], few: Callable[[Any], Sequence[float]] | None = None
+) -> PointsFor:
+    """Return points that depend on the data: `many`, or quickly `few` or else the coarser ones."""
+
+    def grid(data: Any, quick: bool) -> tuple[float, ...]:  # noqa: ANN401, FBT001  (as `PointsFor` has it)
+        if quick and few is not None:
+            return tuple(few(data))
+        return coarser(many(data)) if quick else tuple(many(data))
+
+    return grid
+
+
+def coarser(points: Sequence[float]) -> tuple[float, ...]:
+    """Return the first point, every third after it, and the last."""
+    return tuple(sorted({*points[::3], points[-1]}))
+
+
+def point_by_point(
+    deal: Callable[[_Data, Generator], _Dealt],
+    observe: Callable[[_Dealt, float, Generator], Mapping[CurveKey, float]],
+) -> Observe:
+    """Return what measures one point after the other on one split.
+
+    Args:
+        deal: Splits the data.
+        observe: Measures all curves at one point.
+    """
+
+    def observe_all(
+        data: _Data, x: Sequence[float], rng: Generator
+    ) -> Mapping[CurveKey, Sequence[float]]:
+        dealt, curves = deal(data, rng), dict[CurveKey, list[float]]()
+        for at in x:
+            for key, value in observe(dealt, at, rng).items():
+                curves.setdefault(key, []).append(value)
+        return curves
+
+    return observe_all
+
+
+def accuracies(shares: Mapping[str, float]) -> dict[CurveKey, float]:
+    """Return shares of right answers by their series as points of curves."""
+    return {CurveKey(ACCURACY, series): share for series, share in shares.items()}
+
+
+class HoldOut(NamedTuple):
+    """A random split of a table: rows to learn from, and queries whose classes are known."""
+
+    train: Table
+    held_out: Table
+
+    def accuracy(self, labels: NDArray[np.int64]) -> float:
+        """Return the share of right labels, for the first queries."""
+        return float((labels == self.held_out.labels[: len(labels)]).mean())
+
+    def majority(self, queries: int | None = None) -> float:
+        """Return the accuracy of always answering the most common class of the rows."""
+        most_common = np.bincount(self.train.labels).argmax()
+        return self.accuracy(np.full(queries or len(self.held_out), most_common))
+
+
+def hold_out(table: Table, share: float, rng: Generator) -> HoldOut:
+    """Split a table at random, and keep this share of it for queries."""
+    return HoldOut(*split(table, share, rng))
+
+
+def held_out_rows(table: Table, share: float) -> int:
+    """Return how many queries `hold_out` keeps."""
+    return min(max(1, round(share * len(table))), len(table) - 1)

@@ -13,9 +13,10 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from veilring.papers.claims import CONFIDENCE, Evidence, Measured, mean_intervals
+from veilring.papers.claims import Measured
 from veilring.papers.figure import Figure
 from veilring.scenarios.charts import DOTS_AN_INCH, SETTINGS, STYLES, metadata
+from veilring.scenarios.intervals import CONFIDENCE, mean_intervals
 
 _WIDTH: Final = 3.9  # of a panel, in inches
 _HEIGHT: Final = 2.9
@@ -62,10 +63,9 @@ def draw_figure(figure: Figure, measured: Sequence[Measured], paths: Sequence[Pa
 
 
 def _draw_panel(panel: Axes, figure: Figure, measured: Measured, measure: str) -> None:
-    labels = tuple(map(str, measured.x))
     curves = measured.of(measure)
     for (series, curve), style in zip(curves.items(), cycle(STYLES), strict=False):
-        each = mean_intervals(Evidence(labels, curve), simultaneous=False)
+        each = mean_intervals(curve, simultaneous=False)
         panel.fill_between(
             measured.x,
             [point.low for point in each],

@@ -147,7 +147,10 @@ def _write_verdicts(
             "bound": verdict.claim.bound,
             "outcome": verdict.outcome,
             "splits": verdict.splits,
-            "intervals": [interval._asdict() for interval in verdict.intervals],
+            "intervals": [
+                {"label": label, **interval._asdict()}
+                for label, interval in verdict.intervals.items()
+            ],
         }
         for verdict in verdicts
     ]

@@ -1,9 +1,16 @@
-"""What the figures are about: points without labels, drawn at random or read from a CSV file."""
+"""Measures "Differentially private tree-based nearest neighbours": points, ways to ask, accuracy.
 
-from collections.abc import Callable, Mapping, Sequence
+Beside a walk that returns several points stands geo-indistinguishability that returns as many: by
+as many draws where the walk's points are apart (P, GS), and by as many neighbours of one draw where
+they are together (E, N).
+
+A point of a curve is drawn from the split's seed and the names of way and point only, so that
+figures that share a measurement have the same number there, and it is measured once.
+`treewalk_figures` has the figures.
+"""
+
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from itertools import product
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -13,8 +20,6 @@ from numpy.typing import NDArray
 
 from veilring.data.csv import read_cells
 from veilring.errors import InputError
-from veilring.papers.claims import Claim, CurveKey
-from veilring.papers.figure import Axis, DataKind, Figure, Observe, PointsFor, points_at
 from veilring.privacy.response import EPSILON_MAX as RESPONSE_MAX
 from veilring.privacy.response import ResponseLaw
 from veilring.protocols.treewalk.algorithm.places import Places, nearest_found
@@ -26,16 +31,31 @@ from veilring.randomness import Streams
 
 SIDE: Final = 1e9
 """The longest side of the domain, as in the thesis: distances and radii are in parts of it."""
-UNIFORM: Final = "uniform"
+USUAL_POINTS: Final = "uniform:100000"
+PRIVACY_DELTA: Final = 1e-6
+EPSILON_I: Final = 1.0
+"""Of each step by distance, as in the thesis."""
+PLACE_QUERIES: Final = 400
+_UNIFORM: Final = "uniform"
 _COUNT: Final = 100_000
 _COUNT_MIN: Final = 257  # a tree of nine levels, so that walks may stop eight levels early
 _PLANE: Final = 2
 _DEGREES: Final = ("lat", "lon")
+_TOP: Final = 5
+# Distances to the same point by two ways of computing them.
+_ROUNDING: Final = 1e-9
+# A grid for blurred queries: fine beside any noise here, and coarse enough to be drawn exactly.
+_STEP: Final = 1.0
+_KEPT: Final = 1 << 14  # numbers of a family's figures, with room
+_GROUNDS: Final = 4  # trees of a split, of which the largest have a million points
+
+Account = Literal["paper", "spent"]
+"""For comparisons: slips and epsilon as the thesis plots them, or as they are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """Points of a server.
+    """Points of a server, without labels.
 
     Attributes:
         name: Where they came from.
@@ -51,7 +71,7 @@ class Points:
         """Return the points of a split, shape (points, dimensions), in [0, `SIDE`].
 
         Args:
-            dimensions: Of a file, its first so many columns.
+            dimensions: Of a file, its first columns.
             times: How many times `count` there are.
             rng: Draws them, if they are no file's.
 
@@ -61,7 +81,9 @@ class Points:
         if self.own is None:
             return rng.random((times * self.count, dimensions)) * SIDE
         if times > 1:
-            allowed = f"{UNIFORM} or {UNIFORM}:N, since {times} times as many points are drawn, too"
+            allowed = (
+                f"{_UNIFORM} or {_UNIFORM}:N, since {times} times as many points are drawn, too"
+            )
             raise InputError("data", self.name, allowed)
         if self.own.shape[1] < dimensions:
             raise InputError("data", self.name, f"points of {dimensions} coordinates")
@@ -82,7 +104,7 @@ def load_points(source: str) -> Points:
         InputError: If there is no such source, or it is no file of points.
     """
     kind, _, count = source.partition(":")
-    if kind == UNIFORM and (count.isdecimal() or not count):
+    if kind == _UNIFORM and (count.isdecimal() or not count):
         drawn = int(count or _COUNT)
         if drawn < _COUNT_MIN:
             raise InputError("data", source, f"at least {_COUNT_MIN} points")
@@ -110,15 +132,8 @@ def _read(path: Path) -> Points:
     return Points(path.name, len(points), points / points.max() * SIDE)
 
 
-POINTS: Final = DataKind(load_points, lambda points: points, f"{UNIFORM}:{_COUNT}")
-
-
-Account = Literal["paper", "spent"]
-"""For comparisons: slips and epsilon as the thesis plots them, or as they are."""
-
-
 @dataclass(frozen=True, slots=True)
-class WalkWay:
+class SearchWay:
     """One curve.
 
     Attributes:
@@ -138,57 +153,43 @@ class WalkWay:
     dimensions: int = 2
     times: int = 1
 
-    def at(self, dimensions: int) -> "WalkWay":
+    def at(self, dimensions: int) -> "SearchWay":
         """Return the same in other dimensions."""
         return replace(self, dimensions=dimensions)
 
-    def larger(self) -> "WalkWay":
+    def larger(self) -> "SearchWay":
         """Return the same among ten times as many points."""
         return replace(self, label=f"{self.label}, 10 N", times=10)
 
-    def blurred(self) -> "WalkWay":
+    def blurred(self) -> "SearchWay":
         """Return what stands beside it: as many points by geo-indistinguishability."""
         return replace(self, label=f"GEO for {self.label}", kind="blur")
 
-    def told_apart(self) -> "WalkWay":
-        """Return the same with its dimensions in its name."""
-        return replace(self, label=f"{self.label}, {self.dimensions}-d")
 
-
-def early(splits: int) -> WalkWay:
+def early(splits: int) -> SearchWay:
     """Return a walk that stops early (E)."""
-    return WalkWay(f"E{splits}", Variant("early", splits)) if splits else WalkWay("basic")
+    return SearchWay(f"E{splits}", Variant("early", splits))
 
 
-def parallel(splits: int) -> WalkWay:
+def parallel(splits: int) -> SearchWay:
     """Return walks that begin in parallel (P)."""
-    return WalkWay(f"P{splits}", Variant("parallel", splits)) if splits else WalkWay("basic")
+    return SearchWay(f"P{splits}", Variant("parallel", splits))
 
 
-def greedy(neighbours: int = 0) -> WalkWay:
+def greedy(neighbours: int = 0) -> SearchWay:
     """Return a walk that splits at every level (GS), with neighbours (GS-N)."""
     label = f"GS-N{neighbours}" if neighbours else "GS"
-    return WalkWay(label, Variant("greedy"), neighbours)
+    return SearchWay(label, Variant("greedy"), neighbours)
 
 
-def named_bucket(splits: int) -> WalkWay:
+def bucket_response(splits: int) -> SearchWay:
     """Return one private message that names a bucket of 2**splits leaves."""
-    return WalkWay(f"response, buckets of {1 << splits}", Variant("early", splits), kind="response")
+    return SearchWay(
+        f"response, buckets of {1 << splits}", Variant("early", splits), kind="response"
+    )
 
 
-DELTA: Final = 1e-6
-EPSILON_I: Final = 1.0  # of each step by distance, as in the thesis
-QUERIES: Final = 400
-_TOP: Final = 5
-# Distances to the same point by two ways of computing them.
-_ROUNDING: Final = 1e-9
-# A grid for blurred queries: fine beside any noise here, and coarse enough to be drawn exactly.
-_STEP: Final = 1.0
-_KEPT: Final = 1 << 14  # numbers of a family's figures, with room
-_GROUNDS: Final = 4  # trees of a split, of which the largest have a million points
-
-
-class Accuracy(NamedTuple):
+class FoundShares(NamedTuple):
     """Shares of queries of which the nearest point was found, and one of the five nearest."""
 
     raw: float
@@ -207,8 +208,8 @@ class _Ground:
 
 @lru_cache(_KEPT)
 def by_distance(
-    points: Points, seed: int, way: WalkWay, level: float, account: Account = "paper"
-) -> Accuracy:
+    points: Points, seed: int, way: SearchWay, level: float, account: Account = "paper"
+) -> FoundShares:
     """Measure a way by distances.
 
     Args:
@@ -223,7 +224,7 @@ def by_distance(
     ground = _ground(points, seed, way.dimensions, way.times)
     depth, rng = ground.places.tree.depth, _rng(seed, way, level)  # both accounts: paired
     if way.kind == "blur":
-        printed = spending(Distance(EPSILON_I, 1.0), way.variant, depth, DELTA).printed
+        printed = spending(Distance(EPSILON_I, 1.0), way.variant, depth, PRIVACY_DELTA).printed
         return _blurred(ground, way, level * (printed if account == "paper" else depth), rng)
     if account == "spent":
         level *= depth / way.variant.compositions(depth)
@@ -232,8 +233,8 @@ def by_distance(
 
 @lru_cache(_KEPT)
 def by_comparison(
-    points: Points, seed: int, way: WalkWay, epsilon: float, account: Account
-) -> Accuracy:
+    points: Points, seed: int, way: SearchWay, epsilon: float, account: Account
+) -> FoundShares:
     """Measure a way by comparisons.
 
     Args:
@@ -241,7 +242,7 @@ def by_comparison(
         seed: Of the split.
         way: What is measured. Blur has its noise for the whole domain: as in the thesis, it spends
             epsilon on two queries that are a side apart, and in the plane more on opposite corners.
-        epsilon: Of the whole walk, as the account has it, at δ = `DELTA`.
+        epsilon: Of the whole walk, as the account has it, at δ = `PRIVACY_DELTA`.
         account: Whose.
     """
     splits = "least-right" if account == "paper" else "default"
@@ -251,8 +252,7 @@ def by_comparison(
         return _blurred(ground, way, epsilon / SIDE, rng)
     if way.kind == "response":
         return _responded(ground, way, epsilon, rng)
-    depth = ground.places.tree.depth
-    each = _step_of(way.variant, depth, epsilon, account)
+    each = _step_of(way.variant, ground.places.tree.depth, epsilon, account)
     return _walked(ground, way, Comparison(each, paper=account == "paper"), rng)
 
 
@@ -262,7 +262,7 @@ def _step_of(variant: Variant, depth: int, epsilon: float, account: Account) -> 
     from scipy.optimize import brentq  # noqa: PLC0415  (0.2 s, and naming a figure needs none)
 
     def beyond(each: float) -> float:
-        spent = spending(Comparison(each, paper=account == "paper"), variant, depth, DELTA)
+        spent = spending(Comparison(each, paper=account == "paper"), variant, depth, PRIVACY_DELTA)
         return (spent.printed if account == "paper" else spent.epsilon) - epsilon
 
     if beyond(EPSILON_MAX) <= 0:
@@ -278,166 +278,45 @@ def _ground(
     drawn = points.draw(dimensions, times, rng)
     places = Places.of(drawn, "least-right" if splits == "least-right" else None)
     high = drawn.max(axis=0)
-    queries = rng.random((QUERIES, dimensions)) * high
-    near = places.tree.points[places.nearest(queries, _TOP)]
-    apart = np.sqrt(np.square(near - queries[:, None]).sum(axis=2))
+    queries = rng.random((PLACE_QUERIES, dimensions)) * high
+    nearest = places.tree.points[places.nearest(queries, _TOP)]
+    apart = np.sqrt(np.square(nearest - queries[:, None]).sum(axis=2))
     return _Ground(places, high, queries, apart)
 
 
-def _rng(seed: int, way: WalkWay, *point: object) -> Generator:
+def _rng(seed: int, way: SearchWay, *point: object) -> Generator:
     # Written out, so that a figure keeps its numbers when a class gets another name.
-    walk = f"Variant(kind={way.variant.kind!r}, splits={way.variant.splits})"
+    variant = f"Variant(kind={way.variant.kind!r}, splits={way.variant.splits})"
     name = (
-        f"Way(label={way.label!r}, variant={walk}, neighbours={way.neighbours}, "
+        f"Way(label={way.label!r}, variant={variant}, neighbours={way.neighbours}, "
         f"kind={way.kind!r}, dimensions={way.dimensions}, times={way.times})"
     )
     return Streams(seed).generator(name, *map(str, point))
 
 
-def _walked(ground: _Ground, way: WalkWay, utility: Utility, rng: Generator) -> Accuracy:
+def _walked(ground: _Ground, way: SearchWay, utility: Utility, rng: Generator) -> FoundShares:
     found = walk(ground.places.tree, ground.queries, utility, way.variant, rng).found
     return _judged(ground, ground.places.with_neighbours(found, way.neighbours))
 
 
-def _responded(ground: _Ground, way: WalkWay, epsilon: float, rng: Generator) -> Accuracy:
+def _responded(ground: _Ground, way: SearchWay, epsilon: float, rng: Generator) -> FoundShares:
     tree, splits = ground.places.tree, way.variant.splits
     law = ResponseLaw.spending(min(epsilon, RESPONSE_MAX), 1 << (tree.depth - splits))
     return _judged(ground, points_of(tree, splits, respond(tree.splits, ground.queries, law, rng)))
 
 
-def _blurred(ground: _Ground, way: WalkWay, per_unit: float, rng: Generator) -> Accuracy:
+def _blurred(ground: _Ground, way: SearchWay, per_unit: float, rng: Generator) -> FoundShares:
     """Return the accuracy of as many points as the walk has, found by blurred queries."""
     dimensions, found = way.dimensions, way.variant.found(ground.places.tree.depth)
     by = Blur(per_unit, (0.0,) * dimensions, tuple(ground.high), _STEP)
-    draws, near = (1, found) if way.variant.kind in {"basic", "early"} else (found, 1)
+    draws, together = (1, found) if way.variant.kind in {"basic", "early"} else (found, 1)
     moved = blur(ground.queries.repeat(draws, axis=0), by, rng)
-    positions = ground.places.nearest(moved, near * (1 + way.neighbours))
+    positions = ground.places.nearest(moved, together * (1 + way.neighbours))
     return _judged(ground, positions.reshape(len(ground.queries), -1))
 
 
-def _judged(ground: _Ground, found: NDArray[np.int32]) -> Accuracy:
+def _judged(ground: _Ground, found: NDArray[np.int32]) -> FoundShares:
     _, apart = nearest_found(ground.queries, ground.places.tree.points[found])
     reach = ground.apart * (1 + _ROUNDING)
-    return Accuracy(float((apart <= reach[:, 0]).mean()), float((apart <= reach[:, -1]).mean()))
-
-
-SPLITS: Final = 8
-RAW: Final = "nearest found"
-TOP: Final = "one of 5 nearest found"
-PRINTED: Final = ", as printed"
-SPENT: Final = ", as spent"
-EQUAL: Final = ", equal spending"
-_LEVELS: Final = tuple(10.0**power for power in range(-9, -2))
-_EPSILONS: Final = (5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0)
-_FEW_LEVELS: Final = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
-_FEW_EPSILONS: Final = (10.0, 50.0, 75.0, 100.0, 300.0)
-_SEED_END: Final = 1 << 63
-_CHOSEN: Final = f"chosen: {QUERIES} uniform queries"
-_THESIS: Final = "Differentially private tree-based nearest neighbours"
-
-
-class _Kind(NamedTuple):
-    """What figures of one kind have in common.
-
-    Attributes:
-        measure: Gives a way's accuracy at a point of the axis, under an account.
-        accounts: Each is measured, and has a pair of rows; by what is added to their names.
-        setting: All that is fixed.
-        x: The axis across.
-        grid: Where to measure.
-    """
-
-    measure: Callable[[Points, int, WalkWay, float, Account], Accuracy]
-    accounts: Mapping[str, Account]
-    setting: str
-    x: Axis
-    grid: PointsFor
-
-
-_BY_DISTANCE: Final = _Kind(
-    by_distance,
-    {"": "paper", EQUAL: "spent"},
-    f"epsilon_i = {EPSILON_I:g}, side 1e9; GEO at the walk's printed epsilon, delta = {DELTA:g}; "
-    f"{_CHOSEN}",
-    Axis("epsilon_i / sensitivity (= 1 / privacy radius)", is_log=True),
-    points_at(_LEVELS, _FEW_LEVELS),
-)
-_BY_COMPARISON: Final = _Kind(
-    by_comparison,
-    {PRINTED: "paper", SPENT: "spent"},
-    f"delta = {DELTA:g}; as printed: slips and epsilon of the thesis' plots; {_CHOSEN}",
-    Axis("epsilon of the whole walk", is_log=True),
-    points_at(_EPSILONS, _FEW_EPSILONS),
-)
-
-
-def distance_figure(
-    number: int, title: str, ways: Sequence[WalkWay], claims: tuple[Claim, ...]
-) -> Figure:
-    """Return a figure over ε_i by sensitivity, of all walks and then of basic ones.
-
-    In the second pair of rows each walk, and blur, spends what a basic walk does there.
-
-    Args:
-        number: 6.2 is 2.
-        title: What it shows.
-        ways: Its curves.
-        claims: What the thesis says of it.
-    """
-    return _figure(_BY_DISTANCE, number, title, ways, claims)
-
-
-def comparison_figure(
-    number: int, title: str, ways: Sequence[WalkWay], claims: tuple[Claim, ...]
-) -> Figure:
-    """Return a figure over a whole walk's epsilon, as the thesis prints it and as it is spent.
-
-    Args:
-        number: 6.17 is 17.
-        title: What it shows.
-        ways: Its curves.
-        claims: What the thesis says of it.
-    """
-    return _figure(_BY_COMPARISON, number, title, ways, claims)
-
-
-def _figure(
-    kind: _Kind, number: int, title: str, ways: Sequence[WalkWay], claims: tuple[Claim, ...]
-) -> Figure:
-    names = [f"{name}{suffix}" for suffix in kind.accounts for name in (RAW, TOP)]
-    return Figure(
-        name=f"treewalk/figure-6.{number}",
-        title=title,
-        source=_source(number),
-        setting=kind.setting,
-        x=kind.x,
-        measures={name: Axis(name, low=0.0) for name in names},
-        grid=kind.grid,
-        observe=_observing(kind, ways),
-        claims=claims,
-        splits=SPLITS,
-        subject=POINTS,
-        measurement="treewalk",
-    )
-
-
-def _source(number: int) -> str:
-    section = "6.2.1" if number <= 16 else "6.2.2"  # noqa: PLR2004  (where the section ends)
-    return f'"{_THESIS}", a thesis, Figure 6.{number} (Section {section})'
-
-
-def _observing(kind: _Kind, ways: Sequence[WalkWay]) -> Observe:
-    several = len({way.dimensions for way in ways}) > 1
-
-    def observe(
-        points: Points, x: Sequence[float], rng: Generator
-    ) -> Mapping[CurveKey, Sequence[float]]:
-        seed, curves = int(rng.integers(_SEED_END)), dict[CurveKey, Sequence[float]]()
-        for (suffix, account), way in product(kind.accounts.items(), ways):
-            label = way.told_apart().label if several else way.label
-            found = [kind.measure(points, seed, way, each, account) for each in x]
-            curves[CurveKey(f"{RAW}{suffix}", label)] = [each.raw for each in found]
-            curves[CurveKey(f"{TOP}{suffix}", label)] = [each.top for each in found]
-        return curves
-
-    return observe
+    raw, top = ((apart <= reach[:, place]).mean() for place in (0, -1))
+    return FoundShares(float(raw), float(top))

@@ -1,533 +1,555 @@
-"""What the tables of figures share: the ways that stand in them, and how a claim is written."""
+"""Figures 6.2 to 6.31 of "Differentially private tree-based nearest neighbours".
 
-from collections.abc import Sequence
-from typing import Final
+Given in the thesis: 100,000 and 1,000,000 uniform points, ε_i = 1 for distances, radii from 1e3 to
+1e9, the variants, and what stands beside them. Chosen here: the points of the axes, the sizes of
+P, E and N where only one is named, 400 queries, 8 trees, and the bounds that make "about", "high",
+"little" and "roughly" testable. Curves for ten times as many points are drawn for generated ones.
+"""
 
-from veilring.papers.claims import Claim, Take, above, below
-from veilring.papers.evidence import gain, height, leads_at
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Final, NamedTuple
+
+from numpy.random import Generator
+
+from veilring.papers.claims import Claim, CurveKey, Take, about, above, below
+from veilring.papers.evidence import gain, heights, in_measure, leads, near
+from veilring.papers.figure import Axis, DataKind, Figure, Observe, PointsFor, cited, points_at
 from veilring.papers.treewalk import (
-    EQUAL,
-    PRINTED,
-    RAW,
-    SPENT,
-    TOP,
-    WalkWay,
-    comparison_figure,
-    distance_figure,
+    EPSILON_I,
+    PLACE_QUERIES,
+    PRIVACY_DELTA,
+    USUAL_POINTS,
+    Account,
+    FoundShares,
+    Points,
+    SearchWay,
+    bucket_response,
+    by_comparison,
+    by_distance,
     early,
     greedy,
-    named_bucket,
+    load_points,
     parallel,
 )
 
-BASIC: Final = WalkWay("basic")
-N5, N20 = (WalkWay(f"N{near}", neighbours=near) for near in (5, 20))
-E8: Final = early(8)
-P8: Final = parallel(8)
-GS_N5, GS_N20 = greedy(5), greedy(20)
-RESPONSE: Final = named_bucket(8)
-ALL: Final = (BASIC, P8, E8, greedy(), N20, GS_N20)
-BUT_P: Final = (BASIC, E8, greedy(), N20, GS_N20)
-BOTH: Final = (1, 2)
-RAW_PRINTED, TOP_PRINTED = RAW + PRINTED, TOP + PRINTED
-TOP_SPENT: Final = TOP + SPENT
+RAW: Final = "nearest found"
+TOP: Final = "one of 5 nearest found"
+PRINTED: Final = ", as printed"
+SPENT: Final = ", as spent"
+EQUAL: Final = ", equal spending"
+_THESIS: Final = '"Differentially private tree-based nearest neighbours", a thesis'
+_POINTS: Final = DataKind(load_points, lambda points: points, USUAL_POINTS)
+_SPLITS: Final = 8
+_SEED_END: Final = 1 << 63
+_CHOSEN: Final = f"chosen: {PLACE_QUERIES} uniform queries"
+
+
+class _Kind(NamedTuple):
+    """What figures of one kind have in common.
+
+    Attributes:
+        measure: Gives a way's accuracy at a point of the axis, under an account.
+        accounts: Each is measured, and has a pair of rows; by what is added to their names.
+        setting: All that is fixed.
+        x: The axis across.
+        grid: Where to measure.
+        section: Of the thesis.
+    """
+
+    measure: Callable[[Points, int, SearchWay, float, Account], FoundShares]
+    accounts: Mapping[str, Account]
+    setting: str
+    x: Axis
+    grid: PointsFor
+    section: str
+
+    def figure(self, number: int, title: str, ways: Sequence[SearchWay], *claims: Claim) -> Figure:
+        """Return figure 6.`number`, whose curves are the ways."""
+        names = [f"{name}{suffix}" for suffix in self.accounts for name in (RAW, TOP)]
+        return Figure(
+            name=f"treewalk/figure-6.{number}",
+            title=title,
+            source=cited(_THESIS, f"6.{number}", self.section),
+            setting=self.setting,
+            x=self.x,
+            measures={name: Axis(name, low=0.0) for name in names},
+            grid=self.grid,
+            observe=self._observing(ways),
+            claims=claims,
+            splits=_SPLITS,
+            subject=_POINTS,
+            measurement="treewalk",
+        )
+
+    def _observing(self, ways: Sequence[SearchWay]) -> Observe:
+        def observe(
+            points: Points, x: Sequence[float], rng: Generator
+        ) -> Mapping[CurveKey, Sequence[float]]:
+            seed, curves = int(rng.integers(_SEED_END)), dict[CurveKey, Sequence[float]]()
+            for (suffix, account), way in product(self.accounts.items(), ways):
+                found = [self.measure(points, seed, way, each, account) for each in x]
+                label = _label(way, ways)
+                curves[CurveKey(f"{RAW}{suffix}", label)] = [each.raw for each in found]
+                curves[CurveKey(f"{TOP}{suffix}", label)] = [each.top for each in found]
+            return curves
+
+        return observe
+
+
+def _label(way: SearchWay, ways: Sequence[SearchWay]) -> str:
+    """Return what a curve is called: with its dimensions, where they differ."""
+    several = len({each.dimensions for each in ways}) > 1
+    return f"{way.label}, {way.dimensions}-d" if several else way.label
+
+
+# Over ε_i by sensitivity, of all walks. In the second pair of rows each walk, and blur, spends what
+# a basic walk does there.
+_BY_DISTANCE: Final = _Kind(
+    by_distance,
+    {"": "paper", EQUAL: "spent"},
+    f"epsilon_i = {EPSILON_I:g}, side 1e9; GEO at the walk's printed epsilon, delta = "
+    f"{PRIVACY_DELTA:g}; {_CHOSEN}",
+    Axis("epsilon_i / sensitivity (= 1 / privacy radius)", is_log=True),
+    points_at([10.0**power for power in range(-9, -2)], (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)),
+    "6.2.1",
+)
+# Over a whole walk's epsilon, as the thesis prints it and as it is spent.
+_BY_COMPARISON: Final = _Kind(
+    by_comparison,
+    {PRINTED: "paper", SPENT: "spent"},
+    f"delta = {PRIVACY_DELTA:g}; as printed: slips and epsilon of the thesis' plots; {_CHOSEN}",
+    Axis("epsilon of the whole walk", is_log=True),
+    points_at(
+        (5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0),
+        (10.0, 50.0, 75.0, 100.0, 300.0),
+    ),
+    "6.2.2",
+)
+
+BASIC_WALK: Final = SearchWay("basic")
+BUCKETS: Final = bucket_response(8)
+_N5, _N20 = (SearchWay(f"N{near_ones}", neighbours=near_ones) for near_ones in (5, 20))
+_E4, _E8, _P4, _P8 = early(4), early(8), parallel(4), parallel(8)
+_GS, _GS_N5, _GS_N20 = greedy(), greedy(5), greedy(20)
+_ALL: Final = (BASIC_WALK, _P8, _E8, _GS, _N20, _GS_N20)
+_BUT_P: Final = (BASIC_WALK, _E8, _GS, _N20, _GS_N20)
+_BOTH: Final = (1, 2)
+_RAW_PRINTED, _TOP_PRINTED = RAW + PRINTED, TOP + PRINTED
 # Privacy radii of 1e6, 1e5, 1e4 and 1e3 at epsilon_i = 1.
-FAR, MIDDLE, NEAR, LAST = 1e-6, 1e-5, 1e-4, 1e-3
-MOST: Final = 300.0  # the largest epsilon of the axis
+_FAR, _MIDDLE, _NEAR, _LAST = 1e-6, 1e-5, 1e-4, 1e-3
+_MOST: Final = 300.0  # the largest epsilon of the axis
+_Pairs = Sequence[tuple[str, str]]
 
 
-def about(says: str, quantity: str, low: float, high: float, take: Take) -> tuple[Claim, Claim]:
-    """Return the two claims that a number is about what the thesis says."""
-    return above(says, quantity, low, take), below(says, quantity, high, take)
-
-
-def of_dimensions(dimensions: int, *ways: WalkWay) -> tuple[WalkWay, ...]:
-    """Return ways among points of so many dimensions."""
+def _in(dimensions: int, *ways: SearchWay) -> tuple[SearchWay, ...]:
     return tuple(way.at(dimensions) for way in ways)
 
 
-def beside(ways: Sequence[WalkWay]) -> tuple[WalkWay, ...]:
+def _beside(*ways: SearchWay) -> tuple[SearchWay, ...]:
     """Return ways, and what the thesis puts beside each."""
     return tuple(each for way in ways for each in (way, way.blurred()))
 
 
-def over(best: WalkWay, ways: Sequence[WalkWay]) -> list[tuple[str, str]]:
+def _over(best: SearchWay, ways: Sequence[SearchWay]) -> _Pairs:
     """Return the pairs of the best way and each other, by their labels."""
-    return [(best.label, way.label) for way in ways if way.label != best.label]
+    return [(best.label, way.label) for way in ways if way != best]
 
 
-BY_DISTANCE: Final = (
-    distance_figure(
+def _apart(measure: str, pairs: _Pairs, at: float, times: float = 1.0) -> Take:
+    """Take by how much curves are above others, or multiples of these, at one point."""
+    return leads(in_measure(measure, *pairs), at=near(at), times=times)
+
+
+def _high(measure: str, series: str, at: float) -> Take:
+    """Take a curve at one point."""
+    return heights(measure, series, at=near(at))
+
+
+_distance, _comparison = _BY_DISTANCE.figure, _BY_COMPARISON.figure
+
+
+def _parallel_by_comparison(dimensions: int) -> Figure:
+    return _comparison(
+        18 + dimensions,
+        f"Parallel walks by comparison (P), {dimensions}-d",
+        _in(dimensions, BASIC_WALK, _P4, _P8),
+        above(
+            "P provides no benefit",
+            "top-5 accuracy of basic walks less that of P4 and P8, at epsilon = 100,",
+            0.0,
+            _apart(_TOP_PRINTED, [("basic", "P4"), ("basic", "P8")], 100.0),
+        ),
+    )
+
+
+def _neighbours_in_plane(number: int, title: str, less: SearchWay, more: SearchWay) -> Figure:
+    return _comparison(
+        number,
+        f"{title}, 2-d",
+        (less, more),
+        above(
+            "a larger neighbourhood improves the raw accuracy more than the top-5 one",
+            f"what {more.label} gains over {less.label} in accuracy, less what in top-5, at "
+            f"epsilon = {_MOST:g},",
+            0.0,
+            gain((_RAW_PRINTED, _TOP_PRINTED), more.label, less.label, at=near(_MOST)),
+        ),
+    )
+
+
+def _compared(number: int, title: str, dimensions: int, *ways: SearchWay) -> Figure:
+    return _comparison(
+        number,
+        title,
+        _in(dimensions, *ways, BUCKETS),
+        above(
+            "E8 provides the most for the smallest budget",
+            "top-5 accuracy of E8 less each other walk's, at epsilon = 50,",
+            0.0,
+            _apart(_TOP_PRINTED, _over(_E8, ways), 50.0),
+        ),
+        above(
+            "not in the thesis: one response does more than E8 at what both spend",
+            "top-5 accuracy of the response less that of E8, at epsilon = 10,",
+            0.0,
+            _apart(TOP + SPENT, [(BUCKETS.label, "E8")], 10.0),
+        ),
+    )
+
+
+TREEWALK_FIGURES: Final = (
+    _distance(
         2,
         "Basic walks by distance, 1-d",
-        beside((BASIC.at(1), BASIC.at(1).larger())),
-        (
-            *about(
-                "GEO has a top-5 accuracy of about 90 % at a radius of 100,000",
-                "top-5 accuracy of GEO at r = 1e5",
-                0.85,
-                0.95,
-                height(TOP, "GEO for basic", at=MIDDLE),
-            ),
-            above(
-                "walks achieve that at a radius of 1,000",
-                "top-5 accuracy of walks at r = 1e3",
-                0.85,
-                height(TOP, "basic", at=LAST),
-            ),
-            above(
-                "more points lower the accuracy at the same radius",
-                "top-5 accuracy less that among ten times as many points, at r = 1e4,",
-                0.0,
-                leads_at(TOP, [("basic", "basic, 10 N")], at=NEAR),
-            ),
+        _beside(*_in(1, BASIC_WALK, BASIC_WALK.larger())),
+        *about(
+            "GEO has a top-5 accuracy of about 90 % at a radius of 100,000",
+            "top-5 accuracy of GEO at r = 1e5",
+            (0.85, 0.95),
+            _high(TOP, "GEO for basic", _MIDDLE),
+        ),
+        above(
+            "walks achieve that at a radius of 1,000",
+            "top-5 accuracy of walks at r = 1e3",
+            0.85,
+            _high(TOP, "basic", _LAST),
+        ),
+        above(
+            "more points lower the accuracy at the same radius",
+            "top-5 accuracy less that among ten times as many points, at r = 1e4,",
+            0.0,
+            _apart(TOP, [("basic", "basic, 10 N")], _NEAR),
         ),
     ),
-    distance_figure(
+    _distance(
         3,
         "Basic walks by distance, 2-d",
-        beside((BASIC, BASIC.larger())),
-        about(
+        _beside(BASIC_WALK, BASIC_WALK.larger()),
+        *about(
             "the top-5 accuracy plateaus around 30 %",
             "top-5 accuracy at r = 1e3",
-            0.2,
-            0.4,
-            height(TOP, "basic", at=LAST),
+            (0.2, 0.4),
+            _high(TOP, "basic", _LAST),
         ),
     ),
-    distance_figure(
+    _distance(
         4,
         "Walks by distance in one and two dimensions",
-        tuple(BASIC.at(dimensions) for dimensions in BOTH),
-        (
-            above(
-                "in two dimensions it is higher at large radii",
-                "top-5 accuracy in 2-d less that in 1-d, at r = 1e6,",
-                0.0,
-                leads_at(TOP, [("basic, 2-d", "basic, 1-d")], at=FAR),
-            ),
-            above(
-                "in two dimensions it is lower at small radii",
-                "top-5 accuracy in 1-d less that in 2-d, at r = 1e3,",
-                0.0,
-                leads_at(TOP, [("basic, 1-d", "basic, 2-d")], at=LAST),
-            ),
+        tuple(BASIC_WALK.at(dimensions) for dimensions in _BOTH),
+        above(
+            "in two dimensions it is higher at large radii",
+            "top-5 accuracy in 2-d less that in 1-d, at r = 1e6,",
+            0.0,
+            _apart(TOP, [("basic, 2-d", "basic, 1-d")], _FAR),
+        ),
+        above(
+            "in two dimensions it is lower at small radii",
+            "top-5 accuracy in 1-d less that in 2-d, at r = 1e3,",
+            0.0,
+            _apart(TOP, [("basic, 1-d", "basic, 2-d")], _LAST),
         ),
     ),
-    distance_figure(
+    _distance(
         5,
         "Parallel walks by distance (P), 1-d",
-        beside(of_dimensions(1, BASIC, parallel(4), P8)),
-        (
+        _beside(*_in(1, BASIC_WALK, _P4, _P8)),
+        above(
+            "GEO performs better than P",
+            "top-5 accuracy of GEO less that of the walks beside it, at r = 1e5,",
+            0.0,
+            _apart(TOP, [(f"GEO for {each}", each) for each in ("basic", "P4", "P8")], _MIDDLE),
+        ),
+        *(
             above(
-                "GEO performs better than P",
-                "top-5 accuracy of GEO less that of the walks beside it, at r = 1e5,",
-                0.0,
-                leads_at(
-                    TOP,
-                    [(f"GEO for {each}", each) for each in ("basic", "P4", "P8")],
-                    at=MIDDLE,
-                ),
-            ),
-            above(
-                "the more splits, the worse",
+                f"the more splits, the worse{where}",
                 "top-5 accuracy of fewer splits less that of more, at r = 1e4,",
                 0.0,
-                leads_at(TOP, [("basic", "P4"), ("P4", "P8")], at=NEAR),
-            ),
-            above(
-                "the more splits, the worse, where all spend the same",
-                "top-5 accuracy of fewer splits less that of more, at r = 1e4,",
-                0.0,
-                leads_at(TOP + EQUAL, [("basic", "P4"), ("P4", "P8")], at=NEAR),
-            ),
+                _apart(measure, [("basic", "P4"), ("P4", "P8")], _NEAR),
+            )
+            for measure, where in ((TOP, ""), (TOP + EQUAL, ", where all spend the same"))
         ),
     ),
-    distance_figure(
+    _distance(
         6,
         "Parallel walks by distance (P), 2-d",
-        beside((BASIC, parallel(4), P8)),
-        (
-            above(
-                "P overtakes basic walks",
-                "accuracy of P8 less that of basic walks, at r = 1e3,",
-                0.0,
-                leads_at(RAW, [("P8", "basic")], at=LAST),
-            ),
-            *about(
-                "the raw accuracy plateaus at 40 %",
-                "accuracy of P8 at r = 1e3",
-                0.3,
-                0.5,
-                height(RAW, "P8", at=LAST),
-            ),
+        _beside(BASIC_WALK, _P4, _P8),
+        above(
+            "P overtakes basic walks",
+            "accuracy of P8 less that of basic walks, at r = 1e3,",
+            0.0,
+            _apart(RAW, [("P8", "basic")], _LAST),
+        ),
+        *about(
+            "the raw accuracy plateaus at 40 %",
+            "accuracy of P8 at r = 1e3",
+            (0.3, 0.5),
+            _high(RAW, "P8", _LAST),
         ),
     ),
-    distance_figure(
+    _distance(
         7,
         "Walks by distance that stop early (E), 1-d",
-        beside(of_dimensions(1, BASIC, early(4), E8)),
-        (
-            above(
-                "the earlier, the higher the accuracy",
-                "accuracy of earlier ones less that of later ones, at r = 1e4,",
-                0.0,
-                leads_at(RAW, [("E8", "E4"), ("E4", "basic")], at=NEAR),
-            ),
-            above(
-                "E achieves high accuracy",
-                "accuracy of E8 at r = 1e3",
-                0.9,
-                height(RAW, "E8", at=LAST),
-            ),
+        _beside(*_in(1, BASIC_WALK, _E4, _E8)),
+        above(
+            "the earlier, the higher the accuracy",
+            "accuracy of earlier ones less that of later ones, at r = 1e4,",
+            0.0,
+            _apart(RAW, [("E8", "E4"), ("E4", "basic")], _NEAR),
+        ),
+        above(
+            "E achieves high accuracy", "accuracy of E8 at r = 1e3", 0.9, _high(RAW, "E8", _LAST)
         ),
     ),
-    distance_figure(
+    _distance(
         8,
         "Walks by distance that stop early (E), 2-d",
-        beside((BASIC, early(4), E8)),
-        about(
+        _beside(BASIC_WALK, _E4, _E8),
+        *about(
             "E plateaus around 40 %",
             "top-5 accuracy of E8 at r = 1e3",
-            0.3,
-            0.5,
-            height(TOP, "E8", at=LAST),
+            (0.3, 0.5),
+            _high(TOP, "E8", _LAST),
         ),
     ),
-    distance_figure(
+    _distance(
         9,
         "Walks by distance that split at every level (GS)",
-        beside(tuple(greedy().at(dimensions) for dimensions in BOTH)),
-        (
-            above(
-                "in two dimensions the accuracy plateaus earlier",
-                "accuracy in 1-d less that in 2-d, at r = 1e3,",
-                0.0,
-                leads_at(RAW, [("GS, 1-d", "GS, 2-d")], at=LAST),
-            ),
+        _beside(*(_GS.at(dimensions) for dimensions in _BOTH)),
+        above(
+            "in two dimensions the accuracy plateaus earlier",
+            "accuracy in 1-d less that in 2-d, at r = 1e3,",
+            0.0,
+            _apart(RAW, [("GS, 1-d", "GS, 2-d")], _LAST),
         ),
     ),
-    distance_figure(
+    _distance(
         10,
         "Walks by distance with neighbours (N), 1-d",
-        beside(of_dimensions(1, N5, N20)),
-        (
-            above(
-                "a larger neighbourhood is a small benefit",
-                "top-5 accuracy of N20 less that of N5, at r = 1e4,",
-                0.0,
-                leads_at(TOP, [("N20", "N5")], at=NEAR),
-            ),
+        _beside(*_in(1, _N5, _N20)),
+        above(
+            "a larger neighbourhood is a small benefit",
+            "top-5 accuracy of N20 less that of N5, at r = 1e4,",
+            0.0,
+            _apart(TOP, [("N20", "N5")], _NEAR),
         ),
     ),
-    distance_figure(
+    _distance(
         11,
         "Walks by distance with neighbours (N), 2-d",
-        beside((N5, N20)),
-        (
-            above(
-                "20 neighbours roughly double the accuracy of 5",
-                "accuracy of N20 less 1.5 times that of N5, at r = 1e3,",
-                0.0,
-                leads_at(RAW, [("N20", "N5")], at=LAST, times=1.5),
-            ),
+        _beside(_N5, _N20),
+        above(
+            "20 neighbours roughly double the accuracy of 5",
+            "accuracy of N20 less 1.5 times that of N5, at r = 1e3,",
+            0.0,
+            _apart(RAW, [("N20", "N5")], _LAST, times=1.5),
         ),
     ),
-    distance_figure(
+    _distance(
         12,
         "Walks by distance that split, with neighbours (GS-N), 1-d",
-        beside(of_dimensions(1, GS_N5, GS_N20)),
-        (
-            below(
-                "a larger neighbourhood is a marginal benefit",
-                "accuracy of GS-N20 less that of GS-N5, at r = 1e3,",
-                0.1,
-                leads_at(RAW, [("GS-N20", "GS-N5")], at=LAST),
-            ),
+        _beside(*_in(1, _GS_N5, _GS_N20)),
+        below(
+            "a larger neighbourhood is a marginal benefit",
+            "accuracy of GS-N20 less that of GS-N5, at r = 1e3,",
+            0.1,
+            _apart(RAW, [("GS-N20", "GS-N5")], _LAST),
         ),
     ),
-    distance_figure(
+    _distance(
         13,
         "Walks by distance that split, with neighbours (GS-N), 2-d",
-        beside((GS_N5, GS_N20)),
-        (
-            above(
-                "the raw accuracy benefits most from a larger neighbourhood",
-                "what GS-N20 gains over GS-N5 in accuracy, less what in top-5, at r = 1e3,",
-                0.0,
-                gain((RAW, TOP), "GS-N20", "GS-N5", at=LAST),
-            ),
+        _beside(_GS_N5, _GS_N20),
+        above(
+            "the raw accuracy benefits most from a larger neighbourhood",
+            "what GS-N20 gains over GS-N5 in accuracy, less what in top-5, at r = 1e3,",
+            0.0,
+            gain((RAW, TOP), "GS-N20", "GS-N5", at=near(_LAST)),
         ),
     ),
-)
-
-
-BY_COMPARISON: Final = (
-    comparison_figure(
-        17,
-        "Basic walks by comparison, and GEO for the whole domain",
-        tuple(each for dimensions in BOTH for each in beside((BASIC.at(dimensions),))),
-        (
-            above(
-                "GEO performs much worse",
-                "top-5 accuracy of walks less that of GEO, at epsilon = 100,",
-                0.0,
-                leads_at(
-                    TOP_PRINTED,
-                    [(f"basic, {each}-d", f"GEO for basic, {each}-d") for each in BOTH],
-                    at=100.0,
-                ),
-            ),
-        ),
-    ),
-    comparison_figure(
-        18,
-        "Basic walks by comparison, by the number of points",
-        tuple(
-            each
-            for dimensions in BOTH
-            for each in (BASIC.at(dimensions), BASIC.at(dimensions).larger())
-        ),
-        (
-            above(
-                "more points lower the accuracy",
-                "top-5 accuracy less that among ten times as many points, at epsilon = 75,",
-                0.0,
-                leads_at(
-                    TOP_PRINTED,
-                    [(f"basic, {each}-d", f"basic, 10 N, {each}-d") for each in BOTH],
-                    at=75.0,
-                ),
-            ),
-            *about(
-                "in two dimensions it plateaus at 80 %",
-                f"top-5 accuracy in 2-d at epsilon = {MOST:g}",
-                0.75,
-                0.85,
-                height(TOP_PRINTED, "basic, 2-d", at=MOST),
-            ),
-            *about(
-                "the raw accuracy is half of the top-5 accuracy (1-d)",
-                f"accuracy in 1-d at epsilon = {MOST:g}",
-                0.45,
-                0.55,
-                height(RAW_PRINTED, "basic, 1-d", at=MOST),
-            ),
-        ),
-    ),
-    *(
-        comparison_figure(
-            18 + dimensions,
-            f"Parallel walks by comparison (P), {dimensions}-d",
-            of_dimensions(dimensions, BASIC, parallel(4), P8),
-            (
-                above(
-                    "P provides no benefit",
-                    "top-5 accuracy of basic walks less that of P4 and P8, at epsilon = 100,",
-                    0.0,
-                    leads_at(TOP_PRINTED, [("basic", "P4"), ("basic", "P8")], at=100.0),
-                ),
-            ),
-        )
-        for dimensions in BOTH
-    ),
-    comparison_figure(
-        21,
-        "Walks by comparison that stop early (E), 1-d",
-        of_dimensions(1, BASIC, early(4), E8, RESPONSE),
-        (
-            above(
-                "E8 achieves 95 % at epsilon = 50",
-                "accuracy of E8 at epsilon = 50",
-                0.93,
-                height(RAW_PRINTED, "E8", at=50.0),
-            ),
-        ),
-    ),
-    comparison_figure(
-        22,
-        "Walks by comparison that stop early (E), 2-d",
-        (BASIC, early(4), E8, RESPONSE),
-        (
-            above(
-                "E8 achieves 100 % at epsilon = 100",
-                "top-5 accuracy of E8 at epsilon = 100",
-                0.98,
-                height(TOP_PRINTED, "E8", at=100.0),
-            ),
-            above(
-                "the earlier, the higher the accuracy",
-                "top-5 accuracy of earlier ones less that of later ones, at epsilon = 50,",
-                0.0,
-                leads_at(TOP_PRINTED, [("E8", "E4"), ("E4", "basic")], at=50.0),
-            ),
-        ),
-    ),
-    comparison_figure(
-        23,
-        "Walks by comparison that split at every level (GS)",
-        tuple(greedy().at(dimensions) for dimensions in BOTH),
-        (
-            below(
-                "in two dimensions it has at most 40 % top-5 accuracy",
-                f"top-5 accuracy of GS in 2-d at epsilon = {MOST:g}",
-                0.45,
-                height(TOP_PRINTED, "GS, 2-d", at=MOST),
-            ),
-        ),
-    ),
-    comparison_figure(
-        24,
-        "Walks by comparison with neighbours (N), 1-d",
-        of_dimensions(1, N5, N20),
-        (
-            below(
-                "the size of the neighbourhood makes little to no difference",
-                "top-5 accuracy of N20 less that of N5, at epsilon = 100,",
-                0.05,
-                leads_at(TOP_PRINTED, [("N20", "N5")], at=100.0),
-            ),
-        ),
-    ),
-    *(
-        comparison_figure(
-            number,
-            title,
-            ways,
-            (
-                above(
-                    "a larger neighbourhood improves the raw accuracy more than the top-5 one",
-                    f"what {more} gains over {less} in accuracy, less what in top-5, at "
-                    f"epsilon = {MOST:g},",
-                    0.0,
-                    gain((RAW_PRINTED, TOP_PRINTED), more, less, at=MOST),
-                ),
-            ),
-        )
-        for number, title, ways, less, more in (
-            (25, "Walks by comparison with neighbours (N), 2-d", (N5, N20), "N5", "N20"),
-            (
-                27,
-                "Walks by comparison that split, with neighbours (GS-N), 2-d",
-                (GS_N5, GS_N20),
-                "GS-N5",
-                "GS-N20",
-            ),
-        )
-    ),
-    comparison_figure(
-        26,
-        "Walks by comparison that split, with neighbours (GS-N), 1-d",
-        of_dimensions(1, GS_N5, GS_N20),
-        (
-            below(
-                "the size of the neighbourhood does not change the accuracy",
-                f"accuracy of GS-N20 less that of GS-N5, at epsilon = {MOST:g},",
-                0.05,
-                leads_at(RAW_PRINTED, [("GS-N20", "GS-N5")], at=MOST),
-            ),
-        ),
-    ),
-)
-
-
-COMPARED: Final = (
-    distance_figure(
+    _distance(
         14,
         "Walks by distance compared, 1-d",
-        of_dimensions(1, *ALL),
-        (
-            *(
-                above(
-                    f"E8 performs best{where}",
-                    f"accuracy of E8 less each other's, at r = {radius},",
-                    0.0,
-                    leads_at(measure, over(E8, ALL), at=at),
-                )
-                for radius, at in (("1e5", MIDDLE), ("1e4", NEAR))
-                for measure, where in ((RAW, ""), (RAW + EQUAL, ", where all spend the same"))
-            ),
+        _in(1, *_ALL),
+        *(
             above(
-                "P8 performs worst",
-                "accuracy of each other less that of P8, at r = 1e4,",
+                f"E8 performs best{where}",
+                f"accuracy of E8 less each other's, at r = {radius},",
                 0.0,
-                leads_at(RAW, [(other, one) for one, other in over(P8, ALL)], at=NEAR),
-            ),
+                _apart(measure, _over(_E8, _ALL), at),
+            )
+            for radius, at in (("1e5", _MIDDLE), ("1e4", _NEAR))
+            for measure, where in ((RAW, ""), (RAW + EQUAL, ", where all spend the same"))
+        ),
+        above(
+            "P8 performs worst",
+            "accuracy of each other less that of P8, at r = 1e4,",
+            0.0,
+            _apart(RAW, [(other, one) for one, other in _over(_P8, _ALL)], _NEAR),
         ),
     ),
-    distance_figure(
+    _distance(
         15,
         "Walks by distance compared, 2-d",
-        ALL,
-        (
+        _ALL,
+        *(
             above(
-                "GS-N performs best at small radii",
+                f"GS-N performs best at small radii{where}",
                 "accuracy of GS-N20 less each other's, at r = 1e4,",
                 0.0,
-                leads_at(RAW, over(GS_N20, ALL), at=NEAR),
-            ),
-            above(
-                "GS-N performs best at small radii, where all spend the same",
-                "accuracy of GS-N20 less each other's, at r = 1e4,",
-                0.0,
-                leads_at(RAW + EQUAL, over(GS_N20, ALL), at=NEAR),
-            ),
-            *about(
-                "it achieves about 85 % at a radius of 10,000",
-                "accuracy of GS-N20 at r = 1e4",
-                0.8,
-                0.9,
-                height(RAW, "GS-N20", at=NEAR),
-            ),
+                _apart(measure, _over(_GS_N20, _ALL), _NEAR),
+            )
+            for measure, where in ((RAW, ""), (RAW + EQUAL, ", where all spend the same"))
+        ),
+        *about(
+            "it achieves about 85 % at a radius of 10,000",
+            "accuracy of GS-N20 at r = 1e4",
+            (0.8, 0.9),
+            _high(RAW, "GS-N20", _NEAR),
         ),
     ),
-    distance_figure(
+    _distance(
         16,
         "Walks by distance compared, real places",
-        ALL,
-        (
-            above(
-                "GS-N performs best",
-                "accuracy of GS-N20 less each other's, at r = 1e4,",
-                0.0,
-                leads_at(RAW, over(GS_N20, ALL), at=NEAR),
+        _ALL,
+        above(
+            "GS-N performs best",
+            "accuracy of GS-N20 less each other's, at r = 1e4,",
+            0.0,
+            _apart(RAW, _over(_GS_N20, _ALL), _NEAR),
+        ),
+    ),
+    _comparison(
+        17,
+        "Basic walks by comparison, and GEO for the whole domain",
+        _beside(*(BASIC_WALK.at(dimensions) for dimensions in _BOTH)),
+        above(
+            "GEO performs much worse",
+            "top-5 accuracy of walks less that of GEO, at epsilon = 100,",
+            0.0,
+            _apart(
+                _TOP_PRINTED,
+                [(f"basic, {each}-d", f"GEO for basic, {each}-d") for each in _BOTH],
+                100.0,
             ),
         ),
     ),
-    *(
-        comparison_figure(
-            number,
-            title,
-            of_dimensions(dimensions, *ways, RESPONSE),
-            (
-                above(
-                    "E8 provides the most for the smallest budget",
-                    "top-5 accuracy of E8 less each other walk's, at epsilon = 50,",
-                    0.0,
-                    leads_at(TOP_PRINTED, over(E8, ways), at=50.0),
-                ),
-                above(
-                    "not in the thesis: one response does more than E8 at what both spend",
-                    "top-5 accuracy of the response less that of E8, at epsilon = 10,",
-                    0.0,
-                    leads_at(TOP_SPENT, [(RESPONSE.label, "E8")], at=10.0),
-                ),
+    _comparison(
+        18,
+        "Basic walks by comparison, by the number of points",
+        tuple(way for each in _BOTH for way in _in(each, BASIC_WALK, BASIC_WALK.larger())),
+        above(
+            "more points lower the accuracy",
+            "top-5 accuracy less that among ten times as many points, at epsilon = 75,",
+            0.0,
+            _apart(
+                _TOP_PRINTED,
+                [(f"basic, {each}-d", f"basic, 10 N, {each}-d") for each in _BOTH],
+                75.0,
             ),
-        )
-        for number, title, dimensions, ways in (
-            (28, "Walks by comparison compared, 1-d", 1, BUT_P),
-            (29, "Walks by comparison compared, 2-d", 2, BUT_P),
-            (30, "Walks by comparison compared, real places", 2, ALL),
-            (31, "The best walks by comparison, real places", 2, (BASIC, E8, N20)),
-        )
+        ),
+        *about(
+            "in two dimensions it plateaus at 80 %",
+            f"top-5 accuracy in 2-d at epsilon = {_MOST:g}",
+            (0.75, 0.85),
+            _high(_TOP_PRINTED, "basic, 2-d", _MOST),
+        ),
+        *about(
+            "the raw accuracy is half of the top-5 accuracy (1-d)",
+            f"accuracy in 1-d at epsilon = {_MOST:g}",
+            (0.45, 0.55),
+            _high(_RAW_PRINTED, "basic, 1-d", _MOST),
+        ),
     ),
-)
-
-
-TREEWALK_FIGURES: Final = tuple(
-    sorted(
-        (*BY_DISTANCE, *BY_COMPARISON, *COMPARED),
-        key=lambda figure: int(figure.name.split(".")[1]),
-    )
+    *map(_parallel_by_comparison, _BOTH),
+    _comparison(
+        21,
+        "Walks by comparison that stop early (E), 1-d",
+        _in(1, BASIC_WALK, _E4, _E8, BUCKETS),
+        above(
+            "E8 achieves 95 % at epsilon = 50",
+            "accuracy of E8 at epsilon = 50",
+            0.93,
+            _high(_RAW_PRINTED, "E8", 50.0),
+        ),
+    ),
+    _comparison(
+        22,
+        "Walks by comparison that stop early (E), 2-d",
+        (BASIC_WALK, _E4, _E8, BUCKETS),
+        above(
+            "E8 achieves 100 % at epsilon = 100",
+            "top-5 accuracy of E8 at epsilon = 100",
+            0.98,
+            _high(_TOP_PRINTED, "E8", 100.0),
+        ),
+        above(
+            "the earlier, the higher the accuracy",
+            "top-5 accuracy of earlier ones less that of later ones, at epsilon = 50,",
+            0.0,
+            _apart(_TOP_PRINTED, [("E8", "E4"), ("E4", "basic")], 50.0),
+        ),
+    ),
+    _comparison(
+        23,
+        "Walks by comparison that split at every level (GS)",
+        tuple(_GS.at(dimensions) for dimensions in _BOTH),
+        below(
+            "in two dimensions it has at most 40 % top-5 accuracy",
+            f"top-5 accuracy of GS in 2-d at epsilon = {_MOST:g}",
+            0.45,
+            heights(_TOP_PRINTED, "GS, 2-d", at=near(_MOST)),
+        ),
+    ),
+    _comparison(
+        24,
+        "Walks by comparison with neighbours (N), 1-d",
+        _in(1, _N5, _N20),
+        below(
+            "the size of the neighbourhood makes little to no difference",
+            "top-5 accuracy of N20 less that of N5, at epsilon = 100,",
+            0.05,
+            _apart(_TOP_PRINTED, [("N20", "N5")], 100.0),
+        ),
+    ),
+    _neighbours_in_plane(25, "Walks by comparison with neighbours (N)", _N5, _N20),
+    _comparison(
+        26,
+        "Walks by comparison that split, with neighbours (GS-N), 1-d",
+        _in(1, _GS_N5, _GS_N20),
+        below(
+            "the size of the neighbourhood does not change the accuracy",
+            f"accuracy of GS-N20 less that of GS-N5, at epsilon = {_MOST:g},",
+            0.05,
+            _apart(_RAW_PRINTED, [("GS-N20", "GS-N5")], _MOST),
+        ),
+    ),
+    _neighbours_in_plane(
+        27, "Walks by comparison that split, with neighbours (GS-N)", _GS_N5, _GS_N20
+    ),
+    _compared(28, "Walks by comparison compared, 1-d", 1, *_BUT_P),
+    _compared(29, "Walks by comparison compared, 2-d", 2, *_BUT_P),
+    _compared(30, "Walks by comparison compared, real places", 2, *_ALL),
+    _compared(31, "The best walks by comparison, real places", 2, BASIC_WALK, _E8, _N20),
 )
 """In the order of the thesis."""

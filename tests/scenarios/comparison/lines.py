@@ -5,8 +5,8 @@ from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import Estimate, Leakage
 from veilring.scenarios.comparison import Line
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED
-from veilring.scenarios.comparison.intervals import Interval
 from veilring.scenarios.comparison.playing import Played
+from veilring.scenarios.intervals import Interval
 
 HALF_WIDTH = 0.03
 PRIVACY = Privacy("rows", "others", "nobody", 1.0, 0.0, "one row", "pure ε-DP")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from veilring.scenarios.comparison.intervals import Interval, over_splits, share_over_splits
+from veilring.scenarios.intervals import Interval, over_splits, share_over_splits
 
 
 def test_without_overlap_it_is_students() -> None:

@@ -5,10 +5,10 @@
 """
 
 from veilring.scenarios.comparison.comparison import Choice, Comparison, Facts, Left, Line
-from veilring.scenarios.comparison.intervals import Interval
 from veilring.scenarios.comparison.playing import Played
 from veilring.scenarios.comparison.question import Question, make_question, read_network
 from veilring.scenarios.comparison.running import compare
+from veilring.scenarios.intervals import Interval
 
 __all__ = (
     "Choice",

@@ -10,8 +10,8 @@ from math import floor
 from typing import Final, NamedTuple
 
 from veilring.scenarios.comparison.comparison import Comparison, Line
-from veilring.scenarios.comparison.intervals import Interval
 from veilring.scenarios.comparison.words import reach
+from veilring.scenarios.intervals import Interval
 from veilring.scenarios.reporting.words import percent
 
 HEIGHT: Final = 260

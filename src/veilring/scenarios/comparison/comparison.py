@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from veilring.estimators.privacy import Privacy
 from veilring.protocols.system import Leakage
-from veilring.scenarios.comparison.intervals import CONFIDENCE, INTERVAL, Interval
 from veilring.scenarios.comparison.playing import Played
 from veilring.scenarios.comparison.question import Question
+from veilring.scenarios.intervals import CONFIDENCE, INTERVAL, Interval
 
 POOLED: Final = "pooled-knn"
 MAJORITY: Final = "majority"

@@ -15,7 +15,6 @@ from veilring.protocols.system import Leakage
 from veilring.randomness import Streams
 from veilring.scenarios.comparison.choosing import choose
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED, Comparison, Line
-from veilring.scenarios.comparison.intervals import Interval, over_splits, share_over_splits
 from veilring.scenarios.comparison.leaking import measure_leakage
 from veilring.scenarios.comparison.playing import play
 from veilring.scenarios.comparison.question import Question
@@ -23,6 +22,7 @@ from veilring.scenarios.comparison.rules import rules_said
 from veilring.scenarios.comparison.splits import Split, draw_splits, load_facts
 from veilring.scenarios.comparison.stages import SERVER
 from veilring.scenarios.comparison.systems import LEFT_OUT, SYSTEMS, Case, System, held
+from veilring.scenarios.intervals import Interval, over_splits, share_over_splits
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.reporting.folder import versions_used
 from veilring.scenarios.runner import Progress

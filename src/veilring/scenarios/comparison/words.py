@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from veilring.scenarios.comparison.comparison import Comparison, Line
-from veilring.scenarios.comparison.intervals import Interval
+from veilring.scenarios.intervals import Interval
 from veilring.scenarios.reporting.summary import leaks
 from veilring.scenarios.reporting.words import percent
 
