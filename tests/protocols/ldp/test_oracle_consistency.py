@@ -31,19 +31,15 @@ def test_each_method_does_what_it_says() -> None:
         "norm-sub": [0.53, 0.0, 0.03, 0.43, 0.01],
     }
     for method in get_args(Consistency):
-        assert make_consistent(estimated(RAW), method).values == pytest.approx(
-            wanted[method], abs=1e-15
-        )
+        assert make_consistent(estimated(RAW), method) == pytest.approx(wanted[method], abs=1e-15)
 
 
 def test_raw_estimates_and_intervals_are_untouched() -> None:
-    """The result holds the raw estimate itself, and shares no memory with it."""
+    """The result shares no memory with the raw estimate."""
     estimate = estimated(RAW.copy())
     for method in get_args(Consistency):
         found = make_consistent(estimate, method)
-        assert found.raw is estimate
-        assert found.method == method
-        found.values[:] = 7.0
+        found[:] = 7.0
         assert (estimate.values == RAW).all()
         assert (estimate.low == RAW - 0.1).all()
     with pytest.raises(InputError, match="method is magic"):

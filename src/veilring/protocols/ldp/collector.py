@@ -32,9 +32,9 @@ from veilring.protocols.ldp.task import TASK_DIGEST_BYTES, Task
 # A disk that is full or a server that is gone is not asked again at once, for each of many clients.
 STORE_PAUSE_SECONDS: Final = 1.0
 TASK: Final = "ldp.task"
-"""What a client asks first: the task. Whoever is in the roster may."""
+"""The service that a client asks first, for the task. All members of the roster may."""
 SUBMIT: Final = "ldp.submit"
-"""What it asks then: to take its reports to that task."""
+"""The service that takes its reports to that task."""
 _NO_TERMS: Final = bytes(TASK_DIGEST_BYTES)
 _log = logging.getLogger("veilring.collector")
 
@@ -43,10 +43,10 @@ class Collector:
     """Takes reports for as long as its context is entered.
 
     Args:
-        store: Where reports are kept; the collector closes it.
-        now: Says how many seconds have passed since 1970 (UTC).
-        aside: Calls what takes long; in a thread of the collector's own unless given.
-        quotas: How many reports of each member may count; without end unless given.
+        store: The store of the reports; the collector closes it.
+        now: Returns the seconds since 1970 (UTC).
+        aside: Runs what takes long; by default in a thread of the collector's own.
+        quotas: The greatest number of reports of each member that count; by default no limit.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Collector:
 
     @property
     def task(self) -> Task:
-        """What is asked."""
+        """The task that clients answer."""
         return self._store.task
 
     async def __aenter__(self) -> Self:
@@ -101,7 +101,7 @@ class Collector:
 
         Args:
             party: The collector, in a session with the client alone.
-            client: Who sends.
+            client: The member that sends.
 
         Raises:
             ProtocolViolation: If the client sends what cannot be answered report by report, or
@@ -135,19 +135,19 @@ async def _read_task(party: Party) -> bytes:
 
 
 class _Slot:
-    """What one session has sent and was not told the end of.
+    """Messages of one session that have no verdicts yet.
 
     Args:
-        member: Who sends.
+        member: The member that sends.
     """
 
     def __init__(self, member: str) -> None:
         self.member = member
         self.waiting: list[ReportBatch] = []
         self.messages = 0
-        """How many wait or are being stored."""
+        """The number of messages that wait or are being stored."""
         self.held_bytes = 0
-        """Of these messages."""
+        """The size of these messages."""
         self._settled: list[Verdicts] = []
         self._error: VeilringError | None = None
         self._ended = False
@@ -165,14 +165,14 @@ class _Slot:
         return taken
 
     def settle(self, messages: Sequence[ReportBatch], verdicts: Verdicts) -> None:
-        """Say what became of the reports in messages that were taken."""
+        """Give the verdicts on the reports in messages that were taken."""
         self.messages -= len(messages)
         self.held_bytes -= sum(map(_held_bytes, messages))
         self._settled.append(verdicts)
         self._news.set()
 
     def fail(self, error: VeilringError) -> None:
-        """Say that nothing is known of the reports that are being stored."""
+        """End the session: the reports that are being stored may be lost."""
         self._error = error
         self._news.set()
 
@@ -201,11 +201,7 @@ class _Slot:
 class _GroupCommit:
     """Stores what the slots hold, one transaction after the other, until cancelled.
 
-    Args:
-        store: Where to.
-        now: Says how many seconds have passed since 1970 (UTC).
-        aside: Keeps the event loop free while a transaction runs.
-        quotas: How many reports of each member may count.
+    `aside` keeps the event loop free while a transaction runs.
     """
 
     def __init__(
@@ -278,5 +274,5 @@ async def _acknowledge(party: Party, client: str, slot: _Slot) -> None:
 
 
 def _held_bytes(message: ReportBatch) -> int:
-    """Return what a message counts towards the window of its session."""
+    """Return the bytes of a message that count towards the window of its session."""
     return len(message.ids) + len(message.reports)

@@ -1,7 +1,7 @@
 """What crosses the wire in the LDP family, and how a collector judges it.
 
-Every field of every report is judged. What a message as a whole has wrong is every report's in it;
-else each report is judged by itself, and one that is refused does not sink the others. No I/O.
+Every field of every report is checked. A fault of a message as a whole refuses all reports in it;
+otherwise each report is judged by itself, and a bad one does not sink the others. No I/O.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from veilring.protocols.ldp.task import Task
 from veilring.transport.messages import Array, Message
 
 ID_BYTES: Final = 16  # as many as a UUID has: never drawn twice by chance
-# More than a batch of the smallest reports has; what it costs to judge a message is bounded by it.
+# More than a batch of the smallest reports has; it bounds what judging a message costs.
 BATCH_REPORTS_MAX: Final = 1 << 14
 # A quarter of a frame: large enough that a message's own cost vanishes, small enough that several
 # are under way while one is stored.
@@ -39,7 +39,7 @@ class ReportBatch(Message, kind="ldp.reports"):
 
     Attributes:
         task: The hash of the task that they were made for.
-        question: Which.
+        question: The number of the question.
         ids: `ID_BYTES` for each report, one after the other.
         reports: The reports, in the same order.
         more: Whether another batch follows in this session.
@@ -53,15 +53,14 @@ class ReportBatch(Message, kind="ldp.reports"):
 
 
 class ReportReceipt(Message, kind="ldp.receipt"):
-    """Says that the next so many reports, in the order in which they were sent, are settled.
+    """Settles the next reports, in the order in which they were sent.
 
-    Those that are not listed are durable and count; the others' verdicts stand beside their
-    places.
+    Reports that are not listed are durable and count; the others have a verdict beside their place.
 
     Attributes:
-        reports: How many.
-        places: Of those that were not simply counted, from 0.
-        verdicts: What became of each of these: a `ReportVerdict`.
+        reports: The number of reports that are settled.
+        places: The places of those that were not simply counted, from 0.
+        verdicts: The `ReportVerdict` of each of these.
     """
 
     reports: _Number
@@ -70,7 +69,7 @@ class ReportReceipt(Message, kind="ldp.receipt"):
 
 
 class ReportVerdict(IntEnum):
-    """What became of one report, as a byte of a receipt."""
+    """The fate of one report, as a byte of a receipt."""
 
     COUNTED = 0
     KNOWN = 1
@@ -103,7 +102,7 @@ REASONS: Final = MappingProxyType(
         ),
     }
 )
-"""What each verdict means, for a person."""
+"""The meaning of each verdict, in words."""
 Verdicts = NDArray[np.uint8]
 """One `ReportVerdict` a report."""
 
@@ -113,10 +112,11 @@ class ClientBatch:
     """Reports to one question, each with its id.
 
     Attributes:
-        question: Which.
+        question: The number of the question.
         ids: Shape (reports, `ID_BYTES`).
         reports: Shape (reports, bytes).
-        clients: Who made them: their places in the pool, or numbers in an outbox; never sent.
+        clients: The clients that made them, by their places in the pool or numbers in an outbox;
+            never sent.
     """
 
     question: int
@@ -133,7 +133,7 @@ class ClientBatch:
         return self.ids.nbytes + self.reports.nbytes
 
     def message(self, task: Task, *, more: bool) -> ReportBatch:
-        """Return what is sent."""
+        """Return the message that carries these reports."""
         return ReportBatch(
             task=task.digest,
             question=self.question,
@@ -144,7 +144,7 @@ class ClientBatch:
 
 
 def batch_reports(report_bytes: int) -> int:
-    """Return how many reports of so many bytes a batch may have."""
+    """Return how many reports of the given width a batch may have."""
     return max(1, BATCH_BYTES_MAX // (ID_BYTES + report_bytes))
 
 
@@ -153,10 +153,10 @@ class Accepted:
     """Reports to one question that a client could have made.
 
     Attributes:
-        question: Which.
+        question: The number of the question.
         ids: Shape (reports, `ID_BYTES`).
         reports: Shape (reports, bytes).
-        places: Where each one's verdict stands among all that came.
+        places: The place of each report's verdict among all that came.
     """
 
     question: int
@@ -168,7 +168,7 @@ class Accepted:
 def judge_batches(
     task: Task, messages: Sequence[ReportBatch]
 ) -> tuple[Verdicts, tuple[Accepted, ...]]:
-    """Judge the reports of some messages by all that is public.
+    """Judge the reports of messages by all that is public.
 
     Returns:
         One verdict a report, in order, `COUNTED` where nothing is wrong with it; and those reports,
@@ -205,7 +205,7 @@ def _by_question(
 
 
 def _wrong(message: ReportBatch, digest: bytes, widths: Sequence[int]) -> ReportVerdict:
-    """Return what is wrong with a message as a whole, or `COUNTED`."""
+    """Return the fault of a message as a whole, or `COUNTED`."""
     reports = len(message.ids) // ID_BYTES
     if reports > BATCH_REPORTS_MAX:
         return ReportVerdict.OVERSIZED
@@ -232,7 +232,7 @@ def count_reports(message: ReportBatch, sender: str) -> int:
 
 
 def make_receipt(verdicts: Verdicts) -> ReportReceipt:
-    """Return what tells a client the verdicts on its next reports."""
+    """Return the receipt with the verdicts on a client's next reports."""
     others = np.flatnonzero(verdicts)
     return ReportReceipt(
         reports=len(verdicts), places=others.astype(np.uint32), verdicts=verdicts[others]

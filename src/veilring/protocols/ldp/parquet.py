@@ -1,8 +1,9 @@
-"""Reports in Parquet files, for whoever adds them up elsewhere: on a cluster, or years later.
+"""Reports in Parquet files, to be added up elsewhere: on a cluster, or years later.
 
 A row is a report: the hash of its task, its question and its bytes. There are no ids, so that a
-file says nothing of who sent what; whoever writes it answers for each report being there once, as a
-collector's store does. Tallies add up, so that files may be cut and spread in any way.
+file does not reveal the sender of a report. The writer of a file makes sure that each report is in
+it once, as a collector's store does. Tallies add up, so that files may be cut and spread in any
+way.
 """
 
 import os
@@ -141,7 +142,7 @@ def tally_piece(task: Task, piece: Piece) -> Tally:
     if not frame.select(is_ours.all()).item():
         made_for = f"{piece.path}, in which some are to another task"
         raise InputError("reports", made_for, f"reports to the task {task.digest.hex()[:16]}…")
-    # What is no number of a question, whatever its type, is none that there is.
+    # A question that is no number, whatever its type, does not exist.
     asked = frame["question"].cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
     total = Tally.empty(task.survey)
     sums, counts = list(total.sums), list(total.counts)

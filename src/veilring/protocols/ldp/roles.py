@@ -79,8 +79,8 @@ class ClientPool:
         answers = answer(task.survey, self.rows, self.labels, rng)
         ids = np.frombuffer(rng.bytes(ID_BYTES * len(self)), np.uint8).reshape(-1, ID_BYTES)
         for question, reports in answers:
-            # The order of the rows would show ranks, where a file is sorted, and who is who in
-            # another task.
+            # The order of the rows would show ranks, where a file is sorted, and link the reports
+            # of a client to different tasks.
             order = rng.permutation(len(reports))
             clients, reports = answers.clients[question][order], reports[order]  # noqa: PLW2901  (as they leave)
             size = reports_at_once(at_once, batch_reports(reports.shape[1]))
@@ -95,21 +95,21 @@ async def gather(
     """Play a client, or a pool of them, or the aggregator.
 
     A client sends one message, a pool one for each question and `BATCH_BYTES_MAX`; there is one
-    round. Nothing is answered: what the aggregator makes public is its own affair.
+    round. Clients get no answer: the aggregator decides what it makes public.
 
     Args:
         party: This participant.
-        clients: Who answers here; nobody at the aggregator.
-        aggregator: Who collects.
-        task: Public.
+        clients: The clients that answer here; none at the aggregator.
+        aggregator: The party that collects.
+        task: The public task.
 
     Returns:
-        What the aggregator knows in the end; nothing at the others.
+        The tally at the aggregator; nothing at the others.
 
     Raises:
         InputError: If a row does not fit; nothing was sent then.
-        ProtocolViolation: If a peer sent what no client sends. Here that ends the run: a
-            collection that has to live with such peers is a `Collector`'s.
+        ProtocolViolation: If a peer sent what no client sends. That ends the run here; a
+            `Collector` refuses such reports and goes on.
     """
     if party.me != aggregator:
         if clients is None:
@@ -140,7 +140,7 @@ async def _report(party: Party, clients: ClientPool, aggregator: str, task: Task
 
 
 def _nothing() -> ClientBatch:
-    """Return what a pool without clients sends."""
+    """Return the batch that a pool without clients sends."""
     none = np.zeros((0, 0), dtype=np.uint8)
     return ClientBatch(0, none, none, np.zeros(0, dtype=np.int64))
 
@@ -176,7 +176,7 @@ def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:
 
 
 def batch_traffic(task: Task, question: int, reports: int, *, times: int = 1) -> Traffic:
-    """Return what so many batches of so many reports each are on the wire.
+    """Return the traffic of `times` batches with the given number of reports each.
 
     One report is `report_bytes + ID_BYTES`, and a batch some 70 bytes more, of which the task's
     hash is 32 and the session's name 16.
@@ -196,7 +196,7 @@ def _width(task: Task, question: int) -> int:
 
 
 Settled: TypeAlias = Callable[[ClientBatch, Verdicts], None]
-"""Told what became of a batch's reports, once the collector has stored those that count."""
+"""Takes the verdicts on a batch's reports, once the collector has stored those that count."""
 
 
 async def submit_reports(

@@ -1,7 +1,7 @@
-"""`Task`: what an aggregator asks of its clients, as bytes that have one hash.
+"""`Task`: what an aggregator asks of its clients, as bytes with one hash.
 
-The aggregator is not trusted, so that a client does not take its word for how a report is made: it
-makes the survey again from the task's terms and compares every public number, exactly.
+The aggregator is not trusted. A client does not take its word for how a report is made: it builds
+the survey again from the task's terms and compares every public number, exactly.
 """
 
 import hashlib
@@ -28,13 +28,13 @@ class TooFewReports(InputError):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is asked, of whom nothing is known, until when.
+    """A survey with its terms, its deadline and the least number of reports.
 
     Attributes:
-        terms: What somebody wrote down: columns, classes, epsilon, oracle; plain data.
-        survey: What comes of it.
-        minimum: How many reports there must be before anything is estimated.
-        closes: When the last new report is taken, in seconds since 1970 (UTC), or none.
+        terms: The terms as they were written: columns, classes, epsilon, oracle; plain data.
+        survey: The survey that follows from them.
+        minimum: The least number of reports before anything is estimated.
+        closes: The time after which no new report is taken, in seconds since 1970 (UTC), or none.
 
     Raises:
         InputError: If the minimum is below 1.
@@ -51,7 +51,7 @@ class Task:
 
     @cached_property
     def encoded(self) -> bytes:
-        """All of it in canonical JSON: equal tasks, and no others, have equal bytes."""
+        """The task in canonical JSON: equal tasks, and no others, have equal bytes."""
         content = {
             "format": TASK_FORMAT,
             "terms": self.terms,
@@ -70,7 +70,7 @@ class Task:
         return hashlib.sha256(self.encoded).digest()
 
     def is_closed(self, now: float) -> bool:
-        """Say whether new reports come too late, at so many seconds since 1970 (UTC)."""
+        """Say whether new reports come too late at a time, in seconds since 1970 (UTC)."""
         return self.closes is not None and now >= self.closes
 
     def require_enough(self, tally: Tally) -> None:

@@ -79,7 +79,7 @@ def evidence(
 ) -> tuple[Estimate, ...]:
     """Return the estimate of each question.
 
-    A question that nobody answered gets zeros, infinite variances, and intervals of all numbers.
+    A question without answers gets zeros, infinite variances, and intervals of all numbers.
 
     Raises:
         InputError: If the tally is of another survey.
@@ -99,12 +99,12 @@ def _estimate(question: LocalRandomiser, sums: Sums, count: int, confidence: flo
 
 
 def counts_of(estimate: Estimate, values: int, how: Consistency) -> NDArray[np.float64]:
-    """Return how many of the clients hold each of the first so many values; none is negative.
+    """Return how many of the clients hold each of the first values; none is negative.
 
     Args:
-        estimate: Of shares.
-        values: How many of its entries are meant: an oracle has two at least, a survey maybe one.
-        how: What becomes of negative counts.
+        estimate: The estimated shares.
+        values: The number of values: an oracle has two entries at least, a survey maybe one value.
+        how: How negative counts are made consistent.
 
     Raises:
         InputError: If there is no such way.
@@ -113,7 +113,7 @@ def counts_of(estimate: Estimate, values: int, how: Consistency) -> NDArray[np.f
         raise InputError("consistency", how, ", ".join(CONSISTENCIES))
     if not estimate.clients:
         return np.zeros(values)
-    return np.asarray(make_consistent(estimate, how).values[:values] * estimate.clients)
+    return np.asarray(make_consistent(estimate, how)[:values] * estimate.clients)
 
 
 # What stands for a count of 0, as in scikit-learn: a value that no client has rules a class out
@@ -153,7 +153,7 @@ class DiscreteBayes(Posterior):
 
         Raises:
             InputError: If a row has another number of features, values that are no integers, or a
-                value that there is not.
+                value that does not exist.
         """
         sizes = [len(counts) for counts in self.feature_counts]
         if rows.ndim != 2 or rows.shape[1] != len(sizes):  # noqa: PLR2004  (rows by features)
@@ -178,9 +178,9 @@ def learn_discrete(
     """Return the classifier that a tally says.
 
     Args:
-        survey: What was asked.
-        tally: What came of it.
-        consistency: What becomes of negative counts.
+        survey: The survey.
+        tally: The tally of the answers.
+        consistency: How negative counts are made consistent.
         smoothing: Added to each count of a value; at least `SMOOTHING_MIN`, which stands for none.
             By default none with the paper's consistency, whose negative counts become 1 already,
             and else 1 (Laplace), since one count of 0 would rule out a class.
@@ -256,9 +256,9 @@ def learn_gaussian(
     so it is divided by the share. Means are cut to [-1, 1], squares to [0, 1].
 
     Args:
-        survey: What was asked.
-        tally: What came of it.
-        consistency: What becomes of negative counts of classes.
+        survey: The survey.
+        tally: The tally of the answers.
+        consistency: How negative counts of classes are made consistent.
         variance_floor: The least variance, above 0 and at most 1.
         confidence: Of the intervals in its evidence.
 
@@ -309,9 +309,9 @@ def learn(survey: Survey, tally: Tally, *, consistency: Consistency = "paper") -
     `learn_discrete` and `learn_gaussian` leave more to choose.
 
     Args:
-        survey: What was asked: one of naive Bayes.
-        tally: What came of it.
-        consistency: What becomes of negative counts.
+        survey: The survey: one of naive Bayes.
+        tally: The tally of the answers.
+        consistency: How negative counts are made consistent.
 
     Raises:
         InputError: If the survey asks for something else, or the tally is of another one.

@@ -34,7 +34,12 @@ from veilring.privacy.loss import exp_ceil, exp_floor, unary_epsilon
 from veilring.privacy.response import ResponseLaw, randomised_response
 from veilring.privacy.tables import TableLaws
 from veilring.privacy.tails import binomial_range, laplace_sum_max
-from veilring.protocols.ldp.algorithm.oracle import BITS, FrequencyOracle, PureOracle
+from veilring.protocols.ldp.algorithm.oracle import (
+    BITS,
+    FrequencyOracle,
+    PureOracle,
+    require_values,
+)
 from veilring.protocols.ldp.algorithm.packing import (
     bit_of,
     bitmap_bytes,
@@ -99,7 +104,7 @@ class DirectEncoding(PureOracle):
 
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = self._require_values(values)
+        own = require_values(values, self.domain)
         reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
         for chunk in client_slices(len(own), _WORK_BYTES):
             said = randomised_response(own[chunk], self._response, rng)
@@ -158,7 +163,7 @@ class UnaryOracle(PureOracle):
 
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = self._require_values(values)
+        own = require_values(values, self.domain)
         reports = packed_bernoulli(self.other, len(own), self.domain, rng)
         for chunk in client_slices(len(own), _WORK_BYTES):
             rows, (place, mask) = reports[chunk], bit_of(own[chunk])
@@ -314,7 +319,7 @@ class SummedHistogram(FrequencyOracle):
 
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = self._require_values(values)
+        own = require_values(values, self.domain)
         reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
         for chunk in client_slices(len(own), _WORK_BYTES * self.domain):
             coordinates = np.zeros((len(own[chunk]), self.domain), dtype=np.intp)

@@ -30,7 +30,7 @@ from veilring.privacy.coins import bernoulli
 from veilring.privacy.dyadic import Dyadic
 from veilring.privacy.loss import epsilon_of, exp_floor
 from veilring.privacy.response import ResponseLaw, randomised_response
-from veilring.protocols.ldp.algorithm.oracle import BITS, PureOracle
+from veilring.protocols.ldp.algorithm.oracle import BITS, PureOracle, require_values
 from veilring.protocols.ldp.algorithm.packing import (
     client_slices,
     counted,
@@ -183,7 +183,7 @@ class LocalHashing(PureOracle):
 
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = self._require_values(values)
+        own = require_values(values, self.domain)
         reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
         for chunk in client_slices(len(own), _HASH_BYTES):
             words = rng.integers(1 << 32, size=(len(own[chunk]), 2), dtype=np.uint32).astype("<u4")
@@ -264,7 +264,7 @@ class HadamardResponse(PureOracle):
 
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = self._require_values(values)
+        own = require_values(values, self.domain)
         reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
         for chunk in client_slices(len(own), _ROW_BYTES):
             rows = rng.integers(self.order, size=len(own[chunk]), dtype=np.uint32)

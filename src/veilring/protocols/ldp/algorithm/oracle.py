@@ -119,9 +119,6 @@ class FrequencyOracle(LocalRandomiser):
             frequency: The share of the clients that hold the value; 0 gives `V` of the papers.
         """
 
-    def _require_values(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        return require_values(values, self.domain)
-
 
 def require_values(values: NDArray[Any], domain: int) -> NDArray[np.int64]:
     """Return one value a client as 64-bit integers; refuse what is none of a domain.
@@ -193,8 +190,8 @@ class PureOracle(FrequencyOracle):
         deviations of its mean, both taken at `f` (Wilson 1927). At the ends of the domain it is
         wider than the usual normal interval. Where `rough` says so, the counts are too small for
         either: 95 % were seen to cover 82 %. Neither the estimates nor the intervals are cut to
-        [0, 1]; `consistency` does that to the estimates. All is about the clients that reported:
-        if they are a sample of more, its error comes on top.
+        [0, 1]; `make_consistent` does that to the estimates. All is about the clients that
+        reported: if they are a sample of more, its error comes on top.
 
         Args:
             sums: How many reports support each value, shape (domain,).
@@ -293,26 +290,11 @@ Consistency = Literal["paper", "clip", "norm-sub", "raw"]
 """Negative counts become 1; become 0; the nearest frequencies that add up to 1; or nothing."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Processed:
-    """Frequencies after processing, beside what they were made of.
-
-    Attributes:
-        values: At least 0 unless the method is `"raw"`, shape (entries,).
-        method: How they were made.
-        raw: The unbiased estimate with its intervals, untouched.
-    """
-
-    values: NDArray[np.float64]
-    method: Consistency
-    raw: Estimate
-
-
-def make_consistent(estimate: Estimate, method: Consistency) -> Processed:
-    """Return what a method makes of an estimate.
+def make_consistent(estimate: Estimate, method: Consistency) -> NDArray[np.float64]:
+    """Return frequencies that are at least 0, unless the method is `"raw"`, shape (entries,).
 
     Args:
-        estimate: Of frequencies over a whole domain.
+        estimate: Frequencies over a whole domain; left as they are.
         method: `"paper"`, `"clip"`, `"norm-sub"` or `"raw"`.
 
     Raises:
@@ -321,16 +303,15 @@ def make_consistent(estimate: Estimate, method: Consistency) -> Processed:
     raw = estimate.values
     match method:
         case "paper":
-            values = np.where(raw < 0, 1 / estimate.clients, raw)
+            return np.where(raw < 0, 1 / estimate.clients, raw)
         case "clip":
-            values = np.maximum(raw, 0.0)
+            return np.maximum(raw, 0.0)
         case "norm-sub":
-            values = project_on_simplex(raw)
+            return project_on_simplex(raw)
         case "raw":
-            values = raw.copy()
+            return raw.copy()
         case _:
             raise InputError("method", method, f"one of {', '.join(get_args(Consistency))}")
-    return Processed(values, method, estimate)
 
 
 def project_on_simplex(values: NDArray[np.float64]) -> NDArray[np.float64]:

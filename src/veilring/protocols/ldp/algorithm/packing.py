@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 
-# What a step works on at once: it stays in the second level of a usual processor's cache.
+# The bytes that a step works on at once: they stay in the second level of a usual cache.
 CHUNK_BYTES: Final = 1 << 18
 
 
@@ -17,8 +17,8 @@ def client_slices(clients: int, bytes_each: int) -> Iterator[slice]:
     """Yield slices of the clients' axis that together cover it, each of a bounded size.
 
     Args:
-        clients: How many there are.
-        bytes_each: How much the work on one client holds in memory.
+        clients: The number of clients.
+        bytes_each: The memory that the work on one client needs.
     """
     step = max(1, CHUNK_BYTES // bytes_each)
     for start in range(0, clients, step):
@@ -26,10 +26,10 @@ def client_slices(clients: int, bytes_each: int) -> Iterator[slice]:
 
 
 def reports_at_once(at_once: int | None, usual: int) -> int:
-    """Return how many reports go together: as many as a caller asked for, or as is usual.
+    """Return how many reports go together: as many as the caller wants, or the usual number.
 
     Raises:
-        InputError: If it asked for none: with steps of 0 or less, reports would be left out.
+        InputError: If the caller wants none: with steps of 0 or less, reports would be left out.
     """
     if at_once is not None and at_once < 1:
         raise InputError("at_once", at_once, "an integer of at least 1")
@@ -37,7 +37,7 @@ def reports_at_once(at_once: int | None, usual: int) -> int:
 
 
 def bitmap_bytes(bits: int) -> int:
-    """Return how many bytes a bitmap of so many bits has."""
+    """Return the bytes of a bitmap with the given number of bits."""
     return -(-bits // 8)
 
 
@@ -92,13 +92,12 @@ def counted(digits: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
     return sums
 
 
-# So many bits, then pairs, then nibbles can be added in fields of twice their width: 3, 15, 255.
+# Bits, then pairs, then nibbles that can be added in fields of twice their width: 3, 15, 255.
 _LEVELS: Final = ((1, 3, 0x55), (2, 5, 0x33), (4, 17, 0x0F))
 _ROWS: Final = math.prod(terms for _, terms, _ in _LEVELS)
-# What is worked on at once stays in the second level of a usual processor's cache.
 _COLUMN_BYTES: Final = 1 << 17
-# Up to so many bits are unpacked and added one by one, before the handful of operations pays: a
-# collector's group of single reports has some ten to each question.
+# Up to this size, bits are unpacked and added one by one: a collector's group of single reports has
+# some ten to each question, and the handful of operations does not pay.
 _FEW_BITS: Final = 1 << 15
 
 
@@ -116,7 +115,7 @@ def column_sums(packed: NDArray[np.uint8], columns: int) -> NDArray[np.int64]:
         bits = np.unpackbits(packed, axis=1, count=columns)
         return np.asarray(bits.sum(axis=0, dtype=np.int64))
     width = packed.shape[1]
-    together = 8 // math.gcd(width, 8)  # so many rows are a whole number of words
+    together = 8 // math.gcd(width, 8)  # rows that make up a whole number of words
     step = together * _ROWS * max(1, _COLUMN_BYTES // (together * _ROWS * width))
     sums = np.zeros((width, 8), dtype=np.int64)
     for start in range(0, len(packed), step):

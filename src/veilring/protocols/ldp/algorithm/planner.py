@@ -1,4 +1,4 @@
-"""Which frequency oracle to take: variance against bytes, from the exact laws."""
+"""All frequency oracles by name, and which to choose: variance against bytes, from exact laws."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -39,23 +39,23 @@ ORACLES: Final[Mapping[str, type[FrequencyOracle]]] = MappingProxyType(
 AUTO: Final = "auto"
 """The name that leaves the choice of the oracle to `recommend_oracle`."""
 MakeOracle: TypeAlias = Callable[[int], LocalRandomiser]
-"""Makes a frequency oracle for a domain of so many values."""
+"""Makes a frequency oracle for a domain of the given size."""
 
-# Whose variance is at most so much above the least is as good: 1 % more clients make up for it.
+# A variance up to this factor above the least is as good: 1 % more clients make up for it.
 _AS_GOOD: Final = 1.01
 
 
 @dataclass(frozen=True, slots=True)
 class OracleOption:
-    """What an oracle costs and gives.
+    """An oracle with its cost and its accuracy.
 
     Attributes:
         oracle: The oracle itself.
-        variance: Of a frequency, on average over the values of the domain, times the number of
-            clients. It is the variance of the frequency `1 / domain`, whatever the frequencies are.
-        influence: How many clients the count of a value moves by if one report lies.
-        report_bytes: What each client sends.
-        exact_epsilon: What each report spends.
+        variance: The variance of a frequency times the number of clients, on average over the
+            values of the domain. It is that of the frequency `1 / domain`, whatever they are.
+        influence: The number of clients by which one false report moves the count of a value.
+        report_bytes: The size of a report.
+        exact_epsilon: The epsilon that a report spends.
     """
 
     oracle: FrequencyOracle

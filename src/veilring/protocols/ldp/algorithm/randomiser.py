@@ -1,8 +1,8 @@
-"""`LocalRandomiser`: what a client does to its value before anybody else sees it.
+"""`LocalRandomiser`: the noise that a client adds to its value before it reports.
 
-All randomisers have one shape. The client calls `perturb`; whoever collects calls `accept` on what
-arrived, and `aggregate` on what it accepted; sums of several collectors are added; `estimate` turns
-a sum into numbers with intervals. The axis in front is always the clients'.
+All randomisers have one shape. The client calls `perturb`. The collector calls `accept` on the
+reports that arrive, and `aggregate` on the accepted ones; sums of several collectors add up.
+`estimate` turns a sum into numbers with intervals. The first axis is always the clients'.
 """
 
 from abc import ABC, abstractmethod
@@ -24,9 +24,9 @@ INTERVAL_CONFIDENCE: Final = 0.95  # of the intervals that are shown unless othe
 RAREST_MIN: Final = 10
 
 Reports: TypeAlias = NDArray[np.uint8]
-"""What crosses the wire, shape (clients, report_bytes): packed, the same in memory and on disk."""
+"""Packed reports, shape (clients, report_bytes): the same on the wire, in memory and on disk."""
 Sums: TypeAlias = NDArray[np.int64]
-"""What a collector keeps of any number of reports, shape (cells,). Two of them add up to one."""
+"""The sums over any number of reports, shape (cells,). Two of them add up to one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +38,7 @@ class Estimate:
         variance: Of each value, over the randomiser's draws and, for means, the clients' values.
         low: The lower ends of intervals that each hold with the confidence asked for.
         high: The upper ends.
-        clients: How many reports they are made of.
+        clients: The number of reports behind them.
     """
 
     values: NDArray[np.float64]

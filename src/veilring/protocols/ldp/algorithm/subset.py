@@ -19,7 +19,7 @@ from typing_extensions import override
 from veilring.privacy.coins import bernoulli, packed_bernoulli
 from veilring.privacy.dyadic import Dyadic
 from veilring.privacy.loss import exp_floor, log_ceil
-from veilring.protocols.ldp.algorithm.oracle import BITS, PureOracle
+from veilring.protocols.ldp.algorithm.oracle import BITS, PureOracle, require_values
 from veilring.protocols.ldp.algorithm.packing import (
     bit_of,
     bitmap_bytes,
@@ -109,7 +109,7 @@ class SubsetSelection(PureOracle):
 
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = self._require_values(values)
+        own = require_values(values, self.domain)
         reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
         for chunk in client_slices(len(own), self._work_bytes):
             bitmaps = self._bitmaps(own[chunk], rng)

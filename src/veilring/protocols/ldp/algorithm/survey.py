@@ -30,7 +30,7 @@ ValidRows: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
 
 
 class Survey(ABC):
-    """What is asked; frozen. Its subclasses say what for: frequencies, means, naive Bayes.
+    """The questions to clients; frozen. Subclasses ask for frequencies, means or naive Bayes.
 
     Attributes:
         name: The name by which tasks call it.
@@ -121,8 +121,8 @@ class MeanSurvey(Survey):
     """The mean of each feature over all clients.
 
     Attributes:
-        means: Of so many features.
-        steps: What becomes of a row first; its result is cut to [-1, 1].
+        means: The randomiser of the features.
+        steps: The public steps that a row goes through first; their result is cut to [-1, 1].
 
     Raises:
         InputError: If the means are within classes: labels are not asked for.
@@ -164,10 +164,10 @@ class DiscreteBayesSurvey(Survey):
     number: `a * classes + v`, which is the paper's `(a_i - 1) k + v` counted from 0.
 
     Attributes:
-        domains: How many values each feature has, `n_i` of the paper.
-        classes: How many there are, `k` of the paper.
+        domains: The number of values of each feature, `n_i` of the paper.
+        classes: The number of classes, `k` of the paper.
         oracles: The class's, then each feature's with class.
-        steps: What becomes of a row first; its result is values numbered from 0.
+        steps: The public steps that a row goes through first; they give values numbered from 0.
 
     Raises:
         InputError: If the oracles are not one for the class and one a feature, or one of them has
@@ -201,10 +201,10 @@ class DiscreteBayesSurvey(Survey):
         """Return the survey whose oracles are all made alike.
 
         Args:
-            domains: How many values each feature has.
-            classes: How many there are.
-            make: Makes an oracle for so many values, at least 2: with one there is none to hide.
-            steps: What becomes of a row first.
+            domains: The number of values of each feature.
+            classes: The number of classes.
+            make: Makes an oracle for a number of values, at least 2: one value hides nothing.
+            steps: The public steps that a row goes through first.
         """
         sizes = (classes, *(classes * values for values in domains))
         oracles = tuple(make(max(2, size)) for size in sizes)
@@ -250,7 +250,7 @@ class GaussianBayesSurvey(Survey):
     Attributes:
         oracle: The class's.
         means: Of features within classes; the same for both questions.
-        steps: What becomes of a row first; its result is cut to [-1, 1].
+        steps: The public steps that a row goes through first; their result is cut to [-1, 1].
 
     Raises:
         InputError: If the oracle has too few values for the classes.
@@ -292,7 +292,7 @@ class GaussianBayesSurvey(Survey):
 
 
 BayesSurvey: TypeAlias = DiscreteBayesSurvey | GaussianBayesSurvey
-"""What a classifier can be learned from."""
+"""A survey from which a classifier can be learned."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -313,11 +313,11 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tally:
-    """What a collector knows: for each question the sums, and over how many reports.
+    """The sums of each question and the number of reports behind them.
 
     Attributes:
         sums: One array a question.
-        counts: One number a question.
+        counts: The number of reports to each question.
     """
 
     sums: tuple[Sums, ...]
@@ -337,7 +337,7 @@ class Tally:
 
     @property
     def clients(self) -> int:
-        """How many reports there are over all questions."""
+        """The number of reports to all questions."""
         return sum(self.counts)
 
 
@@ -347,7 +347,7 @@ def answer(
     """Return one perturbed report for each client, to the question that it drew.
 
     Args:
-        survey: What is asked.
+        survey: The survey.
         rows: One row a client.
         labels: The class of each.
         rng: The clients' secret randomness.

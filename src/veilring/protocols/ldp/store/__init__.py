@@ -17,7 +17,7 @@ def open_report_store(where: str, task: Task, *, read_only: bool = False) -> Sto
     Args:
         where: The path of an SQLite file, or the URL of a PostgreSQL database.
         task: What the reports answer.
-        read_only: For whoever only estimates.
+        read_only: Whether it is only read, for estimates.
 
     Raises:
         StoreFailed: If it cannot be reached.

@@ -27,9 +27,9 @@ from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict, Verdicts
 from veilring.protocols.ldp.task import Task
 
-# One statement inserts so many; what a statement is given stays below a few MiB.
+# Reports in one statement: its values stay below a few MiB.
 PIECE_REPORTS_MAX: Final = 1 << 16
-# Reports that are read at once, however wide they are.
+# Bytes of reports that are read at once, however wide a report is.
 READ_BYTES_MAX: Final = 16 << 20
 DIGEST_END: Final = 1 << 64
 _NUMBER_BYTES: Final = 4  # of a member's number beside each report
@@ -76,11 +76,11 @@ class StoredReports:
 
 
 class Senders(NamedTuple):
-    """The members that some reports came from.
+    """The members that reports came from.
 
     Attributes:
         names: Their names, each once.
-        of: For each report that came, the place of its member among the names.
+        of: The place of each report's member among the names.
     """
 
     names: tuple[str, ...]
@@ -89,11 +89,11 @@ class Senders(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """How many reports of a member may count.
+    """The most reports of a member that count.
 
     Attributes:
-        each: Of any one member; nothing if there is no limit.
-        own: Of members that have a limit of their own.
+        each: The limit of any one member; none if there is no limit.
+        own: The limits of members that have their own.
     """
 
     each: int | None = None
@@ -185,9 +185,9 @@ class Store(ABC):
 
         Args:
             arrived: Reports that were accepted.
-            senders: Who sent what came; the `places` of what arrived are places in it.
-            quotas: How many reports of each member may count, over all that it ever sends.
-            closed: Whether new ones come too late. What was stored before is acknowledged still.
+            senders: The sender of each report; the `places` of what arrived are places in it.
+            quotas: The most reports of each member that count, over all that it ever sends.
+            closed: Whether new reports come too late. Stored ones are still acknowledged.
 
         Returns:
             The verdicts of each: `COUNTED`, `KNOWN`, `REUSED_ID`, `CLOSED` or `OVER_QUOTA`.
@@ -222,7 +222,7 @@ class Store(ABC):
         Raises:
             InputError: If one of these never sent a report.
             StoreFailed: If it is not `tally`, or a report is there that no client could have made:
-                somebody has changed the database.
+                the database was changed by another hand.
         """
         with self.transaction():
             members = self._members()
@@ -408,7 +408,7 @@ def _order_by_ids(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 class _Headroom:
-    """What may still be counted of some members, while a group is stored.
+    """How many reports of members may still be counted, while a group is stored.
 
     Args:
         left: The number of reports that may be counted of each member; negative if a limit was
@@ -444,12 +444,12 @@ class _Headroom:
 
 
 class _Fits(NamedTuple):
-    """Which reports of a group there is room for: the first that came, of each member.
+    """Which reports of a group fit the quotas: the first that came, of each member.
 
     Attributes:
         who: The member of each report, in the order in which they came.
         order: The places of the reports in that order, as they are worked on.
-        room: What there is.
+        room: The room that is left.
     """
 
     who: NDArray[np.int64]
@@ -465,7 +465,7 @@ class _Fits(NamedTuple):
 
 
 def statement_values(question: int, some: StoredReports) -> dict[str, int | bytes]:
-    """Return what a statement cuts into rows."""
+    """Return the values of a statement that cuts blobs into rows."""
     return {
         "question": question,
         "size": ID_BYTES,
@@ -479,12 +479,12 @@ def statement_values(question: int, some: StoredReports) -> dict[str, int | byte
 
 
 def parse_matches(listed: str | None, count: int) -> Matches:
-    """Return what was found of so many ids.
+    """Return which of the ids that were looked up are stored.
 
     Args:
-        listed: For each that is there, `2 * place`, and one more if its report is the same; in
+        listed: `2 * place` of each id that is stored, and one more if its report is the same; in
             decimal, with commas between.
-        count: How many were looked for.
+        count: The number of ids.
     """
     found = np.zeros(count, dtype=np.uint8)
     if listed:
@@ -494,7 +494,7 @@ def parse_matches(listed: str | None, count: int) -> Matches:
 
 
 def sums_blob(sums: Sums) -> bytes:
-    """Return what is stored of running sums."""
+    """Return running sums as they are stored."""
     return sums.astype(_SUM).tobytes()
 
 
@@ -502,7 +502,7 @@ def parse_sums(reports: int, blob: bytes, cells: int) -> RunningSums:
     """Return running sums that were stored.
 
     Raises:
-        StoreFailed: If there are not so many.
+        StoreFailed: If the number of sums is not `cells`.
     """
     if len(blob) != cells * _SUM.itemsize:
         raise StoreFailed("running sums are stored that have another length")
@@ -529,7 +529,7 @@ def parse_reports(rows: Sequence[tuple[bytes, bytes, bytes]], width: int) -> Sto
 
 
 def rows_at_once(width: int) -> int:
-    """Return how many reports of so many bytes are read at once."""
+    """Return how many reports of the given width are read at once."""
     return max(1, min(PIECE_REPORTS_MAX, READ_BYTES_MAX // (ID_BYTES + _NUMBER_BYTES + width)))
 
 

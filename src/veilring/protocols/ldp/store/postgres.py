@@ -83,7 +83,7 @@ class PostgresStore(Store):
     Args:
         url: Of the database; it is never shown, as it may hold a password.
         task: What the reports answer.
-        read_only: For whoever only estimates.
+        read_only: Whether it is only read, for estimates.
     """
 
     def __init__(self, url: str, task: Task, *, read_only: bool = False) -> None:
@@ -102,7 +102,7 @@ class PostgresStore(Store):
             self.close()
             _require_readable(self._url)
             self._db = psycopg.connect(self._url, autocommit=True, connect_timeout=SERVER_SECONDS)
-            # Whoever set the server up otherwise did not think of acknowledged reports.
+            # An acknowledged report must be durable, however the server is set up.
             self._db.execute("SET synchronous_commit = on")
         return self._db
 
