@@ -8,10 +8,9 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios, timed
-from veilring.protocols.treewalk.algorithm.rivals import bucket_law, points_of, respond
-from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance, Utility
+from veilring.protocols.treewalk.algorithm.one_message import bucket_law, points_of, respond
 from veilring.protocols.treewalk.algorithm.tree import build_tree
-from veilring.protocols.treewalk.algorithm.walks import BASIC, walk
+from veilring.protocols.treewalk.algorithm.walks import BASIC, Comparison, Distance, Utility, walk
 from veilring.randomness import Streams
 
 QUERIES = 100_000

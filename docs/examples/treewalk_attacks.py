@@ -2,18 +2,17 @@
 
 import numpy as np
 
-from veilring.protocols.treewalk.algorithm.rivals import Blur, bucket_law
-from veilring.protocols.treewalk.algorithm.steps import Comparison
+from veilring.protocols.treewalk.algorithm.one_message import Blur, bucket_law
 from veilring.protocols.treewalk.algorithm.tree import Tree, build_tree
-from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
-from veilring.protocols.treewalk.attacks import (
+from veilring.protocols.treewalk.algorithm.walks import BASIC, Comparison, Variant
+from veilring.protocols.treewalk.leakage import (
     Overheard,
-    attack,
+    attack_queries,
     overheard_blur,
     overheard_response,
     overheard_walk,
 )
-from veilring.protocols.treewalk.planner import own_probability
+from veilring.protocols.treewalk.plan import own_probability
 from veilring.randomness import Streams
 
 SIDE = 10.0  # kilometres
@@ -46,13 +45,13 @@ def table() -> None:
     tree = build_tree(rng.random((PLACES, 2)) * SIDE)
     along = (np.arange(ALONG) + 0.5) * SIDE / ALONG
     cells = np.stack(np.meshgrid(along, along), axis=-1).reshape(-1, 2)
-    blind = attack(mechanisms(tree, 1.0)["response"][0], cells, RADIUS, runs=1, rng=rng)
+    blind = attack_queries(mechanisms(tree, 1.0)["response"][0], cells, RADIUS, runs=1, rng=rng)
     print(f"blind guess: {blind.blind_error:.1f} km off, {blind.blind_within:.1%} within 700 m")
     print("mechanism   epsilon  own bucket      once: off  within    ten times: off  within")
     for epsilon in EPSILONS:
         for name, (overheard, chance) in mechanisms(tree, epsilon).items():
             once, ten = (
-                attack(overheard, cells, RADIUS, runs=RUNS, rng=rng, times=times)
+                attack_queries(overheard, cells, RADIUS, runs=RUNS, rng=rng, times=times)
                 for times in (1, 10)
             )
             own = "" if chance is None else f"{chance:.1%}"

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from veilring.protocols.treewalk import Blur, Comparison, Variant, build_tree
-from veilring.protocols.treewalk.algorithm.rivals import bucket_law
-from veilring.protocols.treewalk.attacks import overheard_blur, overheard_response, overheard_walk
+from veilring.protocols.treewalk.algorithm.one_message import bucket_law
+from veilring.protocols.treewalk.leakage import overheard_blur, overheard_response, overheard_walk
 from veilring.randomness import Streams
 from veilring.scenarios.belief_maps import CELLS, beliefs_after, draw_beliefs
 

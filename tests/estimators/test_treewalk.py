@@ -22,13 +22,13 @@ from veilring.protocols.treewalk import (
     Distance,
     KnownTop,
     Places,
-    Plan,
     Variant,
+    WalkPlan,
     bucket_cost,
     spending,
     walk_cost,
 )
-from veilring.protocols.treewalk.roles import Nearest
+from veilring.protocols.treewalk.roles import NearestPlaces
 from veilring.randomness import Streams
 
 ROWS, LABELS = three_classes(100)
@@ -74,14 +74,14 @@ def test_walks_cost_and_find_what_real_ones_do(
     monkeypatch.setattr(COINS, lambda *_: clients_rng())
     seeker = fitted(model, k=1)
     labels, places = seeker.predict(QUERIES), Places.of(scaled(ROWS))
-    plan: Any = Plan(model.utility, variant, model.neighbours, len(QUERIES))  # type: ignore[arg-type]  # none of these responds
+    plan: Any = WalkPlan(model.utility, variant, model.neighbours, len(QUERIES))  # type: ignore[arg-type]  # none of these responds
     utility = steps_of(model, variant.compositions(7))
 
     async def main() -> None:
         async with Cluster(2, own=[scaled(QUERIES), places], seed=3) as cluster:
             run = await cluster.run(tree_walk, plan=plan, utility=utility)
         answer = run.results["party-0"]
-        assert isinstance(answer, Nearest)
+        assert isinstance(answer, NearestPlaces)
         np.testing.assert_array_equal(labels, LABELS[answer.places])
         assert seeker.cost_ == measured(run.cost)
 
@@ -103,7 +103,7 @@ def test_responses_cost_and_find_what_real_ones_do(
             plan = BucketPlan(splits, 1, len(QUERIES))
             run = await cluster.run(responded, plan=plan, epsilon=6.0)
         match run.results["party-0"]:
-            case (Nearest() as answer, KnownTop()):
+            case (NearestPlaces() as answer, KnownTop()):
                 np.testing.assert_array_equal(labels, LABELS[answer.places])
             case other:
                 pytest.fail(f"a client returned {other}")
@@ -168,7 +168,7 @@ def test_only_what_is_new_is_asked_and_costs(utility: WalkUtility) -> None:
     def session(queries: int, *, is_known: bool) -> Forecast:
         if utility == "response":
             return bucket_cost(BucketPlan(0, 0, queries), len(ROWS), 2, is_known=is_known)
-        return walk_cost(Plan("comparison", Variant(), 0, queries), len(ROWS), 2)
+        return walk_cost(WalkPlan("comparison", Variant(), 0, queries), len(ROWS), 2)
 
     seeker.predict(np.vstack([QUERIES[:5], QUERIES[:5]]))
     assert seeker.cost_ == session(5, is_known=False)
@@ -194,7 +194,6 @@ def test_what_does_not_fit_a_session_is_asked_in_several(monkeypatch: pytest.Mon
     responding, once = (fitted(TreeWalkClassifier(6.0, splits=0)) for _ in range(2))
     once.predict(QUERIES[:5])
     monkeypatch.setattr("veilring.protocols.treewalk.plan.FRAME_BYTES_MAX", 256 + 20 * 5)
-    monkeypatch.setattr("veilring.protocols.treewalk.one_message.FRAME_BYTES_MAX", 256 + 20 * 5)
     walking.predict(QUERIES)
     assert walking.cost_.rounds == 3 * 15
     responding.predict(QUERIES)

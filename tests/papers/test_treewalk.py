@@ -21,9 +21,9 @@ from veilring.papers.treewalk import (
     load_points,
 )
 from veilring.papers.treewalk_figures import EQUAL, PRINTED, RAW, SPENT, TOP, TREEWALK_FIGURES
-from veilring.protocols.treewalk.algorithm.rivals import bucket_law
+from veilring.protocols.treewalk.algorithm.one_message import bucket_law
 from veilring.protocols.treewalk.algorithm.tree import build_tree
-from veilring.protocols.treewalk.attacks import overheard_response
+from veilring.protocols.treewalk.leakage import overheard_response
 from veilring.randomness import Streams
 from veilring.scenarios.belief_maps import CELLS, beliefs_after, draw_beliefs
 

@@ -25,17 +25,20 @@ from veilring.nodes.party import Parties
 from veilring.nodes.service import convening
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.privacy.response import EPSILON_MAX
-from veilring.protocols.treewalk.algorithm.places import Places
-from veilring.protocols.treewalk.algorithm.rivals import bucket_law
-from veilring.protocols.treewalk.algorithm.steps import Comparison
-from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX, depth_of
-from veilring.protocols.treewalk.algorithm.walks import SPLITS_MAX, Variant
-from veilring.protocols.treewalk.memory import Answer, Memory, remembered, snap
-from veilring.protocols.treewalk.one_message import BUCKET_SPLITS, BucketPlan
-from veilring.protocols.treewalk.plan import Plan
-from veilring.protocols.treewalk.planner import own_probability
-from veilring.protocols.treewalk.roles import Keeper, Nearest, bucket_client, walk_client
-from veilring.protocols.treewalk.service import RESPONSE, WALK, offers
+from veilring.protocols.treewalk.algorithm.one_message import bucket_law
+from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX, Places, depth_of
+from veilring.protocols.treewalk.algorithm.walks import WALK_SPLITS_MAX, Comparison, Variant
+from veilring.protocols.treewalk.memory import RememberedAnswer, WalkMemory, ask_once, snap
+from veilring.protocols.treewalk.plan import BUCKET_SPLITS, BucketPlan, WalkPlan, own_probability
+from veilring.protocols.treewalk.roles import (
+    BUCKET_SERVICE,
+    WALK_SERVICE,
+    Keeper,
+    NearestPlaces,
+    bucket_client,
+    offers,
+    walk_client,
+)
 from veilring.randomness import Streams
 from veilring.transport.tls import LOOPBACK
 
@@ -345,7 +348,9 @@ class SeekerConfig(TermsConfig):
     ask: str = Field(description="the name of a party of the roster")
     budget: float = Field(gt=0, description="a number above 0")
     by: Literal["response", "walk"] = Field("response", description="response or walk")
-    splits: int = Field(BUCKET_SPLITS, ge=0, le=SPLITS_MAX, description=f"0 to {SPLITS_MAX}")
+    splits: int = Field(
+        BUCKET_SPLITS, ge=0, le=WALK_SPLITS_MAX, description=f"0 to {WALK_SPLITS_MAX}"
+    )
     grid: float = Field(10.0, gt=0, description="a number above 0")
     show: int = Field(5, ge=1, description="a whole number above 0")
     ledger: FilePath = "questions.ledger"
@@ -382,7 +387,7 @@ async def ask_places(config: SeekerConfig, near: Near) -> dict[str, list[object]
     here = terms.projection.to_metres(degrees)
     asked, asking = snap(here, config.grid), _Asking(config, terms, near.epsilon)
 
-    async def ask(queries: NDArray[np.float64], keeper: Keeper) -> Nearest:
+    async def ask(queries: NDArray[np.float64], keeper: Keeper) -> NearestPlaces:
         async with connected(
             identity, roster, config.ask, limits=config.limits, terms=terms.keys
         ) as (node, pair):
@@ -390,8 +395,8 @@ async def ask_places(config: SeekerConfig, near: Near) -> dict[str, list[object]
 
     budgets = Budgets("epsilon", total=config.budget)
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
-        memory = Memory(ledger, config.ask, asking.terms)
-        (answer,) = await remembered(memory, asked, ask, most=near.epsilon)
+        memory = WalkMemory(ledger, config.ask, asking.terms)
+        (answer,) = await ask_once(memory, asked, ask, most=near.epsilon)
     return _columns(answer, here[0], terms, config.show)
 
 
@@ -441,12 +446,12 @@ class _Asking:
 
     async def __call__(
         self, node: Node, pair: Parties, queries: NDArray[np.float64], keeper: Keeper
-    ) -> Nearest:
+    ) -> NearestPlaces:
         session, terms = Streams().token("session"), self.places.digest
         if self.config.by == "response":
             plan = BucketPlan(self.config.splits)
             nearest, _ = await node.run(
-                convening(bucket_client, RESPONSE, terms),
+                convening(bucket_client, BUCKET_SERVICE, terms),
                 session,
                 pair,
                 queries,
@@ -457,11 +462,11 @@ class _Asking:
             return nearest
         variant = Variant("early", self.config.splits)
         return await node.run(
-            convening(walk_client, WALK, terms),
+            convening(walk_client, WALK_SERVICE, terms),
             session,
             pair,
             queries,
-            plan=Plan("comparison", variant),
+            plan=WalkPlan("comparison", variant),
             utility=self.utility(variant),
             keeper=keeper,
         )
@@ -475,7 +480,7 @@ class _Asking:
 
 
 def _columns(
-    answer: Answer, here: NDArray[np.float64], terms: PlacesTerms, show: int
+    answer: RememberedAnswer, here: NDArray[np.float64], terms: PlacesTerms, show: int
 ) -> dict[str, list[object]]:
     # A place whose leaf stands early in the tree came back twice.
     numbers, first = np.unique(answer.found, return_index=True)

@@ -16,22 +16,22 @@ from veilring.protocols.treewalk import (
     Comparison,
     Distance,
     Places,
-    Plan,
     Variant,
+    WalkPlan,
     bucket_cost,
     spending,
     walk,
     walk_cost,
 )
-from veilring.protocols.treewalk.algorithm.rivals import bucket_law, points_of, respond
-from veilring.protocols.treewalk.algorithm.steps import Utility
+from veilring.protocols.treewalk.algorithm.one_message import bucket_law, points_of, respond
 from veilring.protocols.treewalk.algorithm.tree import Tree
+from veilring.protocols.treewalk.algorithm.walks import Utility
 
 # What steps spend is rounded up, by less than this, and together they spend ε at most.
 _SHORT_OF: Final = 1 - 2.0**-40
 
 
-class Way(Protocol):
+class LookupMechanism(Protocol):
     """How a seeker asks."""
 
     def check(self, places: Places) -> None:
@@ -57,7 +57,7 @@ class Way(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Walking(Way):
+class Walking(LookupMechanism):
     """Walks down the tree.
 
     Attributes:
@@ -105,8 +105,8 @@ class Walking(Way):
             return _seekers(epsilon, "geo-indistinguishability", f"{said}[0, 1].")
         return _seekers(spent.epsilon, "ε-LDP")
 
-    def _plan(self, queries: int) -> Plan:
-        return Plan(self.utility, self.variant, self.neighbours, queries)
+    def _plan(self, queries: int) -> WalkPlan:
+        return WalkPlan(self.utility, self.variant, self.neighbours, queries)
 
     def _steps(self, tree: Tree) -> Utility:
         """Return the steps, which spend ε together."""
@@ -121,7 +121,7 @@ class Walking(Way):
 
 
 @dataclass(frozen=True, slots=True)
-class Responding(Way):
+class Responding(LookupMechanism):
     """Names one bucket of places by randomised response.
 
     Attributes:

@@ -11,7 +11,7 @@ from typing_extensions import override
 from veilring.errors import InputError
 from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
 from veilring.estimators.privacy import Privacy
-from veilring.estimators.seeking import Responding, Walking, Way
+from veilring.estimators.seeking import LookupMechanism, Responding, Walking
 from veilring.estimators.session import Answered, blocks, in_all, names_of
 from veilring.privacy.checks import require
 from veilring.protocols.rows import Rows
@@ -121,7 +121,7 @@ class TreeWalkClassifier(BatchClassifier):
         ballots = np.eye(len(self.classes_), dtype=np.int64)[labels] * counts[:, :, None]
         return np.asarray(ballots.sum(axis=1).argmax(axis=1))
 
-    def _chosen_way(self) -> Way:
+    def _chosen_way(self) -> LookupMechanism:
         epsilon = number("epsilon", self.epsilon)
         neighbours, depth = whole("neighbours", self.neighbours), self.places_.tree.depth
         if self.splits is not None:

@@ -22,11 +22,18 @@ from veilring.data.csv import read_cells
 from veilring.errors import InputError
 from veilring.privacy.response import EPSILON_MAX as RESPONSE_MAX
 from veilring.privacy.response import ResponseLaw
-from veilring.protocols.treewalk.algorithm.places import Places, nearest_found
-from veilring.protocols.treewalk.algorithm.rivals import Blur, blur, points_of, respond
-from veilring.protocols.treewalk.algorithm.spending import spending
-from veilring.protocols.treewalk.algorithm.steps import EPSILON_MAX, Comparison, Distance, Utility
-from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant, walk
+from veilring.protocols.treewalk.algorithm.one_message import Blur, blur, points_of, respond
+from veilring.protocols.treewalk.algorithm.tree import Places, nearest_found
+from veilring.protocols.treewalk.algorithm.walks import (
+    BASIC,
+    STEP_EPSILON_MAX,
+    Comparison,
+    Distance,
+    Utility,
+    Variant,
+    spending,
+    walk,
+)
 from veilring.randomness import Streams
 
 SIDE: Final = 1e9
@@ -265,9 +272,9 @@ def _step_of(variant: Variant, depth: int, epsilon: float, account: Account) -> 
         spent = spending(Comparison(each, paper=account == "paper"), variant, depth, PRIVACY_DELTA)
         return (spent.printed if account == "paper" else spent.epsilon) - epsilon
 
-    if beyond(EPSILON_MAX) <= 0:
-        return EPSILON_MAX
-    return float(brentq(beyond, 1e-9, EPSILON_MAX, xtol=1e-9))
+    if beyond(STEP_EPSILON_MAX) <= 0:
+        return STEP_EPSILON_MAX
+    return float(brentq(beyond, 1e-9, STEP_EPSILON_MAX, xtol=1e-9))
 
 
 @lru_cache(_GROUNDS)

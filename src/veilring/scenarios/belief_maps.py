@@ -10,8 +10,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.treewalk.attacks import Overheard
-from veilring.protocols.treewalk.leakage import posterior
+from veilring.protocols.treewalk.leakage import Overheard, posterior
 from veilring.scenarios.charts import DOTS_AN_INCH
 
 CELLS: Final = 160

@@ -3,11 +3,10 @@
 import numpy as np
 
 from veilring.nodes.party import Party
-from veilring.protocols.treewalk.algorithm.places import Places
-from veilring.protocols.treewalk.algorithm.rivals import Blur
-from veilring.protocols.treewalk.algorithm.steps import Utility
-from veilring.protocols.treewalk.one_message import BlurPlan, BucketPlan, KnownTop
-from veilring.protocols.treewalk.plan import Plan
+from veilring.protocols.treewalk.algorithm.one_message import Blur
+from veilring.protocols.treewalk.algorithm.tree import Places
+from veilring.protocols.treewalk.algorithm.walks import Utility
+from veilring.protocols.treewalk.plan import BlurPlan, BucketPlan, KnownTop, WalkPlan
 from veilring.protocols.treewalk.roles import (
     blur_client,
     blur_server,
@@ -18,7 +17,7 @@ from veilring.protocols.treewalk.roles import (
 )
 
 
-async def tree_walk(party: Party, own: object, *, plan: Plan, utility: Utility) -> object:
+async def tree_walk(party: Party, own: object, *, plan: WalkPlan, utility: Utility) -> object:
     """Be the client if the own data are queries, and the server if they are places."""
     if isinstance(own, Places):
         return await walk_server(party, own)

@@ -8,18 +8,17 @@ import pytest
 from scipy.stats import binomtest
 
 from veilring.errors import InputError
-from veilring.protocols.treewalk.algorithm.rivals import Blur, bucket_law
-from veilring.protocols.treewalk.algorithm.steps import Comparison
+from veilring.protocols.treewalk.algorithm.one_message import Blur, bucket_law
 from veilring.protocols.treewalk.algorithm.tree import build_tree
-from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
-from veilring.protocols.treewalk.attacks import (
+from veilring.protocols.treewalk.algorithm.walks import BASIC, Comparison, Variant
+from veilring.protocols.treewalk.leakage import (
     Overheard,
-    attack,
+    attack_queries,
     overheard_blur,
     overheard_response,
     overheard_walk,
+    walk_log_likelihood,
 )
-from veilring.protocols.treewalk.leakage import log_likelihood
 from veilring.randomness import Streams
 
 RUNS = 20_000
@@ -35,7 +34,7 @@ def _exact(variant: Variant, utility: Comparison, times: int = 1) -> float:
     """Return how often the likeliest candidate is the query, over all transcripts of all times."""
     steps = variant.compositions(TREE.depth)
     bits = np.array(list(product((False, True), repeat=steps)))
-    law = np.exp(log_likelihood(TREE, utility, variant, bits, CANDIDATES))
+    law = np.exp(walk_log_likelihood(TREE, utility, variant, bits, CANDIDATES))
     joint = law * PRIOR
     for _ in range(times - 1):
         joint = (joint[:, None, :] * law[None]).reshape(-1, len(CANDIDATES))
@@ -51,7 +50,7 @@ def test_a_server_guesses_as_often_as_bayes_says(variant: Variant, epsilon: floa
     """
     utility, rng = Comparison(epsilon), Streams(3).generator("attack", variant.kind, str(epsilon))
     overheard = overheard_walk(TREE, utility, variant)
-    found = attack(overheard, CANDIDATES, EXACTLY, runs=RUNS, rng=rng, prior=PRIOR)
+    found = attack_queries(overheard, CANDIDATES, EXACTLY, runs=RUNS, rng=rng, prior=PRIOR)
     hits = round(found.within * RUNS)
     assert binomtest(hits, RUNS, _exact(variant, utility)).pvalue > ALARM
     assert found.blind_within == pytest.approx(PRIOR.max())
@@ -64,7 +63,7 @@ def test_asking_again_tells_more() -> None:
     """
     utility, rng = Comparison(2.0), Streams(4).generator("twice")
     overheard = overheard_walk(TREE, utility, BASIC)
-    found = attack(overheard, CANDIDATES, EXACTLY, runs=RUNS, rng=rng, prior=PRIOR, times=2)
+    found = attack_queries(overheard, CANDIDATES, EXACTLY, runs=RUNS, rng=rng, prior=PRIOR, times=2)
     once, twice = (_exact(BASIC, utility, times) for times in (1, 2))
     assert binomtest(round(found.within * RUNS), RUNS, twice).pvalue > ALARM
     assert twice > once + 0.05
@@ -83,7 +82,7 @@ def test_no_guess_is_better_than_epsilon_allows(mechanism: str, epsilon: float) 
     else:
         overheard = overheard_response(TREE, bucket_law(TREE.depth, 0, epsilon))
     rng = Streams(5).generator(mechanism, str(epsilon))
-    found = attack(overheard, TREE.points, EXACTLY, runs=RUNS, rng=rng)
+    found = attack_queries(overheard, TREE.points, EXACTLY, runs=RUNS, rng=rng)
     most = exp(epsilon) / (exp(epsilon) + len(TREE) - 1)
     assert binomtest(round(found.within * RUNS), RUNS, most, "greater").pvalue > ALARM
 
@@ -95,7 +94,7 @@ def test_a_response_reaches_that_bound() -> None:
     """
     law = bucket_law(TREE.depth, 0, 2.0)
     rng = Streams(6).generator("reached")
-    found = attack(overheard_response(TREE, law), TREE.points, EXACTLY, runs=RUNS, rng=rng)
+    found = attack_queries(overheard_response(TREE, law), TREE.points, EXACTLY, runs=RUNS, rng=rng)
     assert float(law.p) == pytest.approx(exp(2) / (exp(2) + 15), rel=1e-9)
     assert binomtest(round(found.within * RUNS), RUNS, float(law.p)).pvalue > ALARM
 
@@ -107,7 +106,7 @@ def test_blur_gives_away_about_where() -> None:
     """
     by = Blur(0.5, (-1e3, -1e3), (1e3, 1e3), 1e-6)
     rng = Streams(7).generator("blur")
-    found = attack(overheard_blur(by), CANDIDATES, EXACTLY, runs=RUNS, rng=rng)
+    found = attack_queries(overheard_blur(by), CANDIDATES, EXACTLY, runs=RUNS, rng=rng)
     apart = np.sqrt(np.square(CANDIDATES[:, None] - CANDIDATES[None]).sum(axis=2)).max()
     most = exp(by.epsilon * (apart + 2e-6)) / 12
     assert binomtest(round(found.within * RUNS), RUNS, most, "greater").pvalue > ALARM
@@ -117,7 +116,7 @@ def test_without_noise_nothing_is_hidden_and_with_much_nothing_is_found() -> Non
     """At a large epsilon the guess is the query, at a tiny one it is the blind one."""
     rng = Streams(8).generator("extremes")
     open_, closed = (
-        attack(
+        attack_queries(
             overheard_walk(TREE, Comparison(epsilon), BASIC), TREE.points, 0.2, runs=2000, rng=rng
         )
         for epsilon in (70.0, 1e-12)
@@ -131,6 +130,6 @@ def test_bad_parameters_are_named() -> None:
     """Counts below one, and shares that are no prior, are refused with their names."""
     overheard, rng = overheard_walk(TREE, Comparison(1.0), BASIC), Streams(9).generator("bad")
     with pytest.raises(InputError, match="times is 0"):
-        attack(overheard, CANDIDATES, 0.1, runs=1, rng=rng, times=0)
+        attack_queries(overheard, CANDIDATES, 0.1, runs=1, rng=rng, times=0)
     with pytest.raises(InputError, match="prior is"):
-        attack(overheard, CANDIDATES, 0.1, runs=1, rng=rng, prior=np.full(12, 1.0))
+        attack_queries(overheard, CANDIDATES, 0.1, runs=1, rng=rng, prior=np.full(12, 1.0))

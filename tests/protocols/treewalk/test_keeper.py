@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError, ProtocolViolation
 from veilring.privacy.ledger import Budgets, open_ledger
-from veilring.protocols.treewalk.memory import Memory, remembered
-from veilring.protocols.treewalk.roles import Keeper, Nearest
+from veilring.protocols.treewalk.memory import WalkMemory, ask_once
+from veilring.protocols.treewalk.roles import Keeper, NearestPlaces
 
 QUERIES = np.random.default_rng(12).random((3, 2))
 Floats = NDArray[np.float64]
@@ -21,28 +21,28 @@ def test_what_all_were_shown_is_in_memory_once() -> None:
     """A batch of responses is written down with one copy of the splits, and not one a query."""
     queries, splits, peaks = np.arange(2000.0).reshape(1000, 2), np.arange(4096.0), list[int]()
 
-    async def ask(asked: Floats, keeper: Keeper) -> Nearest:
+    async def ask(asked: Floats, keeper: Keeper) -> NearestPlaces:
         tracemalloc.start()
         keeper.pay(0.5, 1)
         keeper.settle(0, splits[None], np.zeros((len(asked), 1), np.uint32))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         found = np.zeros((len(asked), 1), np.int64)
-        return Nearest(found[:, 0], np.zeros(len(asked)), found, np.zeros((len(asked), 1, 2)))
+        return NearestPlaces(found[:, 0], np.zeros(len(asked)), found, np.zeros((len(asked), 1, 2)))
 
-    asyncio.run(remembered(Memory(open_ledger(None, Budgets()), "server", b""), queries, ask))
+    asyncio.run(ask_once(WalkMemory(open_ledger(None, Budgets()), "server", b""), queries, ask))
     assert peaks[0] < 4e6  # a copy for each is 33 MB
 
 
 def test_what_one_was_shown_is_what_all_were_shown() -> None:
     """A batch that was shown one row may go on with that row for each query, and not another."""
     memory, splits, said = (
-        Memory(open_ledger(None, Budgets()), "server", b""),
+        WalkMemory(open_ledger(None, Budgets()), "server", b""),
         np.arange(8.0),
         list[list[int]](),
     )
 
-    async def ask(asked: Floats, keeper: Keeper, shown: Floats) -> Nearest:
+    async def ask(asked: Floats, keeper: Keeper, shown: Floats) -> NearestPlaces:
         keeper.pay(0.5, 1)
         drawn = np.random.default_rng(len(said)).integers(8, size=(len(asked), 1), dtype=np.uint32)
         said.append(keeper.settle(0, shown, drawn).ravel().tolist())
@@ -50,7 +50,7 @@ def test_what_one_was_shown_is_what_all_were_shown() -> None:
 
     for shown in (splits[None], np.tile(splits, (3, 1))):
         with pytest.raises(InputError, match="lost"):
-            asyncio.run(remembered(memory, QUERIES, partial(ask, shown=shown)))
+            asyncio.run(ask_once(memory, QUERIES, partial(ask, shown=shown)))
     assert said[0] == said[1]
     with pytest.raises(ProtocolViolation, match="another tree"):
-        asyncio.run(remembered(memory, QUERIES, partial(ask, shown=splits[None] + 1)))
+        asyncio.run(ask_once(memory, QUERIES, partial(ask, shown=splits[None] + 1)))

@@ -13,19 +13,29 @@ from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, RunF
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.privacy.ledger import Budgets, open_ledger
-from veilring.protocols.treewalk.algorithm.places import Places
-from veilring.protocols.treewalk.algorithm.rivals import Blur
-from veilring.protocols.treewalk.algorithm.spending import spending
-from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance, Utility
-from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
-from veilring.protocols.treewalk.leakage import log_likelihood
-from veilring.protocols.treewalk.memory import Answer, Memory, remembered, snap, unit_within
-from veilring.protocols.treewalk.messages import Bits, Ground, Nodes, Request
-from veilring.protocols.treewalk.one_message import BlurPlan, BucketPlan
-from veilring.protocols.treewalk.plan import Plan, UtilityName
+from veilring.protocols.treewalk.algorithm.one_message import Blur
+from veilring.protocols.treewalk.algorithm.tree import Places
+from veilring.protocols.treewalk.algorithm.walks import (
+    BASIC,
+    Comparison,
+    Distance,
+    Utility,
+    Variant,
+    spending,
+)
+from veilring.protocols.treewalk.leakage import walk_log_likelihood
+from veilring.protocols.treewalk.memory import (
+    RememberedAnswer,
+    WalkMemory,
+    ask_once,
+    snap,
+    unit_within,
+)
+from veilring.protocols.treewalk.messages import Bits, Ground, Nodes, WalkRequest
+from veilring.protocols.treewalk.plan import BlurPlan, BucketPlan, UtilityName, WalkPlan
 from veilring.protocols.treewalk.roles import (
     Keeper,
-    Nearest,
+    NearestPlaces,
     blur_client,
     blur_server,
     bucket_client,
@@ -47,7 +57,7 @@ Floats = NDArray[np.float64]
 class Asking:
     """A client with a memory, a server, and all that the server has seen."""
 
-    memory: Memory
+    memory: WalkMemory
     places: Places = PLACES
     utility: Utility = field(default_factory=lambda: Comparison(1.0))
     variant: Variant = BASIC
@@ -55,7 +65,7 @@ class Asking:
     seed: int = 0
     seen: list[NDArray[np.bool_]] = field(default_factory=list)
 
-    async def __call__(self, queries: Floats, keeper: Keeper) -> Nearest:
+    async def __call__(self, queries: Floats, keeper: Keeper) -> NearestPlaces:
         """Ask on a fresh cluster, whose seed is another each time."""
         self.seed += 1
         async with Cluster(2, own=[queries, self.places], seed=self.seed) as cluster:
@@ -64,7 +74,7 @@ class Asking:
         assert isinstance(seen, np.ndarray)
         self.seen.append(seen)
         answer = run.results[CLIENT]
-        assert isinstance(answer, Nearest)
+        assert isinstance(answer, NearestPlaces)
         return answer
 
     async def _role(self, party: Party, own: object, *, keeper: Keeper) -> object:
@@ -74,12 +84,12 @@ class Asking:
             return await self._leave(party, own)
         assert isinstance(own, np.ndarray)
         name: UtilityName = "comparison" if isinstance(self.utility, Comparison) else "distance"
-        plan = Plan(name, self.variant, walks=len(own))
+        plan = WalkPlan(name, self.variant, walks=len(own))
         return await walk_client(party, own, plan=plan, utility=self.utility, keeper=keeper)
 
     async def _leave(self, party: Party, own: Places) -> object:
         """Be a server that notes the bits of some levels and then sends what is no level."""
-        walks = (await party.receive(Request, sender=CLIENT)).walks
+        walks = (await party.receive(WalkRequest, sender=CLIENT)).walks
         await party.send(CLIENT, Ground(points=len(own.tree), dimensions=2))
         nodes = np.ones(walks, dtype=np.int64)
         for level in range(self.leaves_after or 0):
@@ -90,9 +100,9 @@ class Asking:
         await party.send(CLIENT, Nodes(values=np.zeros((0, 0))))
         return await party.receive(Bits, sender=CLIENT)
 
-    def ask(self, queries: Floats = QUERIES) -> list[Answer]:
+    def ask(self, queries: Floats = QUERIES) -> list[RememberedAnswer]:
         """Ask, or recall."""
-        return asyncio.run(remembered(self.memory, queries, self))
+        return asyncio.run(ask_once(self.memory, queries, self))
 
 
 def _memory(
@@ -100,12 +110,12 @@ def _memory(
     path: Path | None = None,
     terms: bytes = b"",
     radius: float = inf,
-) -> Memory:
+) -> WalkMemory:
     budgets = Budgets(unit_within(radius), analyst=budget)
-    return Memory(open_ledger(path, budgets), SERVER, terms, radius)
+    return WalkMemory(open_ledger(path, budgets), SERVER, terms, radius)
 
 
-def _spent(memory: Memory) -> float:
+def _spent(memory: WalkMemory) -> float:
     return memory.ledger.totals().spent
 
 
@@ -131,7 +141,7 @@ def test_ten_questions_tell_a_server_no_more_than_one() -> None:
     assert bits.shape == (1, STEPS)
     assert more.shape == (10, STEPS)
     once, all_ten = (
-        log_likelihood(PLACES.tree, asking.utility, BASIC, each, QUERIES).sum(axis=0)
+        walk_log_likelihood(PLACES.tree, asking.utility, BASIC, each, QUERIES).sum(axis=0)
         for each in (bits, more)
     )
     budget = STEPS * asking.utility.step_loss
@@ -198,18 +208,18 @@ def test_a_tree_that_costs_more_than_allowed_gets_no_bit() -> None:
     """Where a query may cost less than the server's tree makes it cost, nothing is paid or said."""
     asking = Asking(_memory(), leaves_after=1)
     with pytest.raises(RunFailed) as failed:
-        asyncio.run(remembered(asking.memory, QUERIES, asking, most=STEPS * 0.5 - 0.01))
+        asyncio.run(ask_once(asking.memory, QUERIES, asking, most=STEPS * 0.5 - 0.01))
     assert isinstance(failed.value.root, ProtocolViolation)
     assert not asking.seen
     assert _spent(asking.memory) == 0.0
-    asyncio.run(remembered(asking.memory, QUERIES, Asking(asking.memory), most=STEPS * 0.5))
+    asyncio.run(ask_once(asking.memory, QUERIES, Asking(asking.memory), most=STEPS * 0.5))
 
 
 def test_other_terms_are_another_question() -> None:
     """The same queries by other terms are asked and paid for by themselves."""
     asking = Asking(_memory())
     asking.ask()
-    other = Asking(Memory(asking.memory.ledger, SERVER, b"another edition"))
+    other = Asking(WalkMemory(asking.memory.ledger, SERVER, b"another edition"))
     other.ask()
     assert len(other.seen) == 1
     assert _spent(asking.memory) == pytest.approx(2 * 3 * STEPS * 0.5)
@@ -278,12 +288,12 @@ def test_what_hides_any_two_queries_costs_the_same_within_any_radius() -> None:
 def test_a_ledger_in_another_unit_is_no_memory() -> None:
     """What was counted within one radius is not what is spent within another."""
     ledger = open_ledger(None, Budgets(unit_within(100.0)))
-    Memory(ledger, SERVER, b"", 100.0)
+    WalkMemory(ledger, SERVER, b"", 100.0)
     for radius in (inf, 10.0):
         with pytest.raises(
             InputError, match=r"ledger is in epsilon within 100\.0; allowed: one in"
         ):
-            Memory(ledger, SERVER, b"", radius)
+            WalkMemory(ledger, SERVER, b"", radius)
     with pytest.raises(InputError, match="radius"):
         unit_within(0.0)
 
@@ -313,15 +323,15 @@ def test_one_message_is_remembered_and_said_again(way: str) -> None:
             raise InputError("answer", "lost", "nothing")
         return answer
 
-    def ask(*, lost: bool, seed: int) -> list[Answer]:
-        async def asked(queries: Floats, keeper: Keeper) -> Nearest:
+    def ask(*, lost: bool, seed: int) -> list[RememberedAnswer]:
+        async def asked(queries: Floats, keeper: Keeper) -> NearestPlaces:
             async with Cluster(2, own=[queries, PLACES], seed=seed) as cluster:
                 run = await cluster.run(role, keeper=keeper, lost=lost)
             answer = run.results[CLIENT]
-            assert isinstance(answer, Nearest)
+            assert isinstance(answer, NearestPlaces)
             return answer
 
-        return asyncio.run(remembered(memory, QUERIES, asked))
+        return asyncio.run(ask_once(memory, QUERIES, asked))
 
     with pytest.raises(RunFailed):
         ask(lost=True, seed=1)
@@ -335,7 +345,7 @@ def test_one_message_is_remembered_and_said_again(way: str) -> None:
 def test_blur_without_a_radius_is_not_paid_for_nor_asked() -> None:
     """A memory for any two queries refuses it, and the server hears nothing."""
 
-    async def ask(queries: Floats, keeper: Keeper) -> Nearest:
+    async def ask(queries: Floats, keeper: Keeper) -> NearestPlaces:
         async with Cluster(2, own=[queries, PLACES]) as cluster:
             await cluster.run(blurred, keeper=keeper)
         raise AssertionError
@@ -348,7 +358,7 @@ def test_blur_without_a_radius_is_not_paid_for_nor_asked() -> None:
 
     memory = _memory()
     with pytest.raises(RunFailed) as failed:
-        asyncio.run(remembered(memory, QUERIES, ask))
+        asyncio.run(ask_once(memory, QUERIES, ask))
     assert isinstance(failed.value.root, InputError)
     assert failed.value.root.field == "radius"
     assert memory.ledger.totals().answers == 0
@@ -356,8 +366,8 @@ def test_blur_without_a_radius_is_not_paid_for_nor_asked() -> None:
 
 def test_answers_survive_their_bytes() -> None:
     """An answer that was kept is the same when it is recalled, and knows what is nearest."""
-    answer = Answer(np.array([4, 2]), np.array([[0.0, 0.5, 1.0], [2.0, 2.0, 2.0]]))
-    kept = Answer.from_bytes(answer.to_bytes(), 3)
+    answer = RememberedAnswer(np.array([4, 2]), np.array([[0.0, 0.5, 1.0], [2.0, 2.0, 2.0]]))
+    kept = RememberedAnswer.from_bytes(answer.to_bytes(), 3)
     np.testing.assert_array_equal(kept.found, answer.found)
     np.testing.assert_array_equal(kept.points, answer.points)
     assert kept.nearest_to(np.array([2.0, 2.0, 1.0])) == (2, 1.0)

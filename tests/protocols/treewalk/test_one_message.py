@@ -12,17 +12,17 @@ from tests.protocols.treewalk.parties import blurred, responded
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
-from veilring.protocols.treewalk.algorithm.places import Places, nearest_found
-from veilring.protocols.treewalk.algorithm.rivals import Blur, blur, bucket_law, points_of, respond
-from veilring.protocols.treewalk.messages import BucketRequest, Buckets, Ground, Top
-from veilring.protocols.treewalk.one_message import (
-    BlurPlan,
-    BucketPlan,
-    KnownTop,
-    blur_cost,
-    bucket_cost,
+from veilring.protocols.treewalk.algorithm.one_message import (
+    Blur,
+    blur,
+    bucket_law,
+    points_of,
+    respond,
 )
-from veilring.protocols.treewalk.roles import Nearest, bucket_client, bucket_server
+from veilring.protocols.treewalk.algorithm.tree import Places, nearest_found
+from veilring.protocols.treewalk.messages import BucketRequest, Buckets, Ground, Top
+from veilring.protocols.treewalk.plan import BlurPlan, BucketPlan, KnownTop, blur_cost, bucket_cost
+from veilring.protocols.treewalk.roles import NearestPlaces, bucket_client, bucket_server
 from veilring.randomness import Streams
 from veilring.testing import ProtocolRunner, assert_cost
 
@@ -57,7 +57,7 @@ def test_a_response_in_a_network_is_that_of_the_algorithm(
     result = run.results[CLIENT]
     assert isinstance(result, tuple)
     answer, top = result
-    assert isinstance(answer, Nearest)
+    assert isinstance(answer, NearestPlaces)
     found = PLACES.with_neighbours(points_of(PLACES.tree, 3, named), 1)
     np.testing.assert_array_equal(answer.found, PLACES.tree.order[found])
     np.testing.assert_array_equal(answer.points, PLACES.tree.points[found])
@@ -78,7 +78,7 @@ def test_a_blurred_query_in_a_network_is_that_of_the_algorithm(
     moved = blur(QUERIES, BY, _client_rng(0))
     np.testing.assert_array_equal(run.results[SERVER], moved)
     answer = run.results[CLIENT]
-    assert isinstance(answer, Nearest)
+    assert isinstance(answer, NearestPlaces)
     found = PLACES.nearest(moved, 3)
     np.testing.assert_array_equal(answer.found, PLACES.tree.order[found])
     _, distances = nearest_found(QUERIES, PLACES.tree.points[found])

@@ -7,12 +7,10 @@ import pytest
 from scipy.stats import binomtest
 
 from veilring.errors import InputError
-from veilring.protocols.treewalk.algorithm.rivals import bucket_law, buckets_of, respond
-from veilring.protocols.treewalk.algorithm.spending import spending
-from veilring.protocols.treewalk.algorithm.steps import Comparison
+from veilring.protocols.treewalk.algorithm.one_message import bucket_law, buckets_of, respond
 from veilring.protocols.treewalk.algorithm.tree import build_tree
-from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant, walk
-from veilring.protocols.treewalk.planner import own_probability, recommend
+from veilring.protocols.treewalk.algorithm.walks import BASIC, Comparison, Variant, spending, walk
+from veilring.protocols.treewalk.plan import own_probability, recommend_lookup
 from veilring.randomness import Streams
 
 
@@ -51,7 +49,7 @@ def test_options_find_the_own_bucket_as_often_as_they_say() -> None:
     """
     rng = Streams(2).generator("options")
     tree, queries = build_tree(rng.random((64, 2))), rng.random((20_000, 2))
-    options = recommend(64, 2, 6.0)
+    options = recommend_lookup(64, 2, 6.0)
     for option in options:
         splits = option.variant.splits if option.variant.kind == "early" else 0
         own = buckets_of(tree.splits, queries, tree.depth - splits)
@@ -67,7 +65,7 @@ def test_options_find_the_own_bucket_as_often_as_they_say() -> None:
 
 def test_options_spend_what_they_may() -> None:
     """No walk spends more than epsilon at delta 0, and each but the free one spends all of it."""
-    for option in recommend(5000, 2, 3.0):
+    for option in recommend_lookup(5000, 2, 3.0):
         if option.mechanism == "walk":
             spent = spending(Comparison(option.epsilon_i), option.variant, 13, 0.0)
             assert spent.epsilon == pytest.approx(3.0 if spent.steps else 0.0, rel=1e-9)
@@ -75,7 +73,7 @@ def test_options_spend_what_they_may() -> None:
 
 def test_a_response_is_recommended_before_a_walk_of_the_same_bucket() -> None:
     """For each size of buckets but that of two, responses find the own one more often."""
-    options = recommend(100_000, 2, 9.2)
+    options = recommend_lookup(100_000, 2, 9.2)
     for one, other in product(options, options):
         same = one.variant == other.variant and one.found == other.found
         if one.mechanism == "response" and other.mechanism == "walk" and same:
@@ -85,18 +83,18 @@ def test_a_response_is_recommended_before_a_walk_of_the_same_bucket() -> None:
 
 def test_limits_are_kept_and_the_best_is_first() -> None:
     """Options keep to the limits, by falling probability; a smaller limit leaves fewer of them."""
-    limited = recommend(100_000, 2, 9.2, rounds=2, bytes=20_000)
+    limited = recommend_lookup(100_000, 2, 9.2, rounds=2, bytes=20_000)
     assert limited
     assert all(each.rounds <= 2 and each.bytes <= 20_000 for each in limited)
     assert all(one.probability >= other.probability for one, other in pairwise(limited))
     assert limited[0].mechanism == "response"
-    assert set(limited) <= set(recommend(100_000, 2, 9.2))
-    assert not recommend(100_000, 2, 9.2, rounds=1, bytes=20_000)
+    assert set(limited) <= set(recommend_lookup(100_000, 2, 9.2))
+    assert not recommend_lookup(100_000, 2, 9.2, rounds=1, bytes=20_000)
 
 
 def test_all_points_are_best_if_they_may_be_sent() -> None:
     """Without a limit on bytes, all points without privacy are best, and that is said."""
-    best, *others = recommend(1000, 2, 1.0)
+    best, *others = recommend_lookup(1000, 2, 1.0)
     assert (best.probability, best.rounds, best.found) == (1.0, 1, 1024)
     assert spending(Comparison(best.epsilon_i), best.variant, 10, 0.0).epsilon == 0.0
     assert all(each.probability < 1.0 for each in others)  # there is one such way, and not two
@@ -114,7 +112,7 @@ def test_all_points_are_best_if_they_may_be_sent() -> None:
 def test_bad_numbers_are_named(points: int, dimensions: int, epsilon: float, field: str) -> None:
     """A number that is out of range is refused with its name."""
     with pytest.raises(InputError, match=f"{field} is"):
-        recommend(points, dimensions, epsilon)
+        recommend_lookup(points, dimensions, epsilon)
 
 
 def test_ninety_five_in_a_hundred_cost_a_response_a_fifth_of_a_walk() -> None:

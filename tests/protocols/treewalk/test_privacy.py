@@ -8,12 +8,17 @@ import pytest
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.treewalk.algorithm.rivals import bucket_law, buckets_of
-from veilring.protocols.treewalk.algorithm.spending import spending
-from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance, Utility
+from veilring.protocols.treewalk.algorithm.one_message import bucket_law, buckets_of
 from veilring.protocols.treewalk.algorithm.tree import Splits, Tree, build_tree
-from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
-from veilring.protocols.treewalk.leakage import log_likelihood
+from veilring.protocols.treewalk.algorithm.walks import (
+    BASIC,
+    Comparison,
+    Distance,
+    Utility,
+    Variant,
+    spending,
+)
+from veilring.protocols.treewalk.leakage import walk_log_likelihood
 from veilring.randomness import Streams
 
 Floats = NDArray[np.float64]
@@ -111,7 +116,7 @@ def test_the_greatest_loss_is_that_of_all_transcripts(utility: Utility, variant:
     queries = _queries(tree)
     steps = variant.compositions(tree.depth)
     bits = np.array(list(product((False, True), repeat=steps)))
-    likelihood = log_likelihood(tree, utility, variant, bits, queries)
+    likelihood = walk_log_likelihood(tree, utility, variant, bits, queries)
     expected = [(likelihood[:, [each]] - likelihood).max(axis=0) for each in range(len(queries))]
     found = Losses(tree, utility, queries).walk(variant)
     np.testing.assert_allclose(found, np.array(expected), rtol=1e-9, atol=1e-9)
@@ -211,7 +216,7 @@ def test_the_exact_delta_is_at_most_the_one_that_is_claimed(
     queries = _queries(tree)
     steps = variant.compositions(tree.depth)
     bits = np.array(list(product((False, True), repeat=steps)))
-    law = np.exp(log_likelihood(tree, utility, variant, bits, queries))
+    law = np.exp(walk_log_likelihood(tree, utility, variant, bits, queries))
     factor = exp(spending(utility, variant, tree.depth, delta).epsilon)
     beyond = [
         np.maximum(law[:, [each]] - factor * law, 0).sum(axis=0) for each in range(len(queries))

@@ -19,28 +19,28 @@ from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, convening
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.treewalk import (
-    Answer,
     Blur,
     BlurPlan,
     BucketPlan,
     Comparison,
     Distance,
     Keeper,
-    Memory,
-    Nearest,
+    NearestPlaces,
     Places,
-    Plan,
+    RememberedAnswer,
     Variant,
+    WalkMemory,
+    WalkPlan,
+    ask_once,
     blur_client,
     blur_server,
     bucket_client,
     bucket_server,
-    remembered,
     unit_within,
     walk_client,
     walk_server,
 )
-from veilring.protocols.treewalk.messages import Found, Ground, Nodes, Top
+from veilring.protocols.treewalk.messages import FoundPlaces, Ground, Nodes, Top
 from veilring.transport.messages import Message
 
 RADIUS, TERMS = 0.1, bytes(32)
@@ -54,27 +54,27 @@ Query = tuple[float, float]
 class Way(NamedTuple):
     """One mechanism: what the client and the server play."""
 
-    client: Callable[[Party, Floats, Keeper], Awaitable[Nearest]]
+    client: Callable[[Party, Floats, Keeper], Awaitable[NearestPlaces]]
     server: Callable[[Party, Places], Awaitable[object]]
 
 
-async def _respond(party: Party, queries: Floats, keeper: Keeper) -> Nearest:
+async def _respond(party: Party, queries: Floats, keeper: Keeper) -> NearestPlaces:
     plan = BucketPlan(2)
     nearest, _ = await bucket_client(party, queries, plan=plan, epsilon=0.5, keeper=keeper)
     return nearest
 
 
-async def _compare(party: Party, queries: Floats, keeper: Keeper) -> Nearest:
-    plan, steps = Plan("comparison", EARLY), Comparison(0.25)
+async def _compare(party: Party, queries: Floats, keeper: Keeper) -> NearestPlaces:
+    plan, steps = WalkPlan("comparison", EARLY), Comparison(0.25)
     return await walk_client(party, queries, plan=plan, utility=steps, keeper=keeper)
 
 
-async def _measure(party: Party, queries: Floats, keeper: Keeper) -> Nearest:
-    plan, steps = Plan("distance", EARLY), Distance(0.125, RADIUS)
+async def _measure(party: Party, queries: Floats, keeper: Keeper) -> NearestPlaces:
+    plan, steps = WalkPlan("distance", EARLY), Distance(0.125, RADIUS)
     return await walk_client(party, queries, plan=plan, utility=steps, keeper=keeper)
 
 
-async def _blur(party: Party, queries: Floats, keeper: Keeper) -> Nearest:
+async def _blur(party: Party, queries: Floats, keeper: Keeper) -> NearestPlaces:
     by = Blur(5.0, (0.0, 0.0), (1.0, 1.0), 1e-3)
     return await blur_client(party, queries, plan=BlurPlan(4), by=by, keeper=keeper)
 
@@ -104,7 +104,7 @@ REPLIES: st.SearchStrategy[Message] = st.one_of(
         Top, splits=st.sampled_from([0, 16, 17]).flatmap(lambda n: st.just(np.linspace(0, 1, n)))
     ),
     st.builds(
-        Found,
+        FoundPlaces,
         places=st.sampled_from([1, 4, 5]).map(lambda n: np.zeros((1, n), dtype=np.uint32)),
         points=_matrices(),
     ),
@@ -140,13 +140,13 @@ async def _play(
 ) -> list[Outcome]:
     """Ask for one query after the other, each time of another server, and return the outcomes."""
     ledger = open_ledger(None, Budgets(unit_within(RADIUS), total=budget))
-    memory, outcomes = Memory(ledger, "server", TERMS, RADIUS), list[Outcome]()
+    memory, outcomes = WalkMemory(ledger, "server", TERMS, RADIUS), list[Outcome]()
 
-    async def question(party: Party, query: Query) -> list[Answer]:
-        async def ask(asked: Floats, keeper: Keeper) -> Nearest:
+    async def question(party: Party, query: Query) -> list[RememberedAnswer]:
+        async def ask(asked: Floats, keeper: Keeper) -> NearestPlaces:
             return await WAYS[way].client(party, asked, keeper)
 
-        return await remembered(memory, np.array([query]), ask)
+        return await ask_once(memory, np.array([query]), ask)
 
     for query, lies in zip(queries, servers, strict=True):
         offered = partial(_offers, way, lies)

@@ -9,11 +9,17 @@ from tests.protocols.treewalk.parties import tree_walk
 
 from veilring.errors import InputError, RunFailed
 from veilring.nodes.cluster import Cluster
-from veilring.protocols.treewalk.algorithm.places import Places, nearest_found
-from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance, Utility
-from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant, walk
-from veilring.protocols.treewalk.plan import Plan, UtilityName, walk_cost
-from veilring.protocols.treewalk.roles import Nearest
+from veilring.protocols.treewalk.algorithm.tree import Places, nearest_found
+from veilring.protocols.treewalk.algorithm.walks import (
+    BASIC,
+    Comparison,
+    Distance,
+    Utility,
+    Variant,
+    walk,
+)
+from veilring.protocols.treewalk.plan import UtilityName, WalkPlan, walk_cost
+from veilring.protocols.treewalk.roles import NearestPlaces
 from veilring.randomness import Streams
 from veilring.testing import ProtocolRunner, assert_cost
 
@@ -40,12 +46,12 @@ def test_roles_walk_as_the_algorithm_does(
     variant: Variant, name: UtilityName, run_protocol: ProtocolRunner
 ) -> None:
     """Networked walks see the bits, find the points and cost the bytes of the vectorised ones."""
-    plan, utility = Plan(name, variant, neighbours=2, walks=WALKS), UTILITIES[name]
+    plan, utility = WalkPlan(name, variant, neighbours=2, walks=WALKS), UTILITIES[name]
     run = run_protocol(tree_walk, 2, own=[QUERIES, PLACES], plan=plan, utility=utility)
     expected = walk(PLACES.tree, QUERIES, utility, variant, _client_rng(0))
     np.testing.assert_array_equal(run.results[SERVER], expected.bits)
     answer = run.results[CLIENT]
-    assert isinstance(answer, Nearest)
+    assert isinstance(answer, NearestPlaces)
     found = PLACES.with_neighbours(expected.found, 2)
     np.testing.assert_array_equal(answer.found, PLACES.tree.order[found])
     nearest, distances = nearest_found(QUERIES, PLACES.tree.points[found])
@@ -65,7 +71,7 @@ def test_roles_walk_as_the_algorithm_does(
 def test_costs_do_not_depend_on_the_query(points: int) -> None:
     """Walks of different queries cost the same bytes in each round, also in a tree of one point."""
     places = Places.of(np.linspace(0, 1, points)[:, None])
-    plan = Plan("comparison", walks=1)
+    plan = WalkPlan("comparison", walks=1)
 
     async def cost_of(query: float) -> object:
         async with Cluster(2, own=[np.full((1, 1), query), places], seed=1) as cluster:
@@ -83,20 +89,22 @@ def test_costs_do_not_depend_on_the_query(points: int) -> None:
 @pytest.mark.parametrize(
     ("plan", "queries", "field"),
     [
-        (Plan(walks=2), QUERIES, "queries"),
-        (Plan(walks=WALKS), QUERIES[:, :1], "queries"),
-        (Plan("distance", walks=WALKS), QUERIES, "utility"),
-        (Plan(variant=Variant("early", 8), walks=WALKS), QUERIES, "splits"),
-        (Plan(neighbours=100, walks=WALKS), QUERIES, "neighbours"),
-        (Plan(variant=Variant("early", 5), neighbours=99, walks=WALKS), QUERIES, "walks"),
+        (WalkPlan(walks=2), QUERIES, "queries"),
+        (WalkPlan(walks=WALKS), QUERIES[:, :1], "queries"),
+        (WalkPlan("distance", walks=WALKS), QUERIES, "utility"),
+        (WalkPlan(variant=Variant("early", 8), walks=WALKS), QUERIES, "splits"),
+        (WalkPlan(neighbours=100, walks=WALKS), QUERIES, "neighbours"),
+        (WalkPlan(variant=Variant("early", 5), neighbours=99, walks=WALKS), QUERIES, "walks"),
     ],
     ids=["count", "dimensions", "kind", "too-many-splits", "too-many-neighbours", "too-large"],
 )
-def test_what_does_not_fit_is_refused(plan: Plan, queries: NDArray[np.float64], field: str) -> None:
+def test_what_does_not_fit_is_refused(
+    plan: WalkPlan, queries: NDArray[np.float64], field: str
+) -> None:
     """A plan, a query or a utility that does not fit ends the session with its name."""
 
     async def main() -> None:
-        many = Plan(
+        many = WalkPlan(
             plan.utility, plan.variant, plan.neighbours, 10_000 if field == "walks" else plan.walks
         )
         asked = np.repeat(queries, 10_000, axis=0)[:10_000] if field == "walks" else queries

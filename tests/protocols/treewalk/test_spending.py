@@ -6,9 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilring.protocols.treewalk.algorithm.spending import spending
-from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance
-from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant
+from veilring.protocols.treewalk.algorithm.walks import (
+    BASIC,
+    Comparison,
+    Distance,
+    Variant,
+    spending,
+)
 
 VARIANTS = st.sampled_from([BASIC, Variant("parallel", 3), Variant("early", 4), Variant("greedy")])
 

@@ -10,10 +10,16 @@ from scipy.spatial import cKDTree
 from scipy.stats import chi2
 
 from veilring.errors import InputError
-from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance, Utility
 from veilring.protocols.treewalk.algorithm.tree import Tree, build_tree
-from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant, walk
-from veilring.protocols.treewalk.leakage import log_likelihood
+from veilring.protocols.treewalk.algorithm.walks import (
+    BASIC,
+    Comparison,
+    Distance,
+    Utility,
+    Variant,
+    walk,
+)
+from veilring.protocols.treewalk.leakage import walk_log_likelihood
 from veilring.randomness import Streams
 
 SQUARE = 2**0.5
@@ -83,7 +89,7 @@ def test_no_transcript_tells_two_queries_further_apart_than_claimed(
     queries = np.vstack([rng.random((20, 2)), corners, tree.points])
     steps = variant.compositions(tree.depth)
     bits = np.array(list(product((False, True), repeat=steps)))
-    likelihood = log_likelihood(tree, utility, variant, bits, queries)
+    likelihood = walk_log_likelihood(tree, utility, variant, bits, queries)
     np.testing.assert_allclose(np.exp(likelihood).sum(axis=0), 1.0, rtol=1e-9)
     loss = (likelihood.max(axis=1) - likelihood.min(axis=1)).max()
     assert loss <= steps * utility.step_loss * (1 + 1e-9)
@@ -102,7 +108,7 @@ def test_distances_hide_near_queries_from_each_other(rng: Generator) -> None:
     tree, radius = _tree(16, rng), 0.05
     queries = rng.random((40, 2))
     bits = np.array(list(product((False, True), repeat=4)))
-    likelihood = log_likelihood(tree, Distance(1.0, radius), BASIC, bits, queries)
+    likelihood = walk_log_likelihood(tree, Distance(1.0, radius), BASIC, bits, queries)
     loss = np.abs(likelihood[:, :, None] - likelihood[:, None, :]).max(axis=0)
     apart = np.sqrt(np.square(queries[:, None] - queries[None]).sum(axis=2))
     assert (loss <= 4 * apart / radius * (1 + 1e-6) + 1e-9).all()
@@ -129,7 +135,7 @@ def test_walks_follow_the_law_of_the_likelihood(utility: Utility, rng: Generator
     walks = walk(tree, np.repeat(query, runs, axis=0), utility, BASIC, rng)
     counts = np.bincount(walks.bits @ np.array([4, 2, 1]), minlength=8)
     bits = np.array(list(product((False, True), repeat=3)))
-    expected = runs * np.exp(log_likelihood(tree, utility, BASIC, bits, query))[:, 0]
+    expected = runs * np.exp(walk_log_likelihood(tree, utility, BASIC, bits, query))[:, 0]
     statistic = (np.square(counts - expected) / expected).sum()
     assert statistic < chi2.isf(1e-6, df=7)
 

@@ -4,26 +4,39 @@ Source: "Differentially private tree-based nearest neighbours", a thesis whose a
 figures are cited by their numbers.
 """
 
-from veilring.protocols.treewalk.algorithm.places import Places
-from veilring.protocols.treewalk.algorithm.rivals import Blur
-from veilring.protocols.treewalk.algorithm.spending import Spending, spending
-from veilring.protocols.treewalk.algorithm.steps import Comparison, Distance
-from veilring.protocols.treewalk.algorithm.tree import build_tree
-from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant, walk
-from veilring.protocols.treewalk.memory import Answer, Memory, remembered, snap, unit_within
-from veilring.protocols.treewalk.one_message import (
+from veilring.protocols.treewalk.algorithm.one_message import Blur
+from veilring.protocols.treewalk.algorithm.tree import Places, build_tree
+from veilring.protocols.treewalk.algorithm.walks import (
+    BASIC,
+    Comparison,
+    Distance,
+    Spending,
+    Variant,
+    spending,
+    walk,
+)
+from veilring.protocols.treewalk.memory import (
+    RememberedAnswer,
+    WalkMemory,
+    ask_once,
+    snap,
+    unit_within,
+)
+from veilring.protocols.treewalk.plan import (
     BUCKET_SPLITS,
     BlurPlan,
     BucketPlan,
     KnownTop,
+    LookupOption,
+    WalkPlan,
     blur_cost,
     bucket_cost,
+    recommend_lookup,
+    walk_cost,
 )
-from veilring.protocols.treewalk.plan import Plan, walk_cost
-from veilring.protocols.treewalk.planner import Option, recommend
 from veilring.protocols.treewalk.roles import (
     Keeper,
-    Nearest,
+    NearestPlaces,
     blur_client,
     blur_server,
     bucket_client,
@@ -35,7 +48,6 @@ from veilring.protocols.treewalk.roles import (
 __all__ = (
     "BASIC",
     "BUCKET_SPLITS",
-    "Answer",
     "Blur",
     "BlurPlan",
     "BucketPlan",
@@ -43,13 +55,15 @@ __all__ = (
     "Distance",
     "Keeper",
     "KnownTop",
-    "Memory",
-    "Nearest",
-    "Option",
+    "LookupOption",
+    "NearestPlaces",
     "Places",
-    "Plan",
+    "RememberedAnswer",
     "Spending",
     "Variant",
+    "WalkMemory",
+    "WalkPlan",
+    "ask_once",
     "blur_client",
     "blur_cost",
     "blur_server",
@@ -57,8 +71,7 @@ __all__ = (
     "bucket_cost",
     "bucket_server",
     "build_tree",
-    "recommend",
-    "remembered",
+    "recommend_lookup",
     "snap",
     "spending",
     "unit_within",

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from veilring.errors import InputError, ProtocolViolation
 from veilring.privacy.ledger import Charge, Ledger
 from veilring.privacy.ledger.charges import ANSWER_BYTES_MAX
-from veilring.protocols.treewalk.algorithm.places import nearest_found
-from veilring.protocols.treewalk.roles import Keeper, Nearest
+from veilring.protocols.treewalk.algorithm.tree import nearest_found
+from veilring.protocols.treewalk.roles import Keeper, NearestPlaces
 
 _NUMBER_BYTES: Final = 8
 _PAID: Final = b"paid"
@@ -37,7 +37,7 @@ _ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class RememberedAnswer:
     """What was found for one query.
 
     Attributes:
@@ -58,7 +58,7 @@ class Answer:
         return self.found.astype("<i8").tobytes() + self.points.astype("<f8").tobytes()
 
     @classmethod
-    def from_bytes(cls, kept: bytes, dimensions: int) -> "Answer":
+    def from_bytes(cls, kept: bytes, dimensions: int) -> "RememberedAnswer":
         """Return what the ledger kept of an answer in so many dimensions."""
         count = len(kept) // (_NUMBER_BYTES * (1 + dimensions))
         found = np.frombuffer(kept, "<i8", count).astype(np.int64)
@@ -67,7 +67,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class WalkMemory:
     """What a client remembers of one server and one way of asking it.
 
     Attributes:
@@ -99,12 +99,12 @@ class Memory:
         about = hashlib.sha256(self.terms).digest()
         return [hashlib.sha256(about + row).hexdigest() for row in rows]
 
-    def recall(self, name: str, dimensions: int) -> Answer | None:
+    def recall(self, name: str, dimensions: int) -> RememberedAnswer | None:
         """Return what was found for a query, or nothing if it was never answered."""
         kept = self.ledger.find(self.server, f"{name} answer", b"")
-        return None if kept is None else Answer.from_bytes(kept, dimensions)
+        return None if kept is None else RememberedAnswer.from_bytes(kept, dimensions)
 
-    def remember(self, name: str, answer: Answer) -> None:
+    def remember(self, name: str, answer: RememberedAnswer) -> None:
         """Keep what was found for a query."""
         self.ledger.charge(Charge(self.server, f"{name} answer", b"", answer.to_bytes()))
 
@@ -113,7 +113,7 @@ class Memory:
 class _Keeper:
     """Pays for a batch of queries and writes down what is said about each: see `Keeper`."""
 
-    memory: Memory
+    memory: WalkMemory
     names: tuple[str, ...]
     dimensions: int
     most: float
@@ -158,13 +158,13 @@ class _Keeper:
         return kept
 
 
-async def remembered(
-    memory: Memory,
+async def ask_once(
+    memory: WalkMemory,
     queries: NDArray[np.float64],
-    ask: Callable[[NDArray[np.float64], Keeper], Awaitable[Nearest]],
+    ask: Callable[[NDArray[np.float64], Keeper], Awaitable[NearestPlaces]],
     *,
     most: float = inf,
-) -> list[Answer]:
+) -> list[RememberedAnswer]:
     """Return what was found for each query, asking the server for what is new only.
 
     Args:
@@ -181,7 +181,7 @@ async def remembered(
             for, or a query would cost more than `most`.
     """
     names, dimensions = memory.names(queries), queries.shape[1]
-    answers: dict[str, Answer] = {}
+    answers: dict[str, RememberedAnswer] = {}
     new: dict[str, int] = {}
     for row, name in enumerate(names):
         kept = memory.recall(name, dimensions)
@@ -193,7 +193,7 @@ async def remembered(
         keeper = _Keeper(memory, tuple(new), dimensions, most)
         nearest = await ask(queries[list(new.values())], keeper)
         for name, found, points in zip(new, nearest.found, nearest.points, strict=True):
-            answers[name] = Answer(found, points)
+            answers[name] = RememberedAnswer(found, points)
             memory.remember(name, answers[name])
     return [answers[name] for name in names]
 

@@ -12,7 +12,7 @@ _Whole = Annotated[int, Field(ge=0)]
 _Positive = Annotated[int, Field(ge=1)]
 
 
-class Request(Message, kind="treewalk.request"):
+class WalkRequest(Message, kind="treewalk.request"):
     """What kind of walks the client will take, and how many at once: nothing private."""
 
     utility: Literal["comparison", "distance"]
@@ -74,7 +74,7 @@ class Blurred(Message, kind="treewalk.blurred"):
     """How many places it wants for each."""
 
 
-class Found(Message, kind="treewalk.found"):
+class FoundPlaces(Message, kind="treewalk.found"):
     """The points that were found, and the neighbours that were asked for."""
 
     places: Annotated[NDArray[np.uint32], Array("<u4", 2)]

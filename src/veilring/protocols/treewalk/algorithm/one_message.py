@@ -1,7 +1,8 @@
-"""What a walk competes with: one private message in place of many steps.
+"""One private message in place of many steps: what a walk competes with.
 
 `respond` names one bucket of the tree's leaves by randomised response. `blur` moves the query by
-planar Laplace noise, as geo-indistinguishability does, and searches there. Both are one round trip.
+planar Laplace noise, as geo-indistinguishability does, and searches there. Both take one round
+trip.
 """
 
 from dataclasses import dataclass

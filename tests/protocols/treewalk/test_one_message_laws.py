@@ -13,8 +13,8 @@ from scipy.spatial import cKDTree
 from scipy.stats import binomtest
 
 from veilring.errors import InputError
-from veilring.protocols.treewalk.algorithm import rivals
-from veilring.protocols.treewalk.algorithm.rivals import (
+from veilring.protocols.treewalk.algorithm import one_message as rivals
+from veilring.protocols.treewalk.algorithm.one_message import (
     Blur,
     blur,
     bucket_law,
@@ -23,9 +23,8 @@ from veilring.protocols.treewalk.algorithm.rivals import (
     points_of,
     respond,
 )
-from veilring.protocols.treewalk.algorithm.steps import Comparison
 from veilring.protocols.treewalk.algorithm.tree import build_tree
-from veilring.protocols.treewalk.algorithm.walks import BASIC, Variant, walk
+from veilring.protocols.treewalk.algorithm.walks import BASIC, Comparison, Variant, walk
 from veilring.randomness import Streams
 
 RNG = Streams(9).generator("rivals")
