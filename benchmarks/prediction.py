@@ -17,7 +17,7 @@ from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios
 from veilring.privacy.accounting import individual_budget
 from veilring.privacy.ledger import UNITS
 from veilring.protocols.prediction.algorithm.features import BLOCK, inner_products
-from veilring.protocols.prediction.algorithm.filter import IndKNN
+from veilring.protocols.prediction.algorithm.filter import FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.scenarios.scale.unit_rows import Clusters
@@ -75,7 +75,7 @@ def _clustered(rows: int, rng: Generator) -> _Data:
 
 def _predictor(data: _Data, *, hashed: bool = False) -> Predictor:
     hashing = Hashing.draw(FEATURES, np.random.default_rng(2)) if hashed else None
-    parameters = IndKNN(CLASSES, QUERIES, BUDGET, SIGMA2)
+    parameters = FilterParameters(CLASSES, QUERIES, BUDGET, SIGMA2)
     made = Predictor(parameters, Kernel("cosine", TAU), FEATURES, hashing=hashing)
     count = len(data.rows)
     made.add(np.arange(count), data.rows, data.labels, np.full(count, int(BUDGET * UNITS)))

@@ -79,7 +79,7 @@ def tune(  # noqa: PLR0913  (the options of a command)
     from veilring.deployment.prediction import PredictionSection, PredictionTerms
     from veilring.errors import InputError
     from veilring.privacy.accounting import individual_budget
-    from veilring.protocols.prediction.algorithm.filter import IndKNN
+    from veilring.protocols.prediction.algorithm.filter import FilterParameters
     from veilring.protocols.prediction.algorithm.kernels import Kernel
     from veilring.protocols.prediction.tuning import tune_parameters as search
     from veilring.randomness import Streams
@@ -102,7 +102,7 @@ def tune(  # noqa: PLR0913  (the options of a command)
     public, classes = _public(data, agreed, chosen.queries, streams)
     paid = 0.0 if agreed is None else agreed.origin_price
     budget = individual_budget(chosen.epsilon, chosen.delta, chosen.accountant) - paid
-    parameters = IndKNN(classes, chosen.queries, budget, sigma2=1.0)
+    parameters = FilterParameters(classes, chosen.queries, budget, sigma2=1.0)
     like = Kernel(chosen.kernel, width=chosen.width)
     found = search(public, parameters, like, streams.generator("tune"), runs=runs)
     document = json.dumps([each._asdict() for each in found], indent=2)

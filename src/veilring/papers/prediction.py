@@ -38,7 +38,7 @@ from veilring.papers.figure import (
 from veilring.privacy.accounting import Accountant, individual_budget
 from veilring.privacy.ledger.units import budget_units
 from veilring.protocols.prediction.algorithm.features import quantise
-from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN, IndKNN
+from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN, FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel, kernel_vote
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.rivals import (
@@ -160,10 +160,10 @@ def split_for_stream(table: Table, rng: Generator) -> StreamSplit:
 # Each method, tuned on validation queries and then asked the stream: its accuracy there.
 
 
-def _tuned(each: StreamSplit, epsilon: float, rng: Generator) -> tuple[IndKNN, Kernel]:
+def _tuned(each: StreamSplit, epsilon: float, rng: Generator) -> tuple[FilterParameters, Kernel]:
     """Return the parameters of Ind-KNN that do best on the validation queries."""
     budget = individual_budget(epsilon, _DELTA, "gdp")
-    parameters = IndKNN(each.classes, len(each.stream.queries), budget, sigma2=1.0)
+    parameters = FilterParameters(each.classes, len(each.stream.queries), budget, sigma2=1.0)
     best = tune_parameters(each.validation, parameters, _COSINE, rng, sigmas=_SIGMAS, step=_STEP)[0]
     return replace(parameters, sigma2=best.sigma2), replace(_COSINE, tau=best.tau)
 
@@ -368,7 +368,9 @@ def _stream_seconds(
 ) -> float:
     """Return the seconds of a stream in blocks, with a record forgotten between them."""
     budget, on = individual_budget(_TARGET, _DELTA, "gdp"), each.stream
-    parameters = IndKNN(each.classes, max(STREAM_QUERIES_MIN, len(on.queries)), budget, _SIGMA2)
+    parameters = FilterParameters(
+        each.classes, max(STREAM_QUERIES_MIN, len(on.queries)), budget, _SIGMA2
+    )
     made = Predictor(parameters, Kernel("cosine", _TAU), on.rows.shape[1], hashing=hashing)
     count = len(on.rows)
     units = np.full(count, budget_units(budget, field="budget"))

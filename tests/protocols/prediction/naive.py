@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from veilring.privacy.ledger import UNITS
-from veilring.protocols.prediction.algorithm.filter import IndKNN
+from veilring.protocols.prediction.algorithm.filter import FilterParameters
 
 # Votes are rounded down to these steps. One that lies on a step up to `_EITHER` could be rounded
 # either way by the error of floats, and counts as the smaller here.
@@ -28,7 +28,7 @@ class NaiveAnswer(NamedTuple):
 
 
 def naive_answer(
-    parameters: IndKNN,
+    parameters: FilterParameters,
     near: Iterable[tuple[int, float, int]],
     left: Sequence[int],
     noise: Sequence[float],

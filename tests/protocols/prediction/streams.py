@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from veilring.privacy.ledger import UNITS
 from veilring.protocols.prediction.algorithm.features import quantise
-from veilring.protocols.prediction.algorithm.filter import IndKNN, PricedLabel
+from veilring.protocols.prediction.algorithm.filter import FilterParameters, PricedLabel
 from veilring.protocols.prediction.algorithm.kernels import Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 
@@ -31,7 +31,12 @@ def clustered(rows: int, features: int, classes: int, rng: Generator) -> Table:
     return Table(quantise(centres[labels] + rng.standard_normal((rows, features))), labels)
 
 
-def predictor(parameters: IndKNN, kernel: Kernel, rows: Table, **options: Any) -> Predictor:  # noqa: ANN401 (passed on)
+def predictor(
+    parameters: FilterParameters,
+    kernel: Kernel,
+    rows: Table,
+    **options: Any,  # noqa: ANN401 (passed on)
+) -> Predictor:
     """Make one whose records have their whole budget, and the ids 100, 101, ..."""
     made = Predictor(parameters, kernel, rows.features.shape[1], **options)
     count = len(rows.labels)

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from tests.protocols.prediction.streams import answers, clustered, predictor, same
 
 from veilring.errors import InputError
-from veilring.protocols.prediction.algorithm.filter import IndKNN
+from veilring.protocols.prediction.algorithm.filter import FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import Kernel
 from veilring.protocols.prediction.algorithm.predictor import Device
 
-PARAMETERS = IndKNN(classes=3, queries=40, budget=0.1, sigma2=0.3)
+PARAMETERS = FilterParameters(classes=3, queries=40, budget=0.1, sigma2=0.3)
 
 
 class _Sent:

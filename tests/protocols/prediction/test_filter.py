@@ -11,16 +11,20 @@ from tests.protocols.prediction.naive import naive_answer
 
 from veilring.errors import InputError
 from veilring.privacy.ledger import UNITS
-from veilring.protocols.prediction.algorithm.filter import IndKNN, Neighbours, answer_query
+from veilring.protocols.prediction.algorithm.filter import (
+    FilterParameters,
+    Neighbours,
+    answer_query,
+)
 
 # 100,000 streams were run by hand, with `check_streams(0, 100_000)`; these are the first of them.
 STREAMS = 500
 ALARM = 1e-6
 
 
-def _parameters(rng: Generator) -> IndKNN:
+def _parameters(rng: Generator) -> FilterParameters:
     """Draw parameters with which some records run out of budget soon, and others late."""
-    return IndKNN(
+    return FilterParameters(
         classes=int(rng.integers(1, 5)),
         queries=int(rng.integers(4, 40)),
         budget=float(10 ** rng.uniform(-5, 1)),
@@ -71,7 +75,7 @@ def test_no_stream_of_queries_costs_a_record_more_than_its_budget() -> None:
 
 def test_records_that_cannot_pay_change_nothing() -> None:
     """They are neither counted in K nor vote, so all others' payments and the label stay."""
-    parameters = IndKNN(classes=3, queries=10, budget=0.05, sigma2=0.5)
+    parameters = FilterParameters(classes=3, queries=10, budget=0.05, sigma2=0.5)
     rng = np.random.default_rng(1)
     for seed in range(200):
         left = np.full(80, int(0.05 * UNITS))
@@ -90,7 +94,7 @@ def test_records_that_cannot_pay_change_nothing() -> None:
 
 def test_an_exhausted_budget_votes_nothing_and_warns_of_nothing() -> None:
     """With exactly the entry left a record is counted, votes 0 and has nothing left."""
-    parameters = IndKNN(classes=2, queries=4, budget=0.01, sigma2=0.4)
+    parameters = FilterParameters(classes=2, queries=4, budget=0.01, sigma2=0.4)
     left = np.array([parameters.entry_units, 0, int(0.01 * UNITS)])
     near = Neighbours(np.arange(3), np.ones(3), np.array([0, 1, 1]))
     with np.errstate(all="raise"):
@@ -102,7 +106,7 @@ def test_an_exhausted_budget_votes_nothing_and_warns_of_nothing() -> None:
 
 def test_the_label_is_noise_where_nobody_is_near() -> None:
     """Each class is answered as often, not a fixed one."""
-    parameters, rng = IndKNN(4, 10, 0.05, 0.5), np.random.default_rng(2)
+    parameters, rng = FilterParameters(4, 10, 0.05, 0.5), np.random.default_rng(2)
     nobody = Neighbours(np.zeros(0, np.intp), np.zeros(0), np.zeros(0, np.int64))
     left = np.zeros(0, np.int64)
     runs = 3_000
@@ -114,7 +118,7 @@ def test_the_label_is_noise_where_nobody_is_near() -> None:
 
 def test_the_label_has_the_law_of_the_paper() -> None:
     """With two classes it is a probit of the difference of votes, averaged over the noisy K."""
-    parameters = IndKNN(classes=2, queries=600, budget=2.0, sigma2=0.8)
+    parameters = FilterParameters(classes=2, queries=600, budget=2.0, sigma2=0.8)
     kappa = np.r_[np.full(30, 0.9), np.full(25, 0.8)]
     near = Neighbours(np.arange(55), kappa, np.r_[np.zeros(30, int), np.ones(25, int)])
     difference = 30 * 0.9 - 25 * 0.8
@@ -136,7 +140,7 @@ def test_the_label_has_the_law_of_the_paper() -> None:
 
 def test_votes_that_are_released_are_free_and_count() -> None:
     """They join the sums and K, draw no noise, and nobody pays for them."""
-    parameters = IndKNN(classes=2, queries=10, budget=0.05, sigma2=0.01)
+    parameters = FilterParameters(classes=2, queries=10, budget=0.05, sigma2=0.01)
     near = Neighbours(np.arange(2), np.full(2, 0.5), np.zeros(2, np.int64))
     left = np.full(2, int(0.05 * UNITS))
     rng = np.random.default_rng(4)
@@ -150,14 +154,14 @@ def test_votes_that_are_released_are_free_and_count() -> None:
 def test_an_answer_does_not_show_who_paid() -> None:
     """Its text holds the label alone."""
     near = Neighbours(np.arange(1), np.ones(1), np.zeros(1, np.int64))
-    parameters = IndKNN(1, 4, 1.0, 1.0)
+    parameters = FilterParameters(1, 4, 1.0, 1.0)
     answer = answer_query(parameters, near, np.array([UNITS]), np.random.default_rng(0))
     assert repr(answer) == "PricedLabel(label=0)"
 
 
 def test_counting_takes_half_of_the_budget_over_all_queries() -> None:
     """σ1 is sqrt(T / 6B), so that T entries cost 3 B: those that are near a third of them pay B."""
-    parameters = IndKNN(classes=2, queries=600, budget=0.03, sigma2=1.0)
+    parameters = FilterParameters(classes=2, queries=600, budget=0.03, sigma2=1.0)
     assert parameters.sigma1 == math.sqrt(600 / (6 * 0.03))
     assert parameters.entry_units == math.ceil(3 * 0.03 / 600 * UNITS - 1e-3)
 
@@ -176,4 +180,4 @@ def test_parameters_that_mean_nothing_are_refused(
 ) -> None:
     """The error names the field."""
     with pytest.raises(InputError, match=field):
-        IndKNN(*values)
+        FilterParameters(*values)

@@ -9,11 +9,15 @@ from tests.protocols.prediction.streams import answers, clustered, predictor, sa
 
 from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.features import lengths, quantise
-from veilring.protocols.prediction.algorithm.filter import IndKNN, Neighbours, answer_query
+from veilring.protocols.prediction.algorithm.filter import (
+    FilterParameters,
+    Neighbours,
+    answer_query,
+)
 from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 
-PARAMETERS = IndKNN(classes=3, queries=40, budget=0.1, sigma2=0.3)
+PARAMETERS = FilterParameters(classes=3, queries=40, budget=0.1, sigma2=0.3)
 KERNEL = Kernel("cosine", 0.2)
 
 

@@ -21,7 +21,7 @@ from veilring.privacy.audits import (
 from veilring.privacy.ledger import UNITS
 from veilring.protocols.prediction.algorithm.features import quantise
 from veilring.protocols.prediction.algorithm.filter import (
-    IndKNN,
+    FilterParameters,
     Neighbours,
     PricedLabel,
     answer_query,
@@ -39,7 +39,7 @@ FILTER = "veilring.protocols.prediction.algorithm.predictor.answer_query"
 def _make(epsilon: float, others: int, sigma2: float) -> MakePredictor:
     """Make servers whose other rows lie around the canary, or on its other side."""
     budget = individual_budget(epsilon, DELTA, "gdp")
-    parameters = IndKNN(classes=2, queries=QUERIES, budget=budget, sigma2=sigma2)
+    parameters = FilterParameters(classes=2, queries=QUERIES, budget=budget, sigma2=sigma2)
     rows = clustered(others, 3, 2, np.random.default_rng(1))
     units = np.full(others, int(budget * UNITS))
 
@@ -83,7 +83,7 @@ def test_a_vote_that_takes_the_whole_budget_is_seen_and_costs_no_more() -> None:
 
 
 def _who_cannot_pay_votes(
-    parameters: IndKNN,
+    parameters: FilterParameters,
     near: Neighbours,
     remaining: NDArray[np.int64],
     rng: Generator,
@@ -98,7 +98,7 @@ def _who_cannot_pay_votes(
 
 
 def _nobody_draws_no_noise(
-    parameters: IndKNN,
+    parameters: FilterParameters,
     near: Neighbours,
     remaining: NDArray[np.int64],
     rng: Generator,

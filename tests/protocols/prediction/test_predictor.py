@@ -12,7 +12,7 @@ from veilring.errors import InputError
 from veilring.privacy.ledger import UNITS
 from veilring.protocols.prediction.algorithm.features import inner_products, lengths
 from veilring.protocols.prediction.algorithm.filter import (
-    IndKNN,
+    FilterParameters,
     Neighbours,
     StoredRows,
     answer_query,
@@ -20,7 +20,7 @@ from veilring.protocols.prediction.algorithm.filter import (
 from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 
-PARAMETERS = IndKNN(classes=3, queries=40, budget=0.1, sigma2=0.3)
+PARAMETERS = FilterParameters(classes=3, queries=40, budget=0.1, sigma2=0.3)
 KERNELS = (Kernel("cosine", 0.2), Kernel("rbf", 0.7))
 
 

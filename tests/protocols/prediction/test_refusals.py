@@ -16,7 +16,7 @@ from veilring.nodes.party import Party
 from veilring.nodes.service import convening
 from veilring.privacy.accounting import Accountant
 from veilring.protocols.prediction.algorithm.features import quantise
-from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, SIGMA_MIN, IndKNN
+from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, SIGMA_MIN, FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import WIDTH_MAX, Kernel, KernelName
 from veilring.protocols.prediction.messages import PredictionRequest
 from veilring.protocols.prediction.querier import Stream, make_request, status_session
@@ -148,7 +148,7 @@ def test_parameters_under_which_floats_overflow_are_refused(
 def test_budgets_that_no_ledger_counts_are_refused(budget: float, field: str) -> None:
     """A price could not be rounded to units, or the noise of a count would be infinite."""
     with pytest.raises(InputError, match=f"{field} is"):
-        IndKNN(2, 500, budget, 0.5)
+        FilterParameters(2, 500, budget, 0.5)
 
 
 @pytest.mark.parametrize("width", [5e-324, 1e-20, 1e-15])

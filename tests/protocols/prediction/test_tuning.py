@@ -13,7 +13,7 @@ from veilring.cli.app import app
 from veilring.deployment.prediction import PredictionTerms, read_labelled
 from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.features import quantise
-from veilring.protocols.prediction.algorithm.filter import IndKNN
+from veilring.protocols.prediction.algorithm.filter import FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import Kernel, kernel_vote
 from veilring.protocols.prediction.tuning import (
     THRESHOLDS,
@@ -23,7 +23,7 @@ from veilring.protocols.prediction.tuning import (
     tune_parameters,
 )
 
-PARAMETERS = IndKNN(classes=3, queries=60, budget=0.1, sigma2=1.0)
+PARAMETERS = FilterParameters(classes=3, queries=60, budget=0.1, sigma2=1.0)
 
 
 def _public() -> PublicTable:

@@ -38,7 +38,7 @@ from veilring.protocols.prediction.rules import ServerRules
 SCHEMA_BYTES: Final = 32
 TIE_BYTES: Final = 16
 # Read at once when the file is opened, so that memory holds the rows about once.
-READ_BYTES_MAX: Final = 1 << 24
+_READ_BYTES_MAX: Final = 1 << 24
 # The maximum number of records in one step, so that their places fit into one mark.
 STEP_RECORDS_MAX: Final = 1000
 REPAIR: Final = "veilring records repair"
@@ -362,7 +362,7 @@ class RowFile:
 
     def _blocks(self) -> Iterator[tuple[int, NDArray[np.void]]]:
         """Yield all places, many at once, with the number of the first; one cut off is zeroed."""
-        at_once = max(1, READ_BYTES_MAX // self._place.itemsize)
+        at_once = max(1, _READ_BYTES_MAX // self._place.itemsize)
         end = self._whole_places()
         for first in range(0, end, at_once):
             yield first, self._read(first, min(at_once, end - first))

@@ -12,7 +12,7 @@ from veilring.privacy.checks import require
 from veilring.privacy.ledger import Budgets
 from veilring.privacy.ledger.units import AMOUNT_MAX
 from veilring.protocols.prediction.algorithm.features import BLOCK, require_quantised
-from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN, IndKNN
+from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN, FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.messages import MESSAGE_OVERHEAD_BYTES, PredictionRequest
@@ -107,9 +107,9 @@ class ServerRules:
         return min(self.block_max, room)
 
     @property
-    def parameters(self) -> IndKNN:
+    def parameters(self) -> FilterParameters:
         """The parameters of the filter."""
-        return IndKNN(self.classes, self.queries, self.budget, self.sigma2)
+        return FilterParameters(self.classes, self.queries, self.budget, self.sigma2)
 
     def predictor(self) -> Predictor:
         """Make a predictor by these rules, without records."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.ledger.units import budget_units
-from veilring.protocols.prediction.algorithm.filter import IndKNN
+from veilring.protocols.prediction.algorithm.filter import FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel, kernel_vote
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 
@@ -71,7 +71,7 @@ class TriedPair(NamedTuple):
 
 def tune_parameters(
     public: PublicTable,
-    parameters: IndKNN,
+    parameters: FilterParameters,
     kernel: Kernel,
     rng: Generator,
     *,
@@ -132,7 +132,7 @@ def best_tau(
 
 def _mean_score(
     public: PublicTable,
-    parameters: IndKNN,
+    parameters: FilterParameters,
     kernel: Kernel,
     pair: tuple[float, float],
     seeds: NDArray[np.int64],
@@ -144,7 +144,7 @@ def _mean_score(
 
 def stream_accuracy(
     public: PublicTable,
-    parameters: IndKNN,
+    parameters: FilterParameters,
     kernel: Kernel,
     rng: Generator,
     hashing: Hashing | None = None,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.privacy.ledger import UNITS
 from veilring.protocols.prediction.algorithm.features import BLOCK
-from veilring.protocols.prediction.algorithm.filter import IndKNN
+from veilring.protocols.prediction.algorithm.filter import FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.messages import PredictionRequest
@@ -113,7 +113,7 @@ def seconds_by_predictor(
     hashing = Hashing.draw(table.features, Streams(table.seed).generator("planes"))
     rules, seconds = table.rules, list[float]()
     for used in (None, hashing):
-        parameters = IndKNN(rules.classes, rules.queries, rules.budget, rules.sigma2)
+        parameters = FilterParameters(rules.classes, rules.queries, rules.budget, rules.sigma2)
         predictor = Predictor(parameters, rules.kernel, rules.features, hashing=used)
         rng, chunks = Streams(table.seed).generator("predictor"), table.chunks(records)
         queries, _ = next(chunks)

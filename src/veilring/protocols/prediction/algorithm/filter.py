@@ -38,8 +38,8 @@ _ROOM_MIN: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class IndKNN:
-    """The public parameters of Ind-KNN.
+class FilterParameters:
+    """The public parameters of Ind-KNN's filter.
 
     Attributes:
         classes: The number of classes.
@@ -111,7 +111,7 @@ class PricedLabel:
 
 
 def answer_query(
-    parameters: IndKNN,
+    parameters: FilterParameters,
     near: Neighbours,
     remaining: NDArray[np.int64],
     rng: Generator,

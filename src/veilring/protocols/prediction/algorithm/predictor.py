@@ -21,7 +21,7 @@ from veilring.protocols.prediction.algorithm.features import (
     require_quantised,
 )
 from veilring.protocols.prediction.algorithm.filter import (
-    IndKNN,
+    FilterParameters,
     Neighbours,
     PricedLabel,
     StoredRows,
@@ -120,7 +120,7 @@ class Predictor:
 
     def __init__(
         self,
-        parameters: IndKNN,
+        parameters: FilterParameters,
         kernel: Kernel,
         features: int,
         *,
