@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measurement import Measurement, pairs, ratios, timed
-from veilring.nodes.aside import Threads
+from veilring.nodes.offload import Threads
 from veilring.privacy.ledger import Budgets, Ledger, open_ledger
 from veilring.protocols.radius.analyst import ask_within
 from veilring.protocols.radius.leakage import hostile_batch

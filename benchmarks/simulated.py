@@ -2,7 +2,7 @@
 
 One token goes round a ring of 1,000 actors. `queues`: actors are asyncio tasks on the simulated
 loop, linked by asyncio queues. `stack`: they are parties of a cluster, and each hop takes the whole
-way: message, frame, session, taps, simulated link, frame, message.
+way: message, frame, session, observers, simulated link, frame, message.
 """
 
 import asyncio

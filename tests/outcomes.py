@@ -76,7 +76,7 @@ class World:
         """Play a client's role in a session that it opens with one server.
 
         Args:
-            role: What the client plays, as `convening` makes it.
+            role: What the client plays, as `opening` makes it.
             client: Who asks.
             server: Who is asked.
             *given: What the role is given after the party.

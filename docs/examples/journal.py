@@ -3,8 +3,8 @@
 import asyncio
 
 from veilring.errors import RunFailed
-from veilring.measure import Journal
 from veilring.nodes import Cluster, Party
+from veilring.nodes.trace import Journal
 from veilring.transport.messages import Message
 
 PARTIES = ("ada", "bob", "cy")

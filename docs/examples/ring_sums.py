@@ -5,9 +5,9 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.measure import View
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring, deal_ring
+from veilring.nodes.transcript import View
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
 from veilring.protocols.ring.algorithm import walecki_cycles
 from veilring.protocols.ring.attacks import CoalitionView, sandwich

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from veilring import simulation
 from veilring.errors import Deadlock
-from veilring.nodes.cluster import Cluster
+from veilring.nodes.cluster import Cluster, Retried, run_with_retries
 from veilring.nodes.party import Party
-from veilring.nodes.retry import Retried, run_with_retries
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated

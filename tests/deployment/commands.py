@@ -29,7 +29,7 @@ _IMPORTED: Final = (
     "veilring.cli.app",
     "veilring.cli.output",
     "veilring.deployment",
-    "veilring.nodes.runtimes.loops",
+    "veilring.nodes.runtimes.processes",
     "veilring.deployment.estimating",
     "veilring.protocols.ldp.collector",
     "rich.progress",

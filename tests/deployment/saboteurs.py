@@ -10,10 +10,9 @@ from tests.deployment import commands
 
 from veilring.deployment import connecting
 from veilring.nodes import node
-from veilring.nodes.adversaries import Silent
-from veilring.nodes.adversary import corrupt
+from veilring.nodes.abort import Stands, encode_standing
+from veilring.nodes.adversary import Silent, corrupt
 from veilring.nodes.blame import Standing
-from veilring.nodes.inquiry import Stands, told
 from veilring.nodes.node import Node
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, Service
@@ -48,7 +47,7 @@ def run_silently(folder: Path, words: tuple[str, ...], output: Path) -> None:
 def _lie(standing: Standing | None) -> Stands:
     """Say that the first message of all is missing, and that party-1 owes it."""
     lie = {"known": True, "senders": ("party-1",), "kinds": ("x.y",), "dues": (0,)}
-    return told(standing).model_copy(update=lie)
+    return encode_standing(standing).model_copy(update=lie)
 
 
 def run_lying(folder: Path, words: tuple[str, ...], output: Path) -> None:

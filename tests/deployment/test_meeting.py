@@ -9,7 +9,7 @@ from tests.deployment.commands import free_ports
 from veilring.deployment import connecting
 from veilring.deployment.connecting import meeting
 from veilring.errors import HandshakeError, InputError
-from veilring.nodes.limit import Limits
+from veilring.nodes.session import SessionLimits
 from veilring.transport.identity import make_identity
 from veilring.transport.roster import Member, Roster
 from veilring.transport.tls import LOOPBACK
@@ -25,7 +25,7 @@ async def test_who_is_missing_is_said_again_and_again_with_the_address(
     port, keys = free_ports(3), [make_identity(name) for name in ("ada", "bob", "cyd")]
     roster = Roster(tuple(Member.of(k, LOOPBACK, port + n) for n, k in enumerate(keys)))
     line = f"ada waits for cyd at {LOOPBACK}:{port + 2}: nobody listens at its address"
-    async with meeting(keys[0], roster, LOOPBACK, LOG, Limits(), {}) as met:
+    async with meeting(keys[0], roster, LOOPBACK, LOG, SessionLimits(), {}) as met:
         waiting = asyncio.create_task(met.all_here())
         while caplog.text.count(line) < 2:  # noqa: ASYNC110 (a log is no event)
             await asyncio.sleep(0.01)
@@ -41,6 +41,6 @@ async def test_another_key_than_the_rosters_is_refused_before_anybody_is_waited_
     keys = [make_identity(name) for name in ("ada", "bob", "cyd")]
     roster = Roster(tuple(Member.of(key, LOOPBACK, 1 + n) for n, key in enumerate(keys)))
     with pytest.raises(InputError, match="another key of ada"):
-        async with meeting(make_identity("ada"), roster, LOOPBACK, LOG, Limits(), {}):
+        async with meeting(make_identity("ada"), roster, LOOPBACK, LOG, SessionLimits(), {}):
             pass
     assert "waits" not in caplog.text

@@ -21,7 +21,7 @@ from veilring.deployment.submitter import (
     for_one_session,
 )
 from veilring.errors import PeerLost, SessionAborted, VeilringError
-from veilring.nodes.limit import Limits
+from veilring.nodes.session import SessionLimits
 from veilring.protocols.ldp.messages import ClientBatch
 from veilring.protocols.ldp.outbox import MarkedRows, Outbox
 from veilring.transport.identity import make_identity
@@ -62,7 +62,7 @@ class _Unlucky(Sender):
 
     def __init__(self, error: VeilringError, receipts: int) -> None:
         me = make_identity("clinic")
-        super().__init__(me, Roster((Member.of(me, "h", 1),)), "census", Limits())
+        super().__init__(me, Roster((Member.of(me, "h", 1),)), "census", SessionLimits())
         self.error, self.receipts, self.sessions = error, receipts, 0
 
     @override

@@ -15,7 +15,7 @@ from veilring.estimators import (
     PrivateKNNClassifier,
     TreeWalkClassifier,
 )
-from veilring.measure.cost import Cost, Traffic
+from veilring.nodes.cost import Cost, Traffic
 from veilring.protocols.forecast import Forecast
 
 Table = tuple[NDArray[np.float64], NDArray[np.str_]]

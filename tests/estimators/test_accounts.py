@@ -20,7 +20,7 @@ from veilring.estimators import (
     TreeWalkClassifier,
 )
 from veilring.estimators.session import Answered, Session
-from veilring.measure.cost import Traffic
+from veilring.nodes.cost import Traffic
 from veilring.protocols.forecast import Forecast
 from veilring.randomness import keyed
 

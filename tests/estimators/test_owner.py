@@ -12,8 +12,8 @@ from tests.protocols.radius.parties import Holding, labelling
 
 from veilring.errors import InputError
 from veilring.estimators import OwnerKNNClassifier, OwnerRadiusClassifier
-from veilring.nodes.aside import at_once
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.offload import run_inline
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.algorithm.voting import RNParameters
@@ -76,7 +76,7 @@ def test_what_was_spent_is_what_the_owners_ledger_says(model: Model) -> None:
     fitted: Any = clone(model).set_params(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
     assert fitted.deployment_privacy_.epsilon == 0.0
     with open_ledger(None, Budgets(total=10.0)) as ledger:
-        owner, rng = Owner(held(), fitted.rules_, ledger, at_once), np.random.default_rng(1)
+        owner, rng = Owner(held(), fitted.rules_, ledger, run_inline), np.random.default_rng(1)
         for queries in (QUERIES, QUERIES[:7], QUERIES, QUERIES[7:]):
             fitted.predict(queries)
             owner.answer_once("ann", asked(model, queries), rng)

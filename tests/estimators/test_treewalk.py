@@ -13,8 +13,8 @@ from tests.protocols.treewalk.parties import responded, tree_walk
 from veilring.errors import InputError
 from veilring.estimators import TreeWalkClassifier
 from veilring.estimators.treewalk import WalkUtility
-from veilring.measure.cost import Traffic
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.cost import Traffic
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.treewalk import (
     BucketPlan,

@@ -9,18 +9,19 @@ from typing_extensions import override
 
 from veilring import simulation
 from veilring.errors import Deadlock, InputError, ProtocolViolation, RunFailed, SessionTimeout
-from veilring.nodes.adversaries import (
+from veilring.nodes.adversary import (
+    Adversary,
     Alter,
     Delay,
     Drop,
     Forger,
+    Lines,
     Reorder,
     Repeat,
     Replay,
     Silent,
     Substitute,
 )
-from veilring.nodes.adversary import Adversary, Lines
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.ring import RingReveal, draw_ring

@@ -3,7 +3,7 @@
 import pytest
 
 from veilring.errors import ProtocolViolation
-from veilring.nodes.early import (
+from veilring.nodes.node import (
     DROPPED,
     EARLY_BYTES_MAX,
     EARLY_FRAMES_MAX,

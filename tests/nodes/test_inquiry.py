@@ -8,19 +8,19 @@ import pytest
 from tests.roles import Word
 
 from veilring.errors import PeerSilent, SessionAborted, SessionTimeout
+from veilring.nodes.abort import encode_standing
 from veilring.nodes.blame import Standing, Wait
-from veilring.nodes.inquiry import told
-from veilring.nodes.limit import Limits
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
-from veilring.nodes.service import Offer, Service, convening
+from veilring.nodes.service import Offer, Service, opening
+from veilring.nodes.session import SessionLimits
 from veilring.randomness import Streams
 from veilring.transport.memory import MemoryNetwork
 from veilring.transport.messages import decode, encode
 
 NAMES = Parties(("ada", "bob", "cyd"))
 TERMS = bytes(32)
-QUICK = Limits(session=0.2, answer=5.0)
+QUICK = SessionLimits(session=0.2, answer=5.0)
 
 
 async def go_round(party: Party, *_: object, silent: str = "") -> None:
@@ -37,7 +37,7 @@ async def go_round(party: Party, *_: object, silent: str = "") -> None:
 
 
 @asynccontextmanager
-async def three(silent: str, limits: Limits = QUICK) -> AsyncIterator[dict[str, Node]]:
+async def three(silent: str, limits: SessionLimits = QUICK) -> AsyncIterator[dict[str, Node]]:
     """Give ada's, bob's and cyd's nodes; the last two join what ada convenes."""
     network = MemoryNetwork(tuple(NAMES))
     nodes = {
@@ -59,7 +59,7 @@ async def three(silent: str, limits: Limits = QUICK) -> AsyncIterator[dict[str, 
 
 async def convene(node: Node, silent: str) -> SessionTimeout:
     """Return the error of the party that convenes the others."""
-    role = convening(go_round, "round", TERMS)
+    role = opening(go_round, "round", TERMS)
     with pytest.raises(SessionTimeout) as caught:
         await node.run(role, bytes(16), NAMES, silent=silent)
     return caught.value
@@ -107,7 +107,7 @@ async def test_a_liar_convicts_nobody(
 
 async def test_one_that_does_not_answer_is_named_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that is connected and says nothing at all is stopped, cut off or busy."""
-    async with three("bob", Limits(session=0.2, answer=0.2)) as nodes:
+    async with three("bob", SessionLimits(session=0.2, answer=0.2)) as nodes:
         monkeypatch.setattr(nodes["cyd"], "_dispatch", lambda *_: None)
         error = await convene(nodes["ada"], "")
     assert isinstance(error, PeerSilent)
@@ -135,7 +135,7 @@ async def test_the_others_are_told_who_it_was() -> None:
 
 def test_the_nearer_to_the_fault_gives_up_first() -> None:
     """Each limit leaves room for the answers and the news of the one before it."""
-    limits = Limits(session=120, answer=5)
+    limits = SessionLimits(session=120, answer=5)
     found = (limits.session, limits.joined, limits.served, limits.client)
     assert found == (120, 130, 140, 150)
 
@@ -146,5 +146,5 @@ def test_where_a_party_stands_among_a_thousand_fits_a_frame() -> None:
     counts = dict.fromkeys(peers, 7)
     waits = tuple(Wait(peer, "test.word", 3) for peer in peers)
     standing = Standing("ada", waits, sent=counts, received=counts)
-    _, answer = decode(encode(bytes(16), told(standing)))
-    assert answer == told(standing)
+    _, answer = decode(encode(bytes(16), encode_standing(standing)))
+    assert answer == encode_standing(standing)

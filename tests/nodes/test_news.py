@@ -8,10 +8,10 @@ import pytest
 from tests.roles import Word
 
 from veilring.errors import ProtocolViolation, SessionAborted
-from veilring.nodes import early
+from veilring.nodes import node as early
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
-from veilring.nodes.service import Offer, Service, convening
+from veilring.nodes.service import Offer, Service, opening
 from veilring.randomness import Streams
 from veilring.transport.memory import MemoryNetwork
 
@@ -49,7 +49,7 @@ async def deployed(cy: dict[str, Offer], met: asyncio.Queue[SessionAborted]) -> 
     nodes = {name: Node(network.endpoint(name), Streams(1)) for name in (CLIENT, *MEMBERS)}
 
     async def answer(party: Party, client: str) -> None:
-        role = convening(meet, "meet", TERMS)
+        role = opening(meet, "meet", TERMS)
         await nodes["ada"].run(role, bytes(15) + party.session[-1:], Parties(MEMBERS))
         await party.send(client, Word(text="done"))
 
@@ -88,7 +88,7 @@ async def test_whatever_ends_a_members_own_session_is_told_to_its_client_and_to_
     """However a third party ends it, nobody is left waiting, and the client learns whom to ask."""
     met: asyncio.Queue[SessionAborted] = asyncio.Queue()
     async with deployed(cy, met) as client:
-        ask = convening(wait_for_answer, "ask", TERMS)
+        ask = opening(wait_for_answer, "ask", TERMS)
         with pytest.raises(SessionAborted) as caught:
             await client.run(ask, b"\x01" * 16, Parties((CLIENT, "ada")))
         await met.get()
@@ -104,6 +104,6 @@ async def test_sessions_that_were_refused_leave_nothing_behind(
     async with deployed({}, asyncio.Queue()) as client:
         pair = Parties((CLIENT, "ada"))
         for number in range(1, 21):
-            ask = convening(wait_for_answer, "ask", TERMS)
+            ask = opening(wait_for_answer, "ask", TERMS)
             with pytest.raises(SessionAborted, match="NotOffered, blaming cy"):
                 await client.run(ask, bytes([number]) * 16, pair)

@@ -7,7 +7,7 @@ from tests.nodes.three import FIRST, NAMES, SECOND, listen_to_ada, pass_word, th
 from tests.roles import Word
 
 from veilring.errors import ProtocolViolation, SessionAborted
-from veilring.nodes.early import EARLY_BYTES_MAX, EARLY_FRAMES_MAX
+from veilring.nodes.node import EARLY_BYTES_MAX, EARLY_FRAMES_MAX
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.session import UNREAD_BYTES_MAX, UNREAD_MESSAGES_MAX
 from veilring.transport.messages import Message, encode
@@ -127,7 +127,7 @@ async def test_a_session_whose_early_frames_were_dropped_fails_without_a_culprit
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody is accused, other sessions go on, and all are told why this one cannot be joined."""
-    monkeypatch.setattr("veilring.nodes.early.EARLY_TOTAL_BYTES_MAX", 1_000)
+    monkeypatch.setattr("veilring.nodes.node.EARLY_TOTAL_BYTES_MAX", 1_000)
     pair = Parties(["ada", "bob"])
     async with three_nodes() as nodes:
         waiting = asyncio.create_task(nodes["bob"].run(listen_to_ada, SECOND, pair))

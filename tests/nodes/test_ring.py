@@ -12,8 +12,7 @@ from tests.roles import draw
 
 from veilring import simulation
 from veilring.errors import InputError, ProtocolViolation, RunFailed
-from veilring.nodes.adversaries import Drop
-from veilring.nodes.adversary import Adversary, Lines
+from veilring.nodes.adversary import Adversary, Drop, Lines
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Parties
 from veilring.nodes.ring import (

@@ -20,7 +20,7 @@ from veilring.nodes.service import (
     SESSIONS_PER_PEER_MAX,
     Offer,
     Service,
-    convening,
+    opening,
 )
 from veilring.nodes.session import Open
 from veilring.randomness import Streams
@@ -77,7 +77,7 @@ async def served() -> AsyncIterator[dict[str, Node]]:
 async def test_a_session_that_one_party_opens_is_joined_by_all() -> None:
     """The opener asks, the others join, and all play under one name."""
     async with served() as nodes:
-        heard = await nodes["ada"].run(convening(greet, "greet", TERMS), bytes(16), NAMES)
+        heard = await nodes["ada"].run(opening(greet, "greet", TERMS), bytes(16), NAMES)
     assert heard == ["hello from bob", "hello from cy"]
 
 
@@ -95,7 +95,7 @@ async def test_what_does_not_fit_is_refused_with_a_reason(
     """An unknown service, a peer that may not ask, and other terms are told apart."""
     async with served() as nodes:
         with pytest.raises(SessionAborted, match=reason):
-            await nodes["ada"].run(convening(greet, service, terms), bytes(16), NAMES)
+            await nodes["ada"].run(opening(greet, service, terms), bytes(16), NAMES)
 
 
 async def test_a_session_of_parties_without_its_opener_is_refused() -> None:
@@ -119,19 +119,19 @@ async def test_a_peer_may_open_only_so_many_sessions() -> None:
 
     pair = Parties(["ada", "bob"])
     async with served() as nodes:
-        role = convening(hang, "wait", TERMS)
+        role = opening(hang, "wait", TERMS)
         hanging = [
             asyncio.create_task(nodes["ada"].run(role, bytes([number]) * 16, pair))
             for number in range(SESSIONS_PER_PEER_MAX)
         ]
         await turns()
         with pytest.raises(SessionAborted, match="TooManySessions"):
-            await nodes["ada"].run(convening(greet, "greet", TERMS), b"x" * 16, pair)
+            await nodes["ada"].run(opening(greet, "greet", TERMS), b"x" * 16, pair)
         for task in hanging:
             task.cancel()
         await asyncio.gather(*hanging, return_exceptions=True)
         await turns()
-        greeting = await nodes["ada"].run(convening(greet, "greet", TERMS), b"y" * 16, pair)
+        greeting = await nodes["ada"].run(opening(greet, "greet", TERMS), b"y" * 16, pair)
     assert greeting == ["hello from bob"]
 
 
@@ -142,8 +142,8 @@ async def test_a_bug_in_one_session_does_not_end_the_service(
     pair = Parties(["ada", "bob"])
     async with served() as nodes:
         with pytest.raises(SessionAborted, match="InternalError"):
-            await nodes["ada"].run(convening(greet, "stumble", TERMS), bytes(16), pair)
-        await nodes["ada"].run(convening(greet, "greet", TERMS), b"z" * 16, pair)
+            await nodes["ada"].run(opening(greet, "stumble", TERMS), bytes(16), pair)
+        await nodes["ada"].run(opening(greet, "greet", TERMS), b"z" * 16, pair)
     assert "stumble for ada failed" in caplog.text
 
 
@@ -153,7 +153,7 @@ async def test_a_request_that_is_no_request_is_held_against_its_sender() -> None
     async with served() as nodes:
         frame = encode(b"w" * 16, Word(text="x")).replace(b"test.word", b"test.what")
         await nodes["ada"].endpoint.send("bob", frame)
-        greeting = await nodes["ada"].run(convening(greet, "greet", TERMS), bytes(16), pair)
+        greeting = await nodes["ada"].run(opening(greet, "greet", TERMS), bytes(16), pair)
     assert greeting == ["hello from bob"]
 
 
@@ -233,7 +233,7 @@ async def test_a_peer_with_too_many_sessions_rests(monkeypatch: pytest.MonkeyPat
             name = number.to_bytes(16, "big")
             await nodes["ada"].endpoint.send("bob", encode(name, Word(text="go")))
         await turns()
-        greeting = await nodes["ada"].run(convening(greet, "greet", TERMS), b"y" * 16, pair)
+        greeting = await nodes["ada"].run(opening(greet, "greet", TERMS), b"y" * 16, pair)
     assert greeting == ["hello from bob"]
 
 
@@ -271,7 +271,7 @@ async def test_a_client_that_opens_hundreds_of_sessions_at_once_gets_them_all() 
     async def ask(node: Node, number: int) -> list[str]:
         while True:
             try:
-                role = convening(greet, "late", TERMS)
+                role = opening(greet, "late", TERMS)
                 return await node.run(role, number.to_bytes(16, "big"), pair)
             except SessionAborted as error:
                 refused[error.reason] += 1

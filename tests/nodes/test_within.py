@@ -6,8 +6,7 @@ import pytest
 
 from veilring.errors import InputError, RunFailed, VeilringError
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.party import Parties, Party, broadcast
-from veilring.nodes.within import Within
+from veilring.nodes.party import Parties, Party, SubParty, broadcast
 from veilring.transport.messages import Message
 
 PARTS = {"ann": ("ann", "bob"), "bob": ("ann", "bob"), "cid": ("cid", "dee"), "dee": ("cid", "dee")}
@@ -21,7 +20,7 @@ class Greeting(Message, kind="test.within.greeting"):
 
 async def greet(party: Party) -> dict[str, Any]:
     """Greet all others of the own part, and say what a role sees there."""
-    inside = Within(party, Parties(PARTS[party.me]))
+    inside = SubParty(party, Parties(PARTS[party.me]))
     inside.round(1)
     await broadcast(inside, Greeting(name=inside.me))
     heard = [(await inside.receive(Greeting, sender=peer)).name for peer in inside.peers]
@@ -31,7 +30,7 @@ async def greet(party: Party) -> dict[str, Any]:
 
 async def accuse(party: Party) -> None:
     """Accuse from inside."""
-    Within(party, party.parties).accuse(VeilringError("that cannot be"))
+    SubParty(party, party.parties).accuse(VeilringError("that cannot be"))
 
 
 async def test_a_role_inside_meets_its_part_only() -> None:
@@ -57,7 +56,7 @@ async def test_a_part_without_the_party_is_refused() -> None:
 
     async def outside(party: Party) -> None:
         with pytest.raises(InputError, match=f"without {party.me}"):
-            Within(party, Parties(["nobody", "else"]))
+            SubParty(party, Parties(["nobody", "else"]))
 
     async with Cluster(3) as cluster:
         await cluster.run(outside)

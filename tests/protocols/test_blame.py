@@ -9,12 +9,11 @@ import pytest
 
 from veilring import simulation
 from veilring.errors import Deadlock, RunFailed, VeilringError
-from veilring.nodes.adversaries import Delay, Drop, Forger, Reorder, Repeat, Silent
-from veilring.nodes.adversary import Adversary
-from veilring.nodes.blame import Standing, Verdict, Wait, find_fault
+from veilring.nodes.adversary import Adversary, Delay, Drop, Forger, Reorder, Repeat, Silent
+from veilring.nodes.blame import Blame, Standing, Wait, find_fault
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import RingCommit, RingReveal
-from veilring.nodes.run import blamed
+from veilring.nodes.run import blamed_party
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, private_votes
 from veilring.protocols.noisyvotes.messages import PublicDigest
@@ -134,7 +133,9 @@ def test_a_silent_party_is_named_wherever_it_sits(name: str) -> None:
     for silence in SILENCES:
         for faulty in play.parties:
             error = failure(play, {faulty: silence})
-            assert error is None or (blamed(error), faulty in str(error)) == (faulty, True), silence
+            assert error is None or (blamed_party(error), faulty in str(error)) == (faulty, True), (
+                silence
+            )
             missed += error is not None
     assert missed >= 2 * len(play.parties)  # from round 0 and 1 on, each of them
 
@@ -149,8 +150,8 @@ def test_a_party_that_withholds_one_kind_of_message_is_named_or_nobody_is(
     for drop in DROPS:
         for faulty in play.parties:
             error = failure(play, {faulty: drop}, seconds=seconds)
-            assert error is None or blamed(error) in {faulty, ""}, (drop, str(error))
-            named += error is not None and blamed(error) == faulty
+            assert error is None or blamed_party(error) in {faulty, ""}, (drop, str(error))
+            named += error is not None and blamed_party(error) == faulty
     assert named >= 2 * len(play.parties)
 
 
@@ -163,7 +164,7 @@ def test_a_party_that_says_something_else_is_named_or_nobody_is(name: str) -> No
     for lie in (*liars, *others):
         for faulty in play.parties:
             error = failure(play, {faulty: lie}, seconds=LIMIT_SECONDS)
-            assert error is None or blamed(error) in {faulty, ""}, (lie, str(error))
+            assert error is None or blamed_party(error) in {faulty, ""}, (lie, str(error))
 
 
 @pytest.mark.parametrize("name", PLAYS)
@@ -176,11 +177,11 @@ def test_a_slow_party_or_link_is_not_blamed(name: str) -> None:
         pause = Fault("pause", 0.35, 1e6, (victim,))
         for fault in (slow, stall, pause):
             error = failure(play, {}, [fault], seconds=LIMIT_SECONDS, latency=0.1)
-            assert error is None or not blamed(error), (fault, str(error))
+            assert error is None or not blamed_party(error), (fault, str(error))
             assert error is None or "nobody can be blamed" in str(error)
         late = failure(play, {victim: Delay(1.5 * LIMIT_SECONDS)}, seconds=LIMIT_SECONDS)
         assert late is not None
-        assert blamed(late) in {victim, ""}
+        assert blamed_party(late) in {victim, ""}
 
 
 @pytest.mark.parametrize("name", PLAYS)
@@ -191,7 +192,7 @@ def test_a_party_that_crashed_is_named(name: str) -> None:
         crash = Fault("crash", 0.35, np.inf, (victim,))
         error = failure(play, {}, [crash], latency=0.1)
         assert error is not None
-        assert blamed(error) == victim
+        assert blamed_party(error) == victim
 
 
 def test_the_earliest_missing_message_decides() -> None:
@@ -202,7 +203,7 @@ def test_the_earliest_missing_message_decides() -> None:
         Standing("cyd", (Wait("ada", "x", 6),), sent={"bob": 1}, received={"ada": 2}),
     ]
     said = "cyd did not send x to bob when it was due"
-    assert find_fault(circle) == Verdict("cyd", said)
+    assert find_fault(circle) == Blame("cyd", said)
     assert find_fault(reversed(circle)).culprit == "cyd"
 
 
@@ -214,10 +215,10 @@ def test_a_judge_believes_only_what_it_has_seen_itself() -> None:
         Standing("cyd", (Wait("bob", "x", 5),)),
     ]
     assert find_fault(standings, judge="ada").culprit == "bob"
-    assert find_fault(standings, judge="cyd") == Verdict(
+    assert find_fault(standings, judge="cyd") == Blame(
         "bob", "bob did not send x to cyd when it was due"
     )
-    assert find_fault(standings, judge="bob") == Verdict(
+    assert find_fault(standings, judge="bob") == Blame(
         "", "bob did not send x to ada when it was due, or ada says so falsely"
     )
 

@@ -109,7 +109,7 @@ def run(  # noqa: PLR0913  (the options of a command)
 
 def _run_into(out: Path | None, scenario: "Scenario", progress: "Progress | None") -> "Report":
     """Run a scenario; a folder, if one is asked for, is written also if the run fails."""
-    from veilring.measure import Journal
+    from veilring.nodes.trace import Journal
     from veilring.scenarios.reporting import open_folder, write_failure, write_report
     from veilring.scenarios.runner import run_scenario
 

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from veilring.config import Agreed, Section, read_toml
 from veilring.errors import InputError, ScenarioError
-from veilring.nodes.limit import ANSWER_SECONDS, SESSION_SECONDS, Limits
+from veilring.nodes.session import ANSWER_SECONDS, SESSION_SECONDS, SessionLimits
 from veilring.transport.identity import Identity, load_identity
 from veilring.transport.roster import Roster
 
@@ -63,9 +63,9 @@ class Config(Section):
     answer_seconds: float = Field(ANSWER_SECONDS, gt=0, description="a number above 0")
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> SessionLimits:
         """How long sessions may take."""
-        return Limits(self.session_seconds, self.answer_seconds)
+        return SessionLimits(self.session_seconds, self.answer_seconds)
 
 
 class TermsConfig(Config):

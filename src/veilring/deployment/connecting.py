@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Final
 
 from veilring.errors import HandshakeError, ScenarioError, SessionAborted
-from veilring.nodes.limit import Limits
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
+from veilring.nodes.session import SessionLimits
 from veilring.randomness import Streams
 from veilring.transport.identity import Identity
 from veilring.transport.roster import Roster
@@ -66,7 +66,7 @@ async def answering(
     offers: Mapping[str, Offer],
     log: Logger,
     *,
-    limits: Limits,
+    limits: SessionLimits,
     terms: Mapping[str, str] | None = None,
     kept: str = "",
 ) -> AsyncIterator[None]:
@@ -157,7 +157,7 @@ async def meeting(  # noqa: PLR0917  (who meets whom, where, and what they have 
     roster: Roster,
     listen: str,
     log: Logger,
-    limits: Limits,
+    limits: SessionLimits,
     terms: Mapping[str, str],
 ) -> AsyncIterator[Meeting]:
     """Listen and dial all other parties, and yield at once a party that is to meet them.
@@ -200,7 +200,7 @@ async def connected(
     roster: Roster,
     server: str,
     *,
-    limits: Limits,
+    limits: SessionLimits,
     terms: Mapping[str, str] | None = None,
 ) -> AsyncIterator[tuple[Node, Parties]]:
     """Yield a node that is connected with one party, and the pair of both for its sessions.

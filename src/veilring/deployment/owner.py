@@ -17,7 +17,7 @@ from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_cr
 from veilring.deployment.connecting import answering, connected, require_party
 from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
 from veilring.errors import InputError, ScenarioError
-from veilring.nodes.aside import Threads
+from veilring.nodes.offload import Threads
 from veilring.privacy.ledger import Budgets, Ledger, open_ledger
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.conversion import (

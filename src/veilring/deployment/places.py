@@ -22,7 +22,7 @@ from veilring.deployment.connecting import answering, connected, require_party
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
-from veilring.nodes.service import convening
+from veilring.nodes.service import opening
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.privacy.response import EPSILON_MAX
 from veilring.protocols.treewalk.algorithm.one_message import bucket_law
@@ -451,7 +451,7 @@ class _Asking:
         if self.config.by == "response":
             plan = BucketPlan(self.config.splits)
             nearest, _ = await node.run(
-                convening(bucket_client, BUCKET_SERVICE, terms),
+                opening(bucket_client, BUCKET_SERVICE, terms),
                 session,
                 pair,
                 queries,
@@ -462,7 +462,7 @@ class _Asking:
             return nearest
         variant = Variant("early", self.config.splits)
         return await node.run(
-            convening(walk_client, WALK_SERVICE, terms),
+            opening(walk_client, WALK_SERVICE, terms),
             session,
             pair,
             queries,

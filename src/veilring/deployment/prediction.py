@@ -30,7 +30,7 @@ from veilring.deployment.schema import (
     look_up,
 )
 from veilring.errors import BudgetExhausted, InputError, ScenarioError, VeilringError
-from veilring.nodes.aside import Threads
+from veilring.nodes.offload import Threads
 from veilring.privacy.accounting import doubt_of_delta
 from veilring.privacy.accounting.individual import Accountant
 from veilring.protocols.prediction.administrator import add_session, forget_session

@@ -25,10 +25,10 @@ from veilring.errors import (
     TransportError,
     VeilringError,
 )
-from veilring.nodes.limit import Limits
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
-from veilring.nodes.service import convening
+from veilring.nodes.service import opening
+from veilring.nodes.session import SessionLimits
 from veilring.protocols.ldp.collector import SUBMIT, read_task
 from veilring.protocols.ldp.messages import ClientBatch, ReportVerdict, Verdicts
 from veilring.protocols.ldp.outbox import ROW_NUMBER, Outbox
@@ -78,7 +78,9 @@ class Sender:
         limits: How long sessions may take.
     """
 
-    def __init__(self, identity: Identity, roster: Roster, collector: str, limits: Limits) -> None:
+    def __init__(
+        self, identity: Identity, roster: Roster, collector: str, limits: SessionLimits
+    ) -> None:
         self._identity, self._roster, self._collector = identity, roster, collector
         self._pair, self._limits = Parties((identity.name, collector)), limits
         self._node: Node | None = None
@@ -151,7 +153,7 @@ class Sender:
     async def _send_some(
         self, task: Task, outbox: Outbox, book: "_Book", at_once: int | None
     ) -> None:
-        role = convening(submit_reports, SUBMIT, task.digest)
+        role = opening(submit_reports, SUBMIT, task.digest)
         batches = for_one_session(outbox.waiting(task, at_once=at_once))
         try:
             await self._run(role, batches, task=task, settled=book.settle)

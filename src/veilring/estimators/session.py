@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.measure.cost import Traffic
+from veilring.nodes.cost import Traffic
 from veilring.protocols.forecast import Forecast
 from veilring.randomness import keyed
 

@@ -6,7 +6,7 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast
 from veilring.nodes.ring import Ring, deal_ring, draw_ring
 from veilring.nodes.run import Run
-from veilring.nodes.service import Offer, Service, convening
+from veilring.nodes.service import Offer, Service, opening
 
 __all__ = (
     "Adversary",
@@ -19,7 +19,7 @@ __all__ = (
     "Run",
     "Service",
     "broadcast",
-    "convening",
     "deal_ring",
     "draw_ring",
+    "opening",
 )

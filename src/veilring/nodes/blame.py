@@ -56,7 +56,7 @@ class Standing:
         return waits + [f"{self.party} waits for {peer} to read" for peer in self.blocked]
 
 
-class Verdict(NamedTuple):
+class Blame(NamedTuple):
     """Who is at fault."""
 
     culprit: str
@@ -65,7 +65,7 @@ class Verdict(NamedTuple):
     """What it did, which two parties are suspected of what, or why nobody can be blamed."""
 
 
-def find_fault(standings: Iterable[Standing], judge: str = "") -> Verdict:
+def find_fault(standings: Iterable[Standing], judge: str = "") -> Blame:
     """Name the party that keeps a session from going on, if that follows from where all stand.
 
     Args:
@@ -86,11 +86,11 @@ def find_fault(standings: Iterable[Standing], judge: str = "") -> Verdict:
     _, is_hearsay, waiting, sender, kind = ordered[0]
     verdict = _judge(by_name.get(sender), by_name[waiting], sender, kind)
     if verdict.culprit and judge and is_hearsay:
-        return Verdict("", f"{verdict.sentence}, or {waiting} says so falsely")
+        return Blame("", f"{verdict.sentence}, or {waiting} says so falsely")
     return verdict
 
 
-def _judge(sender: Standing | None, waiting: Standing, name: str, kind: str) -> Verdict:
+def _judge(sender: Standing | None, waiting: Standing, name: str, kind: str) -> Blame:
     if sender is None:
         return _nobody(f"{waiting.party} waits for {kind} from {name}, of which nothing is known")
     if sender.blocked:
@@ -103,7 +103,7 @@ def _judge(sender: Standing | None, waiting: Standing, name: str, kind: str) -> 
         return _nobody(f"{counts} {received}")
     if sender.is_working:
         return _nobody(f"{waiting.party} waits for {kind} from {name}, which is at its own work")
-    return Verdict(name, f"{name} did not send {kind} to {waiting.party} when it was due")
+    return Blame(name, f"{name} did not send {kind} to {waiting.party} when it was due")
 
 
 def _at_work(standings: Iterable[Standing]) -> str:
@@ -111,5 +111,5 @@ def _at_work(standings: Iterable[Standing]) -> str:
     return f"at their own work: {', '.join(names)}" if names else ""
 
 
-def _nobody(why: str) -> Verdict:
-    return Verdict("", f"nobody can be blamed: {why}")
+def _nobody(why: str) -> Blame:
+    return Blame("", f"nobody can be blamed: {why}")

@@ -1,9 +1,13 @@
-"""A node: one party's endpoint, shared by any number of sessions at once."""
+"""A node: one party's endpoint, shared by any number of sessions at once.
+
+Frames that come before their session was opened here are kept as bytes, within limits.
+"""
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from types import EllipsisType, TracebackType
 from typing import Final, Self, TypeVar
 
@@ -20,21 +24,34 @@ from veilring.errors import (
     TransportError,
     VeilringError,
 )
-from veilring.measure.events import Tap
+from veilring.nodes.abort import (
+    Inquiry,
+    Stands,
+    WhereDoYouStand,
+    abort_notice,
+    encode_standing,
+    judge_inquiry,
+    public_error,
+)
 from veilring.nodes.blame import Standing
-from veilring.nodes.early import DROPPED, EarlyFrames
-from veilring.nodes.inquiry import Inquiry, Stands, WhereDoYouStand, judged, told
-from veilring.nodes.limit import SESSION_SECONDS, Limits, within
-from veilring.nodes.news import named, news
 from veilring.nodes.party import Parties
-from veilring.nodes.session import Abort, Open, Session
+from veilring.nodes.session import (
+    SESSION_SECONDS,
+    Abort,
+    Open,
+    Session,
+    SessionLimits,
+    session_timeout,
+)
+from veilring.nodes.transcript import Observer
 from veilring.randomness import Streams
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, encode, open_frame
-from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets
+from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets, loop_time
 
 R = TypeVar("R")
-
+Opener = Callable[[str, bytes, Open], None]
+"""What to do when a peer opens a session here: `(peer, session, what it asks for)`."""
 # Telling the others that we give up is a courtesy: a peer that does not read may not hold us here.
 ABORT_SECONDS: Final = 1.0
 # Stragglers of a session that has ended here arrive within seconds; this many ids are 64 KiB.
@@ -50,10 +67,18 @@ STRAYS_PER_SECOND: Final = 10_000.0
 OPEN_BYTES_MAX: Final = 1 << 16
 # A peer has 16 sessions open here, and asks once where we stand in each.
 REPLIES_WAITING_MAX: Final = 16
-
-Opener = Callable[[str, bytes, Open], None]
-"""What to do when a peer opens a session here: `(peer, session, what it asks for)`."""
-
+# A session's first frames arrive early when the one who opened it told another party first. That is
+# a handful a session; a thousand from one peer is an attack on our memory.
+EARLY_FRAMES_MAX: Final = 1024
+# Eight of the largest frames: one can be the queries of a batch.
+EARLY_BYTES_MAX: Final = 8 << 20
+# The limit in bytes for all peers together, so that colluding peers gain nothing.
+EARLY_TOTAL_BYTES_MAX: Final = 32 << 20
+# A session that was not opened here two minutes after its first frame has failed at its sender. Its
+# frames are no attack, and may not add up to one.
+EARLY_SECONDS: Final = 120.0
+DROPPED: Final = b""
+"""Stands for all frames of a peer in a session that there was no room for. No frame is empty."""
 _log = logging.getLogger("veilring.node")
 
 
@@ -76,7 +101,7 @@ class Node:
         streams: Streams,
         *,
         seconds: float = SESSION_SECONDS,
-        limits: Limits | None = None,
+        limits: SessionLimits | None = None,
     ) -> None:
         self.endpoint = endpoint
         self._streams = streams
@@ -142,7 +167,7 @@ class Node:
         session: bytes,
         parties: Parties,
         *given: object,
-        taps: Sequence[Tap] = (),
+        observers: Sequence[Observer] = (),
         seconds: float | EllipsisType | None = ...,
         **public: object,
     ) -> R:
@@ -155,7 +180,7 @@ class Node:
             session: The public name of the session, never used before.
             parties: All participants.
             *given: What the role gets after the party, usually its private input.
-            taps: What listens at the session's channel.
+            observers: Called with each message of the session.
             seconds: The limit on the whole session, or none; by default the node's.
             **public: What the role gets by name, usually the public parameters.
 
@@ -165,13 +190,13 @@ class Node:
         Raises:
             VeilringError: What ended the session.
         """
-        opened = self._open(session, parties, taps)
+        opened = self._open(session, parties, observers)
         try:
-            async with within(self._seconds if seconds is ... else seconds, opened):
+            async with session_timeout(self._seconds if seconds is ... else seconds, opened):
                 result = await role(opened, *given, **public)
             opened.finish()
         except BaseException as error:
-            cause = opened.fail(named(error, opened))
+            cause = opened.fail(public_error(error, opened))
             if isinstance(cause, SessionTimeout) and opened.is_late and self._limits is not None:
                 cause = await self._inquire(opened, cause, self._limits.answer)
             elif cause is not error and isinstance(error, VeilringError):
@@ -184,11 +209,11 @@ class Node:
             self._end(session)
         return result
 
-    def _open(self, name: bytes, parties: Parties, taps: Sequence[Tap]) -> Session:
+    def _open(self, name: bytes, parties: Parties, observers: Sequence[Observer]) -> Session:
         if name in self._sessions or name in self._ended:
             raise ClusterError(f"{self.name} has used this session's name before")
         make_rng = lambda: self._streams.generator("party", self.name, "session", name.hex())  # noqa: E731 (a thunk, passed on at once)
-        session = Session(self.endpoint, name, parties, make_rng, taps)
+        session = Session(self.endpoint, name, parties, make_rng, observers)
         self._sessions[name] = session
         if self._stopped:
             session.fail(EndpointClosed(f"{self.name} has shut down"))
@@ -236,11 +261,11 @@ class Node:
             _log.debug("%s: not all peers say where they stand", self.name)
         finally:
             del self._inquiries[session.session]
-        return session.judge(judged(inquiry, cause, seconds))
+        return session.judge(judge_inquiry(inquiry, cause, seconds))
 
     async def _tell(self, session: Session, cause: VeilringError) -> None:
         """Tell all peers that this party gives up; each of them that was reached may stop too."""
-        abort = news(session, cause)
+        abort = abort_notice(session, cause)
         if abort is None:
             return
         frame = encode(session.session, abort)
@@ -306,7 +331,7 @@ class Node:
         """Say where this party stands, unless the peer does not read the replies before this."""
         waiting = self._replies.setdefault(sender, set())
         if len(waiting) < REPLIES_WAITING_MAX:
-            frame = encode(session, told(self.standings().get(session)))
+            frame = encode(session, encode_standing(self.standings().get(session)))
             reply = asyncio.create_task(self._try_to_send(sender, frame))
             waiting.add(reply)
             reply.add_done_callback(waiting.discard)
@@ -346,3 +371,114 @@ class Node:
     def standings(self) -> dict[bytes, Standing]:
         """Return where this party stands in each open session, and stood in those just ended."""
         return self._stood | {name: open_.standing() for name, open_ in self._sessions.items()}
+
+
+class EarlyFrames:
+    """Keeps what peers have sent too early, as bytes, within limits, until its session is opened.
+
+    Args:
+        clock: The time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = loop_time) -> None:
+        self._clock = clock
+        self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)
+        self._lines = SparingLog(_log, clock)
+
+    def keep(self, sender: str, session: bytes, frame: bytes) -> None:
+        """Keep a frame.
+
+        If all peers together have sent too much, nobody is at fault: some may be honest, and each
+        has kept within its limits. The oldest frames of the peer that has sent most are dropped.
+
+        Raises:
+            ProtocolViolation: If this peer has sent too much; all that it sent is forgotten.
+        """
+        now = self._clock()
+        peer = self._peers[sender]
+        peer.forget_before(now - EARLY_SECONDS)
+        peer.add(session, frame, now)
+        if peer.frame_count > EARLY_FRAMES_MAX or peer.byte_count > EARLY_BYTES_MAX:
+            self.forget(sender)
+            raise ProtocolViolation(sender, "fills sessions that nobody has opened")
+        if self._total() > EARLY_TOTAL_BYTES_MAX:
+            self._make_room(now - EARLY_SECONDS)
+
+    def take(self, session: bytes) -> Iterator[tuple[str, bytes]]:
+        """Give what has come for a session, each sender's frames in order, and keep the rest.
+
+        Of a sender whose frames were dropped it gives `DROPPED` alone.
+        """
+        for sender, peer in list(self._peers.items()):
+            for frame in peer.pop(session):
+                yield sender, frame
+            if not peer.sessions:
+                self.forget(sender)
+
+    def drop(self, session: bytes) -> None:
+        """Forget what has come for a session that is not joined here."""
+        for _ in self.take(session):
+            pass
+
+    def forget(self, sender: str) -> None:
+        """Forget all that a peer has sent."""
+        self._peers.pop(sender, None)
+
+    def _total(self) -> int:
+        return sum(peer.byte_count for peer in self._peers.values())
+
+    def _make_room(self, horizon: float) -> None:
+        for peer in self._peers.values():
+            peer.forget_before(horizon)
+        while self._total() > EARLY_TOTAL_BYTES_MAX:
+            sender = max(self._peers, key=lambda name: self._peers[name].byte_count)
+            self._peers[sender].make_room()
+            line = "dropped frames of %s, sent before their session was opened: no room for all"
+            self._lines.say(logging.WARNING, sender, "no room", line, sender)
+
+
+@dataclass(slots=True)
+class _Session:
+    """What one peer has sent for one session."""
+
+    since: float
+    frames: list[bytes] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What one peer has sent: its sessions, the oldest first."""
+
+    sessions: dict[bytes, _Session] = field(default_factory=dict)
+    frame_count: int = 0
+    byte_count: int = 0
+
+    def add(self, session: bytes, frame: bytes, now: float) -> None:
+        kept = self.sessions.setdefault(session, _Session(now))
+        if kept.frames != [DROPPED]:  # a later frame without those before it would be misread
+            kept.frames.append(frame)
+            self.frame_count += 1
+            self.byte_count += len(frame)
+
+    def pop(self, session: bytes) -> list[bytes]:
+        kept = self.sessions.pop(session, None)
+        if kept is None:
+            return []
+        self.frame_count -= len(kept.frames)
+        self.byte_count -= sum(map(len, kept.frames))
+        return kept.frames
+
+    def forget_before(self, horizon: float) -> None:
+        while self.sessions:
+            session, kept = next(iter(self.sessions.items()))
+            if kept.since > horizon:
+                return
+            self.pop(session)
+
+    def make_room(self) -> None:
+        """Drop what was sent for the oldest session of which there is anything left."""
+        session = next(name for name, kept in self.sessions.items() if kept.frames != [DROPPED])
+        kept = self.sessions[session]
+        self.frame_count -= len(kept.frames) - 1
+        self.byte_count -= sum(map(len, kept.frames))
+        kept.frames[:] = [DROPPED]

@@ -1,8 +1,8 @@
-"""What came of a run, joined from what came of it at each party."""
+"""One run: the job of each party, its outcome there, and what all outcomes make together."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from veilring.errors import (
@@ -13,21 +13,107 @@ from veilring.errors import (
     SessionTimeout,
     VeilringError,
 )
-from veilring.measure import (
-    Cost,
-    Mark,
-    Trace,
-    TracedMessage,
-    View,
-    join_traces,
-    join_transcripts,
-    total_cost,
-    transcript_hash,
-)
-from veilring.nodes.blame import Verdict, find_fault
-from veilring.nodes.play import Outcome
+from veilring.nodes.adversary import Adversary, corrupt
+from veilring.nodes.blame import Blame, Standing, find_fault
+from veilring.nodes.cost import Cost, Meter, total_cost
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties
+from veilring.nodes.session import SESSION_SECONDS
+from veilring.nodes.trace import Mark, Trace, TracedMessage, join_traces
+from veilring.nodes.transcript import Observer, Transcript, View, join_transcripts, transcript_hash
 
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Job:
+    """What one party is asked to run.
+
+    Attributes:
+        role: The coroutine function that plays the part.
+        session: The public name of the run.
+        parties: Who takes part.
+        given: What the role gets after the party: the party's private input, if there is one.
+        public: What the role gets by name.
+        watched: Whether the party's view is kept.
+        seconds: The limit on the run, or none.
+        trace: Where to record which messages pass when, if anywhere.
+        adversary: Who controls the party, if anybody does.
+    """
+
+    role: Callable[..., Awaitable[Any]]
+    session: bytes
+    parties: Parties
+    given: tuple[object, ...] = ()
+    public: Mapping[str, object] = field(default_factory=dict)
+    watched: bool = False
+    seconds: float | None = SESSION_SECONDS
+    trace: Trace | None = None
+    adversary: Adversary | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a job at one party.
+
+    Attributes:
+        party: Whose outcome it is.
+        result: What the role returned, if it did.
+        error: What ended it otherwise.
+        meter: What the party sent.
+        channels: The hashes of the party's channels; an adversary's word on them does not count.
+        view: All that the party saw, if it was watched.
+        trace: Which messages passed when, if that was recorded.
+        ended: When, in seconds on the clock of the event loop.
+        standing: Where the party stood when its session ended.
+    """
+
+    party: str
+    result: Any = None
+    error: BaseException | None = None
+    meter: Meter | None = None
+    channels: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    view: View | None = None
+    trace: Trace | None = None
+    ended: float | None = None
+    standing: Standing | None = None
+
+
+async def play_job(node: Node, job: Job) -> Outcome:
+    """Play a job at a node; whatever goes wrong is the outcome's error, never raised."""
+    clock = asyncio.get_running_loop().time
+    meter, transcript = Meter(node.name), Transcript(node.name)
+    view = View(node.name) if job.watched else None
+    observers: list[Observer] = [meter, transcript]
+    if view is not None:
+        observers.append(view)
+    if job.trace is not None:
+        observers.append(job.trace.observer(clock))
+    result, failure = None, None
+    try:
+        result = await node.run(
+            job.role if job.adversary is None else corrupt(job.role, job.adversary),
+            job.session,
+            job.parties,
+            *job.given,
+            observers=observers,
+            seconds=job.seconds,
+            **job.public,
+        )
+    except Exception as error:  # noqa: BLE001 (whatever a role raises is the outcome, and is raised again by the cluster)
+        failure = error
+    digests = transcript.digests() if job.adversary is None else {}
+    return Outcome(
+        node.name,
+        result,
+        failure,
+        meter,
+        digests,
+        view,
+        job.trace,
+        ended=clock(),
+        standing=node.standings().get(job.session),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +173,7 @@ def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:
     )
 
 
-def _verdict(errors: Iterable[BaseException], outcomes: Sequence[Outcome]) -> Verdict | tuple[()]:
+def _verdict(errors: Iterable[BaseException], outcomes: Sequence[Outcome]) -> Blame | tuple[()]:
     """Judge a run whose time was up; other errors say themselves what happened."""
     if not all(isinstance(error, SessionTimeout | SessionAborted) for error in errors):
         return ()
@@ -114,22 +200,22 @@ def mark_failure(outcome: Outcome, since: float) -> Mark:
     return Mark(now - since, outcome.party, what)
 
 
-def blamed(error: BaseException) -> str:
+def blamed_party(error: BaseException) -> str:
     """Return the party that an error blames, or an empty string if it blames nobody by itself."""
     if isinstance(error, RunFailed) and not error.verdict:
-        return blamed(error.root)
+        return blamed_party(error.root)
     culprit = getattr(error, "culprit", "") or getattr(error, "peer", "")
     return culprit if isinstance(culprit, str) else ""
 
 
-def say_failure(error: BaseException) -> str:
+def describe_failure(error: BaseException) -> str:
     """Say what went wrong; of an error that is not veilring's own, only its name.
 
     Its text is for whoever holds the party's data, not for what is written down: it may hold some.
     """
     if isinstance(error, RunFailed):
         if error.verdict:
-            return f"{error.verdict}; {say_failure(error.root)}"
+            return f"{error.verdict}; {describe_failure(error.root)}"
         party = next(name for name, met in error.errors.items() if met is error.root)
-        return f"{party}: {say_failure(error.root)}"
+        return f"{party}: {describe_failure(error.root)}"
     return str(error) if isinstance(error, VeilringError) else type(error).__name__

@@ -165,7 +165,7 @@ class Service:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def convening(
+def opening(
     role: Callable[..., Awaitable[R]], service: str, terms: bytes
 ) -> Callable[..., Awaitable[R]]:
     """Return the role of the party that opens a session: it asks all peers to join, then plays.

@@ -1,8 +1,10 @@
-"""A session: one protocol run at one party, and the door through which all its messages pass."""
+"""A session: one protocol run at one party, the door for all its messages, and its time limits."""
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from numpy.random import Generator
@@ -16,14 +18,18 @@ from veilring.errors import (
     SessionTimeout,
     VeilringError,
 )
-from veilring.measure.events import SETUP_ROUND, Event, Tap
 from veilring.nodes.blame import Standing, Wait
 from veilring.nodes.party import Parties, Party
+from veilring.nodes.transcript import SETUP_ROUND, Event, Observer
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, Message, encode
 
 M = TypeVar("M", bound=Message)
-
+# A batch of a thousand queries in a ring of fifty on a WAN takes some 30 s; a session that is still
+# open after two minutes waits for a silent peer.
+SESSION_SECONDS: Final = 120.0
+# A peer that is asked where it stands answers at once, unless it computes: a second or two at most.
+ANSWER_SECONDS: Final = 5.0
 # Parties of one protocol run in step, so that a few messages at most wait for each other; a peer
 # that is a thousand ahead is broken or means harm, and would fill our memory.
 UNREAD_MESSAGES_MAX: Final = 1024
@@ -53,6 +59,37 @@ class Open(Message, kind="session.open"):
     terms: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """The limits of the sessions that hang on each other in a deployment, in seconds.
+
+    The party that convenes the others gives up first. It asks where all of them stand, finds who is
+    at fault, and tells the others and its client, who therefore wait longer.
+
+    Attributes:
+        session: For a session that a party convenes.
+        answer: For the answer of a peer that is asked where it stands.
+    """
+
+    session: float = SESSION_SECONDS
+    answer: float = ANSWER_SECONDS
+
+    @property
+    def joined(self) -> float:
+        """For a session that another party convenes."""
+        return self.session + 2 * self.answer
+
+    @property
+    def served(self) -> float:
+        """For a session with a client, at the party that it asks."""
+        return self.session + 4 * self.answer
+
+    @property
+    def client(self) -> float:
+        """For the same session, at the client."""
+        return self.session + 6 * self.answer
+
+
 class Session(Party):
     """One party's end of one protocol run.
 
@@ -61,7 +98,7 @@ class Session(Party):
         session: The public name of the run, `SESSION_BYTES` long.
         parties: All participants, this party among them.
         make_rng: Makes the party's randomness for this run when a role first asks for it.
-        taps: What listens at this door.
+        observers: Called with each message that passes.
 
     Attributes:
         error: What ended it, if anything has.
@@ -78,7 +115,7 @@ class Session(Party):
         session: bytes,
         parties: Parties,
         make_rng: Callable[[], Generator],
-        taps: Sequence[Tap] = (),
+        observers: Sequence[Observer] = (),
     ) -> None:
         if endpoint.name not in parties:
             raise InputError("parties", "a list without " + endpoint.name, "one that has it")
@@ -87,7 +124,7 @@ class Session(Party):
         self._parties = parties
         self._make_rng = make_rng
         self._rng: Generator | None = None
-        self._taps = tuple(taps)
+        self._observers = tuple(observers)
         self._round = SETUP_ROUND
         self._inboxes: dict[str, _Inbox] = {}
         self._sent: Counter[str] = Counter()
@@ -166,8 +203,8 @@ class Session(Party):
         raise self.fail(error)
 
     def _tap(self, event: Event) -> None:
-        for tap in self._taps:
-            tap(event)
+        for observer in self._observers:
+            observer(event)
 
     def _inbox(self, sender: str) -> "_Inbox":
         if sender == self._me or sender not in self._parties:
@@ -292,3 +329,27 @@ class _Inbox:
     def wake(self) -> None:
         if self.arrival is not None and not self.arrival.done():
             self.arrival.set_result(None)
+
+
+@asynccontextmanager
+async def session_timeout(seconds: float | None, session: Session) -> AsyncIterator[None]:
+    """Fail a session that takes longer than `seconds`, saying what it was waiting for.
+
+    Raises:
+        TimeoutError: When time is up; the session has its `SessionTimeout` by then.
+    """
+    if seconds is None:
+        yield
+        return
+    # Set before the timeout, and so called before that unwinds what the role is waiting for.
+    timer = asyncio.get_running_loop().call_later(seconds, _expire, session, seconds)
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    finally:
+        timer.cancel()
+
+
+def _expire(session: Session, seconds: float) -> None:
+    waits = "; ".join(session.standing().sentences()) or f"{session.me} is at its own work"
+    session.expire(SessionTimeout(seconds, waits))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from functools import reduce
 
-from veilring.measure.cost import Traffic
+from veilring.nodes.cost import Traffic
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import SESSION_BYTES, Message, encode
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.measure import Cost, Journal, Mark, View
-from veilring.nodes.cluster import Cluster
+from veilring.nodes.cluster import Cluster, run_with_retries
+from veilring.nodes.cost import Cost
 from veilring.nodes.party import Parties
-from veilring.nodes.retry import run_with_retries
 from veilring.nodes.ring import Ring, RingReveal, committee_for, ring_of
 from veilring.nodes.run import Run
+from veilring.nodes.trace import Journal, Mark
+from veilring.nodes.transcript import View
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.system import Play
 from veilring.scenarios.prepare import Prepared

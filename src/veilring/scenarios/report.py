@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from veilring.measure import Cost
+from veilring.nodes.cost import Cost
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.system import Estimate, Leakage, Promise, Spent
 from veilring.scenarios.findings import Findings, Recovery, StruckFault

@@ -9,10 +9,10 @@ from typing import Final
 
 from veilring import simulation
 from veilring.errors import InputError, VeilringError
-from veilring.measure import Journal, Mark
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
 from veilring.nodes.runtimes import RUNTIMES, Runtime, Simulated
+from veilring.nodes.trace import Journal, Mark
 from veilring.protocols.system import Leakage
 from veilring.randomness import Streams
 from veilring.scenarios.assemble import assemble

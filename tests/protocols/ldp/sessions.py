@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.protocols.ldp.collecting import make_task
 
-from veilring.nodes.aside import Aside
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.offload import Offload
 from veilring.nodes.party import Party
 from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.messages import ClientBatch
@@ -67,7 +67,7 @@ async def collecting(
     *,
     now: float = 1000.0,
     runtime: str = "memory",
-    aside: Aside | None = None,
+    aside: Offload | None = None,
 ) -> AsyncIterator[Setting]:
     """Start a collector with three clients; it is always the same time."""
     store = open_report_store(str(path), task)

@@ -14,8 +14,8 @@ from tests.protocols.ldp.sessions import collecting
 
 from veilring import simulation
 from veilring.errors import ProtocolViolation, RunFailed, SessionAborted, StoreFailed
-from veilring.nodes.aside import at_once
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.protocols.ldp.messages import (
     ID_BYTES,
@@ -58,7 +58,7 @@ def test_the_collector_runs_on_the_simulated_clock(path: Path) -> None:
     """The same role, its store called in the loop, takes what it takes on a real clock."""
 
     async def main() -> tuple[int, set[int]]:
-        async with collecting(path, aside=at_once, runtime="simulated") as setting:
+        async with collecting(path, aside=run_inline, runtime="simulated") as setting:
             verdicts = await setting.submit_reports("ada", batches(TASK, 3000, at_once=50))
             return setting.store.recount().clients, set(verdicts)
 

@@ -9,7 +9,7 @@ from tests.protocols.ldp.collecting import batches, make_task, people
 from tests.protocols.ldp.lies import LIES
 
 from veilring.errors import ProtocolViolation, RunFailed
-from veilring.nodes.adversaries import Alter
+from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally_reports
 from veilring.protocols.ldp.messages import BATCH_BYTES_MAX, ID_BYTES, ReportBatch

@@ -11,14 +11,13 @@ from tests.protocols.noisyvotes.worlds import deal, no_rows
 
 from veilring import simulation
 from veilring.errors import SessionAborted, Tampered
-from veilring.measure import View
-from veilring.nodes.adversaries import Drop
-from veilring.nodes.adversary import Adversary
+from veilring.nodes.adversary import Adversary, Drop
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Parties, Party
-from veilring.nodes.play import Outcome
+from veilring.nodes.party import SubParty as Among
 from veilring.nodes.ring import Ring
-from veilring.nodes.within import Within as Among
+from veilring.nodes.run import Outcome
+from veilring.nodes.transcript import View
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     NearestRows,

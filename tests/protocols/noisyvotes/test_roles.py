@@ -10,9 +10,9 @@ from tests.protocols.noisyvotes.worlds import deal, no_rows
 
 from veilring import simulation
 from veilring.errors import InputError, ProtocolViolation, RunFailed
-from veilring.measure import Cost
-from veilring.nodes.adversaries import Alter
+from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.cost import Cost
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated

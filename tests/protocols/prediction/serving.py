@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tests.protocols.prediction.streams import Table, clustered
 
-from veilring.nodes.aside import at_once
+from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.protocols.prediction.administrator import add_records
 from veilring.protocols.prediction.algorithm.kernels import Kernel
@@ -71,7 +71,7 @@ async def predict(
         assert isinstance(own, LabelledRecords)
         with opened(rules, None, own) as state:
             (querier,) = party.peers
-            await PredictionServer(state, at_once).answer(party, querier)
+            await PredictionServer(state, run_inline).answer(party, querier)
         return None
     assert isinstance(own, np.ndarray)
     return await label_queries(party, own, rules=rules, block=block)
@@ -95,5 +95,5 @@ async def curate(party: Party, own: LabelledRecords | None, *, rules: ServerRule
         return await add_records(party, own)
     with opened(rules, None) as state:
         (administrator,) = party.peers
-        await PredictionServer(state, at_once, [administrator]).add(party, administrator)
+        await PredictionServer(state, run_inline, [administrator]).add(party, administrator)
         return len(state)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.outcomes import Outcome, neighbours, world
 
 from veilring.errors import InputError
-from veilring.nodes.aside import at_once
+from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
-from veilring.nodes.service import convening
+from veilring.nodes.service import opening
 from veilring.privacy.accounting import Accountant
 from veilring.protocols.prediction.algorithm.features import quantise
 from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, SIGMA_MIN, FilterParameters
@@ -59,7 +59,7 @@ async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
     """Ask a real server with these records, request after request."""
     with open_state(case.rules, None) as state:
         state.add(records_of(rows))
-        server = PredictionServer(state, at_once)
+        server = PredictionServer(state, run_inline)
 
         def charged() -> object:
             return [state.look(who, [each.key for _, each in case.asked]) for who in QUERIERS]
@@ -67,7 +67,7 @@ async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
         async with world({"server": lambda _node: server.offers(TERMS)}, *QUERIERS) as served:
             found = list[Outcome]()
             for who, request in case.asked:
-                role = convening(ask_block, PREDICT, TERMS)
+                role = opening(ask_block, PREDICT, TERMS)
                 for one, given_ in ((role, request), (status_session(TERMS), [request.key])):
                     public = {"rules": case.rules} if one is role else {}
                     found.append(

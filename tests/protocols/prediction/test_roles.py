@@ -18,8 +18,7 @@ from tests.protocols.prediction.serving import (
 )
 
 from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, RunFailed
-from veilring.nodes.adversaries import Alter
-from veilring.nodes.adversary import Adversary
+from veilring.nodes.adversary import Adversary, Alter
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Run
 from veilring.protocols.prediction.messages import (

@@ -20,8 +20,8 @@ from tests.protocols.prediction.serving import (
 )
 
 from veilring.errors import InputError, RunFailed, StoreFailed
-from veilring.nodes.aside import at_once
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.privacy.ledger import Ledger, read_totals
 from veilring.protocols.prediction.messages import PredictionRequest
@@ -164,7 +164,7 @@ def test_a_server_whose_disk_failed_says_so_to_whoever_runs_it() -> None:
 
     async def main() -> None:
         with opened(RULES, None, table(5)) as state:
-            server = PredictionServer(state, at_once)
+            server = PredictionServer(state, run_inline)
             failing = asyncio.create_task(server.failure())
             await asyncio.sleep(0)
             state.close()
@@ -244,7 +244,7 @@ def test_nothing_that_leaves_or_is_logged_depends_on_what_records_have_left(
 def test_only_administrators_may_change_records() -> None:
     """Whoever is in the roster may ask; to add and to forget takes a name in the configuration."""
     with opened(RULES, None) as state:
-        offers = PredictionServer(state, at_once, ["owner"]).offers(bytes(32))
+        offers = PredictionServer(state, run_inline, ["owner"]).offers(bytes(32))
     may = {name: (offer.may_open("owner"), offer.may_open("ann")) for name, offer in offers.items()}
     everybody, administrators = (True, True), (True, False)
     assert may == {

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from veilring.nodes.aside import at_once
+from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.radius.analyst import request_labels
@@ -28,5 +28,5 @@ async def labelling(party: Party, own: object, *, rules: OwnerRules) -> object:
     assert isinstance(own, Holding)
     (analyst,) = party.peers
     with open_ledger(None, own.budgets) as ledger:
-        await Owner(own.rows, rules, ledger, at_once, ids=own.ids).answer(party, analyst)
+        await Owner(own.rows, rules, ledger, run_inline, ids=own.ids).answer(party, analyst)
         return ledger.totals().spent

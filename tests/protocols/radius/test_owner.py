@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.outcomes import Outcome, world
 
 from veilring.errors import InputError, StoreFailed
-from veilring.nodes.aside import at_once
+from veilring.nodes.offload import run_inline
 from veilring.privacy.ledger import Budgets, Ledger, open_ledger
 from veilring.protocols.radius import owner
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid
@@ -44,7 +44,7 @@ def _asked(name: str, epsilon: float = 0.5) -> LabelRequest:
 def _owner(path: Path | None, budgets: Budgets, rules: OwnerRules = RULES) -> Iterator[Owner]:
     ids = IDS if rules.accounting == "record" else None
     with open_ledger(path, budgets) as ledger:
-        yield Owner(ROWS, rules, ledger, at_once, ids=ids)
+        yield Owner(ROWS, rules, ledger, run_inline, ids=ids)
 
 
 @pytest.mark.parametrize("rules", [RULES, BY_ROW], ids=["batch", "record"])
@@ -109,7 +109,7 @@ def test_whether_a_budget_suffices_does_not_depend_on_rows() -> None:
         budgets = Budgets(total=6.0, analyst=5.0, record=0.6 if by_row else None)
         with open_ledger(None, budgets) as ledger:
             ids = IDS[: len(rows)] if by_row else None
-            room = Owner(rows, rules, ledger, at_once, ids=ids)
+            room = Owner(rows, rules, ledger, run_inline, ids=ids)
             rng = np.random.default_rng(1)
             asked = [(who, _asked(f"{n}", 0.5)) for n in range(12) for who in ("ann", "bob")]
             answers = [room.answer_once(*each, rng) for each in asked]
@@ -129,7 +129,7 @@ def test_rows_pay_until_they_cannot_and_nobody_is_told(tmp_path: Path) -> None:
     for number in range(5):
         asked, seed = ask_within(query, radius, 0.1, name=f"{number}"), 100 + number
         with open_ledger(path, budgets) as ledger:
-            room = Owner(ROWS, BY_ROW, ledger, at_once, ids=IDS)
+            room = Owner(ROWS, BY_ROW, ledger, run_inline, ids=IDS)
             answer = room.answer_once("ann", asked, np.random.default_rng(seed))
             spent = 300_000_000_000 - ledger.records.remaining()
         assert answer.verdict == RequestVerdict.ANSWERED
@@ -163,7 +163,7 @@ async def test_an_answer_that_cannot_be_drawn_ends_the_owner(
         raise error
 
     with open_ledger(None, Budgets(total=5.0)) as ledger:
-        room = Owner(ROWS, RULES, ledger, at_once)
+        room = Owner(ROWS, RULES, ledger, run_inline)
         async with world({"owner": lambda _node: room.offers(bytes(32))}, "ann") as served:
 
             async def ask(name: str) -> Outcome:
@@ -243,7 +243,7 @@ def test_what_does_not_fit_is_met_at_the_start(
 ) -> None:
     """Rows of another schema, and ids that are missing or name somebody twice, are refused."""
     with open_ledger(None, Budgets()) as ledger, pytest.raises(InputError) as error:
-        Owner(rows, rules, ledger, at_once, ids=ids)
+        Owner(rows, rules, ledger, run_inline, ids=ids)
     assert error.value.field == field
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from veilring.nodes.aside import at_once
+from veilring.nodes.offload import run_inline
 from veilring.privacy.audits import (
     ALARM,
     advantage_bound,
@@ -61,7 +61,7 @@ def _crafted_answers() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     for seed, rows in enumerate((everybody, NOBODY)):
         rng = np.random.default_rng(seed)
         with open_ledger(None, Budgets(total=BATCHES * EPSILON)) as ledger:
-            owner = Owner(rows, OwnerRules(3, 2), ledger, at_once)
+            owner = Owner(rows, OwnerRules(3, 2), ledger, run_inline)
             labels = [owner.answer_once("ann", each, rng).labels for each in asked]
         answers.append(np.concatenate(labels).astype(np.int64).reshape(-1, 2))
     return answers[0], answers[1]
@@ -112,7 +112,7 @@ def _answers_of_accounts(budget: float, *, present: bool, seed: int) -> NDArray[
     rng = np.random.default_rng(seed)
     for _ in range(10):
         with open_ledger(None, Budgets(total=1e4, record=budget)) as ledger:
-            owner = Owner(rows, rules, ledger, at_once, ids=ids)
+            owner = Owner(rows, rules, ledger, run_inline, ids=ids)
             labels = owner.answer_once("ann", ask_within(queries, radii, EPSILON), rng).labels
         counts += np.bincount(labels.reshape(-1, 2) @ [2, 1], minlength=4)
     return counts

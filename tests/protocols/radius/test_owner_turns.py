@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilring.nodes.aside import Threads
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.offload import Threads
 from veilring.nodes.party import Party
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.radius import owner

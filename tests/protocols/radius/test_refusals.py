@@ -10,7 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.outcomes import Outcome, neighbours, world
 
-from veilring.nodes.aside import at_once
+from veilring.nodes.offload import run_inline
 from veilring.privacy.ledger import UNITS, Budgets, open_ledger
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid, Conversion
@@ -43,7 +43,7 @@ async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
     if case.rules.accounting == "record":
         ids = [f"row {place}" for place in range(len(rows))]
     with open_ledger(None, case.budgets) as ledger:
-        owner = Owner(rows, case.rules, ledger, at_once, ids=ids)
+        owner = Owner(rows, case.rules, ledger, run_inline, ids=ids)
         servers = {"owner": lambda _node: owner.offers(TERMS)}
         async with world(servers, *ANALYSTS) as served:
             return [

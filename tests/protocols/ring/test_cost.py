@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from veilring import simulation
-from veilring.measure import Cost
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.cost import Cost
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated

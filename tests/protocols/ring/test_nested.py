@@ -9,9 +9,9 @@ from scipy import stats
 from tests.protocols.ring.dealing import dealt
 
 from veilring.errors import InputError, ProtocolViolation, RunFailed
-from veilring.measure import Cost
-from veilring.nodes.adversaries import Alter
+from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.cost import Cost
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.protocols.ring import (

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.party import Party
+from veilring.nodes.party import Party, SubParty
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
-from veilring.nodes.within import Within
 from veilring.protocols.ring import KNNParameters, NestedRings, nest
 from veilring.protocols.ring.roles.nested import Levels
 
@@ -38,7 +37,7 @@ class _OneHot:
         return drawn
 
 
-class _Written(Within):
+class _Written(SubParty):
     """A party whose randomness is written out."""
 
     @property

@@ -12,7 +12,7 @@ from tests.protocols.ring.cheats import (
 )
 
 from veilring.errors import InputError, ProtocolViolation, RunFailed
-from veilring.nodes.adversaries import Alter
+from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import (

@@ -16,7 +16,7 @@ from typing_extensions import override
 from veilring.nodes.adversary import Adversary, Lines, corrupt
 from veilring.nodes.node import Node
 from veilring.nodes.party import Party
-from veilring.nodes.service import Offer, convening
+from veilring.nodes.service import Offer, opening
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.treewalk import (
     Blur,
@@ -151,7 +151,7 @@ async def _play(
     for query, lies in zip(queries, servers, strict=True):
         offered = partial(_offers, way, lies)
         async with world({"server": offered}, "client") as parties:
-            role = convening(question, "near", TERMS)
+            role = opening(question, "near", TERMS)
             outcomes.append(
                 await parties.ask(role, "client", "server", query, charged=ledger.totals)
             )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from veilring.measure import Journal
+from veilring.nodes.trace import Journal
 from veilring.protocols.ring.algorithm import pairwise_distances, smallest_distances
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario

@@ -10,7 +10,7 @@ import pytest
 
 from veilring.errors import UnforeseenCost
 from veilring.estimators import PrivacyLeakWarning
-from veilring.measure.cost import Traffic
+from veilring.nodes.cost import Traffic
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, votes_cost
 from veilring.protocols.prediction.messages import stream_cost

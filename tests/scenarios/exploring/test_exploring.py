@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from veilring import simulation
 from veilring.cli.app import app
 from veilring.errors import ClusterError, PeerLost, RunFailed, ScenarioError
-from veilring.nodes.cluster import Cluster
-from veilring.nodes.retry import run_with_retries
+from veilring.nodes.cluster import Cluster, run_with_retries
 from veilring.nodes.runtimes import Simulated
 from veilring.randomness import Streams
 from veilring.scenarios import load_scenario

@@ -7,9 +7,9 @@ import pytest
 
 from veilring import simulation
 from veilring.errors import RunFailed
-from veilring.measure import Journal, Mark
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.runtimes import Simulated
+from veilring.nodes.trace import Journal, Mark
 from veilring.protocols.ring import private_knn
 from veilring.randomness import Streams
 from veilring.scenarios import load_scenario, run_scenario

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilring.measure import TracedMessage
+from veilring.nodes.trace import TracedMessage
 from veilring.protocols.system import Estimate
 from veilring.scenarios.reporting.charts import (
     Bar,

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from veilring.errors import Deadlock, InputError, RunFailed, VeilringError
-from veilring.measure import Journal
+from veilring.nodes.trace import Journal
 from veilring.scenarios import load_scenario, run_scenario
 from veilring.scenarios.reporting import Failure, open_folder, read_folder, write_failure
 

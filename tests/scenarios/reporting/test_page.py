@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.reporting.pages import Page
 
-from veilring.measure import Mark
+from veilring.nodes.trace import Mark
 from veilring.scenarios.reporting import RunFolder, read_folder
 from veilring.scenarios.reporting.page import render
 from veilring.scenarios.reporting.spacetime import DRAWN_MAX

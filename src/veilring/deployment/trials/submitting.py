@@ -22,8 +22,8 @@ from veilring.deployment.submitter import SubmitterConfig, for_one_session
 from veilring.deployment.survey import SurveyTerms
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
-from veilring.nodes.runtimes.loops import party_loop
-from veilring.nodes.service import convening
+from veilring.nodes.runtimes.processes import party_loop
+from veilring.nodes.service import opening
 from veilring.protocols.ldp.collector import SUBMIT
 from veilring.protocols.ldp.messages import ClientBatch, Verdicts
 from veilring.protocols.ldp.roles import ClientPool, submit_reports
@@ -75,7 +75,7 @@ async def _send(folder: Path, name: str, count: int, at_once: int) -> None:
         began = time.monotonic()
         for batches in sessions:
             await node.run(
-                convening(submit_reports, SUBMIT, task.digest),
+                opening(submit_reports, SUBMIT, task.digest),
                 Streams().token("session"),
                 Parties((name, config.collector)),
                 batches,

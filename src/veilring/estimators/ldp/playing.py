@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from veilring.estimators.base import PrivateClassifier
 from veilring.estimators.privacy import Privacy
-from veilring.measure.cost import Traffic
+from veilring.nodes.cost import Traffic
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.ldp.algorithm.bayes import BayesModel, Classifier
 from veilring.protocols.ldp.algorithm.survey import (

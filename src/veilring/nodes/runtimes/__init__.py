@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 
-from veilring.nodes.runtimes.base import Runtime
 from veilring.nodes.runtimes.processes import Processes
 from veilring.nodes.runtimes.simulated import Simulated
-from veilring.nodes.runtimes.tasks import Memory, Tls
+from veilring.nodes.runtimes.tasks import Memory, Runtime, Tls
 
 __all__ = ("RUNTIMES", "Memory", "Processes", "Runtime", "Simulated", "Tls")
 

@@ -1,29 +1,38 @@
-"""One operating-system process a party, over mutual TLS on loopback."""
+"""One operating-system process a party, over mutual TLS on loopback.
+
+A launcher and its own processes speak over a pipe. Both ends are the same program on the same
+machine with the same rights, and the pipe has no name that anybody else could open: here, and only
+here, objects are pickled.
+"""
 
 import asyncio
 import logging
 import multiprocessing
 import os
+import pickle
 import signal
 import socket
+import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import count
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
-from typing import Final
+from typing import Any, Final
 
 from typing_extensions import override
 
 from veilring.errors import ClusterError, InputError, PeerLost
+from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
-from veilring.nodes.play import Job, Outcome
-from veilring.nodes.runtimes.base import Runtime
-from veilring.nodes.runtimes.control import Control, pack_job
-from veilring.nodes.runtimes.local_roster import local_roster
-from veilring.nodes.runtimes.worker import Setup, Stop, work
+from veilring.nodes.run import Job, Outcome, play_job
+from veilring.nodes.runtimes.tasks import Runtime, make_local_roster
 from veilring.randomness import Streams
-from veilring.transport.identity import write_identity
+from veilring.transport.identity import read_identity, write_identity
+from veilring.transport.roster import Roster
+from veilring.transport.tls import TlsEndpoint
 
 # A process takes some 20 ms to fork and some 5 ms a peer to shake hands with; on a machine that is
 # swapping, much longer. Beyond this it will not come.
@@ -38,35 +47,148 @@ STOP_SECONDS: Final = 5.0
 # Importing NumPy and SciPy costs each process 0.3 s of CPU; a server that has done so once and is
 # forked for each party costs 2 ms. The names of modules are data here: nothing is imported upward.
 PRELOADED: Final = (
-    "veilring.nodes.runtimes.worker",
+    "veilring.nodes.runtimes.processes",
     "veilring.protocols.ring",
     "scipy.spatial.distance",
 )
-
+_LENGTH: Final = struct.Struct(">Q")  # resident data may be larger than 4 GiB
 _NAMES_SHOWN: Final = 8  # in one line of a log
-
 _log = logging.getLogger("veilring.cluster")
 
 
-def _new_process(name: str, sockets: tuple[socket.socket, ...]) -> BaseProcess:
-    if sys.platform == "win32":
-        spawn = multiprocessing.get_context("spawn")
-        return spawn.Process(target=work, args=sockets, name=name, daemon=True)
-    fork = multiprocessing.get_context("forkserver")
-    return fork.Process(target=work, args=sockets, name=name, daemon=True)
+@dataclass(frozen=True, slots=True, repr=False)
+class Setup:
+    """All that a party's process is given: its own key, its own data, and what is public.
+
+    Attributes:
+        identity: As `write_identity` gives it.
+        roster: All parties.
+        resident: The party's own data, if it has any.
+        seed: Makes runs reproducible; `None` in production.
+    """
+
+    identity: bytes
+    roster: Roster
+    resident: tuple[object, ...]
+    seed: int | None
 
 
-def warm_up() -> None:
-    """Start what processes are forked from; call it early, and the first cluster starts faster."""
-    if sys.platform == "win32":
-        return
-    multiprocessing.get_context("forkserver").set_forkserver_preload(list(PRELOADED))
-    # The server ignores Ctrl-C once it runs, but not while it imports: it inherits this mask.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Asks a party's process to end."""
+
+
+class Control:
+    """One end of the pipe: whole objects out and in."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def over(cls, pipe: socket.socket) -> "Control":
+        """Take over one end of a socket pair."""
+        return cls(*await asyncio.open_unix_connection(sock=pipe))
+
+    async def send(self, item: object) -> None:
+        """Send an object.
+
+        Raises:
+            ConnectionError: If the other end is gone.
+        """
+        body = pickle.dumps(item, protocol=pickle.HIGHEST_PROTOCOL)
+        self._writer.write(_LENGTH.pack(len(body)) + body)
+        await self._writer.drain()
+
+    async def receive(self) -> Any:  # noqa: ANN401 (whatever was sent)
+        """Wait for the next object.
+
+        Raises:
+            EOFError: If the other end is gone.
+            ConnectionError: The same.
+        """
+        (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+        return pickle.loads(await self._reader.readexactly(length))  # noqa: S301 (from ourselves)
+
+    async def close(self) -> None:
+        """Close this end."""
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except ConnectionError:
+            return  # the other end was faster
+
+
+def pack_job(job: object) -> bytes:
+    """Pack a job on its own, so that whoever cannot unpack it still knows which one it was.
+
+    Raises:
+        ClusterError: If its role is not at the top of a module, or something in it has no pickle.
+    """
     try:
-        forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return pickle.dumps(job, protocol=pickle.HIGHEST_PROTOCOL)
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise ClusterError(f"this cannot be played in another process: {error}") from error
+
+
+def unpack_job(packed: bytes) -> Any:  # noqa: ANN401 (whatever was packed)
+    """Unpack a job.
+
+    Raises:
+        ImportError: If the module of its role cannot be imported here.
+        AttributeError: If the module has no such role.
+    """
+    return pickle.loads(packed)  # noqa: S301 (from ourselves)
+
+
+class Processes(Runtime):
+    """One process a party, each given its own rows, its own key, and the roster; nothing else."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, _Worker] = {}
+        self._numbers = count()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The number of each party's process."""
+        return {name: w.pid for name, w in self._workers.items() if w.pid is not None}
+
+    @override
+    async def start(
+        self, parties: Parties, resident: Mapping[str, object], streams: Streams
+    ) -> None:
+        _require_room(len(parties))
+        warm_up()  # imports take longest: keys and sockets are made meanwhile
+        local = make_local_roster(parties)
+        self._workers = {name: _Worker(name) for name in parties}
+        try:
+            async with asyncio.timeout(START_SECONDS), asyncio.TaskGroup() as starting:
+                for name, worker in self._workers.items():
+                    own = (resident[name],) if name in resident else ()
+                    key = write_identity(local.identities[name])
+                    setup = Setup(key, local.roster, own, streams.seed)
+                    starting.create_task(worker.start(local.listeners[name], setup))
+        except* ClusterError as group:
+            raise group.exceptions[0] from None
+        except* TimeoutError:
+            missing = [name for name, worker in self._workers.items() if not worker.is_up]
+            raise ClusterError(_late(missing, len(parties))) from None
+        finally:
+            for listener in local.listeners.values():
+                listener.close()
+
+    @override
+    async def play(self, jobs: Mapping[str, Job]) -> list[Outcome]:
+        number = next(self._numbers)
+        return await asyncio.gather(
+            *(self._workers[name].play(number, job) for name, job in jobs.items())
+        )
+
+    @override
+    async def stop(self) -> None:
+        await asyncio.gather(*(worker.stop() for worker in self._workers.values()))
+        killed = [name for name, worker in self._workers.items() if worker.was_killed]
+        if killed:
+            _log.warning("did not stop when asked and were killed: %s", _some(killed))
 
 
 class _Worker:
@@ -171,55 +293,25 @@ class _Worker:
         process.close()
 
 
-class Processes(Runtime):
-    """One process a party, each given its own rows, its own key, and the roster; nothing else."""
+def warm_up() -> None:
+    """Start what processes are forked from; call it early, and the first cluster starts faster."""
+    if sys.platform == "win32":
+        return
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(PRELOADED))
+    # The server ignores Ctrl-C once it runs, but not while it imports: it inherits this mask.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def __init__(self) -> None:
-        self._workers: dict[str, _Worker] = {}
-        self._numbers = count()
 
-    @property
-    def pids(self) -> dict[str, int]:
-        """The number of each party's process."""
-        return {name: w.pid for name, w in self._workers.items() if w.pid is not None}
-
-    @override
-    async def start(
-        self, parties: Parties, resident: Mapping[str, object], streams: Streams
-    ) -> None:
-        _require_room(len(parties))
-        warm_up()  # imports take longest: keys and sockets are made meanwhile
-        local = local_roster(parties)
-        self._workers = {name: _Worker(name) for name in parties}
-        try:
-            async with asyncio.timeout(START_SECONDS), asyncio.TaskGroup() as starting:
-                for name, worker in self._workers.items():
-                    own = (resident[name],) if name in resident else ()
-                    key = write_identity(local.identities[name])
-                    setup = Setup(key, local.roster, own, streams.seed)
-                    starting.create_task(worker.start(local.listeners[name], setup))
-        except* ClusterError as group:
-            raise group.exceptions[0] from None
-        except* TimeoutError:
-            missing = [name for name, worker in self._workers.items() if not worker.is_up]
-            raise ClusterError(_late(missing, len(parties))) from None
-        finally:
-            for listener in local.listeners.values():
-                listener.close()
-
-    @override
-    async def play(self, jobs: Mapping[str, Job]) -> list[Outcome]:
-        number = next(self._numbers)
-        return await asyncio.gather(
-            *(self._workers[name].play(number, job) for name, job in jobs.items())
-        )
-
-    @override
-    async def stop(self) -> None:
-        await asyncio.gather(*(worker.stop() for worker in self._workers.values()))
-        killed = [name for name, worker in self._workers.items() if worker.was_killed]
-        if killed:
-            _log.warning("did not stop when asked and were killed: %s", _some(killed))
+def _new_process(name: str, sockets: tuple[socket.socket, ...]) -> BaseProcess:
+    if sys.platform == "win32":
+        spawn = multiprocessing.get_context("spawn")
+        return spawn.Process(target=work, args=sockets, name=name, daemon=True)
+    fork = multiprocessing.get_context("forkserver")
+    return fork.Process(target=work, args=sockets, name=name, daemon=True)
 
 
 def _require_room(parties: int) -> None:
@@ -240,3 +332,69 @@ def _late(missing: Sequence[str], parties: int) -> str:
 def _some(names: Sequence[str]) -> str:
     more = len(names) - _NAMES_SHOWN
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def work(pipe: socket.socket, listener: socket.socket, output: socket.socket) -> None:
+    """Be one party until the launcher says stop or is gone: the body of the process.
+
+    Args:
+        pipe: The way to the launcher, which sends a `Setup` first.
+        listener: The party's listening socket.
+        output: Where all that this process prints goes.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches us too: the launcher ends us
+    for stream in (1, 2):
+        os.dup2(output.fileno(), stream)
+    output.close()
+    with asyncio.Runner(loop_factory=party_loop()) as runner:
+        runner.run(_work(pipe, listener))
+
+
+async def _work(pipe: socket.socket, listener: socket.socket) -> None:
+    control = await Control.over(pipe)
+    try:
+        await _serve(control, listener)
+    except (EOFError, ConnectionError):
+        return  # the launcher is gone, and so are we
+    finally:
+        await control.close()
+
+
+async def _serve(control: Control, listener: socket.socket) -> None:
+    setup: Setup = await control.receive()
+    endpoint = await TlsEndpoint.start(
+        read_identity(setup.identity), setup.roster, listener=listener
+    )
+    async with Node(endpoint, Streams(setup.seed)) as node, asyncio.TaskGroup() as playing:
+        await control.send(None)
+        while not isinstance(item := await control.receive(), Stop):
+            number, job = item
+            playing.create_task(_play(control, node, setup, number, job))
+
+
+async def _play(control: Control, node: Node, setup: Setup, number: int, packed: bytes) -> None:
+    try:
+        job: Job = unpack_job(packed)
+    except (ImportError, AttributeError) as error:
+        advice = "a role that processes play stands at the top of a module that they can import"
+        failed = ClusterError(f"{node.name} does not find the role: {error}; {advice}")
+        await control.send((number, Outcome(node.name, error=failed)))
+        return
+    outcome = await play_job(node, replace(job, given=job.given or setup.resident))
+    try:
+        await control.send((number, outcome))
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        failed = ClusterError(f"the outcome cannot leave the process of {node.name}: {error}")
+        await control.send((number, Outcome(node.name, error=failed)))
+
+
+def party_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the loop: uvloop's if the extra is installed, else asyncio's own.
+
+    Every transport passes the same checks on both; a hop over TLS takes a little less on uvloop.
+    """
+    if find_spec("uvloop") is None:
+        return None
+    import uvloop  # noqa: PLC0415  (an extra)
+
+    return uvloop.new_event_loop

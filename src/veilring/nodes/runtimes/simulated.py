@@ -8,12 +8,12 @@ from typing import ClassVar
 from typing_extensions import override
 
 from veilring.errors import ClusterError, EndpointClosed, PeerLost
-from veilring.measure import Mark
-from veilring.nodes.blame import Standing, Verdict, find_fault
+from veilring.nodes.blame import Blame, Standing, find_fault
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
-from veilring.nodes.play import Job, Outcome
+from veilring.nodes.run import Job, Outcome
 from veilring.nodes.runtimes.tasks import TasksRuntime
+from veilring.nodes.trace import Mark
 from veilring.randomness import Streams
 from veilring.simulation import SimulatedLoop, SimulatedNetwork, Topology
 from veilring.simulation.faults import KEEPALIVE_SECONDS, Fault, conditions_of
@@ -79,7 +79,7 @@ class Simulated(TasksRuntime):
         standings = (node.standings().values() for node in self._nodes.values())
         return [line for each in standings for one in each for line in one.sentences()]
 
-    def _judge(self) -> Verdict:
+    def _judge(self) -> Blame:
         """Judge the session that nobody can end; of several, the first whose fault is found."""
         sessions: dict[bytes, list[Standing]] = {}
         for node in self._nodes.values():

@@ -1,20 +1,78 @@
-"""Parties as tasks of one event loop, in memory or over TLS."""
+"""Where a cluster's parties live; here as tasks of one event loop, in memory or over TLS."""
 
 import asyncio
+import socket
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import ClassVar, NamedTuple
 
 from typing_extensions import override
 
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
-from veilring.nodes.play import Job, Outcome, play
-from veilring.nodes.runtimes.base import Runtime
-from veilring.nodes.runtimes.local_roster import local_roster
+from veilring.nodes.run import Job, Outcome, play_job
+from veilring.nodes.session import SESSION_SECONDS
+from veilring.nodes.trace import Mark
 from veilring.randomness import Streams
 from veilring.transport.endpoint import Endpoint
+from veilring.transport.identity import Identity, make_identity
+from veilring.transport.listener import bind
 from veilring.transport.memory import MemoryNetwork
-from veilring.transport.tls import TlsEndpoint
+from veilring.transport.roster import Member, Roster
+from veilring.transport.tls import LOOPBACK, TlsEndpoint
+
+
+class Runtime(ABC):
+    """Where the parties of a cluster live, from `start` to `stop`."""
+
+    session_seconds: ClassVar[float | None] = SESSION_SECONDS
+    """The limit on a run unless it says otherwise."""
+
+    @property
+    def marks(self) -> Sequence[Mark]:
+        """The faults that have struck so far, in seconds on the clock of the event loop."""
+        return ()
+
+    @abstractmethod
+    async def start(
+        self, parties: Parties, resident: Mapping[str, object], streams: Streams
+    ) -> None:
+        """Bring all parties up and connect them; each is given its own resident data only."""
+
+    @abstractmethod
+    async def play(self, jobs: Mapping[str, Job]) -> list[Outcome]:
+        """Play one job at each party, at the same time, and return all outcomes.
+
+        A job that brings no private input is given the party's resident data, if it has any.
+        """
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """End all parties, so that nothing of them is left. May be called twice."""
+
+
+class LocalRoster(NamedTuple):
+    """A roster with everything that its parties need to appear under it."""
+
+    roster: Roster
+    identities: dict[str, Identity]
+    listeners: dict[str, socket.socket]
+
+
+def make_local_roster(parties: Sequence[str]) -> LocalRoster:
+    """Make a key and a listening socket for each party, and the roster that names them.
+
+    The sockets listen already, so that no port can be lost between choosing and using it, and a
+    party that is late to start finds its callers waiting.
+    """
+    identities = {name: make_identity(name) for name in parties}
+    listeners = {name: bind(LOOPBACK, 0) for name in parties}
+    members = [
+        Member.of(identities[name], host=LOOPBACK, port=listeners[name].getsockname()[1])
+        for name in parties
+    ]
+    return LocalRoster(Roster(tuple(members)), identities, listeners)
 
 
 class TasksRuntime(Runtime):
@@ -39,7 +97,7 @@ class TasksRuntime(Runtime):
     @override
     async def play(self, jobs: Mapping[str, Job]) -> list[Outcome]:
         return await asyncio.gather(
-            *(play(self._nodes[name], self._with_own(name, job)) for name, job in jobs.items())
+            *(play_job(self._nodes[name], self._with_own(name, job)) for name, job in jobs.items())
         )
 
     def _with_own(self, name: str, job: Job) -> Job:
@@ -67,7 +125,7 @@ class Tls(TasksRuntime):
 
     @override
     async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:
-        local = local_roster(parties)
+        local = make_local_roster(parties)
         return await asyncio.gather(
             *(
                 TlsEndpoint.start(

@@ -13,9 +13,9 @@ from typing import Final, Self
 import numpy as np
 
 from veilring.errors import ProtocolViolation, StoreFailed, VeilringError
-from veilring.nodes.aside import Aside, Threads
+from veilring.nodes.offload import Offload, Threads
 from veilring.nodes.party import Party
-from veilring.nodes.service import Offer, convening
+from veilring.nodes.service import Offer, opening
 from veilring.protocols.ldp.messages import (
     ID_BYTES,
     Published,
@@ -53,7 +53,7 @@ class Collector:
         self,
         store: Store,
         now: Callable[[], float],
-        aside: Aside | None = None,
+        aside: Offload | None = None,
         *,
         quotas: Quotas = NO_QUOTAS,
     ) -> None:
@@ -126,7 +126,7 @@ class Collector:
 
 def read_task() -> Callable[..., Awaitable[bytes]]:
     """Return the role that asks a collector for its task, as `Task.encoded`."""
-    return convening(_read_task, TASK, _NO_TERMS)
+    return opening(_read_task, TASK, _NO_TERMS)
 
 
 async def _read_task(party: Party) -> bytes:
@@ -205,7 +205,7 @@ class _GroupCommit:
     """
 
     def __init__(
-        self, store: Store, now: Callable[[], float], aside: Aside, quotas: Quotas
+        self, store: Store, now: Callable[[], float], aside: Offload, quotas: Quotas
     ) -> None:
         self._store, self._now, self._aside, self._quotas = store, now, aside, quotas
         self._slots: dict[_Slot, None] = {}

@@ -18,10 +18,10 @@ from veilring.errors import (
     SessionAborted,
     StoreFailed,
 )
-from veilring.nodes.limit import Limits
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
-from veilring.nodes.service import Offer, convening
+from veilring.nodes.service import Offer, opening
+from veilring.nodes.session import SessionLimits
 from veilring.privacy.ledger import Charge, Ledger
 from veilring.protocols.noisyvotes.algorithm import NoisyVotesParameters, VotesAnswer
 from veilring.protocols.noisyvotes.messages import VotesBatch
@@ -90,7 +90,7 @@ class VotesMember:
     parameters: NoisyVotesParameters
     ledger: Ledger
     terms: bytes
-    limits: Limits = field(default_factory=Limits)
+    limits: SessionLimits = field(default_factory=SessionLimits)
     _failure: ServerFailure = field(default_factory=ServerFailure, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -151,7 +151,7 @@ class VotesMember:
         self.node.require(self.parties)
         vote = partial(self._vote, asker=self.node.name, payer=payer, queries=queries)
         session = Streams().token("session")
-        return await self.node.run(convening(vote, VOTES_JOIN, self.terms), session, self.parties)
+        return await self.node.run(opening(vote, VOTES_JOIN, self.terms), session, self.parties)
 
     async def _join(self, party: Party, opener: str) -> None:
         if party.parties != self.parties:
@@ -224,7 +224,7 @@ def ask_votes(
         terms: SHA-256 of what the client believes is run; a member that has others refuses.
         parameters: What it believes, likewise.
     """
-    return convening(partial(_ask, parameters=parameters), VOTES_ASK, terms)
+    return opening(partial(_ask, parameters=parameters), VOTES_ASK, terms)
 
 
 async def _ask(

@@ -5,7 +5,7 @@ from typing import Final
 
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
-from veilring.nodes.service import convening
+from veilring.nodes.service import opening
 from veilring.protocols.prediction.messages import (
     MESSAGE_OVERHEAD_BYTES,
     NO_PLACE,
@@ -81,12 +81,12 @@ def add_session(terms: bytes) -> Callable[..., Awaitable[int]]:
     Args:
         terms: SHA-256 of all that both agree on; a server with other terms refuses.
     """
-    return convening(add_records, ADD, terms)
+    return opening(add_records, ADD, terms)
 
 
 def forget_session(terms: bytes) -> Callable[..., Awaitable[int]]:
     """Return `forget_records` as a role that opens its session; see `add_session`."""
-    return convening(forget_records, FORGET, terms)
+    return opening(forget_records, FORGET, terms)
 
 
 async def _change(

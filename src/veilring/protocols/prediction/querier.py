@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
-from veilring.nodes.service import convening
+from veilring.nodes.service import opening
 from veilring.protocols.prediction.messages import (
     KEYS_MAX,
     PredictionAnswer,
@@ -145,9 +145,9 @@ def label_session(terms: bytes) -> Callable[..., Awaitable[NDArray[np.int64]]]:
     Args:
         terms: SHA-256 of all that both agree on; a server with other terms refuses.
     """
-    return convening(label_queries, PREDICT, terms)
+    return opening(label_queries, PREDICT, terms)
 
 
 def status_session(terms: bytes) -> Callable[..., Awaitable[tuple[int, list[bool]]]]:
     """Return `request_status` as a role that opens its session; see `label_session`."""
-    return convening(request_status, STATUS, terms)
+    return opening(request_status, STATUS, terms)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from veilring.errors import InputError, ProtocolViolation, StoreFailed
-from veilring.nodes.aside import Aside
+from veilring.nodes.offload import Offload
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer
 from veilring.protocols.prediction.messages import (
@@ -46,7 +46,7 @@ class PredictionServer:
     """
 
     def __init__(
-        self, state: ServerState, aside: Aside, administrators: Collection[str] = ()
+        self, state: ServerState, aside: Offload, administrators: Collection[str] = ()
     ) -> None:
         self._state, self._aside, self._administrators = state, aside, frozenset(administrators)
         self._failure = ServerFailure()

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
-from veilring.nodes.service import convening
+from veilring.nodes.service import opening
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.messages import LabelAnswer, LabelRequest
 from veilring.protocols.radius.owner import LABEL_SERVICE
@@ -85,7 +85,7 @@ def ask_owner(terms: bytes) -> Callable[..., Awaitable[LabelledBatch]]:
     Args:
         terms: SHA-256 of all that analyst and owner agree on; an owner that has others refuses.
     """
-    return convening(request_labels, LABEL_SERVICE, terms)
+    return opening(request_labels, LABEL_SERVICE, terms)
 
 
 def _keyed(

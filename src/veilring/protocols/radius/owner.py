@@ -13,7 +13,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError, ProtocolViolation, StoreFailed
-from veilring.nodes.aside import Aside
+from veilring.nodes.offload import Offload
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer
 from veilring.privacy.ledger import Charge, Ledger, RecordCharge, to_units
@@ -55,7 +55,7 @@ class Owner:
         rows: Rows,
         rules: OwnerRules,
         ledger: Ledger,
-        aside: Aside,
+        aside: Offload,
         *,
         ids: Sequence[str] | None = None,
     ) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.nodes.aside import at_once
+from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
@@ -302,5 +302,5 @@ async def label_by_owner(
     if rows is None:
         raise AssertionError("a party has neither rows nor a request")
     with open_ledger(None, Budgets(total=rules.epsilon_max)) as ledger:
-        await Owner(rows, rules, ledger, at_once).answer(party, other)
+        await Owner(rows, rules, ledger, run_inline).answer(party, other)
     return None

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.nodes.adversaries import Silent
-from veilring.nodes.adversary import Adversary, Lines
+from veilring.nodes.adversary import Adversary, Lines, Silent
 from veilring.protocols.ring.messages import (
     SumPart,
     SumPartial,

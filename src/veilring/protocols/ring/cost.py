@@ -6,7 +6,7 @@ and on a few small numbers only, so one message of each kind is built and measur
 
 import numpy as np
 
-from veilring.measure.cost import Traffic
+from veilring.nodes.cost import Traffic
 from veilring.nodes.ring import RingCommit, RingReveal, draw_ring_messages
 from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.ring.algorithm import SumMethod, TopKParameters

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import ProtocolViolation
-from veilring.nodes.limit import Limits
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
-from veilring.nodes.service import Offer, convening
+from veilring.nodes.service import Offer, opening
+from veilring.nodes.session import SessionLimits
 from veilring.protocols.ring.messages import Queries
 from veilring.protocols.ring.roles import KNNAnswer, KNNParameters, private_knn
 from veilring.protocols.rows import Rows
@@ -54,7 +54,7 @@ class RingMember:
     parties: Parties
     parameters: KNNParameters
     terms: bytes
-    limits: Limits = field(default_factory=Limits)
+    limits: SessionLimits = field(default_factory=SessionLimits)
 
     def __post_init__(self) -> None:
         self.parameters.check_rows(self.rows)
@@ -91,7 +91,7 @@ class RingMember:
         self.parameters.check_queries(queries)
         self.node.require(self.parties)
         return await self.node.run(
-            convening(private_knn, RING_JOIN, self.terms),
+            opening(private_knn, RING_JOIN, self.terms),
             Streams().token("session"),
             self.parties,
             self.rows,
@@ -110,7 +110,7 @@ def ask_ring(terms: bytes) -> Callable[..., Awaitable[NDArray[np.int64]]]:
     Args:
         terms: SHA-256 of what the client believes is run; a member that has others refuses.
     """
-    return convening(_ask, RING_ASK, terms)
+    return opening(_ask, RING_ASK, terms)
 
 
 async def _ask(party: Party, queries: NDArray[np.float64]) -> NDArray[np.int64]:

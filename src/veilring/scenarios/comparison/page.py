@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import tomli_w
 
-from veilring.measure import Traffic
+from veilring.nodes.cost import Traffic
 from veilring.scenarios.comparison.chart import picture
 from veilring.scenarios.comparison.choosing import RULE
 from veilring.scenarios.comparison.comparison import Comparison

@@ -6,8 +6,8 @@ from typing import Any
 
 from veilring import simulation
 from veilring.errors import UnforeseenCost
-from veilring.measure.cost import Traffic
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.cost import Traffic
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Memory, Runtime, Simulated
 from veilring.protocols.forecast import Forecast

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.nodes.aside import at_once
+from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.nodes.run import Run
 from veilring.privacy.ledger import Budgets, open_ledger
@@ -144,7 +144,7 @@ async def _label_by_owner(party: Party, own: Rows | LabelRequest, *, rules: Owne
     if isinstance(own, LabelRequest):
         return await request_labels(party, own, rules=rules)
     with open_ledger(None, Budgets(total=rules.epsilon_max)) as ledger:
-        await Owner(own, rules, ledger, at_once).answer(party, other)
+        await Owner(own, rules, ledger, run_inline).answer(party, other)
     return None
 
 
@@ -157,7 +157,7 @@ async def _answer_stream(
         return await label_queries(party, own.queries, rules=rules, block=rules.fitting)
     with open_state(rules, None) as state:
         state.add(own)
-        await PredictionServer(state, at_once).answer(party, other)
+        await PredictionServer(state, run_inline).answer(party, other)
     return None
 
 

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from veilring import simulation
 from veilring.errors import VeilringError
-from veilring.nodes.cluster import Cluster
+from veilring.nodes.cluster import Cluster, lost_parties
 from veilring.nodes.party import Party
-from veilring.nodes.play import Outcome
-from veilring.nodes.retry import lost_parties
 from veilring.nodes.ring import draw_ring
+from veilring.nodes.run import Outcome
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
 from veilring.randomness import Streams

@@ -25,8 +25,8 @@ from pydantic import TypeAdapter
 
 from veilring.config import parse_toml
 from veilring.errors import InputError, RunFailed, VeilringError
-from veilring.measure import Journal, Mark, TracedMessage
-from veilring.nodes.run import blamed, say_failure
+from veilring.nodes.run import blamed_party, describe_failure
+from veilring.nodes.trace import Journal, Mark, TracedMessage
 from veilring.scenarios.load import make_scenario
 from veilring.scenarios.report import Report
 from veilring.scenarios.schema import Scenario
@@ -63,9 +63,11 @@ class Failure(NamedTuple):
     def of(cls, error: VeilringError) -> "Failure":
         """Return the fields of an error that a folder keeps."""
         errors = error.errors if isinstance(error, RunFailed) else {}
-        parties = {party: say_failure(met) for party, met in errors.items()}
+        parties = {party: describe_failure(met) for party, met in errors.items()}
         notes = tuple(getattr(error, "__notes__", ()))
-        return cls(type(error).__name__, say_failure(error), parties, notes, blamed(error))
+        return cls(
+            type(error).__name__, describe_failure(error), parties, notes, blamed_party(error)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from veilring.measure import SETUP_ROUND, Mark, TracedMessage
+from veilring.nodes.trace import Mark, TracedMessage
+from veilring.nodes.transcript import SETUP_ROUND
 from veilring.scenarios.reporting.words import in_bytes, in_seconds, shortened, ticks
 
 # More lines than this hide each other, and make a page of more than a megabyte.

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from veilring.measure import SETUP_ROUND, TracedMessage, Traffic
+from veilring.nodes.cost import Traffic
+from veilring.nodes.trace import TracedMessage
+from veilring.nodes.transcript import SETUP_ROUND
 
 # Bars are read one by one, and a page of more than this is not; the rest become one.
 BARS_MAX: Final = 32

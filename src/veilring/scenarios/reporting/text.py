@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from veilring.measure import SETUP_ROUND, Mark, TracedMessage
+from veilring.nodes.trace import Mark, TracedMessage
+from veilring.nodes.transcript import SETUP_ROUND
 from veilring.scenarios.reporting.spacetime import lane_order
 from veilring.scenarios.reporting.words import in_bytes, in_seconds
 

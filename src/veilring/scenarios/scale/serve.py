@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from veilring.errors import InputError
-from veilring.nodes.aside import Threads
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.offload import Threads
 from veilring.nodes.ring import deal_ring
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.prediction.messages import PredictionRequest

@@ -12,7 +12,7 @@ from tests.protocols.ring.adversaries.hands import (
 )
 
 from veilring.errors import RunFailed
-from veilring.nodes.adversaries import Reorder
+from veilring.nodes.adversary import Reorder
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
 from veilring.protocols.ring.adversaries import Equivocate, WrongSum

@@ -19,8 +19,7 @@ from tests.protocols.ring.adversaries.hands import (
 
 from veilring import simulation
 from veilring.errors import RunFailed, SessionTimeout
-from veilring.nodes.adversaries import Delay, Forger, Repeat, Replay, Silent
-from veilring.nodes.adversary import Adversary
+from veilring.nodes.adversary import Adversary, Delay, Forger, Repeat, Replay, Silent
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.ring import pp_topk
 from veilring.protocols.ring.adversaries import DeflateTopK, Equivocate, InflateTopK, Replayer

@@ -5,9 +5,9 @@ import pytest
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.measure import View
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring, deal_ring
+from veilring.nodes.transcript import View
 from veilring.protocols.ring import (
     FixedPoint,
     KNNParameters,

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.measure import View
 from veilring.nodes.ring import Ring
+from veilring.nodes.transcript import View
 from veilring.protocols.ring.algorithm import TopKParameters, start_vector
 from veilring.protocols.ring.messages import TopKResult, TopKVector
 

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.nodes.party import Party, broadcast
+from veilring.nodes.party import Party, SubParty, broadcast
 from veilring.nodes.ring import draw_ring
-from veilring.nodes.within import Within
 from veilring.protocols.ring.algorithm import (
     FixedPoint,
     brought_by,
@@ -129,12 +128,12 @@ class Levels:
     async def topk(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the k smallest of all parties' values, shape (runs, k)."""
         parameters = self._parameters.topk
-        inside = Within(self._party, self._group.order)
+        inside = SubParty(self._party, self._group.order)
         G = await topk_turns(inside, own, ring=self._group, parameters=parameters)
         if self._place == 0:
             starters = self._rings.starters
             result = await pp_topk(
-                Within(self._party, starters.order),
+                SubParty(self._party, starters.order),
                 brought_by(G, parameters),
                 ring=starters,
                 parameters=parameters,
@@ -157,7 +156,7 @@ class Levels:
             part = await self._collect(words)
             starters = self._rings.starters
             total = await sum_words(
-                Within(self._party, starters.order),
+                SubParty(self._party, starters.order),
                 part,
                 ring=starters,
                 method=self._parameters.sum,

@@ -1,14 +1,34 @@
-"""What was said on each channel, as a hash, and what a party saw, as data."""
+"""What passed a session's channel: events, transcripts as hashes, and views of a party as data."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from veilring.errors import ClusterError
-from veilring.measure.events import Event
 from veilring.transport.frames import prefix
 from veilring.transport.messages import Message
+
+SETUP_ROUND: Final = 0
+"""Messages before a role's first `round(n)` prepare the protocol and are counted apart."""
+
+
+class Event(NamedTuple):
+    """A message that a party sent, or that its role took out of the channel."""
+
+    sent: bool
+    party: str
+    peer: str
+    round: int
+    """The round that the party was in."""
+    message: Message
+    frame: bytes
+    """The body as it crossed the wire."""
+
+
+Observer = Callable[[Event], None]
+"""Is called with each message that passes a channel, and changes nothing."""
+
 
 Channel = tuple[str, str]
 
@@ -18,7 +38,7 @@ _HASHED_AT_ONCE_BYTES: Final = 4096
 
 @dataclass(slots=True)
 class Transcript:
-    """A tap that hashes each channel of one party, outgoing and incoming.
+    """An observer that hashes each channel of one party, outgoing and incoming.
 
     The hash of a channel is SHA-256 over its frames in order, each with its length. Both ends of a
     channel compute it on their own.
@@ -96,7 +116,7 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class View:
-    """A tap that keeps all that a party saw: what a semi-honest adversary at that party learns.
+    """All that a party saw, kept by an observer: what a semi-honest adversary there learns.
 
     Attributes:
         party: Whose view it is.

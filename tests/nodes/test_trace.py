@@ -11,19 +11,12 @@ from tests.roles import Word, chat, die, fail_late, pass_on
 
 from veilring import simulation
 from veilring.errors import Deadlock, RunFailed
-from veilring.measure import (
-    Event,
-    Journal,
-    Mark,
-    Passed,
-    Trace,
-    TracedMessage,
-    join_traces,
-)
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.runtimes import Simulated
+from veilring.nodes.trace import Journal, Mark, Passed, Trace, TracedMessage, join_traces
+from veilring.nodes.transcript import Event
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.testing import ProtocolRunner
@@ -106,10 +99,10 @@ class TestTap:
         """Numbers start at 0 in each, and times count from the given instant."""
         instants = iter((10.5, 11.0, 12.0, 13.0))
         trace = Trace("ada", "5e55", since=10.0)
-        tap = trace.tap(lambda: next(instants))
+        observe = trace.observer(lambda: next(instants))
         frame = encode(bytes(16), Word(text=WORDS))
         for sent, peer in ((True, "bob"), (True, "cy"), (False, "bob"), (True, "bob")):
-            tap(Event(sent, "ada", peer, 3, Word(text=WORDS), frame))
+            observe(Event(sent, "ada", peer, 3, Word(text=WORDS), frame))
         size = frame_size(frame)
         assert trace.passed == [
             Passed(0.5, True, "bob", 3, "test.word", size, 0),

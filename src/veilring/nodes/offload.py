@@ -1,4 +1,4 @@
-"""Calling what takes long beside the event loop, where there may be threads."""
+"""Running slow calls without blocking the event loop, where there may be threads."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,35 +8,35 @@ from typing import Protocol, Self, TypeVar
 T = TypeVar("T")
 
 
-class Aside(Protocol):
-    """Calls something and returns what it returns, while other tasks may go on."""
+class Offload(Protocol):
+    """Runs a callable and returns its result, while other tasks may go on."""
 
     async def __call__(self, call: Callable[[], T], /) -> T:
-        """Call it."""
+        """Run it."""
 
 
-async def at_once(call: Callable[[], T]) -> T:
-    """Call something here and now: on a simulated clock, where it takes no time."""
+async def run_inline(call: Callable[[], T]) -> T:
+    """Run a callable at once in this task: on a simulated clock, where it takes no time."""
     return call()
 
 
 class Threads:
-    """A few threads that calls take turns in. Leaving the context lets those end that run.
+    """Worker threads that take turns in running calls. Leaving the context waits for running ones.
 
     Args:
-        workers: How many threads there are.
-        name: What they are called.
+        workers: The number of threads.
+        name: The prefix of their names.
     """
 
     def __init__(self, workers: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(workers, name)
 
     async def __call__(self, call: Callable[[], T]) -> T:
-        """Call something in a thread. Who stops waiting for it does not stop it."""
+        """Run a callable in a worker thread. Cancelling the await does not stop it."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     def close(self) -> None:
-        """Take no more calls, and wait for those that run."""
+        """Refuse further calls, and wait for the running ones."""
         self._pool.shutdown()
 
     async def __aenter__(self) -> Self:

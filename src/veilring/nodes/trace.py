@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from veilring.measure.events import Event, Tap
+from veilring.nodes.transcript import Event, Observer
 from veilring.transport.frames import frame_size
 
 
@@ -85,18 +85,18 @@ class Trace:
     since: float
     passed: list[Passed] = field(default_factory=list)
 
-    def tap(self, clock: Callable[[], float]) -> Tap:
+    def observer(self, clock: Callable[[], float]) -> Observer:
         """Return what records the messages of a session, by a clock that gives seconds."""
         numbers: Counter[tuple[bool, str]] = Counter()
         record, since = self.passed.append, self.since
 
-        def tap(event: Event) -> None:
+        def observe(event: Event) -> None:
             sent, peer, kind = event.sent, event.peer, event.message.kind
             number, size = numbers[sent, peer], frame_size(event.frame)
             numbers[sent, peer] = number + 1
             record(Passed(clock() - since, sent, peer, event.round, kind, size, number))
 
-        return tap
+        return observe
 
 
 @dataclass(slots=True)

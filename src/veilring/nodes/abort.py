@@ -1,28 +1,80 @@
-"""Asking where all parties of a session stand, once its time is up.
+"""How a session ends that fails: what this party tells its peers, and whose fault it was.
 
-Each peer answers with names, kinds, rounds and counts of messages, never with what they said. One
-that does not answer is stopped, cut off or busy, and is named. Otherwise the earliest message that
-is missing decides. If it is this party that misses it, its sender is named. If it is a peer, either
-of the two may lie, and both are named as suspects; see `veilring.nodes.blame`.
+An abort names an error's class and a culprit, never data; a party that was told already repeats
+nothing. When a session's time is up, a deployed party asks all others where they stand. Each peer
+answers with names, kinds, rounds and counts of messages, never with what they said. One that does
+not answer is stopped, cut off or busy, and is named. Otherwise the earliest message that is missing
+decides. If it is this party that misses it, its sender is named. If it is a peer, either of the two
+may lie, and both are named as suspects; see `veilring.nodes.blame`.
 """
 
 import asyncio
+import sqlite3
 from collections.abc import Iterable
 from typing import Annotated, Final
 
 from pydantic import Field
 
-from veilring.errors import PeerSilent, SessionTimeout
+from veilring.errors import (
+    EndpointClosed,
+    InternalError,
+    PeerSilent,
+    SessionAborted,
+    SessionTimeout,
+    StoreFailed,
+    VeilringError,
+)
 from veilring.nodes.blame import Standing, Wait, find_fault
-from veilring.nodes.session import Session
+from veilring.nodes.session import Abort, Session
 from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Message
 
+REFUSALS: Final = frozenset({"NotOffered", "OtherTerms", "WrongParties", "TooManySessions"})
+"""Why a party does not join a session. It says so to the opener alone."""
+# What a disk or a database raises, in our own words: a peer cannot know those of our libraries.
+_STORES: Final = (OSError, sqlite3.Error, MemoryError)
 # A kind of message as an error shows it; it comes from a peer.
 _KIND_CHARACTERS_MAX: Final = 64
-
 _Name = Annotated[str, Field(max_length=NAME_CHARACTERS_MAX)]
 _Kind = Annotated[str, Field(max_length=_KIND_CHARACTERS_MAX, pattern=r"^[a-z0-9._-]*$")]
+
+
+def public_error(error: BaseException, session: Session) -> VeilringError:
+    """Return the error of the tree for whatever ended a role: a class that a peer can understand.
+
+    Args:
+        error: What a role raised. If it is none of ours, nothing of its text is passed on.
+        session: Where.
+    """
+    if isinstance(error, VeilringError):
+        return error
+    if isinstance(error, asyncio.CancelledError):
+        return SessionAborted(session.me, type(error).__name__)
+    family = StoreFailed if isinstance(error, _STORES) else InternalError
+    return SessionAborted(session.me, family.__name__)
+
+
+def abort_notice(session: Session, cause: VeilringError) -> Abort | None:
+    """Return what the peers of a failed session have to be told, if they do not know.
+
+    Whoever aborts tells everybody, and is not repeated. A refusal is told to the opener alone,
+    which passes it on. What another session of this party failed of is new to all: whoever ended
+    that one is blamed here, unless it blamed somebody itself.
+
+    Args:
+        session: What has failed.
+        cause: Of what.
+    """
+    if isinstance(cause, EndpointClosed):
+        return None  # a closed endpoint has said goodbye
+    if not isinstance(cause, SessionAborted):
+        culprit = getattr(cause, "culprit", getattr(cause, "peer", ""))
+        return Abort(reason=type(cause).__name__, culprit=culprit)
+    refused = cause.reason in REFUSALS and not cause.culprit
+    if session.was_aborted and not refused:
+        return None
+    blamed = cause.culprit or (cause.by if cause.by != session.me else "")
+    return Abort(reason=cause.reason, culprit=blamed)
 
 
 class WhereDoYouStand(Message, kind="session.inquiry"):
@@ -55,7 +107,7 @@ class Stands(Message, kind="session.standing"):
     received: tuple[int, ...] = ()
 
 
-def told(standing: Standing | None) -> Stands:
+def encode_standing(standing: Standing | None) -> Stands:
     """Return a party's answer to an inquiry: its standing, or that the session is unknown."""
     if standing is None:
         return Stands(known=False)
@@ -104,7 +156,7 @@ class Inquiry:
     def take(self, sender: str, answer: Stands) -> None:
         """Take an answer; only a peer's first one counts, and only what it says of the parties."""
         if answer.known and sender in self._session.peers:
-            standing = _standing(sender, answer, self._session.parties)
+            standing = _decode_standing(sender, answer, self._session.parties)
             self._standings.setdefault(sender, standing)
         self.excuse(sender)
 
@@ -119,7 +171,7 @@ class Inquiry:
         await self._done.wait()
 
 
-def judged(inquiry: Inquiry, timeout: SessionTimeout, seconds: float) -> SessionTimeout:
+def judge_inquiry(inquiry: Inquiry, timeout: SessionTimeout, seconds: float) -> SessionTimeout:
     """Return the error of a session whose time is up with what an inquiry has found.
 
     Args:
@@ -136,7 +188,7 @@ def judged(inquiry: Inquiry, timeout: SessionTimeout, seconds: float) -> Session
     return SessionTimeout(timeout.seconds, timeout.waiting_for, *verdict)
 
 
-def _standing(sender: str, answer: Stands, parties: Iterable[str]) -> Standing:
+def _decode_standing(sender: str, answer: Stands, parties: Iterable[str]) -> Standing:
     known = frozenset(parties)
     return Standing(
         sender,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from veilring.measure.events import SETUP_ROUND, Event
+from veilring.nodes.transcript import SETUP_ROUND, Event
 from veilring.transport.frames import frame_size
 
 
@@ -50,7 +50,7 @@ class Cost:
 
 @dataclass(slots=True)
 class Meter:
-    """A tap that counts what one party sends; picklable, so that processes can hand it in."""
+    """An observer that counts what one party sends; picklable, so that processes can hand it in."""
 
     party: str
     sent: dict[tuple[int, str], list[int]] = field(default_factory=dict)
