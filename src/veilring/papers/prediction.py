@@ -21,6 +21,15 @@ from numpy.typing import NDArray
 
 from veilring.data import Table, load_table
 from veilring.errors import InputError
+from veilring.papers.baselines import (
+    ClassMeans,
+    NoisySGD,
+    PrivateKNN,
+    answer_by_private_knn,
+    best_class,
+    release_sums,
+    train_noisy_sgd,
+)
 from veilring.papers.claims import Claim, CurveKey, Evidence, Measured, Take, above, below
 from veilring.papers.evidence import ratios
 from veilring.papers.figure import (
@@ -41,15 +50,6 @@ from veilring.protocols.prediction.algorithm.features import quantise
 from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN, FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel, kernel_vote
 from veilring.protocols.prediction.algorithm.predictor import Predictor
-from veilring.protocols.prediction.rivals import (
-    ClassMeans,
-    NoisySGD,
-    PrivateKNN,
-    best_class,
-    private_knn,
-    release_sums,
-    train,
-)
 from veilring.protocols.prediction.tuning import (
     PublicTable,
     best_tau,
@@ -188,14 +188,14 @@ def _private_vote(each: StreamSplit, epsilon: float, rng: Generator) -> float:
         parameters = PrivateKNN.calibrate(
             each.classes, *option, queries=len(each.stream.queries), epsilon=epsilon, delta=_DELTA
         )
-        return private_knn(parameters, on.rows, on.labels, on.queries, rng)
+        return answer_by_private_knn(parameters, on.rows, on.labels, on.queries, rng)
 
     return _best(each, product(_NEIGHBOURS, _RATES), labels)
 
 
 def _noisy_sgd(each: StreamSplit, epsilon: float, rng: Generator) -> float:
     options = [_sgd_parameters(each, epsilon, rate) for rate in _LEARNING_RATES]
-    weights = [train(option, each.rows, each.labels, rng) for option in options]
+    weights = [train_noisy_sgd(option, each.rows, each.labels, rng) for option in options]
     return _best(each, weights, lambda option, on: best_class(on.queries, option))
 
 
@@ -336,7 +336,9 @@ def _cost_over_queries(whole: StreamSplit, x: float, rng: Generator) -> Mapping[
     seconds = {
         IND_KNN: _stream_seconds(each, count, None, rng),
         IND_KNN_HASHED: _stream_seconds(each, 1, hashing, rng),
-        PRIVATE_KNN: _seconds(lambda: private_knn(knn, on.rows, on.labels, on.queries, rng)),
+        PRIVATE_KNN: _seconds(
+            lambda: answer_by_private_knn(knn, on.rows, on.labels, on.queries, rng)
+        ),
         NOISY_SGD: _training_seconds(each, trained, count, rng),
         SGD_CHANGES: _training_seconds(each, trained, every, rng),
     }
@@ -391,7 +393,9 @@ def _training_seconds(each: StreamSplit, parameters: NoisySGD, every: int, rng: 
     def answer() -> None:
         for number, first in enumerate(range(0, len(on.queries), every)):
             rows, labels = on.rows[number:], on.labels[number:]
-            best_class(on.queries[first : first + every], train(parameters, rows, labels, rng))
+            best_class(
+                on.queries[first : first + every], train_noisy_sgd(parameters, rows, labels, rng)
+            )
 
     return _seconds(answer)
 

@@ -1,4 +1,4 @@
-"""The rivals: their sensitivities, their accounts, and that they classify."""
+"""The baselines: their sensitivities, their accounts, and that they classify."""
 
 import math
 from itertools import product
@@ -18,29 +18,30 @@ from numpy.typing import NDArray
 from tests.protocols.prediction.streams import clustered
 
 from veilring.errors import InputError
+from veilring.papers.baselines import (
+    COUNTS_SENSITIVITY,
+    SAMPLED_ORDERS,
+    ClassMeans,
+    NoisySGD,
+    PrivateKNN,
+    answer_by_private_knn,
+    best_class,
+    clipped_gradient,
+    nearest_counts,
+    release_sums,
+    train_noisy_sgd,
+)
 from veilring.privacy.accounting import RenyiDP
 from veilring.protocols.prediction.algorithm import features
 from veilring.protocols.prediction.algorithm.features import LENGTH_MAX, lengths
 from veilring.protocols.prediction.algorithm.kernels import Kernel, kernel_vote
-from veilring.protocols.prediction.rivals import (
-    ClassMeans,
-    NoisySGD,
-    PrivateKNN,
-    best_class,
-    private_knn,
-    release_sums,
-    train,
-)
-from veilring.protocols.prediction.rivals.accounts import ORDERS
-from veilring.protocols.prediction.rivals.noisy_sgd import clipped_gradient
-from veilring.protocols.prediction.rivals.private_knn import SENSITIVITY, nearest_counts
 
 DELTA = 1e-5
 
 
 def _rdp_epsilon(noise: float, rate: float, count: int) -> float:
     """Return what Google's library says of so many Gaussian releases on Poisson samples."""
-    accountant = RdpAccountant(orders=tuple(map(int, ORDERS)))
+    accountant = RdpAccountant(orders=tuple(map(int, SAMPLED_ORDERS)))
     event = PoissonSampledDpEvent(rate, GaussianDpEvent(noise))
     accountant.compose(SelfComposedDpEvent(event, count))
     return float(accountant.get_epsilon(DELTA))
@@ -65,7 +66,7 @@ def test_one_row_moves_one_vote_and_no_subset_more() -> None:
                     parameters, np.delete(cosines, gone), np.delete(labels, gone)
                 )
                 moved.add(float(np.linalg.norm(whole - fewer)))
-    assert max(moved) == SENSITIVITY
+    assert max(moved) == COUNTS_SENSITIVITY
 
 
 @pytest.mark.parametrize("epsilon", [0.5])
@@ -144,8 +145,8 @@ def test_all_rivals_learn_what_is_easy() -> None:
     knn, sgd = PrivateKNN(3, 60, 0.2, sigma=8.0), NoisySGD(3, 100, 0.1, 200, sigma=1.0)
     means = ClassMeans.calibrate(3, 4, DELTA)
     answers = (
-        private_knn(knn, rows, labels, queries, rng),
-        best_class(queries, train(sgd, rows, labels, rng)),
+        answer_by_private_knn(knn, rows, labels, queries, rng),
+        best_class(queries, train_noisy_sgd(sgd, rows, labels, rng)),
         best_class(queries, release_sums(means, rows, labels, rng)),
         kernel_vote(rows, labels, queries, Kernel("cosine", 0.3), 3),
     )
@@ -163,7 +164,7 @@ def test_rivals_multiply_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None
         voted = kernel_vote(rows, labels, queries, kernel, 3)
         return [
             voted.tolist(),
-            private_knn(knn, rows, labels, queries, np.random.default_rng(1)).tolist(),
+            answer_by_private_knn(knn, rows, labels, queries, np.random.default_rng(1)).tolist(),
         ]
 
     at_once, sizes = found(), list[int]()
