@@ -9,8 +9,8 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring, deal_ring
 from veilring.nodes.transcript import View
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
-from veilring.protocols.ring.algorithm import walecki_cycles
-from veilring.protocols.ring.attacks import CoalitionView, sandwich
+from veilring.protocols.ring.algorithm.sums import walecki_cycles
+from veilring.protocols.ring.attacks import CoalitionView, recover_input
 
 SIZES = range(5, 22)
 
@@ -37,7 +37,7 @@ async def attack(n: int, cycles: int) -> tuple[int, int]:
 
     def reads(members: set[str], victim: str, truth: NDArray[np.float64]) -> bool:
         views: dict[str, View] = {name: run.views[name] for name in members}
-        found = sandwich(CoalitionView(ring, views), victim, method=method, fixed=fixed)
+        found = recover_input(CoalitionView(ring, views), victim, method=method, fixed=fixed)
         return found is not None and bool((found == fixed.decode(fixed.encode(truth))).all())
 
     by_all, by_fewer = 0, 0

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.errors import InputError
-from veilring.protocols.ring.leakage import sample_hop_leakage, transcripts, uniform_values
+from veilring.protocols.ring import leakage
+from veilring.protocols.ring.leakage import sample_hop_leakage, uniform_values
 from veilring.scenarios.leakage_grid import (
     GridPoint,
     LeakageGrid,
@@ -91,7 +92,7 @@ def test_values_drawn_chunk_by_chunk_are_estimated_as_one(monkeypatch: pytest.Mo
 
     found = []
     for most in (1000, 30):
-        monkeypatch.setattr(transcripts, "CHUNK_TRIALS", most)
+        monkeypatch.setattr(leakage, "CHUNK_TRIALS", most)
         found.append(sample_hop_leakage(draw, (100, 3), parameters, np.random.default_rng(2)))
     assert slices[1:] == [slice(0, 30), slice(30, 60), slice(60, 90), slice(90, 100)]
     assert found[0].exposure == found[1].exposure

@@ -12,16 +12,11 @@ from veilring.estimators.dealing import Dealing, deal
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered, blocks, in_all
 from veilring.privacy.checks import require
-from veilring.protocols.ring import (
-    FixedPoint,
-    KNNParameters,
-    SumMethod,
-    Weights,
-    knn_cost,
-    rounds_for,
-)
-from veilring.protocols.ring.algorithm import pairwise_distances, ring_knn
-from veilring.protocols.ring.roles.knn import SCALE_BITS
+from veilring.protocols.ring.algorithm.classify import Weights, pairwise_distances, ring_knn
+from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
+from veilring.protocols.ring.algorithm.topk import rounds_for
+from veilring.protocols.ring.cost import knn_cost
+from veilring.protocols.ring.roles import SCALE_BITS, KNNParameters
 from veilring.protocols.rows import Rows
 
 _PRIVACY: Final = Privacy(

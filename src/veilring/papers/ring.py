@@ -50,8 +50,9 @@ from veilring.papers.figure import (
     points_of,
 )
 from veilring.protocols.ring import FixedPoint, KNNParameters, pooled_knn
-from veilring.protocols.ring.algorithm import pairwise_distances, ring_knn, smallest_distances
-from veilring.protocols.ring.roles.knn import SCALE_BITS
+from veilring.protocols.ring.algorithm.classify import pairwise_distances, ring_knn
+from veilring.protocols.ring.algorithm.topk import own_smallest
+from veilring.protocols.ring.roles import SCALE_BITS
 from veilring.scenarios.leakage import leakage_among
 
 PRIVATE: Final = "PP-kNN"
@@ -190,7 +191,7 @@ def _leakage_over_k(
     for n in _RING_SIZES:
         dealt = deal_rows(table, rng, n, _LEAKAGE_QUERIES)
         for k in map(int, x):
-            own = np.stack([smallest_distances(rows, k) for rows in dealt.to_rows], axis=1)
+            own = np.stack([own_smallest(rows, k) for rows in dealt.to_rows], axis=1)
             found = leakage_among(own, _parameters(table, k).topk, _LEAKAGE_QUERIES, rng)
             for name in ESTIMATORS:
                 curve = curves.setdefault(CurveKey(name, f"n = {n}"), [])

@@ -253,7 +253,7 @@ class Setup(ABC):
             queries: Shape (queries, features).
             among: The parties whose rows count; all unless given.
         """
-        from veilring.protocols.ring.algorithm import pooled_knn  # noqa: PLC0415  (one system of many)
+        from veilring.protocols.ring.algorithm.classify import pooled_knn  # noqa: PLC0415  (one system of many)
 
         rows = together(self.parts, among)
         k = min(NEIGHBOURS, len(rows))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.algorithm import TopKParameters
+from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.leakage import HopLeakage, estimate_hop_leakage
 
 TRIALS_MIN: Final = 2  # with one there is no standard error

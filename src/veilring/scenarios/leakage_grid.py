@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from veilring.errors import InputError
-from veilring.protocols.ring import TopKParameters, exactness_bound
-from veilring.protocols.ring.algorithm import SMALLEST_RING
+from veilring.protocols.ring.algorithm.topk import SMALLEST_RING, TopKParameters, exactness_bound
 from veilring.protocols.ring.leakage import HopLeakage, sample_hop_leakage, uniform_values
 from veilring.protocols.system import Estimate
 from veilring.randomness import Streams

@@ -18,7 +18,7 @@ from veilring.protocols.noisyvotes import (
     protecting_shares,
     remaining_epsilon,
 )
-from veilring.protocols.noisyvotes.algorithm import count_loss
+from veilring.protocols.noisyvotes.algorithm.guarantees import count_loss
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.ring import SumMethod
 

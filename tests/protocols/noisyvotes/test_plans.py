@@ -21,7 +21,7 @@ from veilring.protocols.noisyvotes import (
     remaining_epsilon,
     worst_plans,
 )
-from veilring.protocols.noisyvotes.algorithm import count_loss
+from veilring.protocols.noisyvotes.algorithm.guarantees import count_loss
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.rows import Rows
 

@@ -27,7 +27,7 @@ from veilring.protocols.noisyvotes import (
     noisy_votes,
     remaining_epsilon,
 )
-from veilring.protocols.noisyvotes.algorithm import Release, batch_steps
+from veilring.protocols.noisyvotes.algorithm.releases import Release, batch_steps
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.leakage import greatest_loss
 from veilring.protocols.ring import SumMethod

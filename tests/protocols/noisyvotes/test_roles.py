@@ -32,7 +32,7 @@ from veilring.protocols.noisyvotes.messages import VotesBatch
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import FixedPoint, SumMethod
-from veilring.protocols.ring.attacks import CoalitionView, recover_groups, sandwich
+from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recover_input
 from veilring.protocols.rows import Rows
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
@@ -260,7 +260,7 @@ async def heard(method: SumMethod, victim: str, tolerated: int) -> float:
         )
     view = CoalitionView(RING, {name: run.views[name] for name in around})
     fixed = FixedPoint(0, 5)
-    alone = sandwich(view, victim, method=method, fixed=fixed)
+    alone = recover_input(view, victim, method=method, fixed=fixed)
     assert (alone is None) == (method.cycles > 1)
     groups = recover_groups(view, method=method, fixed=fixed)
     seen = next(values for group, values in groups.items() if victim in group)[:, 0]

@@ -27,7 +27,7 @@ from veilring.protocols.noisyvotes import (
     WithinRadius,
     noisy_votes,
 )
-from veilring.protocols.noisyvotes.algorithm import noise_share
+from veilring.protocols.noisyvotes.algorithm.releases import noise_share
 from veilring.protocols.radius.algorithm import voting as radius
 from veilring.protocols.radius.algorithm.conversion import (
     ByGrid,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from veilring.privacy.polya import polya_difference_pmf
 from veilring.protocols.noisyvotes import NoisyVotesParameters
-from veilring.protocols.noisyvotes.algorithm import Release, batch_steps, noisy_counts
+from veilring.protocols.noisyvotes.algorithm.releases import Release, batch_steps, noisy_counts
 from veilring.protocols.rows import Rows
 
 # Balls that overlap in pairs and in threes; one is alone.

@@ -11,9 +11,9 @@ from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import FixedPoint, KNNParameters, Weights, pooled_knn, private_knn
-from veilring.protocols.ring.algorithm import classify, pairwise_distances, ring_knn
-from veilring.protocols.ring.algorithm.classify import Classified
-from veilring.protocols.ring.roles.knn import SCALE_BITS
+from veilring.protocols.ring.algorithm import classify
+from veilring.protocols.ring.algorithm.classify import Classified, pairwise_distances, ring_knn
+from veilring.protocols.ring.roles import SCALE_BITS
 from veilring.protocols.rows import Rows
 
 FALSE_ALARM = 1e-6

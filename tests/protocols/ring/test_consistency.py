@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.ring.algorithm import (
+from veilring.protocols.ring.algorithm.classify import local_votes
+from veilring.protocols.ring.algorithm.consistency import could_be_totals, could_become
+from veilring.protocols.ring.algorithm.topk import (
     TopKParameters,
-    could_be_totals,
-    could_become,
     final_result,
-    local_votes,
     run_ring,
     start_vector,
     topk_step,

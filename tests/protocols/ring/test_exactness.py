@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from veilring.errors import InputError
-from veilring.protocols.ring.algorithm import (
+from veilring.protocols.ring.algorithm.topk import (
     TopKParameters,
     exactness_bound,
     rounds_for,

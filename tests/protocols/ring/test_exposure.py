@@ -11,8 +11,8 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring, draw_ring
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
-from veilring.protocols.ring.algorithm import exposure_probability, exposure_probability_split
-from veilring.protocols.ring.attacks import CoalitionView, sandwich
+from veilring.protocols.ring.algorithm.sums import exposure_probability, exposure_probability_split
+from veilring.protocols.ring.attacks import CoalitionView, recover_input
 from veilring.protocols.ring.messages import SumShare
 
 FALSE_ALARM = 1e-6
@@ -51,7 +51,7 @@ async def test_exposure_is_as_derived(n: int, c: int, method: SumMethod, runs: i
             total, ring = run.result
             assert total == 2**n - 1  # every party counted, and once
             view = CoalitionView(ring, run.views)
-            taken = sandwich(view, victim, method=method, fixed=FixedPoint(0, n))
+            taken = recover_input(view, victim, method=method, fixed=FixedPoint(0, n))
             if taken is not None:
                 assert taken.tolist() == [[1]]
                 found += 1
@@ -95,6 +95,6 @@ async def test_all_others_learn_the_input_of_the_last(method: SumMethod) -> None
         run = await cluster.run(drawn_sum, method=method, watch=cluster.parties[1:])
     inputs = dict(zip(cluster.parties[1:], own[1:], strict=True))
     view = CoalitionView(run.result[1], run.views, inputs)
-    taken = sandwich(view, "party-0", method=method, fixed=FixedPoint(0, 5))
+    taken = recover_input(view, "party-0", method=method, fixed=FixedPoint(0, 5))
     assert taken is not None
     assert taken.tolist() == [[1]]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.algorithm import multisets
-from veilring.protocols.ring.algorithm.multisets import (
+from veilring.protocols.ring.algorithm import consistency
+from veilring.protocols.ring.algorithm.consistency import (
     copy_numbers,
     difference,
     multiplicities,
@@ -47,7 +47,7 @@ def test_each_number_is_counted_in_the_other_multiset(compared: int, bags: Bags)
     """Whether pairs are compared or searched for, each number has its copies in B counted."""
     A, B = rows([a for a, _ in bags], 6), rows([b for _, b in bags], 5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(multisets, "COMPARED_WIDTH_MAX", compared)
+        patch.setattr(consistency, "COMPARED_WIDTH_MAX", compared)
         counts = multiplicities(A, B)
     expected = [[Counter(b)[v] for v in a] for a, b in zip(A.tolist(), B.tolist(), strict=True)]
     assert counts.tolist() == expected

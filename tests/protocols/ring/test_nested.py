@@ -31,7 +31,7 @@ from veilring.protocols.ring import (
     pooled_knn,
     private_knn,
 )
-from veilring.protocols.ring.algorithm import own_smallest, run_nested_rings, true_topk
+from veilring.protocols.ring.algorithm.topk import own_smallest, run_nested_rings, true_topk
 from veilring.protocols.ring.messages import TopKResult
 from veilring.protocols.rows import Rows
 from veilring.testing import ProtocolRunner

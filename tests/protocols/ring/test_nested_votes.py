@@ -13,7 +13,7 @@ from veilring.nodes.party import Party, SubParty
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.protocols.ring import KNNParameters, NestedRings, nest
-from veilring.protocols.ring.roles.nested import Levels
+from veilring.protocols.ring.nested import Levels
 
 ELEVEN = [f"party-{n}" for n in range(11)]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from veilring.errors import InputError
-from veilring.protocols.ring.algorithm import (
+from veilring.protocols.ring.algorithm.sums import (
     FixedPoint,
     draw_masks,
     exposed,

@@ -20,7 +20,7 @@ from veilring.protocols.ring import (
     nested_knn,
     private_knn,
 )
-from veilring.protocols.ring.timing import Chain, knn_chain, nested_chain
+from veilring.protocols.ring.cost import Chain, knn_chain, nested_chain
 from veilring.simulation import Constant, LinkModel, Topology
 
 

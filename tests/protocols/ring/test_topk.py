@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from veilring.errors import InputError
-from veilring.protocols.ring.algorithm import (
+from veilring.protocols.ring.algorithm import topk
+from veilring.protocols.ring.algorithm.topk import (
     TopKParameters,
-    blocks,
     final_result,
     highest_entry,
     own_smallest,
@@ -162,7 +162,7 @@ def test_blocks_of_runs_draw_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     G, V = start_vector(NOISY, 50), np.sort(rng.uniform(0, 9, (50, 3)), axis=1)
     half = replace(NOISY, P0=0.5)
     whole = step(G, V, half, seed=1)
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 10)
+    monkeypatch.setattr(topk, "BLOCK_ENTRIES", 10)
     parts = step(G, V, half, seed=1)
     assert whole[0].tobytes() == parts[0].tobytes()
     assert (whole[1] == parts[1]).all()

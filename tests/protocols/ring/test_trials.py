@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.ring.algorithm import (
+from veilring.protocols.ring.algorithm.topk import (
     TopKParameters,
     own_smallest,
     run_ring,

@@ -8,15 +8,15 @@ from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
 from veilring.errors import InputError
-from veilring.protocols.ring.algorithm import (
+from veilring.protocols.ring.algorithm.classify import (
     MOST_WEIGHT,
     Weights,
     decide_labels,
     local_votes,
     pairwise_distances,
     pooled_knn,
-    smallest_distances,
 )
+from veilring.protocols.ring.algorithm.topk import own_smallest
 
 CLASSES = 4
 ROWS = np.array([[0.0], [1.0], [2.0], [2.0], [5.0]])
@@ -58,7 +58,7 @@ def test_the_parties_votes_add_up_to_the_pooled_votes(blobs: Blobs, weights: Wei
     """Dealt to any parties, one of them without rows, the local votes sum to the pooled ones."""
     queries, rows, labels = blobs
     pooled = pairwise_distances(queries, rows)
-    result = smallest_distances(pooled, 7)
+    result = own_smallest(pooled, 7)
     whole = local_votes(pooled, labels, result, CLASSES, weights)
     parts = [slice(0, 10), slice(10, 10), slice(10, 250), slice(250, 400)]
     local = [
@@ -81,7 +81,7 @@ def test_a_partys_distances_are_bit_for_bit_the_pooled_ones(blobs: Blobs) -> Non
 def test_all_rows_that_tie_at_the_radius_vote() -> None:
     """With k = 3 and a tie at the third distance, four rows vote."""
     away = pairwise_distances(QUERY, ROWS)
-    result = smallest_distances(away, 3)
+    result = own_smallest(away, 3)
     assert result.tolist() == [[0.0, 1.0, 2.0]]
     assert local_votes(away, LABELS, result, CLASSES).tolist() == [[1.0, 1.0, 2.0, 0.0]]
     assert pooled_knn(QUERY, ROWS, LABELS, CLASSES, 3).tolist() == [2]
@@ -90,7 +90,7 @@ def test_all_rows_that_tie_at_the_radius_vote() -> None:
 def test_weights_by_distance_are_nearest_over_distance() -> None:
     """A row at twice the nearest distance counts half; an exact match leaves no other vote."""
     away = pairwise_distances(np.array([[-1.0], [0.0]]), ROWS)
-    votes = local_votes(away, LABELS, smallest_distances(away, 4), CLASSES, "distance")
+    votes = local_votes(away, LABELS, own_smallest(away, 4), CLASSES, "distance")
     assert votes[0] == pytest.approx([1.0, 1 / 2, 2 / 3, 0.0], rel=1e-15)
     assert votes[1].tolist() == [1.0, 0.0, 0.0, 0.0]
 
@@ -105,7 +105,7 @@ def test_a_noisy_result_cannot_lift_a_vote_above_the_cap() -> None:
 def test_fewer_rows_than_k_all_vote() -> None:
     """With more neighbours asked for than there are rows, every row votes."""
     away = pairwise_distances(QUERY, ROWS)
-    result = smallest_distances(away, 9)
+    result = own_smallest(away, 9)
     assert result[0, -1] == math.inf
     assert local_votes(away, LABELS, result, CLASSES).sum() == len(ROWS)
 

@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from veilring.nodes.trace import Journal
-from veilring.protocols.ring.algorithm import pairwise_distances, smallest_distances
+from veilring.protocols.ring.algorithm.classify import pairwise_distances
+from veilring.protocols.ring.algorithm.topk import own_smallest
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.scenarios.coalition.distances import fit_prior
@@ -235,7 +236,7 @@ def _own_of_batches(report: Report) -> list[dict[str, NDArray[np.float64]]]:
     prepared = prepare(report.scenario, Streams(SEED))
     return [
         {
-            party: smallest_distances(pairwise_distances(queries, rows.features), 5)
+            party: own_smallest(pairwise_distances(queries, rows.features), 5)
             for party, rows in prepared.setup.parts.items()
         }
         for queries in prepared.batches()

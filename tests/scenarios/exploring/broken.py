@@ -9,7 +9,7 @@ from veilring.errors import VeilringError
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import FixedPoint, SumMethod
-from veilring.protocols.ring.algorithm import draw_masks
+from veilring.protocols.ring.algorithm.sums import draw_masks
 from veilring.protocols.ring.messages import SumPart, SumShare, SumTotal
 
 

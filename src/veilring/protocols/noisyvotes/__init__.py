@@ -5,20 +5,21 @@ up. Nobody holds the rows, or the noise. `algorithm` is the mathematics, `radius
 classifier it is, and `ring` the one whose sums it takes.
 """
 
-from veilring.protocols.noisyvotes.algorithm import (
+from veilring.protocols.noisyvotes.algorithm.guarantees import (
+    guarantee,
+    guarantee_in_ring,
+    protecting_shares,
+    remaining_epsilon,
+)
+from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
     NoisyVotesParameters,
-    VotesAnswer,
     WithinRadius,
-    guarantee,
-    guarantee_in_ring,
-    noisy_votes,
-    protecting_shares,
-    remaining_epsilon,
     worst_plans,
 )
-from veilring.protocols.noisyvotes.cost import votes_cost
+from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
+from veilring.protocols.noisyvotes.messages import votes_cost
 from veilring.protocols.noisyvotes.roles import private_votes, queries_max
 
 __all__ = (

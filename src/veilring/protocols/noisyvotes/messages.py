@@ -1,14 +1,24 @@
-"""What crosses the wire in the noisyvotes family, beside the secure sums of the ring's."""
+"""What crosses the wire in noisy votes, beside the ring's secure sums, and what a batch costs."""
 
+from collections.abc import Iterator
 from typing import Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.errors import InputError
+from veilring.protocols.forecast import Forecast, repeated
+from veilring.protocols.noisyvotes.algorithm.parameters import (
+    NearestRows,
+    NoisyVotesParameters,
+    WithinRadius,
+)
+from veilring.protocols.radius.algorithm.conversion import ByGrid, grid_side
+from veilring.protocols.ring.cost import draw_cost, sum_cost
 from veilring.transport.messages import Array, Matrix, Message
 
-DIGEST_BYTES: Final = 32  # SHA-256
+_DIGEST_BYTES: Final = 32  # SHA-256
 
 
 class VotesBatch(Message, kind="noisyvotes.batch"):
@@ -26,4 +36,66 @@ class VotesBatch(Message, kind="noisyvotes.batch"):
 class PublicDigest(Message, kind="noisyvotes.agreed"):
     """A hash of all that was public so far, from each to all, before a sum begins."""
 
-    digest: Annotated[bytes, Field(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+    digest: Annotated[bytes, Field(min_length=_DIGEST_BYTES, max_length=_DIGEST_BYTES)]
+
+
+def votes_cost(
+    parties: int,
+    queries: int,
+    parameters: NoisyVotesParameters,
+    *,
+    drawn: bool = True,
+    rows: int | None = None,
+) -> Forecast:
+    """Forecast noisy votes on one batch.
+
+    Each release, of which there are one to three, takes a round of `n (n - 1)` messages in which
+    all agree, and a secure sum: by shares two rounds of as many.
+
+    Args:
+        parties: n.
+        queries: How many are in the batch.
+        parameters: Public.
+        drawn: Whether the parties draw the ring, where there is one; it costs nothing if dealt.
+        rows: How many rows the grid is cut for, if that is not public but counted with noise, as
+            `NoisyVotes.rows` says afterwards.
+
+    Raises:
+        InputError: If `rows` is needed and missing.
+    """
+    own_radii = (
+        isinstance(parameters.neighbours, WithinRadius) and parameters.neighbours.radius is None
+    )
+    batch = VotesBatch(
+        queries=np.zeros((queries, parameters.features)),
+        radii=np.zeros(queries if own_radii else 0),
+    )
+    setup = repeated(parties - 1, batch)
+    if drawn and parameters.sum.name != "shares":
+        setup = setup.plus(draw_cost(parties))
+    agreeing = repeated(parties * (parties - 1), PublicDigest(digest=bytes(_DIGEST_BYTES)))
+    total = Forecast(0, repeated(0, batch), setup)
+    for runs, entries in _shapes(queries, parameters, rows):
+        sum_ = sum_cost(parties, runs, entries, parameters.sum)
+        traffic = total.traffic.plus(agreeing).plus(sum_.traffic)
+        total = Forecast(total.rounds + 1 + sum_.rounds, traffic, setup)
+    return total
+
+
+def _shapes(
+    queries: int, parameters: NoisyVotesParameters, rows: int | None
+) -> Iterator[tuple[int, int]]:
+    """Yield the shape of each sum."""
+    near = parameters.neighbours
+    if isinstance(near, NearestRows):
+        if near.rows is None:
+            yield 1, 1
+        if isinstance(near.conversion, ByGrid):
+            known = rows if near.rows is None else near.rows
+            if known is None:
+                raise InputError("rows", "nothing", "how many rows the grid is cut for")
+            side = grid_side(known, parameters.features, near.epsilon_conversion)
+            yield 1, side**parameters.features
+        else:
+            yield queries, near.conversion.number
+    yield queries, parameters.classes

@@ -21,19 +21,17 @@ from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
 from veilring.privacy.checks import require
-from veilring.protocols.noisyvotes.algorithm import (
+from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
     NoisyVotesParameters,
-    VotesAnswer,
-    batch_steps,
-    noisy_counts,
     require_shares,
 )
+from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, batch_steps, noisy_counts
 from veilring.protocols.noisyvotes.messages import PublicDigest, VotesBatch
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
-from veilring.protocols.ring.roles.sums import sum_rounds, sum_words
+from veilring.protocols.ring.roles import sum_rounds, sum_words
 from veilring.protocols.rows import Rows
 from veilring.transport.frames import FRAME_BYTES_MAX
 

@@ -4,29 +4,18 @@ Source: Xiong, Chitti and Liu, "Mining multiple private databases using a kNN cl
 """
 
 from veilring.protocols.forecast import Forecast
-from veilring.protocols.ring.algorithm import (
-    FixedPoint,
+from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn
+from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
+from veilring.protocols.ring.algorithm.topk import (
     TopKParameters,
-    Weights,
     exactness_bound,
     nested_exactness_bound,
     nested_rounds_for,
-    pooled_knn,
     rounds_for,
 )
 from veilring.protocols.ring.cost import knn_cost, nested_cost, sum_cost, topk_cost
-from veilring.protocols.ring.roles import (
-    KNNAnswer,
-    KNNParameters,
-    NestedRings,
-    SumMethod,
-    group_sizes,
-    nest,
-    nested_knn,
-    pp_topk,
-    private_knn,
-    secure_sum,
-)
+from veilring.protocols.ring.nested import NestedRings, group_sizes, nest, nested_knn
+from veilring.protocols.ring.roles import KNNAnswer, KNNParameters, pp_topk, private_knn, secure_sum
 
 __all__ = (
     "FixedPoint",

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary, Lines, Silent
+from veilring.privacy.checks import require
 from veilring.protocols.ring.messages import (
     SumPart,
     SumPartial,
@@ -22,7 +22,7 @@ from veilring.protocols.ring.messages import (
     TopKResult,
     TopKVector,
 )
-from veilring.protocols.ring.roles.knn import SCALE_BITS
+from veilring.protocols.ring.roles import SCALE_BITS
 from veilring.protocols.rows import Rows
 from veilring.transport.messages import Message
 
@@ -40,7 +40,7 @@ class InputSubstitution(Adversary):
     label: int = 0
 
     def __post_init__(self) -> None:
-        _require(self.label >= 0, "label", self.label, "a class from 0")
+        require(self.label >= 0, "label", self.label, "a class from 0")
 
     @override
     def own(self, own: Any) -> Any:
@@ -60,8 +60,8 @@ class InflateTopK(Adversary):
     first_round: int = 1
 
     def __post_init__(self) -> None:
-        _require(self.entries >= 1, "entries", self.entries, "an integer of at least 1")
-        _require(self.first_round >= 1, "first_round", self.first_round, "an integer of at least 1")
+        require(self.entries >= 1, "entries", self.entries, "an integer of at least 1")
+        require(self.first_round >= 1, "first_round", self.first_round, "an integer of at least 1")
 
     @override
     async def sending(self, to: str, message: Message) -> Lines:
@@ -84,7 +84,7 @@ class DeflateTopK(Adversary):
     factor: float = 0.5
 
     def __post_init__(self) -> None:
-        _require(0 <= self.factor <= 1, "factor", self.factor, "a number from 0 to 1")
+        require(0 <= self.factor <= 1, "factor", self.factor, "a number from 0 to 1")
 
     @override
     async def sending(self, to: str, message: Message) -> Lines:
@@ -122,8 +122,8 @@ class WrongSum(Adversary):
     scale_bits: int = SCALE_BITS
 
     def __post_init__(self) -> None:
-        _require(np.isfinite(self.by), "by", self.by, "a number")
-        _require(self.entry >= 0, "entry", self.entry, "an integer from 0")
+        require(np.isfinite(self.by), "by", self.by, "a number")
+        require(self.entry >= 0, "entry", self.entry, "an integer from 0")
 
     @override
     async def sending(self, to: str, message: Message) -> Lines:
@@ -199,8 +199,3 @@ ADVERSARIES: Final[Mapping[str, type[Adversary]]] = MappingProxyType(
     }
 )
 """The ready ones by the names that scenarios use."""
-
-
-def _require(fulfilled: bool, field_name: str, value: object, allowed: str) -> None:  # noqa: FBT001  (reads as an assertion)
-    if not fulfilled:
-        raise InputError(field_name, value, allowed)

@@ -1,15 +1,24 @@
-"""The closed forms: what a run will cost, before it is run.
+"""The closed forms: what a run will cost, and how long it takes where links are alike.
 
 Messages and rounds are formulas. Bytes are exact too: the size of a message depends on its shapes
 and on a few small numbers only, so one message of each kind is built and measured.
+
+The time of a batch is that of its longest chain of messages, of which none is sent before the one
+before it has arrived. If each takes `latency` and its bytes leave at `bandwidth`, and computing
+takes no time, then a run takes exactly what its longest chain takes. The asker is the (first)
+starter, and the order was dealt.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
+from veilring.errors import InputError
 from veilring.nodes.cost import Traffic
 from veilring.nodes.ring import RingCommit, RingReveal, draw_ring_messages
 from veilring.protocols.forecast import Forecast, repeated
-from veilring.protocols.ring.algorithm import SumMethod, TopKParameters
+from veilring.protocols.ring.algorithm.sums import SumMethod
+from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.messages import (
     Queries,
     SumPart,
@@ -19,9 +28,9 @@ from veilring.protocols.ring.messages import (
     TopKResult,
     TopKVector,
 )
-from veilring.protocols.ring.roles.knn import KNNParameters
-from veilring.protocols.ring.roles.rings import group_sizes
-from veilring.protocols.ring.roles.sums import sum_rounds
+from veilring.protocols.ring.nested import group_sizes
+from veilring.protocols.ring.roles import KNNParameters, sum_rounds
+from veilring.transport.messages import Message
 
 
 def topk_cost(parties: int, runs: int, parameters: TopKParameters) -> Forecast:
@@ -102,10 +111,89 @@ def nested_cost(
     return Forecast(rounds, traffic, _setup(parties, queries, parameters, drawn=drawn))
 
 
+def draw_cost(parties: int) -> Traffic:
+    """Forecast how parties draw a ring together: each commits to a nonce and reveals it."""
+    each, nonce = draw_ring_messages(parties) // 2, bytes(32)
+    reveals = repeated(each, RingReveal(nonce=nonce, heard=nonce))
+    return repeated(each, RingCommit(commitment=nonce)).plus(reveals)
+
+
 def _setup(parties: int, queries: int, parameters: KNNParameters, *, drawn: bool) -> Traffic:
     setup = repeated(parties - 1, Queries(features=np.zeros((queries, parameters.features))))
-    if drawn:
-        each, nonce = draw_ring_messages(parties) // 2, bytes(32)
-        setup = setup.plus(repeated(each, RingCommit(commitment=nonce)))
-        setup = setup.plus(repeated(each, RingReveal(nonce=nonce, heard=nonce)))
-    return setup
+    return setup.plus(draw_cost(parties)) if drawn else setup
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The longest chain of messages that wait for each other.
+
+    Attributes:
+        rounds: How many they are.
+        bytes: Of all of them, and of what leaves on the same link before them.
+    """
+
+    rounds: int
+    bytes: int
+
+    def seconds(self, latency: float, bandwidth: float) -> float:
+        """Return how long it takes.
+
+        Args:
+            latency: Of each message, in seconds.
+            bandwidth: In bytes a second; infinity if bytes take no time.
+        """
+        return self.rounds * latency + self.bytes / bandwidth
+
+
+def knn_chain(parties: int, queries: int, parameters: KNNParameters) -> Chain:
+    """Return the longest chain of PP-kNN in one ring whose votes go round the ring.
+
+    On the starter's link to its successor the queries leave before the first vector, and the result
+    before the first part of the sum.
+
+    Raises:
+        InputError: If votes are added in another way.
+    """
+    size = _Sizes(queries, parameters)
+    turns = parties * size.vectors
+    total = size.queries + turns + size.result + parties * size.part + size.total
+    return Chain(parties * (parameters.rounds + 1) + 1, total)
+
+
+def nested_chain(parties: int, queries: int, parameters: KNNParameters, groups: int) -> Chain:
+    """Return the longest chain of PP-kNN in rings of rings.
+
+    It goes round the first group, which is a largest one, and round the starters, once for the
+    vector and once for the sum. The second starter has to hear of the result, tell it and wait for
+    its own group's sum. If that group is as large as the first and a result is larger than a part
+    of the sum, the first starter's part waits for it.
+
+    Raises:
+        InputError: If votes are added in another way, or there are too few parties for the groups.
+    """
+    size, (largest, second, *_) = _Sizes(queries, parameters), group_sizes(parties, groups)
+    hops = largest + groups
+    waits = max(0, size.result - size.part) if second == largest else 0
+    summed = size.result + waits + (hops - 1) * size.part + 2 * size.total
+    total = size.queries + hops * size.vectors + summed
+    return Chain(hops * (parameters.rounds + 1) + 2, total)
+
+
+class _Sizes:
+    """How many bytes each message of a batch has."""
+
+    def __init__(self, queries: int, parameters: KNNParameters) -> None:
+        if parameters.sum.name != "ring":
+            raise InputError("sum.name", parameters.sum.name, "ring, as the chain is that of rings")
+        values = np.zeros((queries, parameters.k))
+        words = np.zeros((queries, parameters.classes), dtype=np.uint64)
+        rounds = range(1, parameters.rounds + 1)
+        self.queries = _size(Queries(features=np.zeros((queries, parameters.features))))
+        self.vectors = sum(_size(TopKVector(round=number, values=values)) for number in rounds)
+        self.result = _size(TopKResult(values=values))
+        self.part = _size(SumPart(cycle=1, values=words))
+        self.total = _size(SumTotal(values=words))
+
+
+def _size(message: Message) -> int:
+    return repeated(1, message).bytes

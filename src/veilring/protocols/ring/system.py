@@ -14,18 +14,12 @@ from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
 from veilring.protocols.forecast import Forecast, in_all
-from veilring.protocols.ring.algorithm import (
-    FixedPoint,
-    SumMethod,
-    pairwise_distances,
-    pooled_knn,
-    ring_knn,
-    rounds_for,
-    smallest_distances,
-)
+from veilring.protocols.ring.algorithm.classify import pairwise_distances, pooled_knn, ring_knn
+from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
+from veilring.protocols.ring.algorithm.topk import own_smallest, rounds_for
 from veilring.protocols.ring.cost import knn_cost
 from veilring.protocols.ring.leakage import estimate_hop_leakage
-from veilring.protocols.ring.roles.knn import SCALE_BITS, KNNAnswer, KNNParameters, private_knn
+from veilring.protocols.ring.roles import SCALE_BITS, KNNAnswer, KNNParameters, private_knn
 from veilring.protocols.rows import Rows
 from veilring.protocols.system import (
     PARTIES,
@@ -284,7 +278,7 @@ class RingSetup(Setup):
         entries = len(self.parts) * topk.rounds * k
         trials = min(trials, max(TRIALS_MIN, ENTRIES_MAX // entries))
         smallest = [
-            smallest_distances(pairwise_distances(queries, rows.features), k)
+            own_smallest(pairwise_distances(queries, rows.features), k)
             for rows in self.parts.values()
         ]
         own = np.stack(smallest, axis=1)

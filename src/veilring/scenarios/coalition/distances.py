@@ -7,16 +7,15 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.algorithm import TopKParameters
-from veilring.protocols.ring.attacks import (
+from veilring.protocols.ring.algorithm.topk import TopKParameters
+from veilring.protocols.ring.attacks.cells import fit_cells
+from veilring.protocols.ring.attacks.posterior import decide_by, sandwich_posterior
+from veilring.protocols.ring.attacks.views import (
     TopKView,
     UniformPrior,
     claim_new,
-    decide_by,
-    fit_cells,
     judge_claims,
     owned,
-    sandwich_posterior,
 )
 from veilring.protocols.ring.leakage import exposure_to_coalition
 from veilring.protocols.system import Estimate

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.attacks import TopKView, expected_hits, find_owners, recurring
+from veilring.protocols.ring.attacks.repetitions import expected_hits, find_owners, recurring
+from veilring.protocols.ring.attacks.views import TopKView
 from veilring.scenarios.findings import Named
 
 

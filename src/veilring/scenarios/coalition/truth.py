@@ -7,9 +7,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ring import FixedPoint
-from veilring.protocols.ring.algorithm import local_votes, pairwise_distances, smallest_distances
-from veilring.protocols.ring.roles.knn import SCALE_BITS, KNNParameters
+from veilring.protocols.ring.algorithm.classify import local_votes, pairwise_distances
+from veilring.protocols.ring.algorithm.sums import FixedPoint
+from veilring.protocols.ring.algorithm.topk import own_smallest
+from veilring.protocols.ring.roles import SCALE_BITS, KNNParameters
 from veilring.protocols.ring.system import RingSetup
 from veilring.scenarios.batches import Batch
 from veilring.scenarios.prepare import Prepared
@@ -43,7 +44,7 @@ def truth_of(batch: Batch, prepared: Prepared) -> Truth:
     for party, rows in prepared.setup.parts.items():
         if party in batch.parties:
             to_rows = pairwise_distances(batch.queries, rows.features)
-            own[party] = smallest_distances(to_rows, parameters.k)
+            own[party] = own_smallest(to_rows, parameters.k)
             cast = local_votes(
                 to_rows,
                 rows.labels,

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from veilring.protocols.ring import SumMethod
-from veilring.protocols.ring.algorithm import exposure_probability_split
-from veilring.protocols.ring.attacks import CoalitionView, recover_groups
+from veilring.protocols.ring.algorithm.sums import SumMethod, exposure_probability_split
+from veilring.protocols.ring.attacks.runs import CoalitionView, recover_groups
 from veilring.scenarios.coalition.truth import Truth
 
 

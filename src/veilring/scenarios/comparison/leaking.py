@@ -7,8 +7,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.protocols.ring import KNNParameters
-from veilring.protocols.ring.algorithm import pairwise_distances, smallest_distances
+from veilring.protocols.ring.algorithm.classify import pairwise_distances
+from veilring.protocols.ring.algorithm.topk import own_smallest
+from veilring.protocols.ring.roles import KNNParameters
 from veilring.protocols.rows import Rows
 from veilring.protocols.system import Estimate, Leakage
 from veilring.scenarios.leakage import leakage_among, trials_among
@@ -30,7 +31,7 @@ def measure_leakage(
         rng: Source of the trials.
     """
     k = parameters.k
-    own = [smallest_distances(pairwise_distances(queries, rows.features), k) for rows in parts]
+    own = [own_smallest(pairwise_distances(queries, rows.features), k) for rows in parts]
     trials = trials_among(len(own), parameters.topk, TRIALS)
     found = leakage_among(np.stack(own, axis=1), parameters.topk, trials, rng)
     estimates = (getattr(found, name) for name in _NAMES)

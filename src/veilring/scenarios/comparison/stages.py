@@ -18,7 +18,9 @@ from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.ldp import ClientPool, Survey, Task, gather, gather_cost
 from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch
-from veilring.protocols.noisyvotes import NoisyVotesParameters, private_votes, votes_cost
+from veilring.protocols.noisyvotes.algorithm.parameters import NoisyVotesParameters
+from veilring.protocols.noisyvotes.messages import votes_cost
+from veilring.protocols.noisyvotes.roles import private_votes
 from veilring.protocols.prediction.messages import stream_cost
 from veilring.protocols.prediction.querier import label_queries
 from veilring.protocols.prediction.records import LabelledRecords
@@ -29,7 +31,8 @@ from veilring.protocols.radius.analyst import ask_within, request_labels
 from veilring.protocols.radius.messages import LabelRequest, label_cost
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import OwnerRules
-from veilring.protocols.ring import KNNParameters, knn_cost, private_knn
+from veilring.protocols.ring.cost import knn_cost
+from veilring.protocols.ring.roles import KNNParameters, private_knn
 from veilring.protocols.rows import Rows
 
 SERVER: Final = "server"

@@ -6,7 +6,7 @@ from typing import Final
 
 from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN
-from veilring.protocols.ring import group_sizes
+from veilring.protocols.ring.nested import group_sizes
 from veilring.scenarios.runner import Progress
 from veilring.scenarios.scale.curves import Curve, Panel, Study
 from veilring.scenarios.scale.fits import Fit, closed_form

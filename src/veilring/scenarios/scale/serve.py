@@ -25,7 +25,7 @@ from veilring.protocols.radius.analyst import ask_within
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.requests import REQUEST_KEY_BYTES
-from veilring.protocols.ring import private_knn
+from veilring.protocols.ring.roles import private_knn
 from veilring.randomness import Streams
 from veilring.scenarios.runner import Progress
 from veilring.scenarios.scale.curves import Curve, Panel, Study

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from veilring.data import load_table, partition, scale_to_unit
 from veilring.protocols.radius.algorithm.balls import pairwise_distances
-from veilring.protocols.ring import KNNParameters
+from veilring.protocols.ring.roles import KNNParameters
 from veilring.protocols.rows import Rows
 
 _CENTRES = 6

@@ -13,19 +13,11 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import deal_ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
-from veilring.protocols.ring import (
-    Forecast,
-    KNNAnswer,
-    KNNParameters,
-    knn_cost,
-    nest,
-    nested_cost,
-    nested_knn,
-    nested_rounds_for,
-    private_knn,
-    rounds_for,
-)
-from veilring.protocols.ring.timing import Chain, knn_chain, nested_chain
+from veilring.protocols.forecast import Forecast
+from veilring.protocols.ring.algorithm.topk import nested_rounds_for, rounds_for
+from veilring.protocols.ring.cost import Chain, knn_chain, knn_cost, nested_chain, nested_cost
+from veilring.protocols.ring.nested import nest, nested_knn
+from veilring.protocols.ring.roles import KNNAnswer, KNNParameters, private_knn
 from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
 from veilring.scenarios.network import make_topology

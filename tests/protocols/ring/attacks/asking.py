@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.protocols.ring import TopKParameters
-from veilring.protocols.ring.algorithm import true_topk
+from veilring.protocols.ring.algorithm.topk import true_topk
 from veilring.protocols.ring.attacks import TopKView, find_owners, simulated_view
-from veilring.protocols.ring.leakage import uniform_values
-from veilring.protocols.ring.leakage.transcripts import transcript
+from veilring.protocols.ring.leakage import transcript, uniform_values
 
 FALSE_ALARM = 1e-6
 ORDER = [f"party-{number}" for number in range(6)]

@@ -21,7 +21,7 @@ from veilring.protocols.ring.attacks import (
     sandwich_posterior,
     simulated_view,
 )
-from veilring.protocols.ring.leakage.transcripts import transcript
+from veilring.protocols.ring.leakage import transcript
 
 FALSE_ALARM = 1e-6
 BASE = TopKParameters(k=3, P0=1.0, d=0.5, rounds=2, delta=0.1, upper=1.0)

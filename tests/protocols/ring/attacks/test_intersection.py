@@ -12,7 +12,7 @@ from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import deal_ring
 from veilring.protocols.ring import TopKParameters, pp_topk
-from veilring.protocols.ring.algorithm import true_topk
+from veilring.protocols.ring.algorithm.topk import true_topk
 from veilring.protocols.ring.attacks import (
     CoalitionView,
     find_owners,
@@ -20,8 +20,7 @@ from veilring.protocols.ring.attacks import (
     simulated_view,
     topk_view,
 )
-from veilring.protocols.ring.leakage import uniform_values
-from veilring.protocols.ring.leakage.transcripts import transcript
+from veilring.protocols.ring.leakage import transcript, uniform_values
 
 
 def test_each_session_leaves_two_thirds_under_suspicion() -> None:

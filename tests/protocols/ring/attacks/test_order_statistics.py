@@ -7,10 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import integrate, stats
 
-from veilring.protocols.ring.attacks.order_statistics import (
-    QuadratureGrid,
-    integrate_log_likelihood,
-)
+from veilring.protocols.ring.attacks.posterior import QuadratureGrid, integrate_log_likelihood
 
 Array = NDArray[np.float64]
 NOTHING = np.full((1, 1), np.inf)

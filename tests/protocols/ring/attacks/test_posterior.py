@@ -24,7 +24,7 @@ from veilring.protocols.ring.attacks import (
     simulated_view,
     topk_view,
 )
-from veilring.protocols.ring.leakage.transcripts import transcript
+from veilring.protocols.ring.leakage import transcript
 
 FALSE_ALARM = 1e-6
 ORDER = ["party-0", "party-1", "party-2", "party-3", "party-4"]

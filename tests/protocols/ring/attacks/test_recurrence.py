@@ -9,7 +9,7 @@ from tests.protocols.ring.attacks.asking import FALSE_ALARM, NOISY, ORDER, ask, 
 from tests.protocols.ring.attacks.bounds import hoeffding
 
 from veilring.protocols.ring.attacks import find_owners, recurring, simulated_view
-from veilring.protocols.ring.leakage.transcripts import transcript
+from veilring.protocols.ring.leakage import transcript
 
 
 def test_a_retry_leaks_as_much_as_the_session_that_failed_had_come() -> None:

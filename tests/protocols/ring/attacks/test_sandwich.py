@@ -15,13 +15,9 @@ from veilring.protocols.ring import (
     private_knn,
     secure_sum,
 )
-from veilring.protocols.ring.algorithm import (
-    leaked_groups,
-    local_votes,
-    pairwise_distances,
-    walecki_cycles,
-)
-from veilring.protocols.ring.attacks import CoalitionView, recover_groups, sandwich
+from veilring.protocols.ring.algorithm.classify import local_votes, pairwise_distances
+from veilring.protocols.ring.algorithm.sums import leaked_groups, walecki_cycles
+from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recover_input
 from veilring.protocols.rows import Rows
 
 Inputs = dict[str, NDArray[np.float64]]
@@ -73,13 +69,13 @@ async def test_a_coalition_gets_nothing_until_it_covers_all_neighbours(n: int) -
             around = neighbours(cycles, victim)
             assert len(set(around)) == 2 * method.cycles
             view = CoalitionView(ring, {name: views[name] for name in around})
-            taken = sandwich(view, victim, method=method, fixed=fixed)
+            taken = recover_input(view, victim, method=method, fixed=fixed)
             assert taken is not None
             assert (taken == fixed.decode(fixed.encode(own[victim]))).all()
             for missing in around:
                 rest = {name: views[name] for name in views if name not in {victim, missing}}
                 view = CoalitionView(ring, rest)
-                assert sandwich(view, victim, method=method, fixed=fixed) is None
+                assert recover_input(view, victim, method=method, fixed=fixed) is None
 
 
 @pytest.mark.parametrize("n", [5, 8, 13])
@@ -139,7 +135,7 @@ async def test_the_votes_of_a_party_in_a_knn_are_recovered() -> None:
             watch=members,
         )
     view = CoalitionView(ring, run.views)
-    taken = sandwich(view, victim, method=parameters.sum, fixed=FixedPoint(24, 5))
+    taken = recover_input(view, victim, method=parameters.sum, fixed=FixedPoint(24, 5))
     rows = own[names.index(victim)]
     to_rows = pairwise_distances(queries, rows.features)
     votes = local_votes(
@@ -160,7 +156,7 @@ async def test_what_cannot_be_attacked_is_refused() -> None:
     with pytest.raises(InputError, match="views is without a total"):
         recover_groups(view, method=SumMethod(), fixed=fixed)
     with pytest.raises(InputError, match="victim is party-1"):
-        sandwich(view, "party-1", method=SumMethod(), fixed=fixed)
+        recover_input(view, "party-1", method=SumMethod(), fixed=fixed)
     empty = CoalitionView(ring, {"party-1": View("party-1")}, {"party-1": np.zeros((2, 3))})
     with pytest.raises(InputError, match="views is without all partial sums"):
         recover_groups(empty, method=shares, fixed=fixed)

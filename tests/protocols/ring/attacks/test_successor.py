@@ -8,7 +8,7 @@ from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import TopKParameters, pp_topk
-from veilring.protocols.ring.algorithm.multisets import multiset_size
+from veilring.protocols.ring.algorithm.consistency import multiset_size
 from veilring.protocols.ring.attacks import (
     CoalitionView,
     claim_new,
@@ -20,9 +20,9 @@ from veilring.protocols.ring.attacks import (
 from veilring.protocols.ring.leakage import (
     estimate_hop_leakage,
     exposure_to_coalition,
+    transcript,
     uniform_values,
 )
-from veilring.protocols.ring.leakage.transcripts import transcript
 
 PARAMETERS = TopKParameters(k=3, P0=0.8, d=0.5, rounds=3, delta=0.1, upper=1.0)
 ORDER = [f"party-{number}" for number in range(5)]

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import numpy as np
 
-from veilring.protocols.ring.algorithm import TopKParameters
+from veilring.protocols.ring.algorithm.topk import TopKParameters
 
 FALSE_ALARM = 1e-6
 HONEST = TopKParameters(k=1, P0=0.0, d=0.5, rounds=1, delta=0.5, upper=9.0)

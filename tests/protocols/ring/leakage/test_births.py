@@ -5,11 +5,16 @@ from dataclasses import replace
 import pytest
 from tests.protocols.ring.leakage.cases import HONEST, NOISY, rng
 
-from veilring.protocols.ring.algorithm import TopKParameters, blocks
-from veilring.protocols.ring.leakage import sample_hop_leakage, uniform_values
-from veilring.protocols.ring.leakage.births import is_noise_distinct, watch_distinct
-from veilring.protocols.ring.leakage.transcripts import transcript
-from veilring.protocols.ring.leakage.watch import watch_hops
+from veilring.protocols.ring import leakage
+from veilring.protocols.ring.algorithm.topk import TopKParameters
+from veilring.protocols.ring.leakage import (
+    is_noise_distinct,
+    sample_hop_leakage,
+    transcript,
+    uniform_values,
+    watch_distinct,
+    watch_hops,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +31,7 @@ def test_births_tell_what_multisets_do(
     n: int, rows: int, parameters: TopKParameters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On distinct values every count of every hop and trial is that of compared multisets."""
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 100)  # so that there are several
+    monkeypatch.setattr(leakage, "BLOCK_ENTRIES", 100)  # so that there are several
     values = uniform_values(70, n, parameters.k, rows, rng(12))
     vectors = transcript(values, parameters, rng(13))
     births = watch_distinct(values, parameters, rng(13))

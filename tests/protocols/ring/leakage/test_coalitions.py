@@ -5,7 +5,7 @@ import pytest
 from tests.protocols.ring.leakage.cases import HONEST, ORDERS, rng
 
 from veilring.errors import InputError
-from veilring.protocols.ring.algorithm import TopKParameters
+from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.leakage import (
     estimate_hop_leakage,
     exposure_to_coalition,

@@ -11,12 +11,12 @@ from scipy import stats
 from tests.protocols.ring.leakage.cases import HONEST, NOISY, ORDERS, rng
 
 from veilring.errors import InputError
-from veilring.protocols.ring.algorithm import TopKParameters, run_ring
+from veilring.protocols.ring import leakage
+from veilring.protocols.ring.algorithm.topk import TopKParameters, run_ring
 from veilring.protocols.ring.leakage import (
     estimate_hop_leakage,
     exposure_to_coalition,
     proportion_interval,
-    transcripts,
     uniform_values,
 )
 
@@ -121,7 +121,7 @@ def test_the_estimators_are_their_definitions(ties: bool) -> None:  # noqa: FBT0
 def test_chunks_do_not_change_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A memory limit of a few trials a chunk gives the same estimates of deterministic runs."""
     whole = estimate_hop_leakage(ORDERS, HONEST, rng())
-    monkeypatch.setattr(transcripts, "TRANSCRIPT_ENTRIES", 7)
+    monkeypatch.setattr(leakage, "TRANSCRIPT_ENTRIES", 7)
     parts = estimate_hop_leakage(ORDERS, HONEST, rng())
     assert (parts.by_hop.lop == whole.by_hop.lop).all()
     assert parts.exposure == whole.exposure

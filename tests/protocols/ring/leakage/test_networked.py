@@ -9,9 +9,15 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import TopKParameters, pp_topk
 from veilring.protocols.ring.attacks import CoalitionView, topk_view
-from veilring.protocols.ring.leakage import estimate_hop_leakage, hop_leakage_of, uniform_values
-from veilring.protocols.ring.leakage.transcripts import cut_trials, transcript
-from veilring.protocols.ring.leakage.watch import KINDS, watch_hops
+from veilring.protocols.ring.leakage import (
+    KINDS,
+    cut_trials,
+    estimate_hop_leakage,
+    hop_leakage_of,
+    transcript,
+    uniform_values,
+    watch_hops,
+)
 
 FALSE_ALARM = 1e-6
 

@@ -9,7 +9,7 @@ from scipy import stats
 from tests.protocols.ring.attacks.bounds import hoeffding
 from tests.protocols.ring.leakage.cases import FALSE_ALARM, HONEST, rng
 
-from veilring.protocols.ring.algorithm import TopKParameters
+from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.leakage import estimate_hop_leakage, uniform_values
 
 

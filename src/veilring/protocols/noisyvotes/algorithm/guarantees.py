@@ -43,7 +43,7 @@ What a batch loses, whatever comes out
 
 Whose shares count
     A coalition knows its own shares, and of the others it learns the sum of each group that
-    `ring.algorithm.exposure.leaked_groups` finds. A row is protected by the shares of its own group
+    `ring.algorithm.sums.leaked_groups` finds. A row is protected by the shares of its own group
     alone. By `shares` all honest parties are one group. On a single ring two colluders with one
     party between them leave it alone with its own share.
 """
@@ -60,7 +60,7 @@ from veilring.privacy.checks import require
 from veilring.privacy.loss import float_ceil
 from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.radius.algorithm.allocation import Allocation
-from veilring.protocols.ring.algorithm import SumMethod, leaked_groups, walecki_cycles
+from veilring.protocols.ring.algorithm.sums import SumMethod, leaked_groups, walecki_cycles
 
 _PAIR: Final = 2  # so many colluders enclose a party of a ring
 _UNIT: Final = 2.0**-53

@@ -1,4 +1,9 @@
-"""How a batch is labelled: what all parties know, and hold the same."""
+"""How a batch is labelled: what all parties know and hold the same, and the plans that follow.
+
+Where radii are found for k, how a budget is divided depends on totals that were told before. What
+has to be said of a batch beforehand, or whatever its answer is, is said of the worst plan, in which
+one row may be in reach of all queries.
+"""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -12,7 +17,12 @@ from numpy.typing import NDArray
 from veilring.privacy.checks import require
 from veilring.privacy.loss import float_ceil
 from veilring.privacy.polya import POLYA_SCALE_MAX
-from veilring.protocols.radius.algorithm.allocation import WORK_MAX, AllocationRule, require_rule
+from veilring.protocols.radius.algorithm.allocation import (
+    WORK_MAX,
+    Allocation,
+    AllocationRule,
+    require_rule,
+)
 from veilring.protocols.radius.algorithm.balls import FEATURES_MAX, require_queries, require_radii
 from veilring.protocols.radius.algorithm.conversion import (
     GRID_FEATURES_MAX,
@@ -20,7 +30,7 @@ from veilring.protocols.radius.algorithm.conversion import (
     Spacing,
     require_candidates,
 )
-from veilring.protocols.ring.algorithm import SumMethod
+from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.rows import Rows
 
 _SHARES: Final = SumMethod("shares")
@@ -102,14 +112,14 @@ class NearestRows:
 
     def __post_init__(self) -> None:
         _require_whole("k", self.k, 1, _ROWS_MAX)
-        require_budget("epsilon_conversion", self.epsilon_conversion)
+        _require_budget("epsilon_conversion", self.epsilon_conversion)
         if self.rows is not None:
             _require_whole("rows", self.rows, 0, _ROWS_MAX)
         unpaid = self.epsilon_count == 0
         allowed = "above 0 if the number of rows is not given, else 0"
         require((self.rows is None) != unpaid, "epsilon_count", self.epsilon_count, allowed)
         if not unpaid:
-            require_budget("epsilon_count", self.epsilon_count)
+            _require_budget("epsilon_count", self.epsilon_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +160,7 @@ class NoisyVotesParameters:
             most = GRID_FEATURES_MAX
         _require_whole("features", self.features, 1, most)
         _require_whole("classes", self.classes, 1)
-        require_budget("epsilon_vote", self.epsilon_vote)
+        _require_budget("epsilon_vote", self.epsilon_vote)
         _require_whole("tolerated", self.tolerated, 0)
         require_rule(self.allocation)
         _require_whole("work", self.work, 0)
@@ -223,8 +233,58 @@ def _require_whole(field_name: str, value: int, least: int, most: float = inf) -
     require(good, field_name, value, f"a whole number {bounds}")
 
 
-def require_budget(field_name: str, epsilon: float) -> None:
+def _require_budget(field_name: str, epsilon: float) -> None:
     """Refuse what is no budget, or one for which no noise can be drawn."""
     good = 1 / POLYA_SCALE_MAX < epsilon <= _EPSILON_MAX
     allowed = f"a number above 1/{POLYA_SCALE_MAX}, and at most {_EPSILON_MAX}"
     require(good, field_name, epsilon, allowed)
+
+
+def single_run_plan(epsilon: float) -> Allocation:
+    """Return the plan of a single run that spends all of a budget."""
+    return Allocation(np.ones(1, dtype=np.int64), np.full(1, float(epsilon)), exact=True)
+
+
+def worst_plans(
+    parameters: NoisyVotesParameters, near: NearestRows, queries: int
+) -> tuple[Allocation, ...]:
+    """Return a plan for each release about k, whose shares no other plan's are below.
+
+    `guarantee` says of them what all batches of so many queries lose at most, however many shares
+    of noise are missing: see there why no other plan loses more.
+
+    Args:
+        parameters: Public.
+        near: Their neighbours.
+        queries: How many are in the batch.
+    """
+    counting = () if near.rows is not None else (single_run_plan(near.epsilon_count),)
+    if isinstance(near.conversion, ByGrid):
+        finding = single_run_plan(near.epsilon_conversion)
+    else:
+        finding = _all_overlap(near.epsilon_conversion, queries)
+    return (*counting, finding, _all_overlap(parameters.epsilon_vote, queries))
+
+
+def require_shares(parameters: NoisyVotesParameters, queries: int) -> None:
+    """Refuse a batch about k of which a later release might find too little noise to draw from.
+
+    So nothing is told of a batch that is not answered in the end.
+
+    Args:
+        parameters: Public.
+        queries: How many are in the batch.
+
+    Raises:
+        InputError: If so. Where radii are public, the first release is the only one, and refuses.
+    """
+    near = parameters.neighbours
+    if isinstance(near, NearestRows):
+        least = min(plan.epsilons.min() for plan in worst_plans(parameters, near, queries))
+        allowed = f"so few that each has 1/{POLYA_SCALE_MAX} of each budget: ask fewer"
+        require(bool(least * POLYA_SCALE_MAX >= 1), "queries", f"{queries} queries", allowed)
+
+
+def _all_overlap(epsilon: float, queries: int) -> Allocation:
+    shares = np.full(queries, np.nextafter(epsilon / queries, 0))
+    return Allocation(np.full(queries, queries, dtype=np.int64), shares, exact=True)

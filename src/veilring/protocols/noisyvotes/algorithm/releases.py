@@ -1,23 +1,30 @@
-"""What is released about a batch, one after another, whoever adds it up.
+"""What is released about a batch, one after another, and a party's share of the noise in each.
 
 `batch_steps` is the whole classifier but for the sums: it says what to count and under which
-budget, is sent the noisy total of all parties, and goes on from there. The networked role and the
-in-process composition run the same one.
+budget, is sent the noisy total of all parties, and goes on from there. The networked role and
+`noisy_votes`, which is all parties in one process, run the same one.
+
+All parties' shares of noise together are the discrete Laplace noise of one trusted owner, exactly:
+shares are differences of Pólya draws, whose exponents add up (see `privacy.polya`).
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.privacy.checks import require
+from veilring.privacy.polya import POLYA_SCALE_MAX, polya
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
     NoisyVotesParameters,
+    require_shares,
+    single_run_plan,
 )
-from veilring.protocols.noisyvotes.algorithm.plans import require_shares, single_run_plan
 from veilring.protocols.radius.algorithm.allocation import Allocation, allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.conversion import (
@@ -178,3 +185,90 @@ def _full(annuli: Counts, candidates: NDArray[np.float64], k: int) -> NDArray[np
     """
     fewer = np.count_nonzero(np.cumsum(annuli, axis=1) < k, axis=1)
     return np.asarray(candidates[np.minimum(fewer, len(candidates) - 1)])
+
+
+def noisy_counts(
+    counts: NDArray[np.int64],
+    epsilons: NDArray[np.float64],
+    exponent: Fraction,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Return a party's counts with its share of the noise, same shape: what it adds to the sum.
+
+    Args:
+        counts: Shape (runs, entries). Secret. A row is in one entry of each run at most.
+        epsilons: Shape (runs,): what each run spends if all of the noise is there.
+        exponent: The party's part of the noise, as `NoisyVotesParameters.exponent` gives it.
+        rng: The party's own. Secret.
+
+    Raises:
+        InputError: As `noise_share` does.
+    """
+    return counts + noise_share(epsilons, counts.shape[1], exponent, rng)
+
+
+def noise_share(
+    epsilons: NDArray[np.float64], entries: int, exponent: Fraction, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw a share of discrete Laplace noise of scale `1 / epsilons[i]`, shape (runs, entries).
+
+    Args:
+        epsilons: Shape (runs,), at least `1 / POLYA_SCALE_MAX` each.
+        entries: How many counts a run has.
+        exponent: Above 0 and at most 1.
+        rng: Secret.
+
+    Raises:
+        InputError: If an argument is out of its range.
+    """
+    enough = bool((epsilons * POLYA_SCALE_MAX >= 1).all())
+    allowed = f"at least 1/{POLYA_SCALE_MAX} for each query: ask fewer, or for more"
+    require(enough, "epsilons", "less in some place", allowed)
+    shares = np.empty((len(epsilons), entries), dtype=np.int64)
+    for epsilon in np.unique(epsilons):
+        those = epsilons == epsilon
+        scale, shape = 1 / Fraction(float(epsilon)), (int(those.sum()), entries)
+        shares[those] = polya(exponent, scale, shape, rng) - polya(exponent, scale, shape, rng)
+    return shares
+
+
+def noisy_votes(
+    queries: NDArray[np.float64],
+    parts: Sequence[Rows],
+    parameters: NoisyVotesParameters,
+    rng: np.random.Generator,
+    *,
+    radii: NDArray[np.float64] | None = None,
+    missing: int = 0,
+) -> VotesAnswer:
+    """Label a batch as so many parties would, with the steps that they run.
+
+    The masks of the secure sum cancel in the total and are left out.
+
+    Args:
+        queries: Shape (Q, features), in [0, 1].
+        parts: The rows of each party, at least 3 parties; any of them may have none.
+        parameters: Public.
+        rng: Source of all parties' shares of the noise.
+        radii: Shape (Q,), if the parameters leave them to whoever asks.
+        missing: How many parties, the last ones, add no noise: to see what that does.
+
+    Raises:
+        InputError: If queries, radii, parties or rows do not fit the parameters.
+    """
+    exponent = parameters.exponent(len(parts))
+    for rows in parts:
+        parameters.check_rows(rows)
+    steps = batch_steps(queries, parameters, radii)
+    release = next(steps)
+    while True:
+        total = np.zeros((len(release.plan.epsilons), release.entries), dtype=np.int64)
+        for place, rows in enumerate(parts):
+            own = release.count(rows)
+            adds = place < len(parts) - missing
+            total += noisy_counts(own, release.plan.epsilons, exponent, rng) if adds else own
+        try:
+            release = steps.send(total)
+        except StopIteration as done:
+            answer: VotesAnswer = done.value
+            return answer

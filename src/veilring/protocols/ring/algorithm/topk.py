@@ -3,17 +3,40 @@
 Source: Xiong, Chitti and Liu, "Mining multiple private databases using a kNN classifier", SAC 2007,
 Algorithm 2 and Section 5.1. Vectors are sorted ascending; the leading axis is always T independent
 runs (queries when networked, trials when estimating), and a party's missing values are `+inf`.
+
+One party's step comes first, then how many rounds make the result exact, and then the whole ring
+many times over: the Monte Carlo driver calls the `topk_step` that a networked party calls, so what
+is estimated is what is deployed. In rings of rings the steps are those of one ring: a group's
+result is to the ring of starters what a party's own values are to a group.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.algorithm.blocks import cut_rows
-from veilring.protocols.ring.algorithm.checks import require, require_noise
+from veilring.privacy.checks import require
+
+# With two parties each would see exactly what the other contributed: a ring hides nothing.
+SMALLEST_RING: Final = 3
+# 512 KiB of numbers: their intermediate results mostly stay in a core's second cache, and the
+# calls of a block cost little beside its work.
+BLOCK_ENTRIES: Final = 2**16
+
+
+def cut_rows(rows: int, width: int, entries: int) -> Iterator[slice]:
+    """Yield slices of at most the given number of entries, and of one row at least.
+
+    Args:
+        rows: The number of rows in all.
+        width: The number of entries of a row, at least 1.
+        entries: The number of entries of a slice.
+    """
+    step = max(1, entries // width)
+    return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +66,7 @@ class TopKParameters:
 
     def __post_init__(self) -> None:
         """Refuse what is outside the documented ranges."""
-        require_noise(self.k, self.P0, self.d)
+        _require_noise(self.k, self.P0, self.d)
         require(self.rounds >= 1, "rounds", self.rounds, "an integer of at least 1")
         require(0 < self.delta < math.inf, "delta", self.delta, "a finite number above 0")
         require(math.isfinite(self.lower), "lower", self.lower, "a finite number")
@@ -60,6 +83,12 @@ class TopKParameters:
     def noise_probability(self, round_number: int) -> float:
         """Return the probability of noise in a round (1-based): `P0 * d**(round_number - 1)`."""
         return self.P0 * self.d ** (round_number - 1)
+
+
+def _require_noise(k: int, P0: float, d: float) -> None:
+    require(k >= 1, "k", k, "an integer of at least 1")
+    require(0 <= P0 <= 1, "P0", P0, "a number in [0, 1]")
+    require(0 < d <= 1, "d", d, "a number in (0, 1]")
 
 
 def own_smallest(values: NDArray[np.float64], k: int) -> NDArray[np.float64]:
@@ -145,15 +174,13 @@ def topk_step(  # noqa: PLR0917  (the inputs of Algorithm 2, no more)
     noisy = rng.random(active.size) < parameters.noise_probability(round_number)
     honest, hiding = active[~noisy], active[noisy]
     inserted_out[honest] = True
-    for rows in _in_blocks(honest, parameters.k):
+    for block in cut_rows(len(honest), parameters.k, BLOCK_ENTRIES):
+        rows = honest[block]
         passed[rows] = _merged(G[rows], V[rows])
-    for rows in _in_blocks(hiding, parameters.k):
+    for block in cut_rows(len(hiding), parameters.k, BLOCK_ENTRIES):
+        rows = hiding[block]
         passed[rows] = _with_noise(G[rows], V[rows], parameters.delta, rng)
     return passed, inserted_out
-
-
-def _in_blocks(rows: NDArray[np.int64], k: int) -> Iterator[NDArray[np.int64]]:
-    return (rows[block] for block in cut_rows(len(rows), k))
 
 
 def _merged(G: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -220,3 +247,175 @@ def highest_entry(parameters: TopKParameters, hops: int) -> float:
     for _ in range(min(hops, parameters.k)):
         highest += parameters.delta
     return highest
+
+
+def exactness_bound(k: int, P0: float, d: float, rounds: int) -> float:
+    """Return the least probability that the result is exact (Section 5.1).
+
+    At most k parties contribute to the result, and each fails only if it answers with noise in
+    every round: `(1 - P0**r * d**(r(r-1)/2))**k` with r = `rounds`. For values without ties and
+    exactly c contributing parties, the probability *is* this formula with c in place of k.
+
+    Raises:
+        InputError: If an argument is outside the range given in `TopKParameters`.
+    """
+    return 1.0 - _error_bound(k, P0, d, rounds)
+
+
+def rounds_for(error: float, k: int, P0: float, d: float) -> int:
+    """Return the fewest rounds that make the result exact with probability `1 - error` or more.
+
+    Args:
+        error: The accepted probability of an inexact result, in (0, 1); may be far below 1e-16.
+        k: See `TopKParameters`.
+        P0: See `TopKParameters`.
+        d: See `TopKParameters`.
+
+    Raises:
+        InputError: If an argument is outside its range, or if `P0 = d = 1`: the noise never fades.
+    """
+    _require_noise(k, P0, d)
+    require(0 < error < 1, "error", error, "a number in (0, 1)")
+    require(min(P0, d) < 1, "d", d, "below 1 if P0 is 1, else no number of rounds suffices")
+
+    def enough(rounds: int) -> bool:
+        return _error_bound(k, P0, d, rounds) <= error
+
+    below, above = 0, 1
+    while not enough(above):
+        below, above = above, 2 * above
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (below, middle) if enough(middle) else (middle, above)
+    return above
+
+
+def _error_bound(k: int, P0: float, d: float, rounds: int) -> float:
+    """Return `1 - exactness_bound`, accurate when it is tiny."""
+    _require_noise(k, P0, d)
+    require(rounds >= 1, "rounds", rounds, "an integer of at least 1")
+    if P0 == 0:
+        return 0.0
+    always_noise = math.exp(rounds * math.log(P0) + rounds * (rounds - 1) / 2 * math.log(d))
+    return 1.0 if always_noise >= 1 else -math.expm1(k * math.log1p(-always_noise))
+
+
+HopObserver = Callable[[int, int, NDArray[np.float64], NDArray[np.float64]], None]
+"""Called for every hop of `run_ring` with round (1-based), position, received and passed (T, k)."""
+
+
+def run_ring(
+    values: NDArray[np.float64],
+    parameters: TopKParameters,
+    rng: np.random.Generator,
+    observe: HopObserver | None = None,
+) -> NDArray[np.float64]:
+    """Run the whole ring T times and return the public result of each run, shape (T, k).
+
+    Args:
+        values: Each party's own k smallest, shape (T, n, k) with n >= 3, rows ascending and
+            padded with `+inf`. Axis 1 is the ring's order, its index 0 the starter.
+        parameters: The public parameters.
+        rng: One source for all parties.
+        observe: Called after every hop, in order. It must not change what it is given.
+
+    Raises:
+        InputError: If the shape is wrong, a row is not ascending or a value is out of bounds.
+    """
+    _require_ring(values, parameters)
+    runs, parties, _ = values.shape
+    G = start_vector(parameters, runs)
+    inserted = np.zeros((parties, runs), dtype=np.bool_)
+    for round_number in range(1, parameters.rounds + 1):
+        for position in range(parties):
+            passed, inserted[position] = topk_step(
+                G, values[:, position], inserted[position], round_number, parameters, rng
+            )
+            if observe is not None:
+                observe(round_number, position, G, passed)
+            G = passed
+    return final_result(G, parameters)
+
+
+def true_topk(values: NDArray[np.float64], parameters: TopKParameters) -> NDArray[np.float64]:
+    """Return the k smallest of the union, shape (T, k), filled up with `upper`.
+
+    Args:
+        values: Each party's own k smallest, shape (T, n, k), padded with `+inf`.
+        parameters: The public parameters.
+    """
+    union = values.reshape(len(values), -1)
+    smallest = np.sort(np.partition(union, parameters.k - 1, axis=1)[:, : parameters.k], axis=1)
+    return final_result(smallest, parameters)
+
+
+def _require_ring(values: NDArray[np.float64], parameters: TopKParameters) -> None:
+    shape = f"(runs, parties >= {SMALLEST_RING}, k = {parameters.k})"
+    fits = values.ndim == 3 and values.shape[1] >= SMALLEST_RING  # noqa: PLR2004  (the axes named in `shape`)
+    fits = fits and values.shape[2] == parameters.k
+    require(fits, "values", f"of shape {values.shape}", f"shape {shape}")
+    ascending = bool((values[..., :-1] <= values[..., 1:]).all())
+    require(ascending, "values", "not ascending in some row", "rows sorted ascending")
+    require_bounded(values, parameters)
+
+
+def brought_by(G: NDArray[np.float64], parameters: TopKParameters) -> NDArray[np.float64]:
+    """Return what a group's starter brings to the ring of starters, shape (T, k).
+
+    These are the entries of its group's last vector. Those at `upper` or above stand for values
+    that the group has not, and become `+inf`.
+
+    Args:
+        G: The last vector, shape (T, k), rows ascending.
+        parameters: Public.
+    """
+    return np.where(parameters.upper > G, G, np.inf)
+
+
+def nested_exactness_bound(k: int, P0: float, d: float, rounds: int, groups: int) -> float:
+    """Return the least probability that the result of rings of rings is exact.
+
+    At most k parties contribute to the result, in at most `min(k, groups)` groups. The result is
+    exact if each of these parties inserts in its group, and each starter of these groups among the
+    starters: each of the two fails with the probability of a party in one ring. The coins are
+    independent, so the bound is that of one ring with `k + min(k, groups)` in place of k. For
+    values without ties, and exactly c contributing parties in b groups, the probability *is* the
+    formula with c + b.
+
+    Raises:
+        InputError: If an argument is outside the range given in `TopKParameters`, or there are
+            fewer than three groups.
+    """
+    return exactness_bound(_contributors(k, groups), P0, d, rounds)
+
+
+def nested_rounds_for(error: float, k: int, P0: float, d: float, groups: int) -> int:
+    """Return the fewest rounds, the same on both levels, for a result exact but for `error`.
+
+    Raises:
+        InputError: As `rounds_for`, or if there are fewer than three groups.
+    """
+    return rounds_for(error, _contributors(k, groups), P0, d)
+
+
+def run_nested_rings(
+    groups: Sequence[NDArray[np.float64]], parameters: TopKParameters, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Run rings of rings T times and return the public result of each run, shape (T, k).
+
+    Args:
+        groups: For each group its parties' own k smallest as `run_ring` takes them, shape
+            (T, m, k) with m >= 3; at least three groups.
+        parameters: Public, the same on both levels.
+        rng: One source for all parties.
+
+    Raises:
+        InputError: As `run_ring`.
+    """
+    brought = [brought_by(run_ring(group, parameters, rng), parameters) for group in groups]
+    return final_result(run_ring(np.stack(brought, axis=1), parameters, rng), parameters)
+
+
+def _contributors(k: int, groups: int) -> int:
+    require(groups >= SMALLEST_RING, "groups", groups, f"at least {SMALLEST_RING}")
+    return k + min(k, groups)

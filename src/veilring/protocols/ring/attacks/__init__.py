@@ -8,7 +8,7 @@ or of simulated ones. `leakage` estimates how much there is to be learned; this 
 `sandwich_posterior`, `fit_cells`
     The optimal one: how likely it is the victim's own, exactly for two colluders around it, by
     simulation for others.
-`sandwich`, `recover_groups`
+`recover_input`, `recover_groups`
     On secure sums: a party's input, and the sums of groups of honest parties.
 `recurring`, `find_owners`
     Over repetitions of a query: which values are real, and whose they are.
@@ -16,24 +16,35 @@ or of simulated ones. `leakage` estimates how much there is to be learned; this 
     How far they get.
 """
 
-from veilring.protocols.ring.attacks.cells import CellPosterior, fit_cells
-from veilring.protocols.ring.attacks.intersection import (
+from veilring.protocols.ring.attacks.cells import (
+    AttackRow,
+    CellPosterior,
+    Setting,
+    attack_table,
+    fit_cells,
+)
+from veilring.protocols.ring.attacks.posterior import decide_by, sandwich_posterior
+from veilring.protocols.ring.attacks.repetitions import (
     Owners,
     expected_hits,
     find_owners,
     recurring,
+    tracing_success,
 )
-from veilring.protocols.ring.attacks.posterior import decide_by, sandwich_posterior
-from veilring.protocols.ring.attacks.prior import UniformPrior
-from veilring.protocols.ring.attacks.repetitions import tracing_success
-from veilring.protocols.ring.attacks.sandwich import recover_groups, sandwich
-from veilring.protocols.ring.attacks.successor import Success, claim_new, judge_claims, owned
-from veilring.protocols.ring.attacks.table import AttackRow, Setting, attack_table
-from veilring.protocols.ring.attacks.views import (
+from veilring.protocols.ring.attacks.runs import (
     CoalitionView,
-    TopKView,
-    simulated_view,
+    recover_groups,
+    recover_input,
     topk_view,
+)
+from veilring.protocols.ring.attacks.views import (
+    Success,
+    TopKView,
+    UniformPrior,
+    claim_new,
+    judge_claims,
+    owned,
+    simulated_view,
 )
 
 __all__ = (
@@ -54,8 +65,8 @@ __all__ = (
     "judge_claims",
     "owned",
     "recover_groups",
+    "recover_input",
     "recurring",
-    "sandwich",
     "sandwich_posterior",
     "simulated_view",
     "topk_view",

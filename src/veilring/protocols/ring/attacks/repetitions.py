@@ -1,20 +1,111 @@
-"""How far the attack over repetitions gets, by the number of sessions."""
+"""The attack over repetitions: the same query asked again, with a fresh ring and fresh noise.
 
+Real values recur exactly, noise never does: a value that was seen in two sessions is real. And each
+session says something of whose it is. A party whose value is among the k smallest of all offers it
+in each round until it inserts, and inserts in round r with probability `1 - P0 d**(r-1)` if it has
+not before. So the place and round in which the coalition first meets the value has a law that
+depends on the owner's place in the ring, and on nothing else:
+
+    P(first seen in vector number b, not yet in a) = P(the owner inserted at a hop in [a, b)).
+
+Rings are drawn afresh for each session, so the likelihoods of the sessions multiply, and the
+posterior over the owners, all equally likely beforehand, is exact for what is known of one value.
+Without noise, a lone adversary that meets a value in round 1 knows that the owner sits between the
+starter and itself: each session leaves two thirds of the others under suspicion.
+
+A session that failed halfway is one more, as far as it went: who retries gives the adversary
+another draw.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.ring.algorithm import TopKParameters, true_topk
-from veilring.protocols.ring.attacks.intersection import expected_hits, find_owners
-from veilring.protocols.ring.attacks.prior import UniformPrior
-from veilring.protocols.ring.attacks.views import simulated_view
-from veilring.protocols.ring.leakage.transcripts import transcript
+from veilring.protocols.ring.algorithm.topk import TopKParameters, true_topk
+from veilring.protocols.ring.attacks.views import TopKView, UniformPrior, simulated_view
+from veilring.protocols.ring.leakage import transcript
+
+# Likelihoods that differ by less are equal but for the order of their factors.
+ROUNDING: Final = 1e-9
 
 # Queries that are asked together share their rings, so their fates are alike; a few of them cost
 # hardly more than one, and many would make the estimate look better than it is.
 QUERIES_TOGETHER: Final = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Owners:
+    """Whose values are, as far as a coalition can tell after some sessions.
+
+    Attributes:
+        candidates: The honest parties, by name.
+        posterior: The probability of each to own each value, shape (T, v, candidates); all 0 if
+            none can have done what was seen.
+    """
+
+    candidates: tuple[str, ...]
+    posterior: NDArray[np.float64]
+
+    @property
+    def likeliest(self) -> NDArray[np.int64]:
+        """The number of the candidate to suspect, shape (T, v)."""
+        return np.asarray(self.posterior.argmax(axis=-1))
+
+
+def recurring(
+    sessions: Sequence[TopKView], tolerance: float = 0.0, least: int = 2
+) -> tuple[NDArray[np.float64], ...]:
+    """Return the values that a coalition saw in several sessions, and so knows to be real.
+
+    Args:
+        sessions: What the coalition saw of each, for the same T queries. Those that failed count.
+        tolerance: How far values may be apart to count as one; 0 for the same query. The distances
+            of a row to two queries differ by at most the distance of the queries. Noise then
+            recurs by chance.
+        least: In how many sessions, at least.
+
+    Returns:
+        For each of the T runs the values, ascending.
+
+    Raises:
+        InputError: If there is no session, or they are of different coalitions or shapes.
+    """
+    _require_alike(sessions)
+    return tuple(
+        _recurring_in([_seen_in(session, run) for session in sessions], tolerance, least)
+        for run in range(sessions[0].runs)
+    )
+
+
+def find_owners(
+    sessions: Sequence[TopKView], values: NDArray[np.float64], tolerance: float = 0.0
+) -> Owners:
+    """Return the posterior over the owners of real values.
+
+    Args:
+        sessions: As for `recurring`.
+        values: Values among the k smallest of all parties and not the coalition's own, shape
+            (T, v): entries of a public result, for instance.
+        tolerance: As for `recurring`.
+
+    Raises:
+        InputError: As `recurring` does.
+    """
+    _require_alike(sessions)
+    first = sessions[0]
+    candidates = tuple(sorted(set(first.order) - first.members))
+    log = sum(
+        (_log_likelihood(session, values, candidates, tolerance) for session in sessions),
+        start=np.zeros((*values.shape, len(candidates))),
+    )
+    peak = log.max(axis=-1, keepdims=True)
+    weight = np.exp(log - np.where(np.isneginf(peak), 0.0, peak))
+    total = weight.sum(axis=-1, keepdims=True)
+    return Owners(candidates, weight / np.where(total > 0, total, 1.0))
 
 
 def tracing_success(
@@ -75,3 +166,79 @@ def tracing_success(
             likelihood /= likelihood.max(axis=-1, keepdims=True)  # or many would underflow
             found[number] += expected_hits(likelihood, held)
     return found / honest_values if honest_values else np.full(sessions, np.nan)
+
+
+def expected_hits(posterior: NDArray[np.float64], held: NDArray[np.bool_]) -> float:
+    """Return how many owners are named by who names the likeliest, and any of those as likely.
+
+    Args:
+        posterior: Of each candidate to own each value, up to a factor, shape (values, candidates);
+            a value for which all are 0 is not named.
+        held: Which candidates own it, same shape.
+
+    Returns:
+        The expected number.
+    """
+    peak = posterior.max(axis=-1, keepdims=True)
+    suspects = (posterior >= peak * (1 - ROUNDING)) & (peak > 0)
+    chance = suspects / np.maximum(1, suspects.sum(axis=-1, keepdims=True))
+    return float((chance * held).sum())
+
+
+def _log_likelihood(
+    session: TopKView,
+    values: NDArray[np.float64],
+    candidates: Sequence[str],
+    tolerance: float,
+) -> NDArray[np.float64]:
+    """Return the likelihood of when each value was first seen, shape (T, v, candidates)."""
+    seen = session.seen
+    held = np.stack(
+        [
+            (np.abs(session.vectors[number][:, None, :] - values[:, :, None]) <= tolerance).any(
+                axis=-1
+            )
+            for number in seen
+        ]
+    )
+    first = np.where(held.any(axis=0), held.argmax(axis=0), len(seen))
+    inserted = np.stack([_inserted_before(session, party, seen) for party in candidates], axis=1)
+    bounds = np.concatenate([np.zeros_like(inserted[:1]), inserted, np.ones_like(inserted[:1])])
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.diff(bounds, axis=0))[first])
+
+
+def _inserted_before(session: TopKView, party: str, numbers: Sequence[int]) -> NDArray[np.float64]:
+    """Return the probability that a party inserted before each of the vectors was passed on."""
+    rounds = range(1, session.parameters.rounds + 1)
+    noise = np.array([session.parameters.noise_probability(number) for number in rounds])
+    by_round = np.concatenate([[0.0], 1 - noise.cumprod()])
+    return np.asarray(by_round[np.searchsorted(session.hops_of(party), numbers, side="left")])
+
+
+def _recurring_in(
+    sessions: Sequence[NDArray[np.float64]], tolerance: float, least: int
+) -> NDArray[np.float64]:
+    """Return the middle of each cluster of values that comes from enough sessions."""
+    pooled = np.concatenate(sessions)
+    source = np.repeat(np.arange(len(sessions)), [len(values) for values in sessions])
+    by_value = np.argsort(pooled, kind="stable")
+    pooled, source = pooled[by_value], source[by_value]
+    starts = np.flatnonzero(np.diff(pooled) > tolerance) + 1
+    clusters = zip(np.split(pooled, starts), np.split(source, starts), strict=True)
+    met = (np.median(values) for values, of in clusters if len(np.unique(of)) >= least)
+    return np.fromiter(met, dtype=np.float64)
+
+
+def _seen_in(session: TopKView, run: int) -> NDArray[np.float64]:
+    """Return all that a coalition saw in one run, but for the padding of the start vector."""
+    entries = np.unique([vector[run] for vector in session.vectors.values()])
+    return entries[entries < session.parameters.upper]
+
+
+def _require_alike(sessions: Sequence[TopKView]) -> None:
+    if not sessions:
+        raise InputError("sessions", "empty", "at least one")
+    alike = {(frozenset(s.order), s.members, s.vectors[0].shape) for s in sessions}
+    if len(alike) > 1:
+        raise InputError("sessions", "of different kinds", "the same parties, members and queries")

@@ -1,53 +1,21 @@
-"""The joint view of a coalition: what its members saw, and what they know of themselves."""
+"""What a coalition sees of PP-TopK, and the simple attack: what is new belongs to who passed it on.
+
+Source of the attack: Xiong, Chitti and Liu, "Mining multiple private databases using a kNN
+classifier", SAC 2007, Section 6.6, where the adversary is the successor alone. Views of real runs
+are made by `runs.topk_view`, those of simulated ones by `simulated_view`.
+"""
 
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.nodes.ring import Ring
-from veilring.nodes.transcript import View
-from veilring.protocols.ring.algorithm import TopKParameters, start_vector
-from veilring.protocols.ring.messages import TopKResult, TopKVector
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CoalitionView:
-    """All that a semi-honest coalition knows of one run.
-
-    Attributes:
-        ring: The order of the parties; all know it.
-        views: What each member saw, by its name: `Run.views` of a run that watched the members.
-        own: What each member put in, by its name, shape (runs, entries); as far as it is needed.
-
-    Raises:
-        InputError: If there is no member, one is not in the ring, or `own` has another party's
-            input, which the coalition does not know.
-    """
-
-    ring: Ring
-    views: Mapping[str, View]
-    own: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Refuse what is not a coalition's."""
-        if not self.views:
-            raise InputError("views", "empty", "the view of at least one member")
-        for name in self.views:
-            if name not in self.ring.order:
-                raise InputError("views", name, "parties of the ring")
-        for name in self.own:
-            if name not in self.views:
-                raise InputError("own", name, "members of the coalition")
-
-    @property
-    def members(self) -> frozenset[str]:
-        """The corrupt parties."""
-        return frozenset(self.views)
+from veilring.protocols.ring.algorithm.consistency import difference, overlap
+from veilring.protocols.ring.algorithm.topk import TopKParameters
+from veilring.protocols.ring.leakage import uniform_values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,33 +70,6 @@ class TopKView:
         return tuple(place + n * turn for turn in range(self.parameters.rounds))
 
 
-def topk_view(view: CoalitionView, parameters: TopKParameters) -> TopKView:
-    """Return what a coalition saw of PP-TopK in a run, be it alone or within PP-kNN.
-
-    Args:
-        view: The joint view.
-        parameters: Public; in PP-kNN they are `KNNParameters.topk`.
-
-    Raises:
-        InputError: If no member saw a vector.
-    """
-    n, vectors = len(view.ring), dict[int, NDArray[np.float64]]()
-    for member, saw in view.views.items():
-        sent = ((member, seen.message) for seen in saw.sent)
-        received = ((seen.sender, seen.message) for seen in saw.received)
-        for sender, message in chain(sent, received):
-            if isinstance(message, TopKVector):
-                number = (message.round - 1) * n + view.ring.position(sender) + 1
-                vectors[number] = message.values
-            elif isinstance(message, TopKResult):
-                vectors[n * parameters.rounds] = message.values
-    if not vectors:
-        raise InputError("views", "without a vector", "views of a run of PP-TopK")
-    runs = len(next(iter(vectors.values())))
-    vectors[0] = start_vector(parameters, runs)
-    return TopKView(parameters, tuple(view.ring.order), view.members, vectors)
-
-
 def simulated_view(
     vectors: NDArray[np.float64],
     parameters: TopKParameters,
@@ -140,7 +81,7 @@ def simulated_view(
 
     Args:
         vectors: All vectors, shape (n * rounds + 1, T, k), as
-            `veilring.protocols.ring.leakage.transcripts.transcript` returns them.
+            `veilring.protocols.ring.leakage.transcript` returns them.
         parameters: Public.
         order: The parties, the starter first.
         members: Those of the coalition.
@@ -163,3 +104,128 @@ def simulated_view(
     last = hops if failed_after is None else failed_after
     seen = {number: vectors[number] for number in (0, *touching, hops) if number <= last}
     return TopKView(parameters, tuple(order), frozenset(members), seen)
+
+
+@dataclass(frozen=True, slots=True)
+class UniformPrior:
+    """What the adversary believes of the others' values: independent and uniform.
+
+    Attributes:
+        rows_per_party: How many rows each party holds, N, at least 1.
+        upper: They are uniform on [0, upper]; positive, at most `TopKParameters.upper`.
+
+    Raises:
+        InputError: If one is not positive.
+    """
+
+    rows_per_party: int
+    upper: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse what is outside the documented ranges."""
+        if self.rows_per_party < 1:
+            raise InputError("rows_per_party", self.rows_per_party, "at least 1")
+        if not 0 < self.upper < np.inf:
+            raise InputError("upper", self.upper, "a finite number above 0")
+
+    def draw(
+        self, trials: int, parties: int, k: int, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Return each party's k smallest values, shape (trials, parties, k)."""
+        return uniform_values(trials, parties, k, self.rows_per_party, rng, self.upper)
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """How good claims are, over all rounds and runs.
+
+    A *new entry* is one that the simple attack claims. An attack decides for each whether it is
+    the victim's own.
+
+    Attributes:
+        new: How many new entries there were, a run.
+        claims: How many of them were claimed, a run.
+        precision: The fraction of claims that are right; 0 if there was none.
+        recall: The fraction of the victim's values that were claimed; 0 if it has none.
+        accuracy: The fraction of new entries that were decided right, claimed or not; 1 if there
+            was none.
+        gain: Right claims less wrong ones, a run.
+    """
+
+    new: float
+    claims: float
+    precision: float
+    recall: float
+    accuracy: float
+    gain: float
+
+
+def claim_new(view: TopKView, victim: str) -> NDArray[np.float64]:
+    """Return what the simple attack claims as the victim's, round by round.
+
+    It claims what is in the vector that the victim passed on and not in the last vector before it
+    that the coalition saw. For a successor alone that is the vector that it passed on itself, so
+    it claims what any of the n - 1 others put in. With the predecessor in the coalition it is the
+    vector that the victim received: the claims are exactly what the victim put in, real or noise.
+    The start vector and the result are public, and used.
+
+    Args:
+        view: What the coalition saw.
+        victim: An honest party.
+
+    Returns:
+        Shape (rounds, T, k), rows ascending and filled up with `+inf`. A round in which the
+        coalition did not see the vector that the victim passed on holds no claims.
+
+    Raises:
+        InputError: If the victim is in the coalition or not in the ring.
+    """
+    if victim in view.members:
+        raise InputError("victim", victim, "a party outside the coalition")
+    hops = view.hops_of(victim)
+    claims = np.full((len(hops), *view.vectors[0].shape), np.inf)
+    for turn, hop in enumerate(hops):
+        passed = view.vectors.get(hop + 1)
+        if passed is not None:
+            claims[turn] = difference(passed, view.vectors[view.last_before(hop)])
+    return claims
+
+
+def owned(claims: NDArray[np.float64], own: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which claims are values of the victim, in the shape of the claims.
+
+    Args:
+        claims: Shape (rounds, T, k), filled up with `+inf`.
+        own: The victim's real values, shape (T, m), filled up with `+inf`.
+    """
+    equal = (claims[..., :, None] == own[:, None, :]).any(axis=-1)
+    return np.asarray(equal & np.isfinite(claims))
+
+
+def judge_claims(
+    claims: NDArray[np.float64],
+    own: NDArray[np.float64],
+    decided: NDArray[np.bool_] | None = None,
+) -> Success:
+    """Hold claims against the truth.
+
+    Args:
+        claims: What `claim_new` returned, shape (rounds, T, k).
+        own: The victim's k smallest values, shape (T, k), filled up with `+inf`.
+        decided: Which of the claims the attack makes, same shape; all of them if left out.
+    """
+    new = np.isfinite(claims)
+    made = new if decided is None else decided & new
+    right = owned(claims, own)
+    runs, entries = claims.shape[1], int(new.sum())
+    kept = np.where(made, claims, np.inf)
+    found = overlap(own, np.sort(np.concatenate(kept, axis=1), axis=1)).sum()
+    hits, count = int((made & right).sum()), int(made.sum())
+    return Success(
+        new=entries / runs,
+        claims=count / runs,
+        precision=hits / max(1, count),
+        recall=float(found / max(1, np.isfinite(own).sum())),
+        accuracy=float((made == right)[new].mean()) if entries else 1.0,
+        gain=(2 * hits - count) / runs,
+    )

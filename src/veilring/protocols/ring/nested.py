@@ -9,6 +9,8 @@ own votes into two random shares. One opens the sum of its group, and the other 
 of the next group, so that what each starter brings to the sum of the starters is a random array.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,23 +18,89 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.nodes.party import Party, SubParty, broadcast
-from veilring.nodes.ring import draw_ring
-from veilring.protocols.ring.algorithm import (
-    FixedPoint,
-    brought_by,
+from veilring.nodes.ring import PARTIES_MIN, Ring, draw_ring
+from veilring.protocols.ring.algorithm.classify import (
     decide_labels,
     local_votes,
     pairwise_distances,
-    smallest_distances,
-    split_shares,
 )
+from veilring.protocols.ring.algorithm.sums import FixedPoint, split_shares
+from veilring.protocols.ring.algorithm.topk import brought_by, own_smallest
 from veilring.protocols.ring.messages import SumPart, SumShare, SumTotal, TopKResult
-from veilring.protocols.ring.roles.checks import check_totals, check_values
-from veilring.protocols.ring.roles.knn import SCALE_BITS, KNNAnswer, KNNParameters, hand_out
-from veilring.protocols.ring.roles.rings import NestedRings, group_sizes, nest
-from veilring.protocols.ring.roles.sums import check_shape, receive_part, sum_words
-from veilring.protocols.ring.roles.topk import pp_topk, topk_turns
+from veilring.protocols.ring.roles import (
+    SCALE_BITS,
+    KNNAnswer,
+    KNNParameters,
+    check_shape,
+    check_totals,
+    check_values,
+    hand_out,
+    pp_topk,
+    receive_part,
+    sum_words,
+    topk_turns,
+)
 from veilring.protocols.rows import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class NestedRings:
+    """Who goes round with whom.
+
+    Attributes:
+        order: Of all parties.
+        groups: Arcs of that order, the longer ones first; each is a ring.
+        starters: The first of each group, in the order of the groups.
+    """
+
+    order: Ring
+    groups: tuple[Ring, ...]
+    starters: Ring
+
+    def number(self, party: str) -> int:
+        """Return the number of a party's group, from 0."""
+        longest = len(self.groups[0])
+        long = len(self.order) - (longest - 1) * len(self.groups)  # groups of that length
+        place = self.order.position(party)
+        if place < long * longest:
+            return place // longest
+        return long + (place - long * longest) // (longest - 1)
+
+
+def group_sizes(parties: int, groups: int) -> tuple[int, ...]:
+    """Return how many parties each group has: as even as can be, the larger ones first.
+
+    Raises:
+        InputError: If there would be fewer than three groups, or fewer than three parties in one.
+    """
+    most = parties // PARTIES_MIN
+    if not PARTIES_MIN <= groups <= most:
+        allowed = f"{PARTIES_MIN} to {most} for {parties} parties"
+        if most < PARTIES_MIN:
+            allowed = f"nothing: rings of rings take at least {PARTIES_MIN**2} parties"
+        raise InputError("groups", groups, allowed)
+    size, larger = divmod(parties, groups)
+    return (size + 1,) * larger + (size,) * (groups - larger)
+
+
+def nest(order: Ring, groups: int) -> NestedRings:
+    """Cut a ring into groups of parties that follow each other.
+
+    If nobody chose the order, nobody chose its group or who starts it.
+
+    Raises:
+        InputError: As `group_sizes` does.
+    """
+    arcs = tuple(_arcs(order, group_sizes(len(order), groups)))
+    return NestedRings(order, arcs, Ring([arc.starter for arc in arcs]))
+
+
+def _arcs(order: Ring, sizes: tuple[int, ...]) -> Iterator[Ring]:
+    first = 0
+    for size in sizes:
+        yield Ring(order.order[first : first + size])
+        first += size
+
 
 KEEPER: Final = 1
 """The place in its group of the party that splits its votes."""
@@ -81,7 +149,7 @@ async def nested_knn(
         rings = nest(await draw_ring(party), rings)
     level = Levels(party, rings, parameters)
     to_rows = pairwise_distances(batch, rows.features)
-    nearest = await level.topk(smallest_distances(to_rows, parameters.k))
+    nearest = await level.topk(own_smallest(to_rows, parameters.k))
     votes = local_votes(
         to_rows, rows.labels, nearest, classes=parameters.classes, weights=parameters.weights
     )

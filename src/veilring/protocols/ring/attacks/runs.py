@@ -1,20 +1,93 @@
-"""The attack on secure sums: what went into a group of honest parties, against what came out.
+"""Attacks on runs whose parties were watched: the vectors that a coalition saw, and what sums give.
 
 Sources: Clifton, Kantarcioglu, Vaidya, Lin and Zhu, "Tools for privacy preserving distributed data
-mining", SIGKDD Explorations 2002; that a coalition learns the sums of these groups and nothing
-more is derived in `veilring.protocols.ring.algorithm.exposure`.
+mining", SIGKDD Explorations 2002; that a coalition learns the sums of groups of honest parties and
+nothing more is derived in `veilring.protocols.ring.algorithm.sums.leaked_groups`.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.ring.algorithm import FixedPoint, SumMethod, leaked_groups
-from veilring.protocols.ring.attacks.views import CoalitionView
-from veilring.protocols.ring.messages import SumPart, SumPartial, SumTotal
-from veilring.protocols.ring.roles.sums import sum_cycles
+from veilring.nodes.ring import Ring
+from veilring.nodes.transcript import View
+from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod, leaked_groups
+from veilring.protocols.ring.algorithm.topk import TopKParameters, start_vector
+from veilring.protocols.ring.attacks.views import TopKView
+from veilring.protocols.ring.messages import (
+    SumPart,
+    SumPartial,
+    SumTotal,
+    TopKResult,
+    TopKVector,
+)
+from veilring.protocols.ring.roles import sum_cycles
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CoalitionView:
+    """All that a semi-honest coalition knows of one run.
+
+    Attributes:
+        ring: The order of the parties; all know it.
+        views: What each member saw, by its name: `Run.views` of a run that watched the members.
+        own: What each member put in, by its name, shape (runs, entries); as far as it is needed.
+
+    Raises:
+        InputError: If there is no member, one is not in the ring, or `own` has another party's
+            input, which the coalition does not know.
+    """
+
+    ring: Ring
+    views: Mapping[str, View]
+    own: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a coalition's."""
+        if not self.views:
+            raise InputError("views", "empty", "the view of at least one member")
+        for name in self.views:
+            if name not in self.ring.order:
+                raise InputError("views", name, "parties of the ring")
+        for name in self.own:
+            if name not in self.views:
+                raise InputError("own", name, "members of the coalition")
+
+    @property
+    def members(self) -> frozenset[str]:
+        """The corrupt parties."""
+        return frozenset(self.views)
+
+
+def topk_view(view: CoalitionView, parameters: TopKParameters) -> TopKView:
+    """Return what a coalition saw of PP-TopK in a run, be it alone or within PP-kNN.
+
+    Args:
+        view: The joint view.
+        parameters: Public; in PP-kNN they are `KNNParameters.topk`.
+
+    Raises:
+        InputError: If no member saw a vector.
+    """
+    n, vectors = len(view.ring), dict[int, NDArray[np.float64]]()
+    for member, saw in view.views.items():
+        sent = ((member, seen.message) for seen in saw.sent)
+        received = ((seen.sender, seen.message) for seen in saw.received)
+        for sender, message in chain(sent, received):
+            if isinstance(message, TopKVector):
+                number = (message.round - 1) * n + view.ring.position(sender) + 1
+                vectors[number] = message.values
+            elif isinstance(message, TopKResult):
+                vectors[n * parameters.rounds] = message.values
+    if not vectors:
+        raise InputError("views", "without a vector", "views of a run of PP-TopK")
+    runs = len(next(iter(vectors.values())))
+    vectors[0] = start_vector(parameters, runs)
+    return TopKView(parameters, tuple(view.ring.order), view.members, vectors)
 
 
 def recover_groups(
@@ -57,7 +130,7 @@ def recover_groups(
     return {group: fixed.decode(words) for group, words in sums.items()}
 
 
-def sandwich(
+def recover_input(
     view: CoalitionView, victim: str, *, method: SumMethod, fixed: FixedPoint
 ) -> NDArray[np.float64] | None:
     """Return what one party put into a secure sum, or None if the coalition cannot tell.

@@ -1,0 +1,583 @@
+"""The parties of the ring: PP-TopK, secure sums and PP-kNN, one coroutine each over a `Party`.
+
+Source: Xiong, Chitti and Liu, SAC 2007: Algorithm 2, Algorithm 3 and Section 4.3.
+
+What all parties learn of PP-kNN: the queries, the k smallest distances to each, the vote totals and
+the labels. What hides the rest is the semi-honest model; see the chapter on leakage.
+
+Secure sums have three methods behind one coroutine. `ring` is the paper's: a masked running sum.
+`cycles` splits each input into random shares and sums each along its own edge-disjoint Hamiltonian
+cycle (Clifton et al. 2002). `shares` gives one share to every other party and publishes what each
+was given: two rounds, and n - 2 colluders learn nothing.
+
+Each party checks what peers sent against what honest peers can send, and names whom a failed check
+convicts. The mathematics, and why no honest run fails a check, is in `algorithm.topk.highest_entry`
+and `algorithm.consistency`.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError, ProtocolViolation, Tampered
+from veilring.nodes.party import Party, broadcast
+from veilring.nodes.ring import Ring, draw_ring
+from veilring.protocols.ring.algorithm.classify import (
+    Weights,
+    decide_labels,
+    local_votes,
+    pairwise_distances,
+)
+from veilring.protocols.ring.algorithm.consistency import could_be_totals, could_become
+from veilring.protocols.ring.algorithm.sums import (
+    FixedPoint,
+    SumMethod,
+    draw_masks,
+    split_shares,
+    walecki_cycles,
+)
+from veilring.protocols.ring.algorithm.topk import (
+    TopKParameters,
+    final_result,
+    highest_entry,
+    own_smallest,
+    require_bounded,
+    start_vector,
+    topk_step,
+)
+from veilring.protocols.ring.messages import (
+    Queries,
+    SumPart,
+    SumPartial,
+    SumShare,
+    SumTotal,
+    TopKResult,
+    TopKVector,
+)
+from veilring.protocols.rows import Rows, in_unit_cube
+from veilring.transport.frames import FRAME_BYTES_MAX
+
+# Votes weighted by distance keep 24 binary digits behind the point; with 1,000 parties that leaves
+# room for totals of 500 million a class and party.
+SCALE_BITS: Final = 24
+
+_FLOAT_BYTES: Final = 8
+
+_ENVELOPE_BYTES: Final = 128  # session, kind, round, array header: under 100 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KNNParameters:
+    """The public parameters of PP-kNN; all parties must hold the same.
+
+    Attributes:
+        features: How many features a row has, each in [0, 1].
+        classes: How many classes there are.
+        k: How many nearest neighbours vote.
+        P0: PP-TopK's probability of noise in round 1, in [0, 1].
+        d: The factor by which it falls each round, in (0, 1].
+        rounds: How often PP-TopK's vector goes round.
+        delta: The least range of its noise, as a distance; at most sqrt(features) makes sense.
+        weights: `uniform`, or `distance` for votes of 1/distance.
+        sum: How votes are added up.
+
+    Raises:
+        InputError: If a value is not allowed.
+    """
+
+    features: int
+    classes: int
+    k: int = 5
+    P0: float = 1.0
+    d: float = 0.5
+    rounds: int = 6
+    delta: float = 0.1
+    weights: Weights = "uniform"
+    sum: SumMethod = field(default_factory=SumMethod)
+
+    def __post_init__(self) -> None:
+        if self.features < 1:
+            raise InputError("features", self.features, "at least 1")
+        if self.classes < 1:
+            raise InputError("classes", self.classes, "at least 1")
+        if self.weights not in {"uniform", "distance"}:
+            raise InputError("weights", self.weights, "uniform or distance")
+        _ = self.topk  # refuses what PP-TopK refuses
+
+    @property
+    def topk(self) -> TopKParameters:
+        """PP-TopK's part; no distance in the unit cube exceeds the root of its dimension."""
+        upper = math.sqrt(self.features)
+        return TopKParameters(self.k, self.P0, self.d, self.rounds, self.delta, upper)
+
+    @property
+    def queries_max(self) -> int:
+        """How many queries a batch may hold so that every message fits a frame."""
+        widest = max(self.features, self.k, self.classes)
+        return (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // (_FLOAT_BYTES * widest)
+
+    def check_queries(self, queries: NDArray[np.float64]) -> None:
+        """Refuse queries that the ring cannot answer.
+
+        Raises:
+            InputError: If the shape is wrong, a feature is outside [0, 1] or there are too many.
+        """
+        if queries.ndim != 2 or queries.shape[1] != self.features:  # noqa: PLR2004 (a table)
+            raise InputError("queries", f"of shape {queries.shape}", f"(any, {self.features})")
+        if not 1 <= len(queries) <= self.queries_max:
+            raise InputError("queries", len(queries), f"1 to {self.queries_max} in a batch")
+        if not in_unit_cube(queries):
+            raise InputError("queries", "a table with others", "numbers from 0 to 1")
+
+    def check_rows(self, rows: Rows) -> None:
+        """Refuse rows of another schema.
+
+        Raises:
+            InputError: If they have other features or an unknown class.
+        """
+        if rows.features.shape[1] != self.features:
+            raise InputError("rows", rows.features.shape[1], f"{self.features} features")
+        if len(rows) and rows.labels.max() >= self.classes:
+            raise InputError("rows.labels", rows.labels.max(), f"classes below {self.classes}")
+
+
+@dataclass(frozen=True, slots=True)
+class KNNAnswer:
+    """What every party of the ring learns about a batch of Q queries.
+
+    Attributes:
+        labels: Shape (Q,), the class with most votes, the lowest of them if several have.
+        votes: Shape (Q, classes), the total of all parties' votes.
+        nearest: Shape (Q, k), the k smallest distances, ascending.
+        starter: Who began.
+    """
+
+    labels: NDArray[np.int64]
+    votes: NDArray[np.float64]
+    nearest: NDArray[np.float64]
+    starter: str
+
+
+async def private_knn(
+    party: Party,
+    rows: Rows,
+    *,
+    asker: str,
+    parameters: KNNParameters,
+    queries: NDArray[np.float64] | None = None,
+    ring: Ring | None = None,
+) -> KNNAnswer:
+    """Label a batch of queries by the nearest rows of all parties.
+
+    One batch takes `n * (parameters.rounds + 3) - 2` messages when the votes go round the ring,
+    whatever its size; drawing the ring and handing out the queries are set-up.
+
+    Args:
+        party: This participant.
+        rows: Its private rows.
+        asker: The participant that hands out the queries.
+        parameters: Public.
+        queries: Shape (Q, features) at the asker; the others leave it out.
+        ring: An order that was dealt beforehand; drawn together if left out.
+
+    Returns:
+        The same answer at every party.
+
+    Raises:
+        InputError: If own rows or queries do not fit; nothing was sent then.
+        ProtocolViolation: If a peer sent what no honest party sends.
+        Tampered: If no honest parties, whatever their rows, could have this outcome together.
+    """
+    parameters.check_rows(rows)
+    parameters.sum.check(len(party.parties))
+    batch = await hand_out(party, asker, queries, parameters)
+    ring = await draw_ring(party) if ring is None else ring
+    to_rows = pairwise_distances(batch, rows.features)
+    own = own_smallest(to_rows, parameters.k)
+    nearest = await pp_topk(party, own, ring=ring, parameters=parameters.topk)
+    votes = local_votes(
+        to_rows, rows.labels, nearest, classes=parameters.classes, weights=parameters.weights
+    )
+    fixed = FixedPoint(SCALE_BITS, len(ring))
+    totals = await secure_sum(
+        party,
+        votes,
+        ring=ring,
+        fixed=fixed,
+        method=parameters.sum,
+        first_round=_first_sum_round(len(ring), parameters),
+    )
+    check_totals(
+        party,
+        totals,
+        fixed.decode(fixed.encode(votes)),
+        nearest,
+        weights=parameters.weights,
+        upper=parameters.topk.upper,
+    )
+    return KNNAnswer(decide_labels(totals), totals, nearest, ring.starter)
+
+
+def _first_sum_round(parties: int, parameters: KNNParameters) -> int:
+    """Return when the votes start: the starter knows the result one round before the others."""
+    known_to_starter = parties * parameters.rounds + 1
+    return known_to_starter + (parameters.sum.name == "shares")
+
+
+async def hand_out(
+    party: Party, asker: str, queries: NDArray[np.float64] | None, parameters: KNNParameters
+) -> NDArray[np.float64]:
+    """Return the queries of a batch, shape (queries, features): the asker sends them to all.
+
+    Raises:
+        InputError: If they do not fit, at the asker; nothing was sent then.
+        ProtocolViolation: The same, at the others.
+    """
+    if party.me == asker:
+        if queries is None:
+            raise InputError("queries", "nothing", f"a batch at {asker}, which asks")
+        parameters.check_queries(queries)
+        await broadcast(party, Queries(features=queries))
+        return queries
+    handed = (await party.receive(Queries, sender=asker, due=-2)).features
+    try:
+        parameters.check_queries(handed)
+    except InputError as error:
+        raise ProtocolViolation(asker, f"asked what cannot be answered: {error}") from error
+    return handed
+
+
+async def pp_topk(
+    party: Party,
+    own: NDArray[np.float64],
+    *,
+    ring: Ring,
+    parameters: TopKParameters,
+    first_round: int = 1,
+) -> NDArray[np.float64]:
+    """Find the k smallest values of the union of all parties' values.
+
+    Takes `len(ring) * parameters.rounds + 1` communication rounds and
+    `len(ring) * (parameters.rounds + 1) - 1` messages, whatever the number of runs.
+
+    Args:
+        party: This participant.
+        own: Its values, shape (runs, any number), in `[parameters.lower, parameters.upper]`.
+        ring: The order, the same at all parties.
+        parameters: Public.
+        first_round: The communication round in which the starter sends.
+
+    Returns:
+        The public result, shape (runs, k), ascending; padded with `upper` if the union is smaller.
+
+    Raises:
+        InputError: If a value is out of bounds; nothing was sent then.
+        ProtocolViolation: If the predecessor or the starter sent what no honest party sends.
+        Tampered: If entries are gone that this party had passed on and no honest party displaces.
+    """
+    G = await topk_turns(party, own, ring=ring, parameters=parameters, first_round=first_round)
+    last = len(ring) * parameters.rounds
+    if party.me == ring.starter:
+        party.round(first_round + last)
+        await broadcast(party, TopKResult(values=G))
+    else:
+        due = first_round + last
+        told = await party.receive(TopKResult, sender=ring.starter, due=due)
+        before, G = G, told.values
+        check_values(G, ring.starter, parameters, last, len(own))
+        check_result(party, ring, parameters, before, G)
+    return final_result(G, parameters)
+
+
+async def topk_turns(
+    party: Party,
+    own: NDArray[np.float64],
+    *,
+    ring: Ring,
+    parameters: TopKParameters,
+    first_round: int = 1,
+) -> NDArray[np.float64]:
+    """Let the vector go round, and stop before its last state is told to anybody.
+
+    Takes `len(ring) * parameters.rounds` communication rounds and as many messages. The arguments
+    are those of `pp_topk`, and so are the errors.
+
+    Returns:
+        The vector, shape (runs, k): at the starter as it came back after the last round, at the
+        others as they passed it on last.
+    """
+    require_bounded(own, parameters, "own")
+    V = own_smallest(own, parameters.k)
+    inserted = np.zeros(len(V), dtype=np.bool_)
+    G = start_vector(parameters, len(V))
+    position, n = ring.position(party.me), len(ring)
+    for number in range(1, parameters.rounds + 1):
+        hop = (number - 1) * n + position
+        if hop > 0:
+            before, G = G, await _receive_vector(party, ring, parameters, hop, first_round, len(V))
+            if number > 1:
+                check_history(party, ring, parameters, before, G)
+        G, inserted = topk_step(G, V, inserted, number, parameters, party.rng)
+        party.round(first_round + hop)
+        await party.send(ring.successor(party.me), TopKVector(round=number, values=G))
+    if position == 0:
+        last = n * parameters.rounds
+        before, G = G, await _receive_vector(party, ring, parameters, last, first_round, len(V))
+        check_history(party, ring, parameters, before, G)
+    return G
+
+
+async def _receive_vector(  # noqa: PLR0917  (which vector, and what it has to be)
+    party: Party, ring: Ring, parameters: TopKParameters, hop: int, first_round: int, runs: int
+) -> NDArray[np.float64]:
+    """Receive the vector that has made `hop` hops, and hold it against all that is public."""
+    sender = ring.predecessor(party.me)
+    message = await party.receive(TopKVector, sender=sender, due=first_round + hop - 1)
+    due = (hop - 1) // len(ring) + 1
+    if message.round != due:
+        raise ProtocolViolation(sender, f"sent round {message.round} where {due} was due")
+    check_values(message.values, sender, parameters, hop, runs)
+    return message.values
+
+
+async def secure_sum(
+    party: Party,
+    own: NDArray[np.float64],
+    *,
+    ring: Ring,
+    fixed: FixedPoint,
+    method: SumMethod,
+    first_round: int = 1,
+) -> NDArray[np.float64]:
+    """Add up one array of each party; nothing but the total is shown to anybody.
+
+    Args:
+        party: This participant.
+        own: Its summand, shape (runs, entries), finite and at most `fixed.limit` in size.
+        ring: The order, the same at all parties; `shares` does not use it.
+        fixed: How reals are written in Z_{2^64}.
+        method: How to sum.
+        first_round: The communication round in which the first message is sent.
+
+    Returns:
+        The total, shape (runs, entries), the same at all parties.
+
+    Raises:
+        InputError: If the summand could overflow the sum; nothing was sent then.
+        ProtocolViolation: If a peer sent an array of another shape or a part out of turn.
+    """
+    method.check(len(party.parties))
+    words = fixed.encode(own)
+    return fixed.decode(
+        await sum_words(party, words, ring=ring, method=method, first_round=first_round)
+    )
+
+
+async def sum_words(
+    party: Party, words: NDArray[np.uint64], *, ring: Ring, method: SumMethod, first_round: int = 1
+) -> NDArray[np.uint64]:
+    """Add up one array of words of each party modulo 2^64, as `secure_sum` does with reals.
+
+    The arguments and errors are those of `secure_sum`; any words may be added.
+    """
+    method.check(len(party.parties))
+    if method.name == "shares":
+        return await _sum_by_shares(party, words, first_round)
+    return await _sum_along(party, words, sum_cycles(ring, method), first_round)
+
+
+def sum_rounds(method: SumMethod, parties: int) -> int:
+    """Return how many communication rounds a sum takes."""
+    return 2 if method.name == "shares" else parties + 1
+
+
+def sum_cycles(ring: Ring, method: SumMethod) -> tuple[Ring, ...]:
+    """Return the cycles that the shares take, all with the same starter.
+
+    Walecki's cycles are taken over positions of the random ring, so that each is a random cycle.
+    """
+    if method.cycles == 1:
+        return (ring,)
+    chosen = walecki_cycles(len(ring))[: method.cycles]
+    return tuple(Ring([ring.order[position] for position in cycle]) for cycle in chosen)
+
+
+async def _sum_along(
+    party: Party, words: NDArray[np.uint64], cycles: tuple[Ring, ...], first_round: int
+) -> NDArray[np.uint64]:
+    shares = split_shares(words, len(cycles), party.rng)
+    starter, n = cycles[0].starter, len(cycles[0])
+    if party.me == starter:
+        masks = draw_masks(shares.shape, party.rng)
+        party.round(first_round)
+        for number, cycle in enumerate(cycles, start=1):
+            part = masks[number - 1] + shares[number - 1]
+            await party.send(cycle.successor(starter), SumPart(cycle=number, values=part))
+        parts = [
+            await receive_part(party, cycle, number, words.shape, due=first_round + n - 1)
+            for number, cycle in enumerate(cycles, start=1)
+        ]
+        total = _add_up(np.stack(parts) - masks)
+        party.round(first_round + n)
+        await broadcast(party, SumTotal(values=total))
+        return total
+    # Serving the cycles in the order of this party's places keeps each message in its round.
+    for place, number in sorted((c.position(party.me), i) for i, c in enumerate(cycles, start=1)):
+        cycle = cycles[number - 1]
+        due = first_round + place - 1
+        part = await receive_part(party, cycle, number, words.shape, due=due)
+        party.round(first_round + place)
+        passed = SumPart(cycle=number, values=part + shares[number - 1])
+        await party.send(cycle.successor(party.me), passed)
+    total = (await party.receive(SumTotal, sender=starter, due=first_round + n)).values
+    check_shape(total, starter, words.shape)
+    return total
+
+
+async def receive_part(
+    party: Party, cycle: Ring, number: int, shape: tuple[int, ...], *, due: int
+) -> NDArray[np.uint64]:
+    """Receive the running sum of one cycle from the predecessor there.
+
+    Args:
+        party: This participant.
+        cycle: The order that the sum goes round.
+        number: Which of all cycles that is, from 1.
+        shape: That of the sum.
+        due: The round in which the predecessor sends it.
+
+    Raises:
+        ProtocolViolation: If it is of another cycle or shape.
+    """
+    sender = cycle.predecessor(party.me)
+    part = await party.receive(SumPart, sender=sender, due=due)
+    if part.cycle != number:
+        raise ProtocolViolation(sender, f"sent cycle {part.cycle} where {number} was due")
+    check_shape(part.values, sender, shape)
+    return part.values
+
+
+async def _sum_by_shares(
+    party: Party, words: NDArray[np.uint64], first_round: int
+) -> NDArray[np.uint64]:
+    shares = split_shares(words, len(party.parties), party.rng)
+    party.round(first_round)
+    for share, peer in zip(shares[1:], party.peers, strict=True):
+        await party.send(peer, SumShare(values=share))
+    given = [shares[0]]
+    for peer in party.peers:
+        share = await party.receive(SumShare, sender=peer, due=first_round)
+        given.append(share.values)
+        check_shape(given[-1], peer, words.shape)
+    partials = [_add_up(np.stack(given))]
+    party.round(first_round + 1)
+    await broadcast(party, SumPartial(values=partials[0]))
+    for peer in party.peers:
+        partial = await party.receive(SumPartial, sender=peer, due=first_round + 1)
+        partials.append(partial.values)
+        check_shape(partials[-1], peer, words.shape)
+    return _add_up(np.stack(partials))
+
+
+def _add_up(parts: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Add along the first axis, modulo 2^64."""
+    total: NDArray[np.uint64] = np.add.reduce(parts, axis=0)
+    return total
+
+
+def check_values(
+    values: NDArray[np.float64], sender: str, parameters: TopKParameters, hops: int, runs: int
+) -> None:
+    """Hold a vector that has made some hops since the start against all that is public.
+
+    Raises:
+        ProtocolViolation: If its shape, its range or its order is wrong; it names the sender.
+    """
+    expected = runs, parameters.k
+    if values.shape != expected:
+        raise ProtocolViolation(sender, f"sent a vector of {values.shape}, not {expected}")
+    highest = highest_entry(parameters, hops)
+    if not np.all((values >= parameters.lower) & (values <= highest)):
+        raise ProtocolViolation(sender, "sent a vector outside the public bounds")
+    if not np.all(values[:, :-1] <= values[:, 1:]):
+        raise ProtocolViolation(sender, "sent a vector that is not ascending")
+
+
+def check_history(
+    party: Party,
+    ring: Ring,
+    parameters: TopKParameters,
+    before: NDArray[np.float64],
+    after: NDArray[np.float64],
+) -> None:
+    """Hold a vector that has gone round against what this party had passed on.
+
+    Raises:
+        Tampered: If entries are gone that honest parties could not have displaced. All others had
+            the vector meanwhile, and those after the culprit could not know.
+    """
+    if not could_become(before, after, len(ring) - 1, parameters).all():
+        party.accuse(Tampered(_after(ring, party.me), "took entries out of the vector"))
+
+
+def check_result(
+    party: Party,
+    ring: Ring,
+    parameters: TopKParameters,
+    before: NDArray[np.float64],
+    result: NDArray[np.float64],
+) -> None:
+    """Hold the starter's result against what this party, not the starter, had passed on last.
+
+    Raises:
+        ProtocolViolation: If this party is the last, and the starter sent something else than it
+            was given.
+        Tampered: If entries are gone that honest parties could not have displaced. The starter and
+            those in between had the vector meanwhile.
+    """
+    hops = len(ring) - 1 - ring.position(party.me)
+    if could_become(before, result, hops, parameters).all():
+        return
+    if hops == 0:
+        what = "sent another result than the last vector"
+        party.accuse(ProtocolViolation(ring.starter, what))
+    else:
+        suspects = _after(ring, party.me)[: hops + 1]
+        party.accuse(Tampered(suspects, "took entries out of the result"))
+
+
+def check_totals(
+    party: Party,
+    totals: NDArray[np.float64],
+    own: NDArray[np.float64],
+    nearest: NDArray[np.float64],
+    *,
+    weights: Weights,
+    upper: float,
+) -> None:
+    """Hold vote totals against this party's own votes and the public result.
+
+    Raises:
+        Tampered: If no honest votes have these totals. Anybody may have added anything.
+    """
+    if not could_be_totals(totals, own, nearest, weights, upper).all():
+        party.accuse(Tampered(party.peers, "made vote totals that no honest votes have"))
+
+
+def check_shape(values: NDArray[np.uint64], sender: str, expected: tuple[int, ...]) -> None:
+    """Refuse words of another shape than is due.
+
+    Raises:
+        ProtocolViolation: It names the sender.
+    """
+    if values.shape != expected:
+        raise ProtocolViolation(sender, f"sent an array of {values.shape}, not {expected}")
+
+
+def _after(ring: Ring, party: str) -> tuple[str, ...]:
+    """Return all others in the order in which the vector reaches them."""
+    place = ring.position(party)
+    return (*ring.order[place + 1 :], *ring.order[:place])
