@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.cli.console import COLUMNS, make_console
+from veilring.cli.console import CONSOLE_COLUMNS, make_console
 
 
 def test_without_a_terminal_all_print_equally_wide(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -12,8 +12,8 @@ def test_without_a_terminal_all_print_equally_wide(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("COLUMNS", raising=False)
     settings = ("--set", "parties.count=3", "--set", "run.leakage_trials=20", "--seed", "1")
     out = CliRunner().invoke(app, ["run", "wine", "--runtime", "memory", *settings]).stdout
-    assert make_console().width == COLUMNS
-    assert max(map(len, out.splitlines())) == COLUMNS
+    assert make_console().width == CONSOLE_COLUMNS
+    assert max(map(len, out.splitlines())) == CONSOLE_COLUMNS
 
 
 def test_a_set_width_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.cli.invoking import invoke
 
-from veilring.cli.output import PROGRESS_SECONDS, show_progress
+from veilring.cli.console import PROGRESS_SECONDS, show_progress
 from veilring.papers.reproduce import FIGURES
 from veilring.scenarios import load_scenario
 from veilring.scenarios.reporting.summary import titled

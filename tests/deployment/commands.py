@@ -27,7 +27,7 @@ SECONDS: Final = 200.0
 _IMPORTED: Final = (
     *PRELOADED,
     "veilring.cli.app",
-    "veilring.cli.output",
+    "veilring.cli.console",
     "veilring.deployment",
     "veilring.nodes.runtimes.processes",
     "veilring.deployment.estimating",

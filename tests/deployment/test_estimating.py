@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from veilring.cli.estimates import show_estimates
+from veilring.cli.surveys import show_estimates
 from veilring.deployment.estimating import Estimates, estimate_from
 from veilring.deployment.survey import SurveyTerms
 from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally_reports

@@ -67,8 +67,9 @@ def test_rows_are_read_as_the_survey_asks(
         assert pool.labels.tolist() == [1, 0, 0]
     asked = terms.task.survey.questions
     assert [q.cells for q in asked][: len(domains)] == domains
+    valid = terms.task.survey.validated(pool.rows, pool.labels)
     for question in range(len(asked)):
-        encoded = terms.task.survey.encode(pool.rows, pool.labels, question)
+        encoded = terms.task.survey.encode(*valid, question)
         reports = asked[question].perturb(encoded, np.random.default_rng(0))
         assert asked[question].accept(reports).all()
     assert terms.task.survey.exact_epsilon <= 1.5
@@ -82,8 +83,9 @@ def test_each_category_has_its_own_number_and_each_bin_its_range(tmp_path: Path)
     cells = "".join(f"{n * 12.5},{name},no\n" for n, name in zip(range(97), names, strict=True))
     pool = terms.read_clients(written(tmp_path, "age,colour,label\n" + cells, "rows.csv"))
     survey = terms.task.survey
-    np.testing.assert_array_equal(survey.encode(pool.rows, pool.labels, 2) // 2, np.arange(97))
-    bins = survey.encode(pool.rows, pool.labels, 1) // 2
+    valid = survey.validated(pool.rows, pool.labels)
+    np.testing.assert_array_equal(survey.encode(*valid, 2) // 2, np.arange(97))
+    bins = survey.encode(*valid, 1) // 2
     assert bins[:10].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 7, 7]
 
 

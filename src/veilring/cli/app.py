@@ -1,43 +1,74 @@
-"""The application: its commands, and how all of them report errors.
+"""The application: its commands, how their help looks, and how all of them report errors.
 
 A command is a function with Typer annotations. Its module imports what is slow only when the
 command runs, so that `--help` is quick.
 """
 
+import inspect
 import json
+from collections.abc import Iterable
 from importlib.metadata import version
+from itertools import groupby
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 from typing_extensions import override
 
-from veilring.cli.ask import ask
 from veilring.cli.compare import compare
 from veilring.cli.deploy import app as deploy
-from veilring.cli.embed import embed
-from veilring.cli.estimate import estimate
 from veilring.cli.explore import explore
-from veilring.cli.export import export
-from veilring.cli.help_text import HELP_NAMES, bare_flags, tidy
-from veilring.cli.keys import app as keys
+from veilring.cli.keys import keys_app
 from veilring.cli.leakage import leakage
-from veilring.cli.ledger import app as ledger
+from veilring.cli.ledger import ledger_app
 from veilring.cli.options import EXIT_INTERRUPTED
-from veilring.cli.oracles import oracles
-from veilring.cli.records import app as records
+from veilring.cli.parties import ask_command, serve_command, submit_command
+from veilring.cli.prediction import embed_command, records_app, tune_command
 from veilring.cli.report import report
 from veilring.cli.reproduce import reproduce
 from veilring.cli.run import run
 from veilring.cli.scale import app as scale
 from veilring.cli.scenarios import scenarios
-from veilring.cli.serve import serve
-from veilring.cli.submit import submit
+from veilring.cli.surveys import estimate_command, export_command, oracles_command, tally_command
 from veilring.cli.sweep import sweep
-from veilring.cli.tally import tally
 from veilring.cli.trace import trace
-from veilring.cli.tune import tune
 from veilring.errors import InputError, VeilringError
+
+HELP_NAMES: Final = ("-h", "--help")
+
+_INDENT: Final = "    "
+
+
+def unwrapped(text: str) -> str:
+    """Return a docstring whose paragraphs are one line each, for the terminal to wrap once.
+
+    Indented lines, such as commands, stay as they are, without empty lines between them.
+    """
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    shown: list[str] = []
+    for indented, group in groupby(paragraphs, lambda paragraph: paragraph.startswith(_INDENT)):
+        if indented:
+            shown.append("\n".join(group))
+        else:
+            shown += [" ".join(map(str.strip, each.splitlines())) for each in group]
+    return "\n\n".join(shown)
+
+
+def bare_flags(options: Iterable[Any]) -> None:
+    """Show flags without a type."""
+    for option in options:
+        if getattr(option, "is_flag", False) and option.metavar is None:
+            option.metavar = ""
+
+
+def tidy(command: Any) -> None:  # noqa: ANN401  (Typer does not export the type of its commands)
+    """Unwrap the help of a command and of those below it, and show flags without a type."""
+    command.help = unwrapped(command.help or "")
+    context = typer.Context(command, help_option_names=[*HELP_NAMES])
+    bare_flags((*command.params, command.get_help_option(context)))
+    for below in getattr(command, "commands", {}).values():
+        tidy(below)
+
 
 EXIT_RUN: Final = 1
 EXIT_INPUT: Final = 2  # what Typer exits with for a wrong option, too
@@ -165,18 +196,18 @@ app.command()(sweep)
 app.command()(explore)
 app.command()(reproduce)
 app.command()(leakage)
-app.command()(tune)
-app.command()(embed)
+app.command("tune")(tune_command)
+app.command("embed")(embed_command)
 app.command()(scenarios)
-app.command()(serve)
-app.command()(ask)
-app.command()(submit)
-app.command()(estimate)
-app.command()(export)
-app.command()(tally)
-app.command()(oracles)
+app.command("serve")(serve_command)
+app.command("ask")(ask_command)
+app.command("submit")(submit_command)
+app.command("estimate")(estimate_command)
+app.command("export")(export_command)
+app.command("tally")(tally_command)
+app.command("oracles")(oracles_command)
 app.add_typer(deploy, name="deploy")
-app.add_typer(keys, name="keys")
-app.add_typer(ledger, name="ledger")
-app.add_typer(records, name="records")
+app.add_typer(keys_app, name="keys")
+app.add_typer(ledger_app, name="ledger")
+app.add_typer(records_app, name="records")
 app.add_typer(scale, name="scale")

@@ -93,7 +93,7 @@ def compare(  # noqa: PLR0913  (the options of a command)
 
         veilring compare digits --queries 50 --seed 7 --json
     """
-    from veilring.cli.output import show_columns, show_notes, show_progress
+    from veilring.cli.console import show_columns, show_notes, show_progress
     from veilring.scenarios.comparison import compare as run_comparison
     from veilring.scenarios.comparison import make_question, read_network
     from veilring.scenarios.comparison.files import require_fresh, write_comparison, write_picture

@@ -48,7 +48,7 @@ def explore(
 
         veilring explore --seed 1234
     """
-    from veilring.cli.output import show_progress
+    from veilring.cli.console import show_progress
     from veilring.randomness import Streams
     from veilring.scenarios import load_scenario
     from veilring.scenarios.exploring import Subject

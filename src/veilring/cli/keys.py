@@ -8,15 +8,15 @@ import typer
 if TYPE_CHECKING:
     from veilring.transport.roster import Roster
 
-app = typer.Typer(
+keys_app = typer.Typer(
     help="Make keys and rosters. Each party makes its own key; only public parts are exchanged.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 
 
-@app.command()
-def new(
+@keys_app.command("new")
+def make_key(
     name: Annotated[str, typer.Argument(help="What the party is called.", show_default=False)],
     *,
     host: Annotated[
@@ -47,8 +47,8 @@ def new(
     typer.echo(f"fingerprint {member.fingerprint}")
 
 
-@app.command()
-def roster(
+@keys_app.command("roster")
+def make_roster(
     members: Annotated[
         list[Path], typer.Argument(help="The public parts of all.", metavar="MEMBER.TOML...")
     ],
@@ -72,8 +72,8 @@ def roster(
     _describe(whole)
 
 
-@app.command()
-def show(
+@keys_app.command("show")
+def show_roster(
     path: Annotated[Path, typer.Argument(help="A roster.", metavar="ROSTER.TOML")],
 ) -> None:
     """Print who is in a roster, and its hash."""

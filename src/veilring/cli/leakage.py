@@ -44,7 +44,7 @@ def leakage(  # noqa: PLR0913  (the options of a command)
 
         veilring leakage ring/pp-topk --parties 5 --k 1..10 --P0 0 --rounds 1 --out honest.csv
     """
-    from veilring.cli.output import show_progress
+    from veilring.cli.console import show_progress
     from veilring.scenarios.leakage_grid import SUBJECTS, LeakageGrid, leakage_grid, write_grid
 
     if protocol not in SUBJECTS:

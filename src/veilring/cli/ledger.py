@@ -10,15 +10,15 @@ import typer
 if TYPE_CHECKING:
     from veilring.privacy.ledger import Totals
 
-app = typer.Typer(
+ledger_app = typer.Typer(
     help="Look at a ledger of privacy budgets, or back it up.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 
 
-@app.command()
-def show(
+@ledger_app.command("show")
+def show_ledger(
     path: Annotated[Path, typer.Argument(help="The ledger.", metavar="FILE", show_default=False)],
     *,
     as_json: Annotated[
@@ -48,8 +48,8 @@ def show(
         _show(totals)
 
 
-@app.command()
-def backup(
+@ledger_app.command("backup")
+def back_up(
     path: Annotated[Path, typer.Argument(help="The ledger.", metavar="FILE", show_default=False)],
     to: Annotated[
         Path, typer.Argument(help="The file to write.", metavar="COPY", show_default=False)

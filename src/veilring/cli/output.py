@@ -1,19 +1,8 @@
-"""Progress and a report for people."""
+"""A report for people."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Final
-
-import typer
-from rich.console import Console
-from rich.progress import Progress as Bar
 from rich.table import Table as Grid
 
 from veilring.cli.console import make_console
-from veilring.data import Table, load_table
-from veilring.data.csv import Separator
-from veilring.errors import InputError
 from veilring.protocols.system import Estimate
 from veilring.scenarios.report import Report
 from veilring.scenarios.reporting.summary import (
@@ -26,73 +15,6 @@ from veilring.scenarios.reporting.summary import (
     troubles,
 )
 from veilring.scenarios.reporting.words import percent
-from veilring.scenarios.runner import Progress
-
-# A log of an hour has a hundred lines then, and nobody takes a command for dead.
-PROGRESS_SECONDS: Final = 30.0
-
-
-@contextmanager
-def show_progress(
-    *, quiet: bool, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Progress | None]:
-    """Give what shows progress on standard error: a bar to a person, or else lines now and then.
-
-    Args:
-        quiet: Whether nothing is shown.
-        clock: The time in seconds.
-    """
-    console = Console(stderr=True)
-    if quiet:
-        yield None
-        return
-    if not console.is_terminal:
-        yield _lines(clock)
-        return
-    with Bar(console=console, transient=True) as bar:
-        task = bar.add_task("")
-        yield lambda doing, done, total: bar.update(
-            task, description=doing, completed=done, total=total
-        )
-
-
-def _lines(clock: Callable[[], float]) -> Progress:
-    """Return a callback that prints a line of progress every `PROGRESS_SECONDS`."""
-    last = clock()
-
-    def tell(doing: str, done: int, total: int) -> None:
-        nonlocal last
-        if clock() - last >= PROGRESS_SECONDS:
-            last = clock()
-            typer.echo(f"{doing}: {done:,} of {total:,}", err=True)
-
-    return tell
-
-
-def load_noting(source: str, label: str | None = None, separator: Separator = ",") -> Table:
-    """Load a data set, and print what may be a mistake in it on standard error.
-
-    Raises:
-        InputError: As `load_table`.
-    """
-    table = load_table(source, label=label or None, separator=separator)
-    for note in table.notes:
-        typer.echo(f"{table.name}: {note}", err=True)
-    return table
-
-
-def show_notes(source: str, label: str | None, separator: Separator) -> None:
-    """Print what may be a mistake in a CSV file, if it can be read."""
-    if source.lower().endswith(".csv"):
-        with suppress(InputError):  # which is raised again where the file is used
-            load_noting(source, label, separator)
-
-
-def show_columns(source: str, label: str | None, separator: Separator) -> None:
-    """Print how the columns of a CSV file are read, and nothing of other sources."""
-    if source.lower().endswith(".csv"):
-        line = load_table(source, label=label or None, separator=separator).describe()
-        make_console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def show_report(report: Report) -> None:

@@ -47,7 +47,7 @@ def reproduce(
 
         veilring reproduce ring/figure-3 ring/figure-4 --data wine --data my.csv --out plots
     """
-    from veilring.cli.output import show_progress
+    from veilring.cli.console import show_progress
     from veilring.errors import InputError
     from veilring.papers.reproduce import FIGURES, find_figure, reproduce_figure
 

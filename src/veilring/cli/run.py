@@ -94,16 +94,16 @@ def run(  # noqa: PLR0913  (the options of a command)
         warm_up()
     if verbose:
         _log_to_stderr()
-    from veilring.cli import output
+    from veilring.cli import console, output
 
     data = loaded.data
-    output.show_notes(data.source, data.label, data.separator)
-    with output.show_progress(quiet=as_json) as progress:
+    console.show_notes(data.source, data.label, data.separator)
+    with console.show_progress(quiet=as_json) as progress:
         report = _run_into(out, loaded, progress)
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:
-        output.show_columns(data.source, data.label, data.separator)
+        console.show_columns(data.source, data.label, data.separator)
         output.show_report(report)
 
 

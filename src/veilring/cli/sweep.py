@@ -71,7 +71,7 @@ def sweep(  # noqa: PLR0913  (each option is an argument)
 
         veilring sweep digits --grid protocol.k=1..15:2 --engine dask --out k.parquet
     """
-    from veilring.cli.output import show_progress
+    from veilring.cli.console import show_progress
     from veilring.scenarios.sweep import Engine, Files, Plan, parse_grid, run_sweep
 
     try:

@@ -9,10 +9,9 @@ Each system has a module with its terms, the configurations of its roles and the
 A process imports only the modules of the role that it has.
 """
 
-from veilring.deployment.config import Config
+from veilring.deployment.config import Columns, Config, Unfinished
 from veilring.deployment.roles import (
     ROLES,
-    Columns,
     Role,
     ask,
     ask_near,
@@ -26,6 +25,7 @@ __all__ = (
     "Columns",
     "Config",
     "Role",
+    "Unfinished",
     "ask",
     "ask_near",
     "load_config",

@@ -1,12 +1,13 @@
 """The configuration of one long-lived party or of a client: one small file each."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Self
 
 from pydantic import Field
 
 from veilring.config import Agreed, Section, read_toml
-from veilring.errors import InputError, ScenarioError
+from veilring.errors import InputError, ScenarioError, VeilringError
 from veilring.nodes.session import ANSWER_SECONDS, SESSION_SECONDS, SessionLimits
 from veilring.transport.identity import Identity, load_identity
 from veilring.transport.roster import Roster
@@ -93,3 +94,25 @@ def load_credentials(config: Config) -> tuple[Identity, Roster]:
     except OSError as error:
         raise ScenarioError("roster", config.roster, f"a roster ({error})") from error
     return identity, roster
+
+
+Columns = Mapping[str, Sequence[object]]
+"""The answers, row by row of the queries: each column by its header."""
+
+
+class Unfinished(VeilringError):
+    """Raised when not all queries could be answered, and the first of them have answers.
+
+    Attributes:
+        answered: The answers to the first rows, in order.
+        asked: The number of rows.
+        cause: The refusal of the others.
+    """
+
+    def __init__(self, answered: Columns, asked: int, cause: VeilringError) -> None:
+        self.answered, self.asked, self.cause = answered, asked, cause
+        super().__init__(answered, asked, cause)
+
+    def __str__(self) -> str:
+        done = len(next(iter(self.answered.values())))
+        return f"only the first {done:,} of {self.asked:,} rows are labelled: {self.cause}"

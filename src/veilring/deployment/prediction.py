@@ -17,7 +17,13 @@ from typing_extensions import override
 from veilring.config import Section, as_scenario_errors
 from veilring.data.csv import read_cells
 from veilring.data.npz import NPZ, Vectors, read_vectors
-from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
+from veilring.deployment.config import (
+    AnAddress,
+    FilePath,
+    TermsConfig,
+    Unfinished,
+    load_credentials,
+)
 from veilring.deployment.connecting import answering, connected, require_party
 from veilring.deployment.schema import (
     FEATURES_ALLOWED,
@@ -29,7 +35,7 @@ from veilring.deployment.schema import (
     check_ranges,
     look_up,
 )
-from veilring.errors import BudgetExhausted, InputError, ScenarioError, VeilringError
+from veilring.errors import BudgetExhausted, InputError, ScenarioError
 from veilring.nodes.offload import Threads
 from veilring.privacy.accounting import doubt_of_delta
 from veilring.privacy.accounting.individual import Accountant
@@ -391,24 +397,6 @@ class QuerierConfig(TermsConfig):
     name: str = Field("", description="a text, or nothing")
 
 
-class Unfinished(VeilringError):
-    """Raised when the stream has no room for all queries, and the first of them have labels.
-
-    Attributes:
-        labels: The classes of the first rows, by name, in order.
-        asked: The number of rows.
-        cause: The refusal of the others.
-    """
-
-    def __init__(self, labels: list[str], asked: int, cause: BudgetExhausted) -> None:
-        self.labels, self.asked, self.cause = labels, asked, cause
-        super().__init__(labels, asked, cause)
-
-    def __str__(self) -> str:
-        done = f"only the first {len(self.labels):,} of {self.asked:,} rows are labelled"
-        return f"{done}: {self.cause}"
-
-
 async def ask_prediction(config: QuerierConfig, queries: Path) -> dict[str, list[str]]:
     """Have the rows of a file labelled, block by block.
 
@@ -464,7 +452,7 @@ async def ask_prediction(config: QuerierConfig, queries: Path) -> dict[str, list
         except BudgetExhausted as error:  # others have asked meanwhile
             refusal = error
     if refusal is not None:
-        raise Unfinished(labels, len(rows), refusal) if labels else refusal
+        raise Unfinished({"label": labels}, len(rows), refusal) if labels else refusal
     return {"label": labels}
 
 

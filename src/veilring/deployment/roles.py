@@ -3,7 +3,7 @@
 A new role is one entry of `ROLES`.
 """
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -11,14 +11,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from veilring.config import load_toml, read_toml, require_key
-from veilring.deployment.config import RELATIVE, Config
+from veilring.deployment.config import RELATIVE, Columns, Config
 from veilring.errors import ScenarioError
 
 if TYPE_CHECKING:
     from veilring.deployment.places import Near
-
-Columns = Mapping[str, Sequence[object]]
-"""The answers, row by row of the queries: each column by its header."""
 
 C = TypeVar("C", bound=Config)
 

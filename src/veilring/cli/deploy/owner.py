@@ -55,7 +55,7 @@ def owner(  # noqa: PLR0913  (each option is an argument)
     In earnest each makes its own key (`veilring keys new`), and the ranges in terms.toml come from
     what a column can hold, not from anybody's rows.
     """
-    from veilring.cli.output import load_noting
+    from veilring.cli.console import load_noting
     from veilring.deployment.examples import OWNER, write_owner
     from veilring.deployment.owner import LabellingSection
     from veilring.errors import InputError

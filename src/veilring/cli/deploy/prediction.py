@@ -47,7 +47,7 @@ def prediction(  # noqa: PLR0913  (each option is an argument)
     In earnest each makes its own key (`veilring keys new`), and the ranges in terms.toml come from
     what a column can hold, not from anybody's rows.
     """
-    from veilring.cli.output import load_noting
+    from veilring.cli.console import load_noting
     from veilring.data.npz import NPZ
     from veilring.deployment.examples import REGISTRAR, SERVER, write_prediction
     from veilring.deployment.prediction import PredictionSection

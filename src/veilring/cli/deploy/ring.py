@@ -34,7 +34,7 @@ def ring(
     """
     from functools import partial
 
-    from veilring.cli.output import show_notes
+    from veilring.cli.console import show_notes
     from veilring.data import partition
     from veilring.deployment.examples import write_ring
     from veilring.errors import ScenarioError

@@ -45,7 +45,7 @@ def survey(  # noqa: PLR0913  (each option is an argument)
     In earnest each makes its own key (`veilring keys new`), and the ranges in terms.toml come from
     what a column can hold, not from anybody's rows.
     """
-    from veilring.cli.output import load_noting
+    from veilring.cli.console import load_noting
     from veilring.deployment.examples import Trial, write_collection
 
     trial = Trial(kind, epsilon, clients, submitters, column)

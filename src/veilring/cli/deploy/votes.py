@@ -44,7 +44,7 @@ def votes(  # noqa: PLR0913  (each option is an argument)
     In earnest each party makes its own key (`veilring keys new`), and the ranges in terms.toml come
     from what a column can hold, not from anybody's rows. With --k the number of all rows is public.
     """
-    from veilring.cli.output import load_noting
+    from veilring.cli.console import load_noting
     from veilring.deployment.examples import CLIENT, write_votes
 
     given = {"epsilon": epsilon, "budget": budget, "r": r, "k": k, "tolerated": tolerated}

@@ -27,7 +27,7 @@ Out = Annotated[
 
 def show(name: str, measure: "Callable[[Progress | None], Study]", out: Path | None) -> None:
     """Measure, print, and keep what was measured if that is wanted."""
-    from veilring.cli.output import show_progress
+    from veilring.cli.console import show_progress
     from veilring.errors import InputError
     from veilring.scenarios.scale.machine import describe_machine
     from veilring.scenarios.scale.writing import format_study, study_files, write_study

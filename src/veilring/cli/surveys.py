@@ -1,0 +1,335 @@
+"""`veilring estimate`, `export`, `tally` and `oracles`: the reports of a survey."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from veilring.cli.options import DaskAddress, Workers
+
+if TYPE_CHECKING:
+    from veilring.deployment.estimating import Estimates
+    from veilring.deployment.survey import CollectorConfig
+
+_ConfigPath = Annotated[
+    Path, typer.Argument(help="The collector's configuration.", metavar="CONFIG")
+]
+_Confidence = Annotated[float, typer.Option(help="Of each interval by itself, between 0 and 1.")]
+_SaveTo = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the naive Bayes model here, as JSON."),
+]
+_Consistent = Annotated[
+    str, typer.Option(help="Of the model: paper, clip or norm-sub, for counts below 0.")
+]
+_Without = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="MEMBER",
+        help="Leave out what this member has sent; may be given many times.",
+        show_default=False,
+    ),
+]
+_AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
+
+
+def _load_collector(config: Path, command: str) -> "CollectorConfig":
+    from veilring.deployment import load_config_of
+    from veilring.deployment.survey import CollectorConfig
+
+    return load_config_of(config, CollectorConfig, f"veilring {command}")
+
+
+def _save_model(found: "Estimates", path: Path | None, consistency: str) -> None:
+    """Learn the model and write it, if it is wanted."""
+    if path is not None:
+        from veilring.deployment.estimating import save_model
+
+        save_model(found, path, consistency=consistency)
+
+
+def show_estimates(found: "Estimates", *, json: bool) -> None:
+    """Print estimates as a table, or as JSON."""
+    if json:
+        _print_json(found)
+    else:
+        _show_table(found)
+
+
+def _print_json(found: "Estimates") -> None:
+    import dataclasses
+    from json import dumps
+
+    document = {
+        "task": found.terms.task.digest.hex(),
+        "epsilon": found.terms.task.survey.exact_epsilon,
+        "reports": found.tally.clients,
+        "members": dict(found.members),
+        "without": list(found.without),
+        "confidence": found.confidence,
+        "estimates": [
+            {name: _finite(value) for name, value in dataclasses.asdict(line).items()}
+            for line in found.lines
+        ],
+    }
+    typer.echo(dumps(document, indent=2, allow_nan=False))
+
+
+def _finite(value: object) -> object:
+    """Return a value, or none for an infinity: JSON has no word for it."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _show_table(found: "Estimates") -> None:
+    from rich.table import Table
+
+    from veilring.cli.console import make_console
+
+    epsilon = found.terms.task.survey.exact_epsilon
+    title = f"{found.terms.survey.kind}: {found.tally.clients:,} reports, epsilon {epsilon:g}"
+    table = Table(title=title, title_justify="left")
+    for name in ("of", "value", "class"):
+        table.add_column(name, overflow="fold")
+    for name in ("estimate", f"{found.confidence:.0%} interval", "reports"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for line in found.lines:
+        interval = f"{line.low:.4f} to {line.high:.4f}{' ~' if line.rough else ''}"
+        numbers = (f"{line.estimate:.4f}", interval, f"{line.clients:,}")
+        table.add_row(line.of, line.value, line.within, *numbers)
+    make_console().print(table, markup=False)
+    if found.members:
+        counted = (f"{name} {count:,}" for name, count in found.members.items())
+        typer.echo(f"stored by member: {', '.join(counted)}")
+    if found.without:
+        typer.echo(f"left out: {', '.join(found.without)}")
+    rough = sum(line.rough for line in found.lines)
+    if rough:
+        typer.echo(f"~ {rough:,} intervals rest on too few reports to hold their confidence")
+
+
+def estimate_command(
+    config: _ConfigPath,
+    *,
+    confidence: _Confidence = 0.95,
+    recount: Annotated[
+        bool,
+        typer.Option("--recount", help="Read all reports, and compare them with the running sums."),
+    ] = False,
+    without: _Without = None,
+    save: _SaveTo = None,
+    consistency: _Consistent = "paper",
+    json: _AsJson = False,
+) -> None:
+    """Estimate from the reports that a collector has stored, also while it collects.
+
+    It reads the collector's store, so it runs where that can be reached, and the collector need not
+    run. There is no estimate from fewer reports than the terms' `minimum`.
+
+    Shares are unbiased and may come out a little below 0; each interval holds by itself with the
+    given confidence. For naive Bayes a line is the share of the clients asked that have both the
+    value and the class; or the mean of the column, scaled to [-1, 1], or of its square, within the
+    class and times the class's share. The model of `--save` has the means themselves. In JSON, the
+    ends of an interval that nothing is known of are null.
+    """
+    from veilring.deployment.estimating import estimate_stored
+
+    loaded = _load_collector(config, "estimate")
+    found = estimate_stored(loaded, confidence=confidence, recount=recount, without=without or ())
+    _save_model(found, save, consistency)
+    show_estimates(found, json=json)
+    if recount and not json:
+        typer.echo(f"recounted {sum(found.members.values()):,} reports: the running sums are right")
+    if save is not None and not json:
+        typer.echo(f"model: {save}")
+
+
+def export_command(
+    config: _ConfigPath,
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where the Parquet files go.", show_default=False),
+    ] = None,
+    backup: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Instead, copy an SQLite store into one complete file.",
+            show_default=False,
+        ),
+    ] = None,
+    without: _Without = None,
+) -> None:
+    """Write all reports that a collector has stored to Parquet files, also while it collects.
+
+    They are noisy reports by question, without ids and without names: what `veilring tally` adds up
+    elsewhere, on one machine or a Dask cluster.
+
+    To put a copy of --backup back, stop the collector and move four files away: the store and,
+    beside it, those that end in -wal, -shm and .lock. Then put the copy in the store's place.
+    Reports that were stored since the copy are lost.
+    """
+    from veilring.deployment.estimating import export_reports
+    from veilring.errors import InputError
+    from veilring.protocols.ldp.store import back_up_reports
+
+    loaded = _load_collector(config, "export")
+    if (out is None) == (backup is None):
+        raise InputError("--out", out, "exactly one of --out and --backup")
+    if backup is not None:
+        back_up_reports(loaded.store, backup)
+        typer.echo(f"copy of the store: {backup}")
+    if out is not None:
+        files = export_reports(loaded, out, without=without or ())
+        typer.echo(f"{len(files):,} {'file' if len(files) == 1 else 'files'}: {out}")
+
+
+def tally_command(  # noqa: PLR0913  (each option is an argument)
+    terms: Annotated[Path, typer.Argument(help="The terms of the collection.", metavar="TERMS")],
+    reports: Annotated[
+        list[Path], typer.Argument(help="Files of `veilring export`.", metavar="REPORTS...")
+    ],
+    *,
+    confidence: _Confidence = 0.95,
+    save: _SaveTo = None,
+    consistency: _Consistent = "paper",
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="Where they are added up: local (processes), dask or ray; else in this process.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Workers = None,
+    dask_address: DaskAddress = None,
+    json: _AsJson = False,
+) -> None:
+    """Estimate from reports in Parquet files, however many and wherever they are added up.
+
+    The result is the same to the last count on any engine. A report that is to another task, or
+    that no client could have made, ends it with an error. Memory is bounded whatever the size of
+    the files. A cluster's workers find them under the same absolute paths.
+
+    For example:
+
+        veilring export census.toml --out reports
+
+        veilring tally terms.toml reports/*.parquet --save model.json
+
+        veilring tally terms.toml reports/*.parquet --engine dask --dask-address tcp://10.0.0.5:8786
+    """
+    from functools import partial
+
+    from veilring.deployment.estimating import estimate_from, tally_files
+    from veilring.deployment.survey import SurveyTerms
+    from veilring.errors import InputError
+    from veilring.scenarios.sweep import Engine
+    from veilring.scenarios.sweep.engine import each_done
+
+    if engine is None and (workers, dask_address) != (None, None):
+        raise InputError("engine", "none", "local, dask or ray, to have workers")
+    spread = None
+    if engine is not None:
+        spread = partial(each_done, engine=Engine(engine, workers, dask_address))
+    loaded = SurveyTerms.load(terms)
+    found = estimate_from(loaded, tally_files(loaded.task, reports, spread), confidence=confidence)
+    _save_model(found, save, consistency)
+    show_estimates(found, json=json)
+    if save is not None and not json:
+        typer.echo(f"model: {save}")
+
+
+def oracles_command(
+    *,
+    domain: Annotated[
+        list[int] | None,
+        typer.Option(help="How many values there are; may be given many times. Else 4, 32, 1024."),
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="What a report may spend, up to 20.")] = 1.0,
+    max_bytes: Annotated[
+        int | None, typer.Option(help="The most that a report may have.", show_default=False)
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.svg",
+            help="Draw all oracles by domain and by epsilon; .svg or .png.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Show what each frequency oracle gives and costs, from its exact law; nothing is measured.
+
+    The variance is that of an estimated share, on average over the values, times the number of
+    clients: with 10,000 clients and a variance of 4 a share is off by 0.02 (one standard
+    deviation). One lie is the number of clients by which a single false report can move a count,
+    1 / (p - q). The exact epsilon is what a report really spends. A star marks what `oracle =
+    "auto"` takes: the shortest report among those whose variance is at most 1 % above the least.
+
+    For example:
+
+        veilring oracles --domain 32 --epsilon 1
+
+        veilring oracles --epsilon 0.5 --plot oracles.svg
+    """
+    from veilring.protocols.ldp.algorithm.planner import oracle_options, recommend_oracle
+
+    domains = domain or [4, 32, 1024]
+    tables = [
+        (
+            values,
+            oracle_options(values, epsilon),
+            recommend_oracle(values, epsilon, max_bytes=max_bytes).name,
+        )
+        for values in domains
+    ]
+    if plot is not None:
+        from veilring.scenarios.oracle_charts import draw_oracles
+
+        draw_oracles(plot, domain=domains[-1], epsilon=epsilon)
+    rows = [
+        {
+            "domain": values,
+            "oracle": each.name,
+            "variance": each.variance,
+            "influence": each.influence,
+            "report_bytes": each.report_bytes,
+            "exact_epsilon": each.exact_epsilon,
+            "recommended": each.name == best,
+        }
+        for values, found, best in tables
+        for each in found
+    ]
+    if json:
+        from json import dumps
+
+        typer.echo(dumps(rows, indent=2))
+    else:
+        _show_oracles(rows, epsilon)
+
+
+def _show_oracles(rows: list[dict[str, object]], epsilon: float) -> None:
+    from itertools import groupby
+
+    from rich.table import Table
+
+    from veilring.cli.console import make_console
+
+    table = Table(title=f"Frequency oracles at epsilon {epsilon:g}", title_justify="left")
+    for name in ("values", "oracle", "variance", "one lie", "bytes", "exact epsilon"):
+        table.add_column(name, justify="left" if name == "oracle" else "right", no_wrap=True)
+    for _, group in groupby(rows, key=lambda row: row["domain"]):
+        for row in group:
+            star = " *" if row["recommended"] else ""
+            table.add_row(
+                str(row["domain"]),
+                f"{row['oracle']}{star}",
+                f"{row['variance']:.4g}",
+                f"{row['influence']:,.1f}",
+                f"{row['report_bytes']:,}",
+                f"{row['exact_epsilon']:.6f}",
+            )
+        table.add_section()
+    make_console().print(table)
