@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measurement import Measurement, pairs, ratios, timed
+from veilring.data.table import Rows
 from veilring.protocols.radius.algorithm.allocation import largest_cliques
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph, pairwise_distances
 from veilring.protocols.radius.algorithm.voting import RNParameters, label_within
-from veilring.protocols.rows import Rows
 
 PER_BALL = 15
 ROWS = 4000

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measurement import Measurement, pairs, ratios, timed
+from veilring.data.table import Rows
 from veilring.nodes.offload import Threads
 from veilring.privacy.ledger import Budgets, Ledger, open_ledger
 from veilring.protocols.radius.analyst import ask_within
 from veilring.protocols.radius.leakage import hostile_batch
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import OwnerRules
-from veilring.protocols.rows import Rows
 from veilring.scenarios.scale.tables import clustered_balls
 from veilring.transport.messages import encode
 

@@ -21,10 +21,10 @@ import numpy as np
 from hypothesis import strategies as st
 from typing_extensions import override
 
+from veilring.data.table import Rows
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
-from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
 from veilring.transport.memory import MemoryEndpoint, MemoryNetwork
 from veilring.transport.messages import open_frame

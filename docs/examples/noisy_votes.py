@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import make_moons
 
 from veilring import simulation
+from veilring.data.table import Rows
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Run
 from veilring.protocols.noisyvotes import (
@@ -25,7 +26,6 @@ from veilring.protocols.noisyvotes import (
 )
 from veilring.protocols.radius import ByGrid, RNParameters, label_openly, label_within
 from veilring.protocols.ring import SumMethod
-from veilring.protocols.rows import Rows
 
 PARTIES, RADIUS, K, SPLITS = 10, 0.05, 30, 6
 LOWS, HIGHS = np.array([-2.0, -1.5]), np.array([3.0, 2.0])

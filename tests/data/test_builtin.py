@@ -18,10 +18,10 @@ class TestBuiltIn:
         """Rows, labels and all names are those of scikit-learn's own loader."""
         theirs = getattr(datasets, f"load_{name.replace('-', '_')}")()
         ours = load_table(name)
-        np.testing.assert_array_equal(ours.features, theirs.data)
-        np.testing.assert_array_equal(ours.labels, theirs.target)
-        assert ours.feature_names == tuple(map(str, theirs.feature_names))
-        assert ours.class_names == tuple(map(str, theirs.target_names))
+        np.testing.assert_array_equal(ours.X, theirs.data)
+        np.testing.assert_array_equal(ours.y, theirs.target)
+        assert ours.features.names == tuple(map(str, theirs.feature_names))
+        assert ours.features.classes == tuple(map(str, theirs.target_names))
 
     @pytest.mark.parametrize("name", ["wine", "breast-cancer", "digits", "iris"])
     def test_without_the_packaged_file_the_library_is_asked(
@@ -31,8 +31,8 @@ class TestBuiltIn:
         usual = load_table(name)
         monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
         asked = load_table(name)
-        np.testing.assert_array_equal(asked.features, usual.features)
-        np.testing.assert_array_equal(asked.labels, usual.labels)
+        np.testing.assert_array_equal(asked.X, usual.X)
+        np.testing.assert_array_equal(asked.y, usual.y)
 
     @pytest.mark.parametrize("name", ["", "wines", "wine.tsv"])
     def test_an_unknown_source_is_refused(self, name: str) -> None:

@@ -33,23 +33,23 @@ class TestCsv:
         """A mixed table is what scikit-learn's encoder makes of it, classes in numerical order."""
         table = load_table(write_csv("size,colour,class\n1.5,red,10\n-2,blue,9\n1e3,red,10\n"))
         colours = OneHotEncoder(sparse_output=False).fit_transform([["red"], ["blue"], ["red"]])
-        np.testing.assert_array_equal(table.features[:, 0], [1.5, -2, 1000])
-        np.testing.assert_array_equal(table.features[:, 1:], colours)
-        assert table.feature_names == ("size", "colour=blue", "colour=red")
-        assert table.class_names == ("9", "10")
-        assert table.labels.tolist() == [1, 0, 1]
+        np.testing.assert_array_equal(table.X[:, 0], [1.5, -2, 1000])
+        np.testing.assert_array_equal(table.X[:, 1:], colours)
+        assert table.features.names == ("size", "colour=blue", "colour=red")
+        assert table.features.classes == ("9", "10")
+        assert table.y.tolist() == [1, 0, 1]
 
     def test_which_features_were_one_column_is_remembered(self, write_csv: WriteCsv) -> None:
         """Through scaling and splitting too, so that each row's category can be read again."""
         table = load_table(write_csv("size,kind,x,y\n2,b,p,0\n3,a,p,1\n4,c,p,1\n5,a,p,0\n"))
         half = split(scale_to_unit(table), 0.5, default_rng(0)).train
-        kind, only = half.categories
+        kind, only = half.features.categories
         assert (kind.column, kind.first, kind.values) == ("kind", 1, ("a", "b", "c"))
         assert (only.column, only.first, only.values) == ("x", 4, ("p",))
-        one_hot = half.features[:, kind.features]
+        one_hot = half.X[:, kind.features]
         assert (one_hot.sum(axis=1) == 1).all()
         told = [kind.values[place] for place in one_hot.argmax(axis=1)]
-        sizes = (2 + 3 * half.features[:, 0]).tolist()
+        sizes = (2 + 3 * half.X[:, 0]).tolist()
         assert told == [{2: "b", 3: "a", 4: "c", 5: "a"}[round(size)] for size in sizes]
 
     def test_how_columns_were_read_is_told(self, write_csv: WriteCsv) -> None:
@@ -62,13 +62,13 @@ class TestCsv:
     def test_no_word_means_missing(self, write_csv: WriteCsv, unknown: str) -> None:
         """A word for a missing value is a category like any other, even among numbers."""
         table = load_table(write_csv(f"a,class\n1,x\n{unknown},y\n"))
-        assert set(table.feature_names) == {"a=1", f"a={unknown}"}
+        assert set(table.features.names) == {"a=1", f"a={unknown}"}
 
     def test_spaces_and_a_byte_order_mark_do_not_count(self, write_csv: WriteCsv) -> None:
         """Names and cells are read without what surrounds them."""
         table = load_table(write_csv("\ufeffa, b, class\n 1, u , x\n2,u,x \n"))
-        assert table.feature_names == ("a", "b=u")
-        assert table.class_names == ("x",)
+        assert table.features.names == ("a", "b=u")
+        assert table.features.classes == ("x",)
 
     @pytest.mark.parametrize(
         ("text", "named"),
@@ -115,7 +115,7 @@ class TestCsv:
         with pytest.raises(InputError, match=r"'age'.* 9 of 10 cells are numbers; line 3 is '\?'"):
             load_table(write_csv("age,class\n" + "".join([rows[0], "?,y\n", *rows[1:], "9,x\n"])))
         table = load_table(write_csv("age,class\n" + "".join([*rows, "?,y\n", "NA,y\n"])))
-        assert len(table.feature_names) == 10
+        assert len(table.features) == 10
 
     @pytest.mark.parametrize(
         ("labels", "found"),
@@ -141,7 +141,7 @@ class TestCsv:
     def test_many_classes_are_classes(self, write_csv: WriteCsv, labels: Iterable[object]) -> None:
         """As many as the rules allow: numbers with ten rows each, words with two, any twenty."""
         table = load_table(write_csv("a,class\n" + "".join(f"1,{label}\n" for label in labels)))
-        assert len(table.class_names) == len(set(labels))
+        assert len(table.features.classes) == len(set(labels))
 
     @pytest.mark.parametrize(
         "rows",
@@ -156,7 +156,7 @@ class TestCsv:
     def test_numbers_may_be_names(self, write_csv: WriteCsv, header: str) -> None:
         """Those that count the columns, and those beside a name over numbers."""
         assert (
-            load_table(write_csv(f"{header}\n5,6,0\n7,8,1\n")).feature_names[0]
+            load_table(write_csv(f"{header}\n5,6,0\n7,8,1\n")).features.names[0]
             == header[: header.index(",")]
         )
 

@@ -86,8 +86,8 @@ def test_empty_lines_at_the_end_do_not_count(tmp_path: Path, end: str) -> None:
     path = tmp_path / "rows.csv"
     path.write_bytes(f"a,class\n1,x\n2,y{end}".encode())
     read = load_table(str(path))
-    assert read.features.tolist() == [[1], [2]]
-    assert read.class_names == ("x", "y")
+    assert read.X.tolist() == [[1], [2]]
+    assert read.features.classes == ("x", "y")
     assert read_cells(path)["class"].tolist() == ["x", "y"]
 
 
@@ -149,8 +149,8 @@ def test_a_column_that_is_called_label_is_offered(tmp_path: Path, name: str) -> 
     assert note.endswith(f"choose it by --label {name}")
     chosen = load_table(str(path), label=name)
     assert (chosen.notes, chosen.label_name) == ((), name)
-    assert chosen.feature_names == ("glucose", "ward=w0", "ward=w1", "ward=w2")
-    np.testing.assert_array_equal(chosen.labels, np.array([*labels]))
+    assert chosen.features.names == ("glucose", "ward=w0", "ward=w1", "ward=w2")
+    np.testing.assert_array_equal(chosen.y, np.array([*labels]))
 
 
 def test_a_label_of_many_numbers_is_doubted(tmp_path: Path) -> None:

@@ -22,12 +22,12 @@ def test_arrays_become_a_table(tmp_path: Path) -> None:
     np.savez(path, X=X, y=Y, class_names=np.array(["a", "b", "c"]), ignored=np.zeros(9))
     table = load_table(str(path))
     assert table.name == "embeddings.npz"
-    assert np.array_equal(table.features, X)
-    assert table.labels.tolist() == [0, 2, 1]
-    assert table.class_names == ("a", "b", "c")
-    assert table.feature_names == ("x0", "x1")
+    assert np.array_equal(table.X, X)
+    assert table.y.tolist() == [0, 2, 1]
+    assert table.features.classes == ("a", "b", "c")
+    assert table.features.names == ("x0", "x1")
     np.savez(path, X=X, y=Y)
-    assert load_table(str(path)).class_names == ("0", "1", "2")
+    assert load_table(str(path)).features.classes == ("0", "1", "2")
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,9 @@ class TestOpenMl:
         )
         monkeypatch.setattr(datasets, "fetch_openml", lambda *_, **__: found)
         table = load_table("openml:made")
-        assert table.feature_names == ("age", "sex=?", "sex=F", "sex=M")
-        np.testing.assert_array_equal(
-            table.features, [[0.5, 0, 0, 1], [1.5, 0, 1, 0], [2.5, 1, 0, 0]]
-        )
-        assert table.class_names == ("no", "yes")
+        assert table.features.names == ("age", "sex=?", "sex=F", "sex=M")
+        np.testing.assert_array_equal(table.X, [[0.5, 0, 0, 1], [1.5, 0, 1, 0], [2.5, 1, 0, 0]])
+        assert table.features.classes == ("no", "yes")
 
     def test_a_missing_number_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The column and the row are named."""

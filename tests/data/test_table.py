@@ -8,18 +8,19 @@ from numpy.random import default_rng
 from sklearn.preprocessing import MinMaxScaler
 from tests.data.tables import table_of
 
-from veilring.data import Bounds, Table, bounds_of, load_table, scale_to_unit, split
+from veilring.data import Ranges, Table, load_table, partition, scale_to_unit, split
 from veilring.errors import InputError
+from veilring.randomness import Streams
 
 
 class TestScaling:
-    """Features by public bounds into the unit cube."""
+    """Features by public ranges into the unit cube."""
 
     def test_is_what_scikit_learn_does_by_default(self) -> None:
-        """With a table's own bounds it is scikit-learn's min-max scaler."""
+        """With a table's own ranges it is scikit-learn's min-max scaler."""
         wine = load_table("wine")
-        theirs = MinMaxScaler().fit_transform(wine.features)
-        np.testing.assert_allclose(scale_to_unit(wine).features, theirs, rtol=0, atol=1e-12)
+        theirs = MinMaxScaler().fit_transform(wine.X)
+        np.testing.assert_allclose(scale_to_unit(wine).X, theirs, rtol=0, atol=1e-12)
 
     @given(
         st.lists(
@@ -28,39 +29,36 @@ class TestScaling:
     )
     def test_always_lands_in_the_unit_cube(self, rows: list[tuple[float, float]]) -> None:
         """Whatever the magnitudes, each feature is from 0 to 1."""
-        scaled = scale_to_unit(table_of([list(row) for row in rows])).features
+        scaled = scale_to_unit(table_of([list(row) for row in rows])).X
         assert ((scaled >= 0) & (scaled <= 1)).all()
 
-    def test_clips_what_is_outside_the_bounds(self) -> None:
-        """A value beyond a bound is that bound."""
-        bounds = Bounds(np.array([0.0]), np.array([10.0]))
-        scaled = scale_to_unit(table_of([[-5.0], [5.0], [50.0]]), bounds)
-        np.testing.assert_array_equal(scaled.features, [[0.0], [0.5], [1.0]])
+    def test_clips_what_is_outside_the_ranges(self) -> None:
+        """A value beyond an end is that end."""
+        scaled = scale_to_unit(table_of([[-5.0], [5.0], [50.0]]), Ranges((0.0,), (10.0,)))
+        np.testing.assert_array_equal(scaled.X, [[0.0], [0.5], [1.0]])
 
     def test_a_constant_feature_becomes_zero(self) -> None:
-        """A feature whose bounds are equal says nothing."""
+        """A feature whose ends are equal says nothing."""
         np.testing.assert_array_equal(
-            scale_to_unit(table_of([[7.0, 1.0], [7.0, 2.0]])).features, [[0, 0], [0, 1]]
+            scale_to_unit(table_of([[7.0, 1.0], [7.0, 2.0]])).X, [[0, 0], [0, 1]]
         )
 
-    @pytest.mark.parametrize(
-        "bounds",
-        [
-            Bounds(np.zeros(1), np.ones(1)),
-            Bounds(np.array([0.0, 2.0]), np.array([1.0, 1.0])),
-            Bounds(np.array([0.0, np.nan]), np.array([1.0, 1.0])),
-            Bounds(np.array([0.0, -np.inf]), np.array([1.0, 1.0])),
-        ],
-    )
-    def test_bad_bounds_are_refused(self, bounds: Bounds) -> None:
-        """Bounds of another shape, in the wrong order or without an end are no bounds."""
-        with pytest.raises(InputError, match="bounds"):
-            scale_to_unit(table_of([[1.0, 2.0]]), bounds)
+    @pytest.mark.parametrize("low", [2.0, np.nan, -np.inf])
+    def test_bad_ranges_are_refused(self, low: float) -> None:
+        """A range upside down or without an end is no range."""
+        with pytest.raises(InputError, match="ranges"):
+            Ranges((0.0, low), (1.0, 1.0))
 
-    def test_bounds_are_the_extremes(self) -> None:
-        """The default bounds are each feature's least and greatest value."""
-        lows, highs = bounds_of(table_of([[1.0, 5.0], [3.0, 4.0]]))
-        assert (lows.tolist(), highs.tolist()) == ([1.0, 4.0], [3.0, 5.0])
+    def test_ranges_of_other_features_are_refused(self) -> None:
+        """There is one range for each feature."""
+        with pytest.raises(InputError, match=r"of shape \(rows, 1\)"):
+            scale_to_unit(table_of([[1.0, 2.0]]), Ranges.unit(1))
+
+    def test_ranges_are_the_extremes_and_stay_with_the_parts(self) -> None:
+        """By default they are each feature's least and greatest value in the whole table."""
+        whole = table_of([[1.0, 5.0], [3.0, 4.0]])
+        for table in (whole, whole.take(np.array([1]))):
+            assert table.features.ranges == Ranges((1.0, 4.0), (3.0, 5.0))
 
 
 class TestSplit:
@@ -71,7 +69,7 @@ class TestSplit:
         """The two tables have all rows between them, at least one each, in the asked proportion."""
         table = table_of([[float(n)] for n in range(rows)])
         train, held_out = split(table, share, default_rng(seed))
-        together = np.concatenate([train.features, held_out.features]).ravel()
+        together = np.concatenate([train.X, held_out.X]).ravel()
         assert sorted(together.tolist()) == list(range(rows))
         assert len(train) >= 1
         assert abs(len(held_out) - max(1, share * rows)) <= 1
@@ -79,7 +77,19 @@ class TestSplit:
     def test_the_first_held_out_rows_are_a_sample_of_all_classes(self) -> None:
         """A table in the order of its labels is held out in random order."""
         _, held_out = split(load_table("iris"), 0.5, default_rng(5))
-        assert set(held_out.labels[:20].tolist()) == {0, 1, 2}
+        assert set(held_out.y[:20].tolist()) == {0, 1, 2}
+
+    def test_is_that_of_a_scenario_with_the_same_seed(self) -> None:
+        """So are the parts that are dealt, and all of them keep the public schema."""
+        wine, streams = load_table("wine"), Streams(3)
+        train, test = wine.split(0.25, seed=3)
+        theirs = split(wine, 0.25, streams.generator("split"))
+        np.testing.assert_array_equal(test.X, theirs.held_out.X)
+        parts = train.deal(4, seed=3, kind="dirichlet", alpha=0.5)
+        rows = partition(train.y, 4, streams.generator("partition"), kind="dirichlet", alpha=0.5)
+        for part, own in zip(parts, rows, strict=True):
+            np.testing.assert_array_equal(part.y, train.y[own])
+            assert part.X == wine.X
 
     @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])
     def test_a_share_that_leaves_one_side_empty_is_refused(self, share: float) -> None:
@@ -98,8 +108,8 @@ class TestSplit:
     [
         ({"features": np.array([[np.inf]])}, "finite"),
         ({"features": np.zeros((2, 1))}, "shape"),
-        ({"labels": np.array([1])}, "class_names"),
-        ({"labels": np.array([-1])}, "class_names"),
+        ({"labels": np.array([1])}, "in classes"),
+        ({"labels": np.array([-1])}, "in classes"),
     ],
 )
 def test_a_table_that_does_not_fit_itself_is_refused(
@@ -108,7 +118,7 @@ def test_a_table_that_does_not_fit_itself_is_refused(
     """Shapes agree, features are finite, and each label has a name."""
     columns = {"features": np.zeros((1, 1)), "labels": np.zeros(1, dtype=np.int64), **change}
     with pytest.raises(InputError, match=named):
-        Table("made", columns["features"], columns["labels"], ("a",), ("x",))
+        Table.of("made", columns["features"], columns["labels"], ("a",), ("x",))
 
 
 def test_a_table_does_not_show_its_rows() -> None:

@@ -36,11 +36,11 @@ def test_texts_become_a_table_and_a_file(model: Path, texts: Path, tmp_path: Pat
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     table = load_table(str(out))
-    assert table.class_names == ("x", "y")
-    assert table.labels.tolist() == [0, 1, 0]
+    assert table.features.classes == ("x", "y")
+    assert table.y.tolist() == [0, 1, 0]
     expected = np.array([[2, 0, 3], [0, 2, 3], [1, 1, 3]]) / np.sqrt([[13], [13], [11]])
-    np.testing.assert_allclose(table.features, expected, rtol=1e-6)
-    assert np.array_equal(embed_csv(texts, "text", model).features, table.features)
+    np.testing.assert_allclose(table.X, expected, rtol=1e-6)
+    assert np.array_equal(embed_csv(texts, "text", model).features, table.X)
     assert CliRunner().invoke(app, command).exit_code == 2
 
 

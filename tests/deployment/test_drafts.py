@@ -42,6 +42,6 @@ def test_a_trials_terms_are_a_draft_of_ones_own(tmp_path: Path) -> None:
     terms = RingTerms.load(folder / "terms.toml")
     read = [terms.read_rows(folder / f"{name}.csv").features for name in names]
     read.append(terms.read_queries(folder / "queries.csv"))
-    whole = scale_to_unit(table).features
+    whole = scale_to_unit(table).X
     found = sorted(np.concatenate(read).tolist())
     np.testing.assert_array_equal(found, sorted(whole.tolist()))

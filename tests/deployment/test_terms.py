@@ -119,11 +119,11 @@ def test_terms_of_a_table_scale_as_a_scenario_does(tmp_path: Path) -> None:
     """A trial deployment sees the same numbers as a scenario run on the same data."""
     wine = load_table("wine")
     terms = RingTerms.of_table(wine, protocol=PrivateKNN())
-    lines = [",".join([*wine.feature_names, "label"])]
+    lines = [",".join([*wine.features.names, "label"])]
     lines += [
-        ",".join([*map(str, row), wine.class_names[label]])
-        for row, label in zip(wine.features.tolist(), wine.labels.tolist(), strict=True)
+        ",".join([*map(str, row), wine.features.classes[label]])
+        for row, label in zip(wine.X.tolist(), wine.y.tolist(), strict=True)
     ]
     rows = terms.read_rows(table(tmp_path, "\n".join(lines)))
-    np.testing.assert_array_equal(rows.features, scale_to_unit(wine).features)
-    np.testing.assert_array_equal(rows.labels, wine.labels)
+    np.testing.assert_array_equal(rows.features, scale_to_unit(wine).X)
+    np.testing.assert_array_equal(rows.labels, wine.y)

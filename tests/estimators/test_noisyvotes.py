@@ -8,13 +8,13 @@ import pytest
 from sklearn.base import clone
 from tests.estimators.tables import RANGES, measured, scaled, three_classes
 
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.estimators import NoisyVotesClassifier
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.noisyvotes import NearestRows, guarantee, private_votes, worst_plans
 from veilring.protocols.radius.algorithm.allocation import allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
-from veilring.protocols.rows import Rows
 
 ROWS, LABELS = three_classes(150)
 QUERIES, _ = three_classes(40, seed=2)

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from tests.estimators.tables import COINS, RANGES, measured, named, scaled, three_classes
 from tests.protocols.radius.parties import Holding, labelling
 
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.estimators import OwnerKNNClassifier, OwnerRadiusClassifier
 from veilring.nodes.cluster import Cluster
@@ -20,7 +21,6 @@ from veilring.protocols.radius.algorithm.voting import RNParameters
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
-from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
 
 ROWS, LABELS = three_classes(150)

@@ -9,11 +9,11 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 from tests.estimators.tables import RANGES, measured, scaled, three_classes
 
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.estimators import PrivateKNNClassifier
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.ring import pooled_knn, private_knn
-from veilring.protocols.rows import Rows
 
 ROWS, LABELS = three_classes(150)
 QUERIES, _ = three_classes(60, seed=2)

@@ -68,7 +68,7 @@ def test_figure_2_has_five_oracles_beside_scikit_learns_classifier() -> None:
         train, held_out = split(table, 0.2, rng)
         rows, queries = number_values(train, NUMBER_BINS), number_values(held_out, NUMBER_BINS)
         reference = CategoricalNB(alpha=1e-10, min_categories=np.array(rows.domains))
-        expected = reference.fit(rows.rows, train.labels).score(queries.rows, held_out.labels)
+        expected = reference.fit(rows.rows, train.y).score(queries.rows, held_out.y)
         for part in (ONE_QUESTION, ALL_QUESTIONS):
             assert (found.curves[CurveKey(part, PLAIN)][number] == expected).all()
 
@@ -92,12 +92,10 @@ def test_figure_3_and_4_have_all_features_and_one() -> None:
         clients, public = split(train, 0.1, rng)
         assert len(clients) + len(public) == len(train)
         scale = MinMaxScaler((-1, 1)).fit([[0.0] * 4, [1.0] * 4])
-        reference = GaussianNB(var_smoothing=0).fit(
-            scale.transform(clients.features), clients.labels
-        )
+        reference = GaussianNB(var_smoothing=0).fit(scale.transform(clients.X), clients.y)
         # No variance of iris is below the floor but that of setosa's petals.
         reference.var_ = np.maximum(reference.var_, 0.01)
-        expected = reference.score(scale.transform(held_out.features), held_out.labels)
+        expected = reference.score(scale.transform(held_out.X), held_out.y)
         plain = moments.curves[CurveKey("Gaussian, approach 1", PLAIN)][number]
         assert plain == pytest.approx(np.full(len(plain), expected))
 
@@ -105,13 +103,13 @@ def test_figure_3_and_4_have_all_features_and_one() -> None:
 def test_categories_and_numbers_are_numbered() -> None:
     """A category by its place, a number by its bin, a constant category by 0."""
     features = np.array([[0.0, 1, 0, 0, 0.2], [0.0, 0, 1, 0, 0.9], [0.0, 0, 0, 1, 1.0]])
-    table = Table(
+    table = Table.of(
         "made",
         features,
         np.zeros(3, dtype=np.int64),
         ("x=p", "y=a", "y=b", "y=c", "z"),
         ("only",),
-        (Categories("x", 0, ("p",)), Categories("y", 1, ("a", "b", "c"))),
+        categories=(Categories("x", 0, ("p",)), Categories("y", 1, ("a", "b", "c"))),
     )
     values = number_values(table, 4)
     assert values.rows.tolist() == [[0, 0, 0], [0, 1, 3], [0, 2, 3]]

@@ -63,10 +63,10 @@ def test_a_split_has_private_rows_and_two_sets_of_queries() -> None:
     count = stream_queries(table)
     assert count == len(dealt.stream.queries) == len(dealt.validation.queries) == 1797 // 5
     assert private_rows(table) == len(dealt.rows)
-    assert np.array_equal(dealt.stream.truth, table.labels[order[:count]])
-    tried = table.features[order[count : 2 * count]]
+    assert np.array_equal(dealt.stream.truth, table.y[order[:count]])
+    tried = table.X[order[count : 2 * count]]
     origin = (tried / np.linalg.norm(tried, axis=1, keepdims=True)).mean(axis=0)
-    assert np.array_equal(dealt.rows, quantise(table.features[order[2 * count :]], origin))
+    assert np.array_equal(dealt.rows, quantise(table.X[order[2 * count :]], origin))
     assert dealt.repeated(3000).rows[2000].tobytes() == dealt.rows[2000 % len(dealt.rows)].tobytes()
     assert len(dealt.first(7).stream.truth) == len(dealt.first(7).validation.queries) == 7
     with pytest.raises(InputError, match="table"):

@@ -55,11 +55,9 @@ def test_figure_2_sets_both_classifiers_side_by_side() -> None:
     for number in range(2):
         rng = Streams(1).generator("figure", "ring/figure-2", "iris", number)
         train, held_out = deal_rows(table, rng).split
-        labels = pooled_knn(
-            held_out.features, train.features, train.labels, 3, 5, weights="distance"
-        )
+        labels = pooled_knn(held_out.X, train.X, train.y, 3, 5, weights="distance")
         ordinary = np.asarray(curves[CurveKey(ACCURACY, ORDINARY)])[number, 1]
-        assert ordinary == (labels == held_out.labels).mean()
+        assert ordinary == (labels == held_out.y).mean()
     assert (
         np.asarray(curves[CurveKey(ACCURACY, PRIVATE)]).mean() > 0.8
     )  # of iris, where 1/3 is a guess

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from veilring import simulation
+from veilring.data.table import Rows
 from veilring.errors import Deadlock, RunFailed, VeilringError
 from veilring.nodes.adversary import Adversary, Delay, Drop, Forger, Reorder, Repeat, Silent
 from veilring.nodes.blame import Blame, Standing, Wait, find_fault
@@ -28,7 +29,6 @@ from veilring.protocols.ring.messages import (
     TopKResult,
     TopKVector,
 )
-from veilring.protocols.rows import Rows
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 

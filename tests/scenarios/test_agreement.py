@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from veilring.data import load_table, partition, scale_to_unit
+from veilring.data.table import Rows
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.ring import KNNParameters, pooled_knn, private_knn, rounds_for
-from veilring.protocols.rows import Rows
 
 PARTIES = 8
 
@@ -16,19 +16,19 @@ PARTIES = 8
 async def test_private_and_pooled_knn_agree_on_every_row(source: str, k: int) -> None:
     """With rounds for an error of 1e-6 and uniform votes no label of the whole set differs."""
     table = scale_to_unit(load_table(source))
-    dealt = partition(table.labels, PARTIES, np.random.default_rng(k))
+    dealt = partition(table.y, PARTIES, np.random.default_rng(k))
     parameters = KNNParameters(
-        features=len(table.feature_names),
-        classes=len(table.class_names),
+        features=len(table.features),
+        classes=len(table.features.classes),
         k=k,
         rounds=rounds_for(1e-6, k, 1.0, 0.5),
     )
     size = parameters.queries_max
     async with Cluster(
-        PARTIES, own=[Rows(table.features[rows], table.labels[rows]) for rows in dealt], seed=k
+        PARTIES, own=[Rows(table.X[rows], table.y[rows]) for rows in dealt], seed=k
     ) as cluster:
         for first in range(0, len(table), size):
-            queries = table.features[first : first + size]
+            queries = table.X[first : first + size]
             run = await cluster.run(
                 private_knn,
                 only={"party-0": {"queries": queries}},
@@ -36,6 +36,6 @@ async def test_private_and_pooled_knn_agree_on_every_row(source: str, k: int) ->
                 parameters=parameters,
             )
             pooled = pooled_knn(
-                queries, table.features, table.labels, parameters.classes, k=k, weights="uniform"
+                queries, table.X, table.y, parameters.classes, k=k, weights="uniform"
             )
             np.testing.assert_array_equal(run.result.labels, pooled)

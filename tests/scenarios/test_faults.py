@@ -151,8 +151,8 @@ class TestLostParties:
         report = _run(_crash(party, 1.0), "run.retries=1", "protocol.rounds=auto", journal=journal)
         prepared = prepare(report.scenario, Streams(2))
         left = tuple(name for name in prepared.parties if name != party)
-        expected = prepared.setup.reference(prepared.held_out.features, left)
-        assert report.labels == tuple(prepared.pooled.class_names[label] for label in expected)
+        expected = prepared.setup.reference(prepared.held_out.X, left)
+        assert report.labels == tuple(prepared.pooled.features.classes[label] for label in expected)
         assert report.agreement == 1.0
         assert report.cost == report.forecast
         assert report.recovery is not None

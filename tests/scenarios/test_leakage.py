@@ -11,7 +11,7 @@ from veilring.scenarios.prepare import prepare
 
 def _leakage(overrides: list[str], trials: int) -> Leakage:
     prepared = prepare(load_scenario("wine", overrides), Streams(1))
-    queries, rng = prepared.held_out.features, Streams(1).generator("leakage")
+    queries, rng = prepared.held_out.X, Streams(1).generator("leakage")
     leakage = prepared.setup.leakage(queries, trials, rng)
     assert leakage is not None
     return leakage

@@ -30,8 +30,8 @@ class TestReport:
         report = wine_report("memory")
         prepared = prepare(report.scenario, Streams(11))
         theirs = KNeighborsClassifier(5, algorithm="brute")
-        theirs.fit(prepared.pooled.features, prepared.pooled.labels)
-        score = theirs.score(prepared.held_out.features, prepared.held_out.labels)
+        theirs.fit(prepared.pooled.X, prepared.pooled.y)
+        score = theirs.score(prepared.held_out.X, prepared.held_out.y)
         assert report.reference_accuracy == score
 
     def test_the_cost_is_what_was_forecast(self) -> None:
@@ -72,8 +72,8 @@ class TestReport:
         """Its accuracy is the share of held-out rows of the class that most rows have."""
         report = wine_report("memory")
         prepared = prepare(report.scenario, Streams(11))
-        most = np.bincount(prepared.pooled.labels).argmax()
-        assert report.majority_accuracy == np.mean(prepared.held_out.labels == most)
+        most = np.bincount(prepared.pooled.y).argmax()
+        assert report.majority_accuracy == np.mean(prepared.held_out.y == most)
 
     def test_it_is_json(self) -> None:
         """The whole report survives a round trip, with the keys that programs rely on."""

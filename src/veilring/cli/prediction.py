@@ -252,8 +252,8 @@ def _public(
 
     if terms is None:
         table = load_noting(data)
-        directions, labels = quantise(table.features), table.labels
-        classes = len(table.class_names)
+        directions, labels = quantise(table.X), table.y
+        classes = len(table.features.classes)
     else:
         directions, labels = read_labelled(Path(data), terms)
         classes = len(terms.classes)

@@ -2,16 +2,26 @@
 
 from veilring.data.partition import PARTITIONS, PartitionKind, partition
 from veilring.data.sources import load_table
-from veilring.data.table import Bounds, Categories, Split, Table, bounds_of, scale_to_unit, split
+from veilring.data.table import (
+    Categories,
+    Features,
+    Ranges,
+    Rows,
+    Split,
+    Table,
+    scale_to_unit,
+    split,
+)
 
 __all__ = (
     "PARTITIONS",
-    "Bounds",
     "Categories",
+    "Features",
     "PartitionKind",
+    "Ranges",
+    "Rows",
     "Split",
     "Table",
-    "bounds_of",
     "load_table",
     "partition",
     "scale_to_unit",

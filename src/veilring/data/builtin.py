@@ -82,7 +82,7 @@ def read_builtin(name: str) -> Table:
     if rows is None:
         rows = _from_library(name)
     features, labels = rows[:, :-1], rows[:, -1].astype(np.int64)
-    return Table(name, features, labels, public.feature_names, public.class_names)
+    return Table.of(name, features, labels, public.feature_names, public.class_names)
 
 
 def _from_package(public: _Set) -> NDArray[np.float64] | None:

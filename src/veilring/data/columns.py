@@ -47,7 +47,8 @@ def encode(name: str, columns: Mapping[str, Column], labels: NDArray[np.str_]) -
         blocks.append(block)
         feature_names += [column] if found is None else [f"{column}={value}" for value in found]
     numbers, classes = number_classes(name, labels)
-    return Table(name, np.hstack(blocks), numbers, tuple(feature_names), classes, tuple(categories))
+    X, names = np.hstack(blocks), tuple(feature_names)
+    return Table.of(name, X, numbers, names, classes, categories=tuple(categories))
 
 
 def number_classes(

@@ -88,7 +88,7 @@ def read_npz(path: Path) -> Table:
     names = held.class_names
     if names is None:
         names = tuple(map(str, range(int(held.labels.max()) + 1)))
-    return Table(
+    return Table.of(
         path.name,
         held.features.astype(np.float64),
         held.labels,

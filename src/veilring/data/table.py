@@ -1,12 +1,75 @@
-"""A data set as numbers, its public bounds, and the rows that are held out of it."""
+"""Tables of numbers: their public schema, their rows, and how rows are split and dealt."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.partition import PartitionKind, partition
 from veilring.errors import InputError
+from veilring.privacy.checks import floats
+from veilring.randomness import Streams
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Public ranges of features, by which rows are scaled.
+
+    Where parties hold the rows, ranges must be known without looking at the data, as the range of
+    a sensor or of a form's field is. Ranges computed from private rows give their extremes away.
+
+    Attributes:
+        lows: The least value of each feature.
+        highs: The greatest value of each feature.
+
+    Raises:
+        InputError: If they are not as many, or a range is not finite or upside down.
+    """
+
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.lows) != len(self.highs):
+            raise InputError("highs", f"{len(self.highs)} of them", f"{len(self.lows)}, as lows")
+        widths = np.subtract(self.highs, self.lows)
+        if not (np.isfinite(widths) & (widths >= 0)).all():
+            raise InputError("ranges", "not one in some place", "finite, each low <= high")
+
+    def __len__(self) -> int:
+        return len(self.lows)
+
+    @classmethod
+    def of(cls, rows: NDArray[np.floating]) -> Self:
+        """Return the least and the greatest values of public rows, at least one."""
+        return cls(tuple(rows.min(axis=0).tolist()), tuple(rows.max(axis=0).tolist()))
+
+    @classmethod
+    def unit(cls, features: int) -> Self:
+        """Return the range [0, 1] for each of the given number of features."""
+        return cls((0.0,) * features, (1.0,) * features)
+
+    def to_unit(self, rows: NDArray[Any], *, constant: float = 0.5) -> NDArray[np.float64]:
+        """Scale rows into [0, 1]: `(x - low) / (high - low)`, clipped to the nearest end.
+
+        Args:
+            rows: Shape (rows, features).
+            constant: The value of a feature with `low == high`.
+
+        Raises:
+            InputError: If there are not as many features, or a value is not a number.
+        """
+        if rows.ndim != 2 or rows.shape[1] != len(self):  # noqa: PLR2004  (rows by features)
+            raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {len(self)})")
+        values = floats("rows", rows)
+        if np.isnan(values).any():
+            raise InputError("rows", "not a number in some place", "numbers")
+        lows, highs = np.array(self.lows), np.array(self.highs)
+        widths = highs - lows
+        is_wide = widths > 0
+        scaled = (np.clip(values, lows, highs) - lows) / np.where(is_wide, widths, 1.0)
+        return np.where(is_wide, scaled, constant)
 
 
 class Categories(NamedTuple):
@@ -28,111 +91,213 @@ class Categories(NamedTuple):
         return slice(self.first, self.first + len(self.values))
 
 
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What is public about the rows of a table: all parties know it.
+
+    Attributes:
+        names: One a feature.
+        ranges: The least and the greatest value of each feature.
+        classes: The names of the classes, at least one; labels are positions in it.
+        categories: The columns that were categories before they became features of 0 and 1, by
+            position; all other features were numbers.
+
+    Raises:
+        InputError: If there are not as many ranges as names.
+    """
+
+    names: tuple[str, ...]
+    ranges: Ranges
+    classes: tuple[str, ...]
+    categories: tuple[Categories, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.ranges) != len(self.names):
+            allowed = f"{len(self.names)}, one for each named feature"
+            raise InputError("ranges", f"{len(self.ranges)} of them", allowed)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Rows:
+    """Rows of a common schema, as one party holds them. Their values are never shown.
+
+    Attributes:
+        features: Shape (rows, features), scaled by public ranges into [0, 1].
+        labels: Shape (rows,), class numbers from 0.
+
+    Raises:
+        InputError: If the shapes do not fit, a feature is outside [0, 1] or a label is negative.
+    """
+
+    features: NDArray[np.float64]
+    labels: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if self.features.ndim != 2 or self.labels.shape != self.features.shape[:1]:  # noqa: PLR2004 (a table has two axes)
+            shapes = f"of shape {self.features.shape} with labels {self.labels.shape}"
+            raise InputError("rows", shapes, "features (rows, features) and labels (rows,)")
+        if not in_unit_cube(self.features):
+            raise InputError("rows.features", "a table with others", "numbers from 0 to 1")
+        if self.labels.size and self.labels.min() < 0:
+            raise InputError("rows.labels", "a negative class", "class numbers from 0")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Rows({len(self)} rows of {self.features.shape[1]} features)"
+
+
+def in_unit_cube(features: NDArray[np.float64]) -> bool:
+    """Return whether all values are numbers from 0 to 1."""
+    return bool(np.all((features >= 0.0) & (features <= 1.0)))
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Table:
     """A data set for classification. Its values are never shown.
 
     Attributes:
         name: Where it came from.
-        features: Shape (rows, features), finite.
-        labels: Shape (rows,), positions in `class_names`.
-        feature_names: One a column of `features`.
-        class_names: At least one.
-        categories: The columns that were categories before they became features of 0 and 1, by
-            position; all other features were numbers. Scaling into [0, 1] leaves them as they are,
-            but for a column of one category, which becomes 0.
+        X: Shape (rows, features), finite.
+        y: Shape (rows,), positions in `features.classes`.
+        features: The public schema; parts of a table keep that of the whole.
         label_name: What the column of the labels is called.
         notes: What may be a mistake in its file, one sentence each.
 
     Raises:
-        InputError: If the shapes do not fit, a feature is not finite or a label has no name.
+        InputError: If the shapes do not fit, a value is not finite or a label has no name.
     """
 
     name: str
-    features: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    feature_names: tuple[str, ...]
-    class_names: tuple[str, ...]
-    categories: tuple[Categories, ...] = ()
+    X: NDArray[np.float64]
+    y: NDArray[np.int64]
+    features: Features
     label_name: str = "label"
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.features.shape != (len(self.labels), len(self.feature_names)):
-            fitting = f"({len(self.labels)} rows, {len(self.feature_names)} named features)"
-            raise InputError("features", f"of shape {self.features.shape}", fitting)
-        if not np.isfinite(self.features).all():
-            raise InputError("features", "not finite in some place", "finite numbers only")
-        if not np.isin(self.labels, np.arange(len(self.class_names))).all():
-            raise InputError("labels", "without a name in some place", "positions in class_names")
+        _require_values(self.X, len(self.y), len(self.features))
+        if not np.isin(self.y, np.arange(len(self.features.classes))).all():
+            raise InputError("labels", "without a name in some place", "positions in classes")
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        X: NDArray[np.float64],
+        y: NDArray[np.int64],
+        names: tuple[str, ...],
+        classes: tuple[str, ...],
+        *,
+        categories: tuple[Categories, ...] = (),
+    ) -> Self:
+        """Return a table of at least one row, whose ranges are those of its own rows.
+
+        Args:
+            name: Where it came from.
+            X: Shape (rows, features), finite.
+            y: Shape (rows,), positions in `classes`.
+            names: The names of the features.
+            classes: The names of the classes.
+            categories: The columns that were categories.
+
+        Raises:
+            InputError: If the shapes do not fit, a value is not finite or a label has no name.
+        """
+        _require_values(X, len(y), len(names))
+        return cls(name, X, y, Features(names, Ranges.of(X), classes, categories))
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.y)
 
     def __repr__(self) -> str:
-        shape = f"{len(self)} rows, {len(self.feature_names)} features"
-        return f"Table({self.name!r}: {shape}, {len(self.class_names)} classes)"
+        shape = f"{len(self)} rows, {len(self.features)} features"
+        return f"Table({self.name!r}: {shape}, {len(self.features.classes)} classes)"
 
     @property
     def is_categorical(self) -> bool:
         """Whether all columns are categories, so that no feature was a number."""
-        return sum(len(each.values) for each in self.categories) == len(self.feature_names)
+        categories = self.features.categories
+        return sum(len(each.values) for each in categories) == len(self.features)
 
     def describe(self) -> str:
         """Say in one line which columns are numbers, categories and the label."""
-        numbers = len(self.feature_names) - sum(len(each.values) for each in self.categories)
+        categories = self.features.categories
+        numbers = len(self.features) - sum(len(each.values) for each in categories)
         columns = [f"{numbers} of numbers"] if numbers else []
-        if self.categories:
-            sizes = [f"{each.column} {len(each.values)}" for each in self.categories]
+        if categories:
+            sizes = [f"{each.column} {len(each.values)}" for each in categories]
             columns.append(f"{len(sizes)} of categories ({', '.join(sizes)})")
-        label = f"label {self.label_name!r} ({len(self.class_names)} classes)"
+        label = f"label {self.label_name!r} ({len(self.features.classes)} classes)"
         return f"{self.name}: columns: {', '.join(columns)}; {label}"
 
     def take(self, rows: NDArray[np.int64]) -> "Table":
-        """Return the table of these rows, in this order; names and classes stay."""
-        return replace(self, features=self.features[rows], labels=self.labels[rows])
+        """Return the table of these rows, in this order; the schema stays."""
+        return replace(self, X=self.X[rows], y=self.y[rows])
+
+    def split(self, test_share: float = 0.25, seed: int | None = 1) -> "Split":
+        """Hold out a random share of the rows, as a scenario of this seed does.
+
+        Args:
+            test_share: As `split` takes it.
+            seed: Of the draw; with none it is cryptographic.
+
+        Raises:
+            InputError: As `split` and `Streams` do.
+        """
+        return split(self, test_share, Streams(seed).generator("split"))
+
+    def deal(
+        self,
+        parties: int,
+        *,
+        seed: int | None,
+        kind: PartitionKind = "iid",
+        alpha: float = 1.0,
+    ) -> list["Table"]:
+        """Deal the rows to parties, as a scenario of this seed does; a party may have none.
+
+        Args:
+            parties: The number of parties, at least 1.
+            seed: Of the draw; with none it is cryptographic.
+            kind: As `partition` takes it.
+            alpha: As `partition` takes it.
+
+        Raises:
+            InputError: As `partition` and `Streams` do.
+        """
+        rng = Streams(seed).generator("partition")
+        return [self.take(rows) for rows in partition(self.y, parties, rng, kind=kind, alpha=alpha)]
 
 
-class Bounds(NamedTuple):
-    """The least and the greatest value of each feature, each of shape (features,)."""
-
-    lows: NDArray[np.float64]
-    highs: NDArray[np.float64]
-
-
-def bounds_of(table: Table) -> Bounds:
-    """Return the bounds of all rows of a table of at least one row.
-
-    Where parties hold the rows, these bounds count as public schema: they must be known without
-    looking at the data, as the range of a sensor or of a form's field is. A party that computed
-    them from private rows would give its extreme values away.
-    """
-    return Bounds(table.features.min(axis=0), table.features.max(axis=0))
+def _require_values(X: NDArray[np.float64], rows: int, features: int) -> None:
+    if X.shape != (rows, features):
+        fitting = f"({rows} rows, {features} named features)"
+        raise InputError("features", f"of shape {X.shape}", fitting)
+    if not np.isfinite(X).all():
+        raise InputError("features", "not finite in some place", "finite numbers only")
 
 
-def scale_to_unit(table: Table, bounds: Bounds | None = None) -> Table:
-    """Scale each feature by public bounds into [0, 1]: `(x - low) / (high - low)`.
+def scale_to_unit(table: Table, ranges: Ranges | None = None) -> Table:
+    """Scale each feature by public ranges into [0, 1]; columns of categories stay as they are.
 
-    What lies outside is clipped to the nearest bound, and a feature with `low == high` becomes 0.
+    What lies outside is clipped to the nearest end, and a feature with `low == high` becomes 0,
+    which a column of one category is too.
 
     Args:
         table: What to scale.
-        bounds: Public; by default those of the table itself.
+        ranges: Public; by default those of the table's schema.
 
     Raises:
-        InputError: If the bounds have another shape, are not finite, or a low one is above its
-            high one.
+        InputError: If there are not as many ranges as features.
     """
-    lows, highs = bounds_of(table) if bounds is None else bounds
-    fitting = (len(table.feature_names),)
-    if lows.shape != fitting or highs.shape != fitting:
-        raise InputError("bounds", f"of shapes {lows.shape} and {highs.shape}", f"{fitting} each")
-    ranges = highs - lows
-    if not (np.isfinite(ranges) & (ranges >= 0)).all():
-        raise InputError("bounds", "not a finite range in some place", "finite, each low <= high")
-    # The range of a constant is replaced, so that nothing is divided by 0; its numerator is 0.
-    scaled = (np.clip(table.features, lows, highs) - lows) / np.where(ranges > 0, ranges, 1.0)
-    return replace(table, features=scaled)
+    scaled = (table.features.ranges if ranges is None else ranges).to_unit(table.X, constant=0.0)
+    features = replace(table.features, ranges=Ranges.unit(len(table.features)))
+    return replace(table, X=scaled, features=features)
 
 
 class Split(NamedTuple):

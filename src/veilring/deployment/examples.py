@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from veilring.config import as_scenario_errors, scenario_error
-from veilring.data import Split, Table, bounds_of, partition, split
+from veilring.data import Features, Ranges, Split, Table, partition, split
 from veilring.data.npz import NPZ, Vectors, write_vectors
 from veilring.data.table import Categories
 from veilring.deployment.owner import LabellingSection, OwnerTerms
@@ -36,22 +36,22 @@ from veilring.transport.tls import LOOPBACK
 
 def columns_of(table: Table) -> Iterator[list[object]]:
     """Yield the header and the cells of each column but the label, as the table's source has it."""
-    by_first = {each.first: each for each in table.categories}
+    by_first = {each.first: each for each in table.features.categories}
     position = 0
-    while position < len(table.feature_names):
+    while position < len(table.features):
         if position in by_first:
             column = by_first[position]
-            held = table.features[:, column.features].argmax(axis=1)
+            held = table.X[:, column.features].argmax(axis=1)
             yield [column.column, *(column.values[value] for value in held.tolist())]
             position = column.features.stop
         else:
-            yield [table.feature_names[position], *table.features[:, position].tolist()]
+            yield [table.features.names[position], *table.X[:, position].tolist()]
             position += 1
 
 
 def features_of(table: Table) -> Iterator[list[object]]:
     """Yield the name and the numbers of each feature: a category is several of 0 and 1."""
-    for name, values in zip(table.feature_names, table.features.T.tolist(), strict=True):
+    for name, values in zip(table.features.names, table.X.T.tolist(), strict=True):
         yield [name, *values]
 
 
@@ -150,13 +150,13 @@ def write_table(
         encoded: Whether a CSV file has the features that categories became, and not the columns.
     """
     if path.suffix == NPZ:
-        labels, names = (table.labels, table.class_names) if labelled else (None, None)
-        write_vectors(Vectors(table.features, labels, names, tuple(ids) or None), path)
+        labels, names = (table.y, table.features.classes) if labelled else (None, None)
+        write_vectors(Vectors(table.X, labels, names, tuple(ids) or None), path)
         return
     columns: list[list[object]] = [[key, *ids]] if ids else []
     columns += features_of(table) if encoded else columns_of(table)
     if labelled:
-        columns.append(["label", *(table.class_names[label] for label in table.labels.tolist())])
+        columns.append(["label", *(table.features.classes[label] for label in table.y.tolist())])
     with open_private(path, "w") as file:
         csv.writer(file).writerows(zip(*columns, strict=True))
 
@@ -260,7 +260,7 @@ def write_ring(  # noqa: PLR0913  (each is chosen by a command's option)
     """
     streams = Streams(seed)
     train, held_out = split(table, test_share, streams.generator("split"))
-    dealt = deal(train.labels, len(parties), streams.generator("partition"))
+    dealt = deal(train.y, len(parties), streams.generator("partition"))
     terms = RingTerms.of_table(table, protocol=protocol)
     with as_scenario_errors({**KNN_KEYS, "parties": "parties.count"}, "protocol"):
         terms.parameters.sum.check(len(parties))
@@ -302,7 +302,7 @@ def write_votes(
     rows = {"rows": len(split.train)} if votes.get("k") is not None else {}
     terms = VotesTerms.of_table(table, votes=_section({**votes, **rows})).checked(parties)
     dealing = Streams(seed).generator("partition")
-    dealt = partition(split.train.labels, parties, dealing)
+    dealt = partition(split.train.y, parties, dealing)
     make_folder(folder)
     names = tuple(f"party-{number}" for number in range(parties))
     write_keys(folder, {name: port + place for place, name in enumerate(names)}, (CLIENT,))
@@ -355,7 +355,7 @@ def write_prediction(
     Raises:
         InputError: If the folder exists or something does not fit.
     """
-    embedded = {"features": (), "dimensions": len(table.feature_names)} if ending == NPZ else {}
+    embedded = {"features": (), "dimensions": len(table.features)} if ending == NPZ else {}
     terms = PredictionTerms.of_table(table, prediction=prediction, **embedded).checked()
     rows, queries = hold_out(table, seed, askers=queriers, option="--queriers")
     make_folder(folder)
@@ -456,32 +456,34 @@ def _only(table: Table, column: str) -> Table:
     kept = {feature.name: feature for feature in features_of_table(table)}
     if column not in kept:
         raise InputError("--column", column, f"a column: {', '.join(kept)}")
-    categories = {each.column: each for each in table.categories}
+    features, ranges = table.features, table.features.ranges
+    categories = {each.column: each for each in features.categories}
     if column not in categories:
-        place = slice(first := table.feature_names.index(column), first + 1)
+        place = slice(first := features.names.index(column), first + 1)
         of_it: tuple[Categories, ...] = ()
     else:
         place, of_it = categories[column].features, (categories[column]._replace(first=0),)
-    return replace(
-        table,
-        features=table.features[:, place],
-        feature_names=table.feature_names[place],
-        categories=of_it,
+    only = Features(
+        features.names[place],
+        Ranges(ranges.lows[place], ranges.highs[place]),
+        features.classes,
+        of_it,
     )
+    return replace(table, X=table.X[:, place], features=only)
 
 
 def _terms(table: Table, trial: Trial) -> SurveyTerms:
-    lows, highs = bounds_of(table)
+    features, ranges = table.features, table.features.ranges
     columns = [
-        {"name": name, "low": float(low), "high": float(high)}
-        for name, low, high in zip(table.feature_names, lows, highs, strict=True)
+        {"name": name, "low": low, "high": high}
+        for name, low, high in zip(features.names, ranges.lows, ranges.highs, strict=True)
     ]
     if trial.column is not None:
         columns = [each.model_dump(exclude_defaults=True) for each in features_of_table(table)]
     needs_classes = trial.kind not in {"frequency", "means"}
     content = {
         "survey": {"kind": trial.kind, "epsilon": trial.epsilon},
-        "classes": table.class_names if needs_classes else (),
+        "classes": features.classes if needs_classes else (),
         "features": columns,
     }
     try:

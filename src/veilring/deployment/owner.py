@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from veilring.config import Section, as_scenario_errors
 from veilring.data.csv import read_cells
+from veilring.data.table import Rows
 from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
 from veilring.deployment.connecting import answering, connected, require_party
 from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
@@ -32,7 +33,6 @@ from veilring.protocols.radius.analyst import ask_owner as owner_client
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import Accounting, OwnerRules
-from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
 from veilring.transport.tls import LOOPBACK
 

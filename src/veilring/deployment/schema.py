@@ -22,13 +22,13 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.config import Section
-from veilring.data import Table, bounds_of
+from veilring.data import Table
 from veilring.data.csv import read_cells
 from veilring.data.npz import NPZ
 from veilring.data.slips import cell_at
+from veilring.data.table import Rows
 from veilring.deployment.config import Terms
 from veilring.errors import InputError, ScenarioError
-from veilring.protocols.rows import Rows
 
 Words = Annotated[tuple[str, ...], Field(strict=False)]
 Cells: TypeAlias = Mapping[str, NDArray[np.str_]]
@@ -57,7 +57,7 @@ class FeatureTerms(Section):
         return len(self.categories) or 1
 
 
-Features = Annotated[tuple[FeatureTerms, ...], Field(strict=False, min_length=1)]
+FeatureList = Annotated[tuple[FeatureTerms, ...], Field(strict=False, min_length=1)]
 FEATURES_ALLOWED: Final = "a list of tables with the keys name, and low and high or categories"
 
 
@@ -275,7 +275,7 @@ class Schema(Terms):
     """
 
     classes: Words = Field(min_length=1, description="a list of different names of classes")
-    features: Features = Field(description=FEATURES_ALLOWED)
+    features: FeatureList = Field(description=FEATURES_ALLOWED)
 
     @property
     def width(self) -> int:
@@ -290,7 +290,7 @@ class Schema(Terms):
             table: All rows; the ranges are the table's own, see `features_of_table`.
             tables: The other keys of the terms.
         """
-        columns = {"classes": table.class_names, "features": features_of_table(table)}
+        columns = {"classes": table.features.classes, "features": features_of_table(table)}
         return cls(**columns | tables)
 
     @override
@@ -352,13 +352,14 @@ def features_of_table(table: Table) -> tuple[FeatureTerms, ...]:
     The ranges are the table's own. In earnest they come from what a column *can* hold, since a
     range that was taken from private rows gives their extremes away. So do categories.
     """
+    ranges = table.features.ranges
     columns: dict[int, FeatureTerms] = {
-        number: FeatureTerms(name=name, low=float(low), high=float(high))
+        number: FeatureTerms(name=name, low=low, high=high)
         for number, (name, low, high) in enumerate(
-            zip(table.feature_names, *bounds_of(table), strict=True)
+            zip(table.features.names, ranges.lows, ranges.highs, strict=True)
         )
     }
-    for each in table.categories:
+    for each in table.features.categories:
         for number in range(each.features.start, each.features.stop):
             del columns[number]
         columns[each.first] = FeatureTerms(name=each.column, categories=each.values)

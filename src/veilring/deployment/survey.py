@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from veilring.config import Section
 from veilring.data.csv import read_cells
+from veilring.data.table import Ranges
 from veilring.deployment.config import (
     A_FILE,
     RELATIVE,
@@ -29,7 +30,7 @@ from veilring.deployment.connecting import answering, require_party
 from veilring.deployment.schema import (
     FEATURES_ALLOWED,
     Cells,
-    Features,
+    FeatureList,
     FeatureTerms,
     Words,
     check_features,
@@ -42,7 +43,7 @@ from veilring.errors import InputError, ProtocolViolation, ScenarioError
 from veilring.protocols.ldp.algorithm.means import Approach, make_means
 from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX, FrequencyOracle
 from veilring.protocols.ldp.algorithm.planner import ORACLES, recommend_oracle
-from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
+from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,
     FrequencySurvey,
@@ -123,8 +124,8 @@ def _frequency(section: SurveySection, features: _Columns, _classes: int) -> Sur
 
 def _means(section: SurveySection, features: _Columns, _classes: int) -> Survey:
     ranges = ranges_of(features)
-    means = make_means(section.approach, section.epsilon, len(ranges.lows))
-    return MeanSurvey(means, (ranges,))
+    means = make_means(section.approach, section.epsilon, len(ranges))
+    return MeanSurvey(means, (Scaling(ranges),))
 
 
 def _discrete(section: SurveySection, features: _Columns, classes: int) -> Survey:
@@ -135,8 +136,8 @@ def _discrete(section: SurveySection, features: _Columns, classes: int) -> Surve
 
 def _gaussian(section: SurveySection, features: _Columns, classes: int) -> Survey:
     ranges = ranges_of(features)
-    means = make_means(section.approach, section.epsilon, len(ranges.lows), classes)
-    return GaussianBayesSurvey(section.oracle_for(max(2, classes)), means, (ranges,))
+    means = make_means(section.approach, section.epsilon, len(ranges), classes)
+    return GaussianBayesSurvey(section.oracle_for(max(2, classes)), means, (Scaling(ranges),))
 
 
 _SURVEYS: Final[Mapping[str, Callable[[SurveySection, _Columns, int], Survey]]] = {
@@ -164,7 +165,7 @@ def bins_of(section: SurveySection, features: _Columns) -> Bins:
 
 
 def ranges_of(features: _Columns) -> Ranges:
-    """Return the step that scales columns, of which a category is several 0 and 1."""
+    """Return the ranges of columns, of which a category is several 0 and 1."""
     lows, highs = [], []
     for feature in features:
         lows += [0.0] * feature.width if feature.categories else [feature.low]
@@ -183,7 +184,7 @@ class SurveyTerms(Terms):
 
     survey: SurveySection
     classes: Words = Field((), description="a list of different names of classes")
-    features: Features = Field(description=FEATURES_ALLOWED)
+    features: FeatureList = Field(description=FEATURES_ALLOWED)
 
     @cached_property
     def task(self) -> Task:

@@ -17,12 +17,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from typing_extensions import override
 
+from veilring.data.table import Ranges, Rows
 from veilring.errors import InputError
 from veilring.estimators.privacy import RANGES_TELL, SEED_TELLS, Privacy, PrivacyLeakWarning
 from veilring.estimators.session import Answered, Session
 from veilring.protocols.forecast import Forecast
-from veilring.protocols.ldp.algorithm.steps import Ranges
-from veilring.protocols.rows import Rows
 from veilring.randomness import KEY_BYTES, Streams
 
 RangesLike: TypeAlias = tuple[Sequence[float] | float, Sequence[float] | float]

@@ -7,7 +7,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.data.partition import partition
-from veilring.protocols.rows import Rows
+from veilring.data.table import Rows
 
 Dealing = Literal["iid", "dirichlet", "by-label"]
 """How rows are dealt to the parties: see `veilring.data.partition`."""

@@ -8,6 +8,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.data.table import Rows
 from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
 from veilring.estimators.dealing import Dealing, deal
 from veilring.estimators.privacy import Privacy
@@ -28,7 +29,6 @@ from veilring.protocols.noisyvotes import (
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
 from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.ring import SumMethod
-from veilring.protocols.rows import Rows
 
 
 class NoisyVotesClassifier(BatchClassifier):

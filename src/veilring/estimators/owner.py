@@ -8,6 +8,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.data.table import Rows
 from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered
@@ -25,7 +26,6 @@ from veilring.protocols.radius.algorithm.voting import label_within
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.protocols.radius.messages import LabelRequest, label_cost
 from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX, REQUEST_EPSILON_MIN, OwnerRules
-from veilring.protocols.rows import Rows
 
 Mode = Literal["default", "paper"]
 """Ours (each query pays for its largest clique, permute-and-flip), or the paper's solution (for the

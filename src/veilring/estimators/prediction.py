@@ -9,6 +9,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
 from veilring.estimators.privacy import Privacy, PrivacyLeakWarning
@@ -21,7 +22,6 @@ from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, Kernel,
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.messages import stream_cost
 from veilring.protocols.prediction.rules import ServerRules
-from veilring.protocols.rows import Rows
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -7,6 +7,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.data.table import Rows
 from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
 from veilring.estimators.dealing import Dealing, deal
 from veilring.estimators.privacy import Privacy
@@ -17,7 +18,6 @@ from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.algorithm.topk import rounds_for
 from veilring.protocols.ring.cost import knn_cost
 from veilring.protocols.ring.roles import SCALE_BITS, KNNParameters
-from veilring.protocols.rows import Rows
 
 _PRIVACY: Final = Privacy(
     protects="each party's rows",

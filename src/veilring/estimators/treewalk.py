@@ -8,13 +8,13 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.seeking import LookupMechanism, Responding, Walking
 from veilring.estimators.session import Answered, blocks, in_all, names_of
 from veilring.privacy.checks import require
-from veilring.protocols.rows import Rows
 from veilring.protocols.treewalk import BUCKET_SPLITS, Places, Variant
 
 WalkKind = Literal["basic", "parallel", "early", "greedy"]

@@ -193,11 +193,11 @@ class HoldOut(NamedTuple):
 
     def accuracy(self, labels: NDArray[np.int64]) -> float:
         """Return the share of right labels, for the first queries."""
-        return float((labels == self.held_out.labels[: len(labels)]).mean())
+        return float((labels == self.held_out.y[: len(labels)]).mean())
 
     def majority(self, queries: int | None = None) -> float:
         """Return the accuracy of always answering the most common class of the rows."""
-        most_common = np.bincount(self.train.labels).argmax()
+        most_common = np.bincount(self.train.y).argmax()
         return self.accuracy(np.full(queries or len(self.held_out), most_common))
 
 

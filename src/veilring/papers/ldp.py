@@ -25,6 +25,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.data import Table, split
+from veilring.data.table import Ranges
 from veilring.papers.claims import Claim, CurveKey, above
 from veilring.papers.evidence import heights, in_measure, leads, near, ratios, since, up_to
 from veilring.papers.figure import (
@@ -57,7 +58,7 @@ from veilring.protocols.ldp.algorithm.reduction import (
     discriminant_components,
     principal_components,
 )
-from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
+from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,
     GaussianBayesSurvey,
@@ -177,19 +178,15 @@ def number_values(table: Table, bins: int) -> NumberedValues:
         table: Scaled into [0, 1].
         bins: Into how many a number goes, of equal widths.
     """
-    is_number = np.ones(table.features.shape[1], dtype=np.bool_)
+    is_number = np.ones(table.X.shape[1], dtype=np.bool_)
     columns = []
-    for each in table.categories:
+    for each in table.features.categories:
         is_number[each.features] = False
-        columns.append(table.features[:, each.features].argmax(axis=1))
+        columns.append(table.X[:, each.features].argmax(axis=1))
     numbers = int(is_number.sum())
-    binned = Bins(_unit_ranges(numbers), (bins,) * numbers)(table.features[:, is_number])
-    domains = (*(len(each.values) for each in table.categories), *((bins,) * numbers))
+    binned = Bins(Ranges.unit(numbers), (bins,) * numbers)(table.X[:, is_number])
+    domains = (*(len(each.values) for each in table.features.categories), *((bins,) * numbers))
     return NumberedValues(np.column_stack((*columns, binned)), domains)
-
-
-def _unit_ranges(features: int) -> Ranges:
-    return Ranges((0.0,) * features, (1.0,) * features)
 
 
 def _accuracy_by_oracle(
@@ -198,12 +195,12 @@ def _accuracy_by_oracle(
     """Measure it at each epsilon, beside no noise and the majority class, on one split."""
     both = hold_out(table, _TEST_SHARE, rng)
     values, queries = (number_values(each, NUMBER_BINS) for each in both)
-    sizes = values.domains, len(table.class_names)
+    sizes = values.domains, len(table.features.classes)
 
     def measured(oracle: str, epsilon: float, *, all_questions: bool = False) -> float:
         model = _learn_discrete(
             values.rows,
-            both.train.labels,
+            both.train.y,
             sizes,
             oracle=oracle,
             epsilon=epsilon,
@@ -267,7 +264,7 @@ def _by_bins(oracle: str) -> _Learn:
     """Return what learns discrete naive Bayes of bins of equal widths, by an oracle."""
 
     def learn(reduced: _Reduced, epsilon: float, rng: Generator) -> NDArray[np.int64]:
-        counts = (_BINS,) * len(reduced.ranges.lows)
+        counts = (_BINS,) * len(reduced.ranges)
         bins = Bins(reduced.ranges, counts)
         rows, sizes = bins(reduced.clients), (counts, reduced.classes)
         model = _learn_discrete(
@@ -282,27 +279,27 @@ def _by_moments(approach: Approach) -> _Learn:
     """Return what learns Gaussian naive Bayes, by one of the paper's three approaches."""
 
     def learn(reduced: _Reduced, epsilon: float, rng: Generator) -> NDArray[np.int64]:
-        ranges = reduced.ranges
-        survey = _gaussian_survey(approach, epsilon, len(ranges.lows), reduced.classes)
-        said = _asked(survey, ranges(reduced.clients), reduced.labels, rng)
-        return learn_gaussian(survey, said).classify(ranges(reduced.queries))
+        scaled = Scaling(reduced.ranges)
+        survey = _gaussian_survey(approach, epsilon, len(reduced.ranges), reduced.classes)
+        said = _asked(survey, scaled(reduced.clients), reduced.labels, rng)
+        return learn_gaussian(survey, said).classify(scaled(reduced.queries))
 
     return learn
 
 
 def _reduced(clients: Table, public: Table, held_out: Table) -> dict[str, _Reduced]:
-    features, classes = public.features, len(public.class_names)
+    features, classes = public.X, len(public.features.classes)
     projections: dict[str, LinearProjection] = {
         PCA: principal_components(features, 1, origin=_ORIGIN),
-        DCA: discriminant_components(features, public.labels, 1, origin=_ORIGIN),
+        DCA: discriminant_components(features, public.y, 1, origin=_ORIGIN),
     }
-    unit = _unit_ranges(features.shape[1])
-    same = _Reduced(clients.features, clients.labels, held_out.features, unit, classes)
+    unit = Ranges.unit(features.shape[1])
+    same = _Reduced(clients.X, clients.y, held_out.X, unit, classes)
     made = {ALL_FEATURES: same}
     for name, project in projections.items():
-        rows, queries = project(clients.features), project(held_out.features)
+        rows, queries = project(clients.X), project(held_out.X)
         ranges = Ranges.of(project(features))
-        made[name] = _Reduced(rows, clients.labels, queries, ranges, classes)
+        made[name] = _Reduced(rows, clients.y, queries, ranges, classes)
     return made
 
 

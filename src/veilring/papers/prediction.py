@@ -147,14 +147,14 @@ def split_for_stream(table: Table, rng: Generator) -> StreamSplit:
         raise InputError("table", f"of {len(table)} rows", f"at least {_ROWS_MIN} rows")
     order, queries = rng.permutation(len(table)), stream_queries(table)
     asked, tried, kept = np.split(order, [queries, 2 * queries])
-    lengths = np.linalg.norm(table.features[tried], axis=1, keepdims=True)
-    origin = (table.features[tried] / lengths).mean(axis=0)
-    rows, known = quantise(table.features[kept], origin), table.labels[kept]
+    lengths = np.linalg.norm(table.X[tried], axis=1, keepdims=True)
+    origin = (table.X[tried] / lengths).mean(axis=0)
+    rows, known = quantise(table.X[kept], origin), table.y[kept]
     validation, stream = (
-        PublicTable(rows, known, quantise(table.features[some], origin), table.labels[some])
+        PublicTable(rows, known, quantise(table.X[some], origin), table.y[some])
         for some in (tried, asked)
     )
-    return StreamSplit(validation, stream, len(table.class_names))
+    return StreamSplit(validation, stream, len(table.features.classes))
 
 
 # Each method, tuned on validation queries and then asked the stream: its accuracy there.

@@ -19,6 +19,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.data import Table
+from veilring.data.table import Rows
 from veilring.papers.claims import Claim, CurveKey, above, below
 from veilring.papers.evidence import changes, heights, in_measure, leads, since
 from veilring.papers.figure import (
@@ -51,7 +52,6 @@ from veilring.protocols.radius.algorithm.nearest import (
     nearest_votes,
 )
 from veilring.protocols.radius.algorithm.voting import RNParameters, label_openly, label_within
-from veilring.protocols.rows import Rows
 
 NON_PRIVATE: Final = "non-private"
 BASELINE: Final = "baseline"
@@ -103,12 +103,12 @@ class OwnerSplit(NamedTuple):
     @property
     def queries(self) -> NDArray[np.float64]:
         """Shape (Q, f)."""
-        return self.split.held_out.features
+        return self.split.held_out.X
 
     @property
     def classes(self) -> int:
         """The number of classes."""
-        return len(self.split.train.class_names)
+        return len(self.split.train.features.classes)
 
     def radii(self, queries: int) -> NDArray[np.float64]:
         """Return the same radius for each of some queries."""
@@ -119,10 +119,10 @@ def split_for_owner(table: Table, rng: Generator) -> OwnerSplit:
     """Split a table, scaled into [0, 1], at random, four fifths to one."""
     split = hold_out(table, _TEST_SHARE, rng)
     train, held_out = split
-    pairs = pairwise_distances(held_out.features, train.features).ravel()
+    pairs = pairwise_distances(held_out.X, train.X).ravel()
     inside = min(PER_BALL * len(held_out), pairs.size) - 1
     radius = float(np.partition(pairs, inside)[inside])
-    return OwnerSplit(split, Rows(train.features, train.labels), radius)
+    return OwnerSplit(split, Rows(train.X, train.y), radius)
 
 
 def _accuracies(each: OwnerSplit, found: _Labels, queries: int) -> Mapping[CurveKey, float]:

@@ -101,16 +101,16 @@ def deal_rows(
     train, held_out = hold_out(table, _TEST_SHARE, rng)
     if queries is not None:
         held_out = held_out.take(np.arange(min(queries, len(held_out))))
-    parts = [train.take(rows) for rows in partition(train.labels, parties, rng)]
-    to_rows = tuple(pairwise_distances(held_out.features, part.features) for part in parts)
-    return DealtRows(HoldOut(train, held_out), to_rows, tuple(part.labels for part in parts))
+    parts = [train.take(rows) for rows in partition(train.y, parties, rng)]
+    to_rows = tuple(pairwise_distances(held_out.X, part.X) for part in parts)
+    return DealtRows(HoldOut(train, held_out), to_rows, tuple(part.y for part in parts))
 
 
 def _parameters(table: Table, k: int, *, d: float = _D, rounds: int = _ROUNDS) -> KNNParameters:
     """Return the parameters of PP-kNN with P0 = 1, which all of the paper's figures have."""
     return KNNParameters(
-        features=len(table.feature_names),
-        classes=len(table.class_names),
+        features=len(table.features),
+        classes=len(table.features.classes),
         k=k,
         P0=1.0,
         d=d,
@@ -135,9 +135,9 @@ def _private(dealt: DealtRows, parameters: KNNParameters, rng: Generator) -> flo
 
 def _ordinary(split: HoldOut, parameters: KNNParameters) -> float:
     labels = pooled_knn(
-        split.held_out.features,
-        split.train.features,
-        split.train.labels,
+        split.held_out.X,
+        split.train.X,
+        split.train.y,
         parameters.classes,
         parameters.k,
         parameters.weights,

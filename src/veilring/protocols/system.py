@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from veilring.config import Section, scenario_error
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import PARTIES_MIN, Ring
 from veilring.nodes.run import Run
 from veilring.protocols.forecast import Forecast
-from veilring.protocols.rows import Rows
 
 PARTIES: Final = 8
 """How many parties there are unless something else is said."""

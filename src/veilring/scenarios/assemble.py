@@ -35,7 +35,7 @@ def assemble(  # noqa: PLR0917  (what was run, what came of it, and what is know
         origin: How the ring came about.
         seed: Of the split and the partition.
     """
-    pooled, truth = prepared.pooled, prepared.held_out.labels
+    pooled, truth = prepared.pooled, prepared.held_out.y
     system, setup = scenario.protocol, prepared.setup
     batches, labels = labelled.batches, labelled.labels
     reference = _reference(prepared, labelled)
@@ -49,9 +49,9 @@ def assemble(  # noqa: PLR0917  (what was run, what came of it, and what is know
         rounds=setup.rounds,
         accuracy=_share(labels == truth),
         reference_accuracy=_share(reference == truth),
-        majority_accuracy=_share(truth == np.bincount(pooled.labels).argmax()),
+        majority_accuracy=_share(truth == np.bincount(pooled.y).argmax()),
         agreement=_share(labels == reference),
-        labels=tuple(pooled.class_names[label] for label in labels),
+        labels=tuple(pooled.features.classes[label] for label in labels),
         cost=CostSummary.measured(batch.run.cost for batch in batches),
         forecast=CostSummary.forecast(batch.forecast for batch in batches),
         ring=origin,

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from veilring.config import as_scenario_errors, make_kind, require_key
 from veilring.data import Table, load_table, partition, scale_to_unit, split
+from veilring.data.table import Rows
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.adversary import Adversary
-from veilring.protocols.rows import Rows
 from veilring.protocols.system import Facts, Setup
 from veilring.randomness import Streams
 from veilring.scenarios.faults import make_faults
@@ -53,7 +53,7 @@ class Prepared:
 
     def batches(self) -> list[NDArray[np.float64]]:
         """Return the queries in batches of what the system answers at once."""
-        size, queries = self.setup.batch_max, self.held_out.features
+        size, queries = self.setup.batch_max, self.held_out.X
         return [queries[first : first + size] for first in range(0, len(queries), size)]
 
 
@@ -83,8 +83,8 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
     parts = dict(zip(parties, _deal(scenario.partition, train, len(parties), streams), strict=True))
     facts = Facts(
         parties=len(parties),
-        features=len(table.feature_names),
-        classes=len(table.class_names),
+        features=len(table.features),
+        classes=len(table.features.classes),
         rows=len(train),
         queries=len(held_out),
         categorical=table.is_categorical,
@@ -94,7 +94,7 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
     coalition, faults = _coalition(scenario), make_faults(scenario, setup.parties, streams)
     # Meanwhile what processes are forked from warms up, and SciPy's import does not count as the
     # protocol's time where the parties live in this process.
-    reference = setup.reference(held_out.features)
+    reference = setup.reference(held_out.X)
     return Prepared(setup, train, held_out, reference, adversaries, coalition, faults)
 
 
@@ -146,11 +146,11 @@ def _deal(
 ) -> tuple[Rows, ...]:
     with as_scenario_errors({}, "partition"):
         dealt = partition(
-            train.labels,
+            train.y,
             parties,
             streams.generator("partition"),
             kind=section.kind,
             alpha=section.alpha,
             sizes=section.sizes,
         )
-    return tuple(Rows(train.features[rows], train.labels[rows]) for rows in dealt)
+    return tuple(Rows(train.X[rows], train.y[rows]) for rows in dealt)

@@ -192,5 +192,5 @@ def _leakage(
     if not scenario.run.leakage_trials:
         return None
     tell("Estimating what a run leaks", 0, 1)
-    queries, trials = prepared.held_out.features, scenario.run.leakage_trials
+    queries, trials = prepared.held_out.X, scenario.run.leakage_trials
     return prepared.setup.leakage(queries, trials, streams.generator("leakage"))

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
 from tests.privacy.generators import seeded
 
+from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import (
     CONSISTENCIES,
@@ -20,7 +21,7 @@ from veilring.protocols.ldp.algorithm.bayes import (
 from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.means import APPROACHES, Approach, make_means
 from veilring.protocols.ldp.algorithm.oracle import Consistency, PlainOracle
-from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
+from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,
     FrequencySurvey,
@@ -234,10 +235,10 @@ def test_a_classifier_takes_rows_as_clients_have_them(categories: Codes) -> None
     expected = learned(categories).classify(rows)
     assert (found.classify(numbers) == expected).all()
     means = make_means("one-bit", math.inf, len(DOMAINS), CLASSES)
-    scaled = GaussianBayesSurvey(PlainOracle(CLASSES), means, (ranges,))
+    scaled = GaussianBayesSurvey(PlainOracle(CLASSES), means, (Scaling(ranges),))
     gaussian = learn(scaled, census(scaled, numbers, labels, rng))
     assert isinstance(gaussian.model, GaussianBayes)
-    assert (gaussian.joint(numbers) == gaussian.model.joint(ranges(numbers))).all()
+    assert (gaussian.joint(numbers) == gaussian.model.joint(Scaling(ranges)(numbers))).all()
 
 
 def test_rows_outside_the_range_are_cut_as_clients_cut_them() -> None:

@@ -10,13 +10,14 @@ import pytest
 from numpy.typing import NDArray
 from tests.privacy.generators import seeded
 
+from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.protocols.ldp.algorithm.bayes import Classifier, learn
 from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.means import make_means
 from veilring.protocols.ldp.algorithm.reduction import principal_components
-from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
+from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,
     GaussianBayesSurvey,
@@ -37,7 +38,7 @@ def cases() -> list[Case]:
     bins = (Bins(ranges, (3, 2, 4)),)
     discrete = DiscreteBayesSurvey.of((3, 2, 4), 2, lambda d: OptimisedUnary(d, 1.0), bins)
     projection = principal_components(rng.normal(size=(20, 3)), 2, origin="drawn for this test")
-    steps = (projection, Ranges((-4.0, -4.0), (4.0, 4.0)))
+    steps = (projection, Scaling(Ranges((-4.0, -4.0), (4.0, 4.0))))
     means = make_means("one-bit", 1.0, 2, 2)
     gaussian = GaussianBayesSurvey(DirectEncoding(2, 1.0), means, steps)
     return [

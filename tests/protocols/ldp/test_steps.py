@@ -12,13 +12,14 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from tests.privacy.generators import seeded
 
+from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.reduction import (
     LinearProjection,
     discriminant_components,
     principal_components,
 )
-from veilring.protocols.ldp.algorithm.steps import Bins, Ranges, apply_steps
+from veilring.protocols.ldp.algorithm.steps import Bins, Scaling, apply_steps
 
 Blobs = tuple[NDArray[np.float64], NDArray[np.int64]]
 
@@ -34,10 +35,10 @@ def blobs() -> Blobs:
 
 def test_ranges_reach_from_minus_one_to_one() -> None:
     """The ends and the middle go to -1, 1 and 0; what is outside to the ends; a constant to 0."""
-    ranges = Ranges((0.0, 5.0), (4.0, 5.0))
+    scaling = Scaling(Ranges((0.0, 5.0), (4.0, 5.0)))
     rows = np.array([[0.0, 5.0], [2.0, 1.0], [4.0, 9.0], [-7.0, 5.0], [70.0, 5.0]])
-    assert ranges(rows)[:, 0].tolist() == [-1.0, 0.0, 1.0, -1.0, 1.0]
-    assert ranges(rows)[:, 1].tolist() == [0.0] * 5
+    assert scaling(rows)[:, 0].tolist() == [-1.0, 0.0, 1.0, -1.0, 1.0]
+    assert scaling(rows)[:, 1].tolist() == [0.0] * 5
 
 
 @given(
@@ -115,9 +116,9 @@ def test_what_is_no_step_is_refused(blobs: Blobs) -> None:
     with pytest.raises(InputError, match="counts"):
         Bins(Ranges((0.0,), (1.0,)), (0,))
     with pytest.raises(InputError, match="rows"):
-        Ranges((0.0,), (1.0,))(rows)
+        Scaling(Ranges((0.0,), (1.0,)))(rows)
     with pytest.raises(InputError, match="not a number"):
-        Ranges((0.0,), (1.0,))(np.array([[np.nan]]))
+        Scaling(Ranges((0.0,), (1.0,)))(np.array([[np.nan]]))
     with pytest.raises(InputError, match="components"):
         principal_components(rows, 6, origin="blobs")
     with pytest.raises(InputError, match="components"):

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from tests.privacy.generators import follows, seeded
 from tests.protocols.ldp.laws import law_of
 
+from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.laws import OneBit
 from veilring.protocols.ldp.algorithm.means import EachFeature, SignVector, make_means
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle
 from veilring.protocols.ldp.algorithm.planner import ORACLES, make_oracle
-from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
+from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,
     FrequencySurvey,
@@ -152,7 +153,7 @@ def test_one_attribute_and_means() -> None:
     found = census(shares, values, none, rng)
     assert found.counts == (2000,)
     assert found.sums[0].tolist() == np.bincount(values[:, 0]).tolist()
-    means = MeanSurvey(make_means("one-bit", math.inf, 1), (Ranges((0.0,), (4.0,)),))
+    means = MeanSurvey(make_means("one-bit", math.inf, 1), (Scaling(Ranges((0.0,), (4.0,))),))
     sums = census(means, values, none, rng)
     told = means.questions[0].estimate(sums.sums[0], 2000).values
     assert told == pytest.approx([values.mean() / 2 - 1], abs=1e-10)
@@ -288,7 +289,7 @@ SECRETS = [
 @pytest.mark.parametrize("within", [False, True])
 def test_no_error_quotes_a_cell(row: NDArray[Any], *, within: bool) -> None:
     """Whatever a private cell holds, the error is one of ours, and names a column or the rows."""
-    steps = (Ranges((0.0, 0.0), (5.0, 5.0)),) if within else ()
+    steps = (Scaling(Ranges((0.0, 0.0), (5.0, 5.0))),) if within else ()
     means = make_means("one-bit", 1.0, 2)
     oracle = make_oracle("de", 1.0)
     surveys: list[Survey] = [

@@ -10,6 +10,7 @@ from tests.protocols.noisyvotes.cheats import TwoTongues
 from tests.protocols.noisyvotes.worlds import deal, no_rows
 
 from veilring import simulation
+from veilring.data.table import Rows
 from veilring.errors import SessionAborted, Tampered
 from veilring.nodes.adversary import Adversary, Drop
 from veilring.nodes.cluster import Cluster
@@ -33,7 +34,6 @@ from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.ring.messages import SumPart, SumPartial, SumShare, SumTotal
-from veilring.protocols.rows import Rows
 from veilring.transport.messages import Message
 
 NAMES = [f"party-{n}" for n in range(5)]

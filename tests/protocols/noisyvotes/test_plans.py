@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.protocols.noisyvotes.worlds import deal
 
+from veilring.data.table import Rows
 from veilring.errors import InputError, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.noisyvotes import (
@@ -23,7 +24,6 @@ from veilring.protocols.noisyvotes import (
 )
 from veilring.protocols.noisyvotes.algorithm.guarantees import count_loss
 from veilring.protocols.radius.algorithm.conversion import ByGrid
-from veilring.protocols.rows import Rows
 
 QUERIES = np.random.default_rng(1).random((30, 2))
 SPREAD = Rows(np.random.default_rng(2).random((120, 2)), np.arange(120) % 2)

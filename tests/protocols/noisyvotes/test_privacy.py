@@ -17,6 +17,7 @@ from tests.protocols.noisyvotes.worlds import (
     voting,
 )
 
+from veilring.data.table import Rows
 from veilring.privacy.audits import audited_epsilon
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
@@ -31,7 +32,6 @@ from veilring.protocols.noisyvotes.algorithm.releases import Release, batch_step
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.leakage import greatest_loss
 from veilring.protocols.ring import SumMethod
-from veilring.protocols.rows import Rows
 
 EPSILON = 0.7
 PARTIES = 5

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.outcomes import Outcome, Repeating, neighbours, world
 
+from veilring.data.table import Rows
 from veilring.errors import InputError, StoreFailed
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
@@ -31,7 +32,6 @@ from veilring.protocols.noisyvotes.member import VotesMember, ask_votes
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import SumMethod
-from veilring.protocols.rows import Rows
 
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3

@@ -9,6 +9,7 @@ from tests.protocols.noisyvotes.cheats import add_a_thousand, ask_nonsense
 from tests.protocols.noisyvotes.worlds import deal, no_rows
 
 from veilring import simulation
+from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
@@ -33,7 +34,6 @@ from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import FixedPoint, SumMethod
 from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recover_input
-from veilring.protocols.rows import Rows
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
 

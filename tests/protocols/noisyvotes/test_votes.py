@@ -18,6 +18,7 @@ from tests.protocols.noisyvotes.worlds import (
 )
 from tests.protocols.radius.tables import banana
 
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.privacy import discrete_laplace_pmf
 from veilring.protocols.noisyvotes import (
@@ -40,7 +41,6 @@ from veilring.protocols.radius.algorithm.conversion import (
 )
 from veilring.protocols.radius.algorithm.voting import RNParameters, label_within
 from veilring.protocols.ring import SumMethod
-from veilring.protocols.rows import Rows
 
 TWO = NoisyVotesParameters(1, 2, 0.9, tolerated=0)
 # So large a budget that no noise is drawn but for a chance below e**-200.

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows
 from veilring.privacy.polya import polya_difference_pmf
 from veilring.protocols.noisyvotes import NoisyVotesParameters
 from veilring.protocols.noisyvotes.algorithm.releases import Release, batch_steps, noisy_counts
-from veilring.protocols.rows import Rows
 
 # Balls that overlap in pairs and in threes; one is alone.
 QUERIES = np.array([[0.1], [0.3], [0.35], [0.5], [0.95]])

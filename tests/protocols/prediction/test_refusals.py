@@ -10,6 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.outcomes import Outcome, neighbours, world
 
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
@@ -24,7 +25,6 @@ from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.rules import Queriers, ServerRules
 from veilring.protocols.prediction.server import PREDICT, PredictionServer
 from veilring.protocols.prediction.state import open_state
-from veilring.protocols.rows import Rows
 
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from veilring.data.table import Rows
 from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.privacy.ledger import Budgets, open_ledger
@@ -10,7 +11,6 @@ from veilring.protocols.radius.analyst import request_labels
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import OwnerRules
-from veilring.protocols.rows import Rows
 
 
 class Holding(NamedTuple):

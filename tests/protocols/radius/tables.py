@@ -6,7 +6,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.rows import Rows
+from veilring.data.table import Rows
 
 # Losses are sums of a few logarithms of probabilities: rounding is far below this.
 ROUNDING = 1e-11

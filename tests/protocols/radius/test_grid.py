@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.protocols.radius.tables import some_rows
 
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.protocols.radius.algorithm.conversion import (
     GRID_CELLS_MAX,
@@ -18,7 +19,6 @@ from veilring.protocols.radius.algorithm.conversion import (
     grid_side,
     noisy_grid,
 )
-from veilring.protocols.rows import Rows
 
 
 def by_steps(grid: NoisyGrid, query: NDArray[np.float64], k: int, gamma: float) -> float:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.protocols.radius.tables import banana, rows_of, some_rows
 
+from veilring.data.table import Rows
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid, Conversion
 from veilring.protocols.radius.algorithm.nearest import (
@@ -19,7 +20,6 @@ from veilring.protocols.radius.algorithm.voting import (
     label_openly,
     label_within,
 )
-from veilring.protocols.rows import Rows
 
 
 @pytest.mark.parametrize("conversion", [ByGrid(), ByCandidates(), ByCandidates.paper()])

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from tests.protocols.radius.tables import banana
 
+from veilring.data.table import Rows
 from veilring.privacy.audits import (
     advantage_bound,
     audited_epsilon,
@@ -26,7 +27,6 @@ from veilring.protocols.radius.algorithm.voting import (
     plan_batch,
 )
 from veilring.protocols.radius.leakage import batch_law, greatest_loss
-from veilring.protocols.rows import Rows
 
 FALSE_ALARM = 1e-6
 EPSILON = 1.0

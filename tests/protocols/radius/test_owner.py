@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.outcomes import Outcome, world
 
+from veilring.data.table import Rows
 from veilring.errors import InputError, StoreFailed
 from veilring.nodes.offload import run_inline
 from veilring.privacy.ledger import Budgets, Ledger, open_ledger
@@ -24,7 +25,6 @@ from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import REQUEST_EPSILON_MIN, OwnerRules
 from veilring.protocols.requests import RequestVerdict
-from veilring.protocols.rows import Rows
 from veilring.transport.messages import encode
 
 DRAWS = np.random.default_rng(9)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows
 from veilring.nodes.offload import run_inline
 from veilring.privacy.audits import (
     ALARM,
@@ -22,7 +23,6 @@ from veilring.protocols.radius.analyst import ask_within
 from veilring.protocols.radius.leakage import Crafted, broken_by_plain_test, collinear
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import OwnerRules
-from veilring.protocols.rows import Rows
 
 EPSILON = 1.0
 BATCHES = 5

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from veilring.data.table import Rows
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.offload import Threads
 from veilring.nodes.party import Party
@@ -18,7 +19,6 @@ from veilring.protocols.radius.analyst import ask_within, request_labels
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import OwnerRules
-from veilring.protocols.rows import Rows
 
 DRAWS = np.random.default_rng(9)
 ROWS = Rows(DRAWS.random((60, 2)), DRAWS.integers(2, size=60))

@@ -10,6 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.outcomes import Outcome, neighbours, world
 
+from veilring.data.table import Rows
 from veilring.nodes.offload import run_inline
 from veilring.privacy.ledger import UNITS, Budgets, open_ledger
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
@@ -19,7 +20,6 @@ from veilring.protocols.radius.analyst import ask_nearest, ask_owner, ask_within
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX, REQUEST_EPSILON_MIN, OwnerRules
-from veilring.protocols.rows import Rows
 
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.protocols.radius.parties import Holding, labelling
 
+from veilring.data.table import Rows
 from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
@@ -17,7 +18,6 @@ from veilring.protocols.radius.algorithm.voting import label_within
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.protocols.radius.messages import LabelAnswer, LabelRequest, label_cost
 from veilring.protocols.radius.rules import OwnerRules
-from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
 from veilring.testing import ProtocolRunner, assert_cost
 

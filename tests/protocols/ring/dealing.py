@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from veilring.protocols.rows import Rows
+from veilring.data.table import Rows
 
 
 def dealt(parties: int, rng: np.random.Generator, rows: int = 4) -> list[Rows]:

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
@@ -14,7 +15,6 @@ from veilring.protocols.ring import FixedPoint, KNNParameters, Weights, pooled_k
 from veilring.protocols.ring.algorithm import classify
 from veilring.protocols.ring.algorithm.classify import Classified, pairwise_distances, ring_knn
 from veilring.protocols.ring.roles import SCALE_BITS
-from veilring.protocols.rows import Rows
 
 FALSE_ALARM = 1e-6
 PARTIES = ("a", "b", "c")

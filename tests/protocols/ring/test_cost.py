@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from veilring import simulation
+from veilring.data.table import Rows
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.cost import Cost
 from veilring.nodes.ring import Ring
@@ -25,7 +26,6 @@ from veilring.protocols.ring import (
     sum_cost,
     topk_cost,
 )
-from veilring.protocols.rows import Rows
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from tests.protocols.ring.dealing import dealt
 
+from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
@@ -33,7 +34,6 @@ from veilring.protocols.ring import (
 )
 from veilring.protocols.ring.algorithm.topk import own_smallest, run_nested_rings, true_topk
 from veilring.protocols.ring.messages import TopKResult
-from veilring.protocols.rows import Rows
 from veilring.testing import ProtocolRunner
 from veilring.transport.messages import Message
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.outcomes import Outcome, Repeating, neighbours, world
 
+from veilring.data.table import Rows
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer
 from veilring.protocols.ring import KNNParameters, SumMethod, member
 from veilring.protocols.ring.member import RingMember, ask_ring
-from veilring.protocols.rows import Rows
 
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3

@@ -11,6 +11,7 @@ from tests.protocols.ring.cheats import (
     ask_nonsense,
 )
 
+from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
@@ -28,7 +29,6 @@ from veilring.protocols.ring import (
     secure_sum,
 )
 from veilring.protocols.ring.messages import Queries
-from veilring.protocols.rows import Rows
 from veilring.testing import ProtocolRunner
 
 NAMES = [f"party-{n}" for n in range(5)]

@@ -267,7 +267,7 @@ def test_findings_hold_nobodys_rows() -> None:
     secrets = {
         value
         for rows in prepared.setup.parts.values()
-        for value in pairwise_distances(prepared.held_out.features, rows.features).flat
+        for value in pairwise_distances(prepared.held_out.X, rows.features).flat
     }
     text = json.dumps(report.as_json()["coalition"])
     numbers: list[float] = []

@@ -139,8 +139,8 @@ class TestCosts:
         owner = next(system for system in SYSTEMS if system.key == "owner-radius")
         case = Case(question, split, split.batches[0], 1.0, np.random.default_rng(1))
         with pytest.warns(PrivacyLeakWarning):
-            fitted = owner.make(case).fit(split.train.features, split.train.labels)
-        fitted.predict(case.asked.features)
+            fitted = owner.make(case).fit(split.train.X, split.train.y)
+        fitted.predict(case.asked.X)
         stage = owner.stage(case, fitted)
         play(stage, Topology(), 1)
         with pytest.raises(UnforeseenCost, match="closed form says"):
@@ -163,7 +163,7 @@ class TestAgain:
         table, _ = load_facts(question)
         other = question.model_copy(update={"seed": question.seed + 1})
         one, another = (next(draw_splits(table, asked)) for asked in (question, other))
-        assert not np.array_equal(one.batches[0].features, another.batches[0].features)
+        assert not np.array_equal(one.batches[0].X, another.batches[0].X)
 
 
 def _without_seconds(comparison: Comparison) -> object:

@@ -10,6 +10,7 @@ from veilring.protocols.ldp.algorithm.bayes import VARIANCE_FLOOR, GaussianBayes
 from veilring.protocols.ldp.algorithm.means import Approach, make_means
 from veilring.protocols.ldp.algorithm.oracle import Consistency
 from veilring.protocols.ldp.algorithm.planner import make_oracle
+from veilring.protocols.ldp.algorithm.steps import Scaling
 from veilring.protocols.ldp.algorithm.survey import GaussianBayesSurvey, Tally
 
 
@@ -64,7 +65,7 @@ class LDPGaussianNaiveBayes(LDPBayes):
         classes, epsilon = len(self.classes_), number("epsilon", self.epsilon)
         oracle = make_oracle(self.oracle, epsilon)(max(2, classes))
         means = make_means(self.approach, epsilon, rows.shape[1], classes)
-        return GaussianBayesSurvey(oracle, means, (self._public_ranges(rows),))
+        return GaussianBayesSurvey(oracle, means, (Scaling(self._public_ranges(rows)),))
 
     @override
     def _learn(self, survey: GaussianBayesSurvey, tally: Tally) -> GaussianBayes:

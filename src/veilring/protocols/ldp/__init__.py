@@ -28,7 +28,7 @@ from veilring.protocols.ldp.algorithm.reduction import (
     discriminant_components,
     principal_components,
 )
-from veilring.protocols.ldp.algorithm.steps import Bins, Ranges
+from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     Answers,
     DiscreteBayesSurvey,
@@ -56,7 +56,7 @@ __all__ = (
     "GaussianBayesSurvey",
     "LinearProjection",
     "MeanSurvey",
-    "Ranges",
+    "Scaling",
     "Survey",
     "Tally",
     "Task",

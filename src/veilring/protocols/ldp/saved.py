@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.privacy.files import open_private
 from veilring.protocols.ldp.algorithm.bayes import (
@@ -24,7 +25,7 @@ from veilring.protocols.ldp.algorithm.bayes import (
 )
 from veilring.protocols.ldp.algorithm.randomiser import Estimate
 from veilring.protocols.ldp.algorithm.reduction import LinearProjection
-from veilring.protocols.ldp.algorithm.steps import Bins, Ranges, Step
+from veilring.protocols.ldp.algorithm.steps import Bins, Scaling, Step
 
 FORMAT: Final = "veilring naive Bayes"
 VERSION: Final = 2
@@ -139,8 +140,8 @@ def _fitting(classifier: Classifier) -> Classifier:
     if isinstance(last, Bins) and isinstance(model, DiscreteBayes):
         _require(last.counts == tuple(map(len, model.feature_counts)))
     match steps[0]:
-        case Ranges(lows=lows) | Bins(ranges=Ranges(lows=lows)):
-            features = len(lows)
+        case Scaling(ranges=ranges) | Bins(ranges=ranges):
+            features = len(ranges)
         case LinearProjection(centre=centre):
             features = len(centre)
         case _:
@@ -176,6 +177,10 @@ def _ranges(content: Mapping[str, Any]) -> Ranges:
     return Ranges(_numbers(content["lows"]), _numbers(content["highs"]))
 
 
+def _scaling(content: Mapping[str, Any]) -> Scaling:
+    return Scaling(_ranges(content))
+
+
 def _bins(content: Mapping[str, Any]) -> Bins:
     return Bins(_ranges(content), tuple(map(index, content["counts"])))
 
@@ -199,7 +204,7 @@ _READERS: Final[Mapping[tuple[str, int, str], _Read]] = {
     (FORMAT, VERSION, "gaussian"): _gaussian,
 }
 _STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], Step]]] = {
-    "ranges": _ranges,
+    "ranges": _scaling,
     "bins": _bins,
     "projection": _projection,
 }

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.data.table import Rows
 from veilring.errors import (
     BudgetExhausted,
     InputError,
@@ -29,7 +30,6 @@ from veilring.protocols.noisyvotes.messages import VotesBatch
 from veilring.protocols.noisyvotes.roles import check_batch, private_votes
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.requests import ServerFailure, charging, content_key
-from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
 from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Array, Message

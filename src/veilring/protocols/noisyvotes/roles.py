@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
@@ -32,7 +33,6 @@ from veilring.protocols.noisyvotes.messages import PublicDigest, VotesBatch
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.ring.roles import sum_rounds, sum_words
-from veilring.protocols.rows import Rows
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 _NUMBER_BYTES: Final = 8

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.privacy.selection import exponential_probabilities, permute_and_flip_probabilities
 from veilring.protocols.radius.algorithm.allocation import Allocation
@@ -33,7 +34,6 @@ from veilring.protocols.radius.algorithm.voting import (
     label_law,
     plan_batch,
 )
-from veilring.protocols.rows import Rows
 
 
 def batch_law(  # noqa: PLR0917  (a batch, a table, and how it is labelled)

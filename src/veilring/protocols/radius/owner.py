@@ -12,6 +12,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, StoreFailed
 from veilring.nodes.offload import Offload
 from veilring.nodes.party import Party
@@ -22,7 +23,6 @@ from veilring.protocols.radius.algorithm.voting import answer_next, label_within
 from veilring.protocols.radius.messages import LabelAnswer, LabelRequest
 from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.requests import RequestRefusal, RequestVerdict, ServerFailure, answer_once
-from veilring.protocols.rows import Rows
 from veilring.transport.frames import pack, unpack
 
 _log = logging.getLogger("veilring.owner")

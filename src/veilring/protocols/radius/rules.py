@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import numpy as np
 
+from veilring.data.table import in_unit_cube
 from veilring.privacy.checks import require, require_choice
 from veilring.protocols.radius.algorithm.allocation import WORK_MAX, AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX, FEATURES_MAX
@@ -13,7 +14,6 @@ from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, By
 from veilring.protocols.radius.algorithm.nearest import NearestParameters
 from veilring.protocols.radius.algorithm.voting import Mechanism, RNParameters
 from veilring.protocols.radius.messages import LabelRequest
-from veilring.protocols.rows import in_unit_cube
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 Accounting = Literal["batch", "record"]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.data.table import Rows
 from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
@@ -35,7 +36,6 @@ from veilring.protocols.radius.rules import (
     SHARE_MIN,
     OwnerRules,
 )
-from veilring.protocols.rows import Rows
 from veilring.protocols.system import (
     PARTIES,
     SERVER,

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.data.table import Rows
 from veilring.nodes.adversary import Adversary, Lines, Silent
 from veilring.privacy.checks import require
 from veilring.protocols.ring.messages import (
@@ -23,7 +24,6 @@ from veilring.protocols.ring.messages import (
     TopKVector,
 )
 from veilring.protocols.ring.roles import SCALE_BITS
-from veilring.protocols.rows import Rows
 from veilring.transport.messages import Message
 
 _WORD: Final = 2**64

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows
 from veilring.errors import ProtocolViolation
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
@@ -15,7 +16,6 @@ from veilring.nodes.service import Offer, opening
 from veilring.nodes.session import SessionLimits
 from veilring.protocols.ring.messages import Queries
 from veilring.protocols.ring.roles import KNNAnswer, KNNParameters, private_knn
-from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
 from veilring.transport.messages import Array, Message
 

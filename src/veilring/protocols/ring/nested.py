@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.nodes.party import Party, SubParty, broadcast
 from veilring.nodes.ring import PARTIES_MIN, Ring, draw_ring
@@ -40,7 +41,6 @@ from veilring.protocols.ring.roles import (
     sum_words,
     topk_turns,
 )
-from veilring.protocols.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows, in_unit_cube
 from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
@@ -57,7 +58,6 @@ from veilring.protocols.ring.messages import (
     TopKResult,
     TopKVector,
 )
-from veilring.protocols.rows import Rows, in_unit_cube
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 # Votes weighted by distance keep 24 binary digits behind the point; with 1,000 parties that leaves

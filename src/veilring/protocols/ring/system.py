@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
@@ -20,7 +21,6 @@ from veilring.protocols.ring.algorithm.topk import own_smallest, rounds_for
 from veilring.protocols.ring.cost import knn_cost
 from veilring.protocols.ring.leakage import estimate_hop_leakage
 from veilring.protocols.ring.roles import SCALE_BITS, KNNAnswer, KNNParameters, private_knn
-from veilring.protocols.rows import Rows
 from veilring.protocols.system import (
     PARTIES,
     Estimate,

@@ -105,15 +105,14 @@ def compare(question: Question, *, progress: Progress | None = None) -> Comparis
 
 
 def _pooled(split: Split, k: int) -> float:
-    train, classes = split.train, len(split.train.class_names)
+    train, classes = split.train, len(split.train.features.classes)
     return split.accuracy(
-        pooled_knn(asked.features, train.features, train.labels, classes, k)
-        for asked in split.batches
+        pooled_knn(asked.X, train.X, train.y, classes, k) for asked in split.batches
     )
 
 
 def _majority(split: Split) -> float:
-    most = np.bincount(split.train.labels).argmax()
+    most = np.bincount(split.train.y).argmax()
     return split.accuracy(np.full(len(asked), most) for asked in split.batches)
 
 
@@ -178,8 +177,8 @@ def _ask(
         with warnings.catch_warnings():
             # The comparison says once of every seeded ε that it holds in a deployment.
             warnings.simplefilter("ignore", PrivacyLeakWarning)
-            fitted = system.make(case).fit(train.features, train.labels)
-        answered.append(_Answered(case, fitted, fitted.predict(asked.features)))
+            fitted = system.make(case).fit(train.X, train.y)
+        answered.append(_Answered(case, fitted, fitted.predict(asked.X)))
     return answered
 
 
@@ -189,4 +188,4 @@ def _leakage(case: Case, fitted: PrivateClassifier) -> Leakage | None:
         return None
     rng = Streams(case.question.seed).generator("comparison", "leakage")
     parts = held(case, fitted).values()
-    return measure_leakage(parts, case.asked.features, fitted.parameters_, rng)
+    return measure_leakage(parts, case.asked.X, fitted.parameters_, rng)

@@ -57,7 +57,7 @@ class Split:
 
     def accuracy(self, labels: Iterable[NDArray[np.int64]]) -> float:
         """Return the share of queries whose label, given batch by batch, is their true class."""
-        truth = [asked.labels for asked in self.batches]
+        truth = [asked.y for asked in self.batches]
         return float((np.concatenate([*labels]) == np.concatenate(truth)).mean())
 
 
@@ -83,8 +83,8 @@ def load_facts(question: Question) -> tuple[Table, Facts]:
     facts = Facts(
         name=Path(question.data).stem if from_file else question.data,
         rows=len(table),
-        features=len(table.feature_names),
-        classes=len(table.class_names),
+        features=len(table.features),
+        classes=len(table.features.classes),
         categorical=table.is_categorical,
         train=len(first.train),
         held_out=held_out,
@@ -101,7 +101,7 @@ def draw_splits(table: Table, question: Question) -> Iterator[Split]:
     for number in range(question.splits):
         train, held_out = split(table, TEST_SHARE, streams.generator("split", number))
         dealt = partition(
-            train.labels,
+            train.y,
             question.parties,
             streams.generator("partition", number),
             kind=question.partition,

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows
 from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.nodes.run import Run
@@ -33,7 +34,6 @@ from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.ring.cost import knn_cost
 from veilring.protocols.ring.roles import KNNParameters, private_knn
-from veilring.protocols.rows import Rows
 
 SERVER: Final = "server"
 

@@ -9,6 +9,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.data import Table
+from veilring.data.table import Rows
 from veilring.estimators import (
     IndKNNClassifier,
     LDPNaiveBayes,
@@ -21,7 +22,6 @@ from veilring.protocols.prediction.algorithm.features import quantise
 from veilring.protocols.prediction.algorithm.kernels import Kernel
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.rules import ServerRules
-from veilring.protocols.rows import Rows
 from veilring.scenarios.comparison import stages
 from veilring.scenarios.comparison.comparison import Left
 from veilring.scenarios.comparison.question import QUERIES_MIN, Question
@@ -103,7 +103,7 @@ def _ring(case: Case) -> PrivateClassifier:
 
 
 def _ring_stage(case: Case, fitted: PrivateKNNClassifier) -> Stage:
-    return stages.ring(held(case, fitted), case.asked.features, fitted.parameters_)
+    return stages.ring(held(case, fitted), case.asked.X, fitted.parameters_)
 
 
 def _votes(case: Case) -> PrivateClassifier:
@@ -120,7 +120,7 @@ def _votes(case: Case) -> PrivateClassifier:
 
 
 def _votes_stage(case: Case, fitted: NoisyVotesClassifier) -> Stage:
-    return stages.votes(held(case, fitted), case.asked.features, fitted.parameters_)
+    return stages.votes(held(case, fitted), case.asked.X, fitted.parameters_)
 
 
 def _local(case: Case) -> PrivateClassifier:
@@ -136,7 +136,7 @@ def _owner(case: Case) -> PrivateClassifier:
 
 
 def _owner_stage(case: Case, fitted: OwnerRadiusClassifier) -> Stage:
-    queries = case.asked.features
+    queries = case.asked.X
     radii = np.full(len(queries), float(fitted.r))
     return stages.owner(_together(case, fitted), queries, radii, fitted.rules_)
 
@@ -148,7 +148,7 @@ def _stream(case: Case) -> PrivateClassifier:
 
 
 def _stream_stage(case: Case, fitted: IndKNNClassifier) -> Stage:
-    rows, queries = _together(case, fitted), case.asked.features
+    rows, queries = _together(case, fitted), case.asked.X
     rules = ServerRules(
         features=queries.shape[1],
         classes=len(fitted.classes_),
@@ -165,7 +165,7 @@ def _stream_stage(case: Case, fitted: IndKNNClassifier) -> Stage:
 
 def _radius(case: Case) -> float:
     train = case.split.train
-    features, categories = train.features.shape[1], train.is_categorical
+    features, categories = train.X.shape[1], train.is_categorical
     return public_radius(features, len(train), categories=categories)
 
 
@@ -179,7 +179,7 @@ def _directions(features: NDArray[np.float64]) -> NDArray[np.float32]:
 def _together(case: Case, fitted: PrivateClassifier) -> Rows:
     """Return all training rows, with their classes as the estimator numbers them."""
     train = case.split.train
-    return Rows(train.features, np.searchsorted(fitted.classes_, train.labels))
+    return Rows(train.X, np.searchsorted(fitted.classes_, train.y))
 
 
 def held(case: Case, fitted: PrivateClassifier) -> dict[str, Rows]:

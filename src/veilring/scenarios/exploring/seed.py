@@ -178,7 +178,7 @@ async def _play_batch(
 ) -> list[Outcome]:
     """Have all queries labelled, by a client that is drawn where any party can be one."""
     setup = subject.prepared.setup
-    queries = subject.prepared.held_out.features[: setup.batch_max]
+    queries = subject.prepared.held_out.X[: setup.batch_max]
     if setup.system.draws_ring:
         client = alive[int(rng.integers(len(alive)))]
         alive = (client, *(name for name in alive if name != client))

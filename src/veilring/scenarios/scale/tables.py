@@ -7,9 +7,9 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.data import load_table, partition, scale_to_unit
+from veilring.data.table import Rows
 from veilring.protocols.radius.algorithm.balls import pairwise_distances
 from veilring.protocols.ring.roles import KNNParameters
-from veilring.protocols.rows import Rows
 
 _CENTRES = 6
 _SPREAD = 0.12
@@ -18,9 +18,9 @@ _SPREAD = 0.12
 def dealt_wine(parties: int, rng: Generator) -> tuple[list[Rows], KNNParameters]:
     """Return each party's share of the 178 rows of wine, and the parameters that fit them."""
     table = scale_to_unit(load_table("wine"))
-    shares = partition(table.labels, parties, rng)
-    rows = [Rows(table.features[share], table.labels[share]) for share in shares]
-    features, classes = len(table.feature_names), len(table.class_names)
+    shares = partition(table.y, parties, rng)
+    rows = [Rows(table.X[share], table.y[share]) for share in shares]
+    features, classes = len(table.features), len(table.features.classes)
     return rows, KNNParameters(features=features, classes=classes)
 
 

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from veilring import simulation
 from veilring.config import Section, load_toml, require_key, scenario_error
+from veilring.data.table import Rows
 from veilring.errors import ScenarioError, SimulationError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import deal_ring
@@ -18,7 +19,6 @@ from veilring.protocols.ring.algorithm.topk import nested_rounds_for, rounds_for
 from veilring.protocols.ring.cost import Chain, knn_chain, knn_cost, nested_chain, nested_cost
 from veilring.protocols.ring.nested import nest, nested_knn
 from veilring.protocols.ring.roles import KNNAnswer, KNNParameters, private_knn
-from veilring.protocols.rows import Rows
 from veilring.randomness import Streams
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.schema import NetworkSection

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows
 from veilring.errors import ProtocolViolation, RunFailed, Tampered, VeilringError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster
@@ -19,7 +20,6 @@ from veilring.protocols.ring import (
     pp_topk,
     private_knn,
 )
-from veilring.protocols.rows import Rows
 
 NAMES = [f"party-{n}" for n in range(5)]
 RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring, deal_ring
@@ -18,7 +19,6 @@ from veilring.protocols.ring import (
 from veilring.protocols.ring.algorithm.classify import local_votes, pairwise_distances
 from veilring.protocols.ring.algorithm.sums import leaked_groups, walecki_cycles
 from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recover_input
-from veilring.protocols.rows import Rows
 
 Inputs = dict[str, NDArray[np.float64]]
 

@@ -7,14 +7,14 @@ never from the clients' own, or they would tell of them without any noise.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.data.table import Ranges
 from veilring.errors import InputError
-from veilring.privacy.checks import floats
 
 
 class Step(ABC):
@@ -38,59 +38,23 @@ def apply_steps(steps: Sequence[Step], rows: NDArray[Any]) -> NDArray[Any]:
 
 
 @dataclass(frozen=True)
-class Ranges(Step):
+class Scaling(Step):
     """Scale each feature from a public range to [-1, 1]; what is outside is cut to its ends.
 
     Attributes:
-        lows: The least value of each feature.
-        highs: The greatest; a feature whose two are equal becomes 0.
-
-    Raises:
-        InputError: If they are not as many, or a range is not finite or upside down.
+        ranges: Of each feature; one whose two ends are equal becomes 0.
     """
 
-    lows: tuple[float, ...]
-    highs: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        """Refuse ranges that are none."""
-        if len(self.lows) != len(self.highs):
-            raise InputError("highs", f"{len(self.highs)} of them", f"{len(self.lows)}, as lows")
-        widths = np.subtract(self.highs, self.lows)
-        if not (np.isfinite(widths) & (widths >= 0)).all():
-            raise InputError("ranges", "not one in some place", "finite, each low <= high")
-
-    @classmethod
-    def of(cls, public_rows: NDArray[np.float64]) -> Self:
-        """Return the ranges of public rows; clients' rows would give their extremes away."""
-        return cls(tuple(public_rows.min(axis=0).tolist()), tuple(public_rows.max(axis=0).tolist()))
+    ranges: Ranges
 
     @property
     @override
     def public(self) -> Mapping[str, Any]:
-        return {"step": "ranges", "lows": list(self.lows), "highs": list(self.highs)}
-
-    def to_unit(self, rows: NDArray[Any]) -> NDArray[np.float64]:
-        """Return rows scaled into [0, 1].
-
-        Raises:
-            InputError: If there are not as many features, or a value is not a number.
-        """
-        if rows.ndim != 2 or rows.shape[1] != len(self.lows):  # noqa: PLR2004  (rows by features)
-            allowed = f"of shape (rows, {len(self.lows)})"
-            raise InputError("rows", f"of shape {rows.shape}", allowed)
-        values = floats("rows", rows)
-        if np.isnan(values).any():
-            raise InputError("rows", "not a number in some place", "numbers")
-        lows, highs = np.array(self.lows), np.array(self.highs)
-        widths = highs - lows
-        is_wide = widths > 0
-        scaled = (np.clip(values, lows, highs) - lows) / np.where(is_wide, widths, 1.0)
-        return np.where(is_wide, scaled, 0.5)
+        return {"step": "ranges", **_plain(self.ranges)}
 
     @override
     def __call__(self, rows: NDArray[Any]) -> NDArray[np.float64]:
-        return 2.0 * self.to_unit(rows) - 1.0
+        return 2.0 * self.ranges.to_unit(rows) - 1.0
 
 
 @dataclass(frozen=True)
@@ -119,10 +83,14 @@ class Bins(Step):
     @property
     @override
     def public(self) -> Mapping[str, Any]:
-        return {**self.ranges.public, "step": "bins", "counts": list(self.counts)}
+        return {"step": "bins", **_plain(self.ranges), "counts": list(self.counts)}
 
     @override
     def __call__(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         counts = np.array(self.counts, dtype=np.int64)
         numbers = np.floor(self.ranges.to_unit(rows) * counts).astype(np.int64)
         return np.minimum(numbers, counts - 1)
+
+
+def _plain(ranges: Ranges) -> Mapping[str, Any]:
+    return {"lows": list(ranges.lows), "highs": list(ranges.highs)}

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows
 from veilring.privacy.checks import require
 from veilring.privacy.loss import float_ceil
 from veilring.privacy.polya import POLYA_SCALE_MAX
@@ -31,7 +32,6 @@ from veilring.protocols.radius.algorithm.conversion import (
     require_candidates,
 )
 from veilring.protocols.ring.algorithm.sums import SumMethod
-from veilring.protocols.rows import Rows
 
 _SHARES: Final = SumMethod("shares")
 # Noise of a smaller scale is drawn by nobody: it is 0 but for once in e**(2**20) times.

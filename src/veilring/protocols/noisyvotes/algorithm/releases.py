@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows
 from veilring.privacy.checks import require
 from veilring.privacy.polya import POLYA_SCALE_MAX, polya
 from veilring.protocols.noisyvotes.algorithm.parameters import (
@@ -37,7 +38,6 @@ from veilring.protocols.radius.algorithm.conversion import (
     grid_side,
     uniform_radius,
 )
-from veilring.protocols.rows import Rows
 
 Counts = NDArray[np.int64]
 

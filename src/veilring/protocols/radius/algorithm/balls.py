@@ -24,8 +24,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows, in_unit_cube
 from veilring.privacy.checks import require
-from veilring.protocols.rows import Rows, in_unit_cube
 
 # The derivation above holds with a factor of 38 to spare up to here, and no table is so wide.
 FEATURES_MAX: Final = 100_000

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows
 from veilring.privacy.checks import require, require_choice
 from veilring.privacy.laplace import discrete_laplace
 from veilring.privacy.selection import exponential_mechanism, permute_and_flip
@@ -42,7 +43,6 @@ from veilring.protocols.radius.algorithm.balls import (
     require_width,
     row_chunks,
 )
-from veilring.protocols.rows import Rows
 
 Spacing = Literal["geometric", "linear"]
 """Equal ratios from 2 r_unif down to an eighth of r_unif, or the paper's equal steps up from 0."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows
 from veilring.privacy.checks import require
 from veilring.privacy.laplace import discrete_laplace
 from veilring.privacy.selection import exponential_mechanism
@@ -30,7 +31,6 @@ from veilring.protocols.radius.algorithm.conversion import (
     convert_to_radii,
 )
 from veilring.protocols.radius.algorithm.voting import Mechanism, RNParameters, label_within
-from veilring.protocols.rows import Rows
 
 DEFAULT_CONVERSION: Final = ByGrid()
 # The paper's w.

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.data.table import Rows
 from veilring.privacy.checks import require, require_choice
 from veilring.privacy.laplace import discrete_laplace, discrete_laplace_pmf
 from veilring.privacy.selection import (
@@ -47,7 +48,6 @@ from veilring.protocols.radius.algorithm.balls import (
     require_width,
     row_chunks,
 )
-from veilring.protocols.rows import Rows
 
 Mechanism = Literal["permute-and-flip", "exponential", "laplace"]
 """How a label is chosen: permute-and-flip, the default; the exponential mechanism (Algorithm 2, at
