@@ -15,7 +15,6 @@ from veilring.estimators import IndKNNClassifier, PrivacyLeakWarning
 from veilring.nodes.cluster import Cluster
 from veilring.privacy.accounting import individual_budget
 from veilring.protocols.prediction.algorithm.features import quantise
-from veilring.protocols.prediction.algorithm.kernels import Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.rules import ServerRules
@@ -54,7 +53,7 @@ def test_a_stream_costs_and_says_what_a_real_server_does(
     labels, numbers = model.predict(QUERIES), np.searchsorted(model.classes_, LABELS)
     ids = [str(row) for row in range(200)]
     records = LabelledRecords.of(ids, directed(ROWS, centre or 0.0), numbers)
-    rules = ServerRules(2, 3, 40, 4.0, kernel=Kernel(tau=0.7), sigma2=2.0)
+    rules = ServerRules(2, 3, 40, 4.0)
 
     async def main() -> None:
         own: list[Any] = [records, directed(QUERIES, centre or 0.0)]
@@ -124,11 +123,12 @@ def test_directions_depend_on_no_other_row() -> None:
     """With public ranges each row's direction is its own, and one at the centre has one too."""
     model = IndKNNClassifier(ranges=RANGES, random_state=1)
     model.fit(np.vstack([ROWS, np.zeros((1, 2))]), np.append(LABELS, "ash"))
-    whole = model._records  # noqa: SLF001  (what a server would hold)
+    whole = model._setup.records.directions  # noqa: SLF001  (what a server would hold)
     np.testing.assert_array_equal(whole[:-1], directed(ROWS))
     np.testing.assert_array_equal(whole[-1:], quantise(np.ones((1, 2))))
     model.fit(ROWS[:50], LABELS[:50])
-    np.testing.assert_array_equal(model._records, whole[:50])  # noqa: SLF001  (as above)
+    again = model._setup.records.directions  # noqa: SLF001  (as above)
+    np.testing.assert_array_equal(again, whole[:50])
 
 
 def test_noise_that_is_small_gives_the_right_labels() -> None:

@@ -41,7 +41,8 @@ from veilring.privacy.accounting import doubt_of_delta
 from veilring.privacy.accounting.individual import Accountant
 from veilring.protocols.prediction.administrator import add_session, forget_session
 from veilring.protocols.prediction.algorithm.features import BLOCK, quantise
-from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, Kernel, KernelName
+from veilring.protocols.prediction.algorithm.filter import SIGMA2
+from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, TAU, Kernel, KernelName
 from veilring.protocols.prediction.querier import label_session, make_request, status_session
 from veilring.protocols.prediction.records import LabelledRecords, require_ids
 from veilring.protocols.prediction.rowfile import StateDamage
@@ -76,9 +77,9 @@ class PredictionSection(Section):
     queriers: Queriers = Field("together", description="together or apart")
     accountant: Accountant = Field("gdp", description="gdp or rdp")
     kernel: KernelName = Field("cosine", description="cosine or rbf")
-    tau: float = Field(0.5, description="a number above 0 and up to 1")
+    tau: float = Field(TAU, description="a number above 0 and up to 1")
     width: float = Field(PAPER_WIDTH, description="a number above 0")
-    sigma2: float = Field(0.5, description="a number above 0")
+    sigma2: float = Field(SIGMA2, description="a number above 0")
     block_max: int = Field(BLOCK, description="a whole number of at least 1")
 
 

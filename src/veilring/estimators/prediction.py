@@ -1,8 +1,7 @@
 """Ind-KNN, a prediction server whose records each have a budget, as a scikit-learn estimator."""
 
 import warnings
-from dataclasses import dataclass, replace
-from math import sqrt
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
@@ -13,22 +12,20 @@ from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
 from veilring.estimators.privacy import Privacy, PrivacyLeakWarning
-from veilring.estimators.session import Answered, blocks
-from veilring.privacy.accounting import ZCDP, Accountant, GaussianDP, doubt_of_delta
-from veilring.privacy.ledger import UNITS
-from veilring.protocols.prediction.algorithm.features import quantise
-from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN
-from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, Kernel, KernelName
+from veilring.estimators.session import Answered
+from veilring.privacy.accounting import Accountant, doubt_of_delta
+from veilring.protocols.prediction.algorithm.filter import SIGMA2
+from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, TAU, KernelName
 from veilring.protocols.prediction.algorithm.predictor import Predictor
-from veilring.protocols.prediction.messages import stream_cost
-from veilring.protocols.prediction.rules import ServerRules
+from veilring.protocols.prediction.system import IndKNN, IndKNNSetup
+from veilring.protocols.system import SERVER, Facts
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Stream:
-    """The stream that is open: who answers it, its number, and how many queries of it are left."""
+    """The open stream: its predictor, its number, and how many queries of it are left."""
 
-    predictor: Predictor
+    predictor: Predictor | None = None
     number: int = 0
     left: int = 0
 
@@ -73,8 +70,8 @@ class IndKNNClassifier(BatchClassifier):
         epsilon: float = 1.0,
         delta: float = 1e-5,
         *,
-        sigma2: float = 2.0,
-        tau: float = 0.7,
+        sigma2: float = SIGMA2,
+        tau: float = TAU,
         kernel: KernelName = "cosine",
         width: float = PAPER_WIDTH,
         queries: int | None = None,
@@ -97,81 +94,52 @@ class IndKNNClassifier(BatchClassifier):
 
     @override
     def _hold(self, rows: Rows, rng: Generator) -> None:
-        self._middle = np.full((1, rows.features.shape[1]), 0.5)
+        features = rows.features.shape[1]
+        centre: NDArray[np.float64] | float = 0.5
         if self.centre is not None:
-            self._middle = self._ranges.to_unit(np.asarray(self.centre, np.float64)[None])
-        self._records, self._labels = self._directed(rows.features), rows.labels
-        self._declared = None if self.queries is None else whole("queries", self.queries)
-        self._rules = self._given_rules()
-        if doubt := doubt_of_delta(self._rules.delta, len(rows)):
+            given = np.asarray(self.centre, np.float64)[None]
+            centre = self._ranges.to_unit(given)
+        system = IndKNN(
+            epsilon=number("epsilon", self.epsilon),
+            delta=number("delta", self.delta),
+            queries="auto" if self.queries is None else whole("queries", self.queries),
+            accountant=self.accountant,
+            kernel=self.kernel,
+            tau=number("tau", self.tau),
+            width=number("width", self.width),
+            sigma2=number("sigma2", self.sigma2),
+        )
+        facts = Facts(1, features, len(self.classes_), len(rows))
+        self._setup = IndKNNSetup(system, {SERVER: rows}, facts, centre=centre)
+        if doubt := doubt_of_delta(system.delta, len(rows)):
             warnings.warn(f"{doubt}.", PrivacyLeakWarning, stacklevel=4)
-        self._stream = _Stream(self._rules.predictor())
+        self._stream = _Stream()
 
     @override
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
-        asked, stream = self._directed(queries), self._stream
-        if stream.left < len(queries):
-            self._begin_stream(len(queries))
+        asked, stream = self._setup.directions(queries), self._stream
+        if stream.predictor is None or stream.left < len(queries):
+            declared = self._setup.rules(len(queries)).queries
+            if len(queries) > declared:
+                allowed = f"at least {len(queries)}, as many as are asked at once"
+                raise InputError("queries", declared, allowed)
+            stream.predictor = self._setup.open_stream(len(queries))
+            stream.number, stream.left = stream.number + 1, declared
         stream.left -= len(queries)
         labels = [answer.label for answer in stream.predictor.answer_block(asked, rng)]
-        sizes = [len(part) for part in blocks(asked, self._rules.fitting)]
-        return Answered(np.array(labels), stream_cost(sizes, queries.shape[1]))
-
-    def _begin_stream(self, count: int) -> None:
-        """Give all records a fresh budget."""
-        declared = max(STREAM_QUERIES_MIN, count) if self._declared is None else self._declared
-        if count > declared:
-            raise InputError("queries", declared, f"at least {count}, as many as are asked at once")
-        predictor = replace(self._rules, queries=declared).predictor()
-        units = np.full(len(self._labels), self._budget)
-        predictor.add(np.arange(len(units)), self._records, self._labels, units)
-        stream = self._stream
-        stream.predictor, stream.number, stream.left = predictor, stream.number + 1, declared
+        return Answered(np.array(labels), self._setup.forecast(len(queries)))
 
     @override
     def _spent(self) -> Privacy:
         streams = self._stream.number
+        spent = self._setup.spent(streams)
         return Privacy(
             protects="the prediction server's rows",
             against="the queriers, all of them together",
             trusts="the prediction server, with its rows",
-            epsilon=self._epsilon_of(streams),
-            delta=self._rules.delta,
+            epsilon=spent.epsilon,
+            delta=spent.delta,
             unit="one row added or removed",
             measure="(ε, δ)-DP",
             note=f"{streams} streams were begun on the same rows." if streams > 1 else "",
         )
-
-    def _epsilon_of(self, streams: int) -> float:
-        """Return ε of so many streams: each record may spend its budget in each of them."""
-        if streams <= 1:
-            return self._rules.epsilon * streams
-        budget = streams * self._rules.budget
-        if self._rules.accountant == "rdp":
-            return ZCDP(budget).epsilon(self._rules.delta)
-        return GaussianDP(sqrt(2 * budget)).epsilon(self._rules.delta)
-
-    @property
-    def _budget(self) -> int:
-        """What each record may spend on a stream, in units."""
-        return int(self._rules.budget * UNITS)
-
-    def _given_rules(self) -> ServerRules:
-        """Return the rules of a stream as parameters give them, if need be of the shortest."""
-        kernel = Kernel(self.kernel, number("tau", self.tau), number("width", self.width))
-        return ServerRules(
-            features=self.n_features_in_,
-            classes=len(self.classes_),
-            queries=STREAM_QUERIES_MIN if self._declared is None else self._declared,
-            epsilon=number("epsilon", self.epsilon),
-            delta=number("delta", self.delta),
-            kernel=kernel,
-            sigma2=number("sigma2", self.sigma2),
-            accountant=self.accountant,
-        )
-
-    def _directed(self, scaled: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Return directions from the public centre, as the server takes them."""
-        away = 2 * (scaled - self._middle)
-        away[np.square(away).sum(axis=1) == 0] = 1.0
-        return quantise(away)

@@ -19,8 +19,13 @@ def prediction(  # noqa: PLR0913  (each option is an argument)
     apart: Annotated[
         bool, typer.Option("--apart", help="Make the promise to each querier alone.")
     ] = False,
-    tau: Annotated[float, typer.Option(help="From which cosine on a row is a neighbour.")] = 0.8,
-    sigma2: Annotated[float, typer.Option(help="The noise of a vote.")] = 1.0,
+    tau: Annotated[
+        float | None,
+        typer.Option(help="Minimum cosine similarity of a neighbour.", show_default="0.8"),
+    ] = None,
+    sigma2: Annotated[
+        float | None, typer.Option(help="The noise of a vote.", show_default="1.4")
+    ] = None,
     queriers: Annotated[int, typer.Option(help="Among how many the queries are dealt.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the split.")] = 0,
     port: Annotated[int, typer.Option(help="The server's port.")] = 7311,
@@ -56,8 +61,10 @@ def prediction(  # noqa: PLR0913  (each option is an argument)
         epsilon=epsilon,
         queries=queries,
         queriers="apart" if apart else "together",
-        tau=tau,
-        sigma2=sigma2,
+    )
+    given = {"tau": tau, "sigma2": sigma2}
+    section = section.model_copy(
+        update={key: value for key, value in given.items() if value is not None}
     )
     ending: Literal[".csv", ".npz"] = ".npz" if source.lower().endswith(NPZ) else ".csv"
     names = write_prediction(

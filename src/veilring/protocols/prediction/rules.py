@@ -12,7 +12,11 @@ from veilring.privacy.checks import require
 from veilring.privacy.ledger import Budgets
 from veilring.privacy.ledger.units import AMOUNT_MAX
 from veilring.protocols.prediction.algorithm.features import BLOCK, require_quantised
-from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN, FilterParameters
+from veilring.protocols.prediction.algorithm.filter import (
+    SIGMA2,
+    STREAM_QUERIES_MIN,
+    FilterParameters,
+)
 from veilring.protocols.prediction.algorithm.kernels import Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.messages import MESSAGE_OVERHEAD_BYTES, PredictionRequest
@@ -61,7 +65,7 @@ class ServerRules:
     epsilon: float
     delta: float = 1e-5
     kernel: Kernel = field(default_factory=Kernel)
-    sigma2: float = 0.5
+    sigma2: float = SIGMA2
     accountant: Accountant = "gdp"
     queriers: Queriers = "together"
     block_max: int = BLOCK

@@ -22,6 +22,8 @@ from veilring.protocols.prediction.algorithm.kernels import Hashing
 
 LEAST_NEIGHBOURS: Final = 30
 """The least K: below it the noise of the count would decide how much noise the votes get."""
+SIGMA2: Final = 1.4
+"""The default σ2: with `TAU` the best pair on average over ten public tables."""
 STREAM_QUERIES_MIN: Final = 4
 """The shortest stream: being counted takes 3 B / T of B, and a vote needs some of it, too."""
 

@@ -1,0 +1,355 @@
+"""Ind-KNN as a system: a server of private records answers a stream of queries by noisy votes."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, ClassVar, Final, Literal, cast
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from pydantic import Field
+from typing_extensions import override
+
+from veilring.data.table import Rows
+from veilring.errors import InputError, StoreFailed
+from veilring.nodes.offload import run_inline
+from veilring.nodes.party import Party
+from veilring.nodes.ring import Ring
+from veilring.privacy.accounting import ZCDP, GaussianDP
+from veilring.privacy.accounting.individual import Accountant
+from veilring.privacy.ledger.units import budget_units
+from veilring.protocols.forecast import Forecast, in_all
+from veilring.protocols.prediction.algorithm.features import BLOCK, quantise
+from veilring.protocols.prediction.algorithm.filter import (
+    SIGMA2,
+    SIGMA_MAX,
+    SIGMA_MIN,
+    STREAM_QUERIES_MIN,
+)
+from veilring.protocols.prediction.algorithm.kernels import (
+    PAPER_WIDTH,
+    TAU,
+    WIDTH_MAX,
+    Kernel,
+    KernelName,
+)
+from veilring.protocols.prediction.algorithm.predictor import Predictor
+from veilring.protocols.prediction.messages import stream_cost
+from veilring.protocols.prediction.querier import label_queries
+from veilring.protocols.prediction.records import LabelledRecords
+from veilring.protocols.prediction.rules import (
+    BLOCK_MAX,
+    STREAM_QUERIES_MAX,
+    Queriers,
+    ServerRules,
+)
+from veilring.protocols.prediction.server import PredictionServer
+from veilring.protocols.prediction.state import open_state
+from veilring.protocols.system import (
+    PARTIES,
+    SERVER,
+    Facts,
+    Play,
+    Promise,
+    Setup,
+    Spent,
+    System,
+    public_numbers,
+    together,
+)
+
+STREAM_QUERIES: Final = 1000
+"""The length of a stream of `queries = "auto"` where the number of queries is not known."""
+_CENTRE: Final = 0.5  # of public ranges
+
+_Stream = Annotated[int, Field(ge=STREAM_QUERIES_MIN, le=STREAM_QUERIES_MAX)]
+
+
+class IndKNN(System):
+    """A server answers a stream of queries by noisy votes of records near each.
+
+    Rows and queries become directions from the middle of the public ranges. Each record has a
+    budget of its own, pays from it for the queries that it is near to, and takes part in no more
+    when it is spent. Each batch of queries is a stream of its own, with fresh budgets.
+
+    Attributes:
+        name: `prediction`.
+        epsilon: ε of all answers of a stream.
+        delta: δ of the same answers; choose it far below one in the number of rows.
+        queries: T, the number of queries of a stream, declared beforehand. The longer the stream,
+            the less a record can say to each. `auto` is as many as are asked.
+        queriers: To whom the promise is made: all queriers `together`, or each of them `apart`,
+            with a stream and budgets of its own.
+        accountant: How a record's budget follows from ε and δ: exact Gaussian accounting, or the
+            paper's.
+        kernel: How alike two directions are: the cosine, or `exp(-|x - q|² / ν²)`.
+        tau: τ, the least value of the kernel at which a record is a neighbour.
+        width: ν², for `rbf`.
+        sigma2: σ2, the noise of a vote per square root of the number of neighbours.
+        block_max: The most queries of one request.
+    """
+
+    title: ClassVar[str] = "Ind-KNN, server"
+    summary: ClassVar[str] = (
+        "A server labels a stream of queries by noisy votes that each record pays for."
+    )
+
+    name: Literal["prediction"] = Field("prediction", description="prediction")
+    epsilon: float = Field(1.0, gt=0, allow_inf_nan=False, description="a number above 0")
+    delta: float = Field(1e-5, gt=0, lt=1, description="a number above 0 and below 1")
+    queries: _Stream | Literal["auto"] = Field(
+        "auto", description=f'a whole number of at least {STREAM_QUERIES_MIN}, or "auto"'
+    )
+    queriers: Queriers = Field("together", description="together or apart")
+    accountant: Accountant = Field("gdp", description="gdp or rdp")
+    kernel: KernelName = Field("cosine", description="cosine or rbf")
+    tau: float = Field(TAU, gt=0, le=1, description="a number above 0 and up to 1")
+    width: float = Field(
+        PAPER_WIDTH, gt=0, le=WIDTH_MAX, description=f"a number above 0 and up to {WIDTH_MAX:g}"
+    )
+    sigma2: float = Field(
+        SIGMA2,
+        ge=SIGMA_MIN,
+        le=SIGMA_MAX,
+        description=f"a number from {SIGMA_MIN:g} to {SIGMA_MAX:g}",
+    )
+    block_max: int = Field(
+        BLOCK, ge=1, le=BLOCK_MAX, description=f"a whole number from 1 to {BLOCK_MAX:,}"
+    )
+
+    @override
+    def promise(self, *, parties: int = PARTIES) -> Promise:
+        apart = self.queriers == "apart"
+        return Promise(
+            protects="each record of the prediction server",
+            against="each querier alone, if queriers do not pool their answers"
+            if apart
+            else "the queriers, all of them together, and everybody they tell",
+            threat_model="a server that is trusted with all rows; queriers may ask anything, also"
+            " depending on earlier answers",
+            adjacency="one record added or removed",
+            epsilon=self.epsilon,
+            delta=self.delta,
+            unit="stream",
+            measure="(ε, δ)-DP",
+            learned="the querier: the label of each query; the server: the queries",
+            note="The bound is that of exact Gaussian noise, which is drawn as double-precision"
+            " floats. The time that an answer takes is not hidden.",
+        )
+
+    @override
+    def forecast(
+        self,
+        *,
+        parties: int = PARTIES,
+        queries: int,
+        features: int,
+        classes: int = 2,
+        rows: int | None = None,
+    ) -> Forecast:
+        rules = self.bind(*public_numbers(features, classes), queries=queries)
+        full, rest = divmod(queries, rules.queries)
+        one, last = (_stream_cost(count, rules) for count in (rules.queries if full else 0, rest))
+        return in_all(*[one] * full, *[last] * bool(rest))
+
+    def bind(
+        self, features: int, classes: int, *, queries: int | None = None, paid: float = 0.0
+    ) -> ServerRules:
+        """Return the rules that server and queriers hold for rows of this shape.
+
+        Args:
+            features: The number of features of a row.
+            classes: The number of classes.
+            queries: The number of queries that will be asked, for `queries = "auto"`; by default
+                `STREAM_QUERIES`.
+            paid: See `ServerRules`.
+
+        Raises:
+            InputError: If the parameters do not go together.
+        """
+        asked = STREAM_QUERIES if queries is None else max(STREAM_QUERIES_MIN, queries)
+        return ServerRules(
+            features=features,
+            classes=classes,
+            queries=asked if self.queries == "auto" else self.queries,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            kernel=Kernel(self.kernel, self.tau, self.width),
+            sigma2=self.sigma2,
+            accountant=self.accountant,
+            queriers=self.queriers,
+            block_max=self.block_max,
+            paid=paid,
+        )
+
+    @override
+    def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "IndKNNSetup":
+        return IndKNNSetup(self, parts, facts)
+
+
+class IndKNNSetup(Setup):
+    """A prediction server with all rows, and a querier: the first of the parties that held them.
+
+    Args:
+        system: The parameters.
+        parts: The rows of each party, by its name.
+        facts: What is public.
+        centre: The public point from which directions are taken, features in [0, 1]; by default the
+            middle of the ranges.
+
+    Attributes:
+        records: The server's records.
+    """
+
+    def __init__(
+        self,
+        system: IndKNN,
+        parts: Mapping[str, Rows],
+        facts: Facts,
+        *,
+        centre: NDArray[np.float64] | float = _CENTRE,
+    ) -> None:
+        super().__init__(system, parts, facts)
+        self._asked, self._centre = system, centre
+        self.rules(STREAM_QUERIES_MIN)  # refuses now what it would later
+        rows = together(parts)
+        ids = [f"row-{number}" for number in range(len(rows))]
+        self.records = LabelledRecords.of(ids, self.directions(rows.features), rows.labels)
+
+    @property
+    @override
+    def parties(self) -> tuple[str, ...]:
+        return SERVER, self._client
+
+    @property
+    @override
+    def resident(self) -> tuple[object, ...]:
+        return self.records, None
+
+    @property
+    @override
+    def role(self) -> Callable[..., Awaitable["NDArray[np.int64] | None"]]:
+        return label_stream
+
+    @property
+    @override
+    def batch_max(self) -> int:
+        queries = self._asked.queries
+        return STREAM_QUERIES_MAX if queries == "auto" else queries
+
+    def rules(self, queries: int) -> ServerRules:
+        """Return the rules of a stream of which this many queries will be asked."""
+        return self._asked.bind(self.facts.features, self.facts.classes, queries=queries)
+
+    def directions(self, features: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Return rows as the server takes them: directions from the centre.
+
+        A row at the centre has no direction; the diagonal is used instead.
+
+        Args:
+            features: Shape (rows, features), scaled into [0, 1].
+        """
+        away = features - self._centre
+        away[~away.any(axis=1)] = 1.0
+        return quantise(away)
+
+    def open_stream(self, queries: int) -> Predictor:
+        """Make a predictor whose records have their whole budgets, for a stream of its own.
+
+        Args:
+            queries: The number of queries that will be asked.
+        """
+        rules, count = self.rules(queries), len(self.records)
+        units = np.full(count, budget_units(rules.budget, field="epsilon"))
+        labels = self.records.labels.astype(np.int64)
+        predictor = rules.predictor()
+        predictor.add(np.arange(count), self.records.directions, labels, units)
+        return predictor
+
+    def forecast(self, queries: int) -> Forecast:
+        """Return the cost of a batch of this many queries."""
+        return _stream_cost(queries, self.rules(queries))
+
+    @override
+    def play(
+        self,
+        queries: NDArray[np.float64],
+        *,
+        among: Sequence[str] | None = None,
+        ring: Ring | None = None,
+    ) -> Play:
+        rules = self.rules(len(queries))
+        forecast = self.forecast(len(queries))
+        return Play(
+            forecast=lambda _run: forecast,
+            labels=lambda result: cast("NDArray[np.int64]", result),
+            learners=(self._client,),
+            public={"rules": rules},
+            only={self._client: {"queries": self.directions(queries)}},
+        )
+
+    @override
+    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+        answers = self.open_stream(len(queries)).answer_block(self.directions(queries), rng)
+        return np.array([answer.label for answer in answers], np.int64)
+
+    @override
+    def spent(self, batches: int) -> Spent:
+        """Return what streams spend together: each record may spend its budget in each of them."""
+        asked = self._asked
+        if batches <= 1:
+            return Spent(asked.epsilon * batches, asked.delta, batches, "stream")
+        budget = batches * self.rules(STREAM_QUERIES_MIN).budget
+        if asked.accountant == "rdp":
+            epsilon = ZCDP(budget).epsilon(asked.delta)
+        else:
+            epsilon = GaussianDP(float(np.sqrt(2 * budget))).epsilon(asked.delta)
+        return Spent(epsilon, asked.delta, batches, "stream")
+
+    @override
+    def can_do_with(self, parties: Sequence[str]) -> bool:
+        return set(parties) == set(self.parties)
+
+    @property
+    def _client(self) -> str:
+        return next(iter(self.parts))
+
+
+async def label_stream(
+    party: Party,
+    records: LabelledRecords | None,
+    *,
+    rules: ServerRules,
+    queries: NDArray[np.float32] | None = None,
+) -> NDArray[np.int64] | None:
+    """Have a stream labelled, or answer it from files that are in memory only.
+
+    Args:
+        party: This participant: the server, or its querier.
+        records: The server's records.
+        rules: The public rules.
+        queries: The querier's directions, shape (queries, features).
+
+    Returns:
+        At the querier the class numbers, shape (queries,).
+
+    Raises:
+        StoreFailed: If the server has lost its records, by a restart.
+        InputError: If there is no query.
+    """
+    (other,) = party.peers
+    if party.me != SERVER:
+        if queries is None:
+            raise InputError("queries", "none", "at least one")
+        return await label_queries(party, queries, rules=rules, block=rules.fitting)
+    if records is None:
+        raise StoreFailed("the server has lost its records: it was started again without them")
+    with open_state(rules, None) as state:
+        state.add(records)
+        await PredictionServer(state, run_inline).answer(party, other)
+    return None
+
+
+def _stream_cost(queries: int, rules: ServerRules) -> Forecast:
+    """Return the cost of one stream, in requests as large as fit."""
+    full, rest = divmod(queries, rules.fitting)
+    return stream_cost([rules.fitting] * full + [rest] * bool(rest), rules.features)

@@ -1,0 +1,184 @@
+"""Ind-KNN as a system: its promise and cost, and the same run on every runtime."""
+
+from functools import cache
+from typing import Any, Final, Literal
+
+import numpy as np
+import pytest
+
+from veilring.data.table import Rows
+from veilring.errors import InputError, RunFailed
+from veilring.nodes.cluster import Cluster
+from veilring.privacy.accounting import ZCDP, GaussianDP, individual_budget
+from veilring.protocols.prediction.algorithm.kernels import Kernel, kernel_vote
+from veilring.protocols.prediction.rules import ServerRules
+from veilring.protocols.prediction.system import STREAM_QUERIES, IndKNN, IndKNNSetup
+from veilring.protocols.system import SERVER, Facts
+from veilring.scenarios import Report, load_scenario, run_scenario
+
+RUNTIMES = ("memory", "tls", "processes", "simulated")
+CLASSES = 3
+NOISELESS: Final[dict[str, Any]] = {
+    "epsilon": 1e4,
+    "sigma2": 0.05,
+    "tau": 0.9,
+}  # the noise of a vote is far below a vote
+
+
+def dealt(rows: int = 60, seed: int = 0) -> dict[str, Rows]:
+    """Return rows in three directions from the middle, dealt to three parties."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, CLASSES, rows)
+    centres = np.array([[0.9, 0.5], [0.3, 0.9], [0.3, 0.1]])
+    features = np.clip(centres[labels] + 0.05 * rng.standard_normal((rows, 2)), 0, 1)
+    parts = np.array_split(np.arange(rows), 3)
+    return {f"party-{n}": Rows(features[part], labels[part]) for n, part in enumerate(parts)}
+
+
+def made(rows: int = 60, **parameters: Any) -> IndKNNSetup:  # noqa: ANN401 (of the system)
+    """Return a setup of three parties."""
+    return IndKNN(**parameters).setup(dealt(rows), Facts(3, 2, CLASSES, rows))
+
+
+@cache
+def report(runtime: str) -> Report:
+    """Return a run on wine: streams of 20 queries in requests of 7."""
+    options = {"name": "prediction", "queries": 20, "block_max": 7, "epsilon": 2.0}
+    overrides = [f"protocol.{key}={value}" for key, value in options.items()]
+    scenario = load_scenario("wine", ["run.leakage_trials=0", "parties.count=3", *overrides])
+    return run_scenario(scenario, runtime=runtime, seed=1)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_run_costs_its_forecast_and_is_the_same_everywhere(runtime: str) -> None:
+    """Labels and transcript are those in memory, and the meter agrees with the closed form."""
+    found, memory = report(runtime), report("memory")
+    assert (found.labels, found.transcript) == (memory.labels, memory.transcript)
+    assert found.cost == found.forecast
+    assert found.cost.batches == 3  # 45 queries
+
+
+def test_the_forecast_of_all_queries_is_the_sum_of_all_batches() -> None:
+    """It knows how many streams and requests there will be, before anything is run."""
+    found = report("memory")
+    system = IndKNN(queries=20, block_max=7)
+    before = system.forecast(parties=3, queries=found.queries, features=13, classes=3)
+    assert before.rounds == found.cost.rounds
+    assert before.traffic == (found.cost.messages, found.cost.bytes)
+    one_stream = IndKNN(block_max=7).forecast(queries=found.queries, features=13, classes=3)
+    assert one_stream.rounds == 2 * 7
+
+
+def test_a_batch_is_a_stream_as_long_as_the_batch_or_as_declared() -> None:
+    """With `auto` a batch holds any number of queries, and no stream is shorter than 4."""
+    assert [made().rules(count).queries for count in (1, 4, 50)] == [4, 4, 50]
+    assert made(queries=30).rules(50).queries == made(queries=30).batch_max == 30
+    assert IndKNN().bind(2, CLASSES).queries == STREAM_QUERIES
+
+
+def test_the_rules_are_those_of_a_server_by_default() -> None:
+    """A system's parameters and a server's rules have the same defaults."""
+    assert IndKNN(epsilon=0.5).bind(7, 4, queries=20) == ServerRules(7, 4, 20, 0.5)
+
+
+@pytest.mark.parametrize("queriers", ["together", "apart"])
+def test_the_promise_is_that_of_a_stream(queriers: Literal["together", "apart"]) -> None:
+    """ε and δ are those given, and the promise says to whom it is made."""
+    promise = IndKNN(epsilon=0.7, delta=1e-6, queriers=queriers).promise()
+    assert (promise.epsilon, promise.delta, promise.unit) == (0.7, 1e-6, "stream")
+    assert promise.adjacency == "one record added or removed"
+    assert ("alone" in promise.against) == (queriers == "apart")
+    assert "double-precision" in promise.note
+
+
+def test_streams_compose_by_the_budgets_of_records() -> None:
+    """Each record may spend its budget in each stream."""
+    budget = {by: individual_budget(1.0, 1e-5, by) for by in ("gdp", "rdp")}
+    for by, expected in (
+        ("gdp", GaussianDP(np.sqrt(6 * budget["gdp"])).epsilon(1e-5)),
+        ("rdp", ZCDP(3 * budget["rdp"]).epsilon(1e-5)),
+    ):
+        setup = made(accountant=by)
+        assert [setup.spent(streams).epsilon for streams in (0, 1)] == [0.0, 1.0]
+        assert setup.spent(3).epsilon == pytest.approx(expected)
+        assert (setup.spent(3).delta, setup.spent(3).what) == (1e-5, "for 3 streams")
+
+
+async def test_without_noise_both_ways_give_the_vote_of_the_kernel() -> None:
+    """Played by a server and a querier, or in one process, labels are those of all neighbours."""
+    setup, queries = made(**NOISELESS), np.random.default_rng(1).random((12, 2))
+    expected = kernel_vote(
+        setup.records.directions,
+        setup.records.labels.astype(np.int64),
+        setup.directions(queries),
+        Kernel(tau=0.9),
+        CLASSES,
+    )
+    near = [
+        (setup.records.directions @ each).max() > 0.95 * 4090**2
+        for each in setup.directions(queries)
+    ]
+    assert sum(near) > 5
+    here = setup.label(queries, np.random.default_rng(2))
+    np.testing.assert_array_equal(here[near], expected[near])
+    play = setup.play(queries)
+    async with Cluster(setup.parties, own=setup.resident, seed=1) as cluster:
+        run = await cluster.run(setup.role, only=play.only, **play.public)
+    np.testing.assert_array_equal(play.labels(run.results["party-0"])[near], expected[near])
+    assert play.learners == ("party-0",)
+    assert run.cost.rounds == play.forecast(run).rounds
+
+
+async def test_a_server_that_lost_its_records_ends_the_run_by_name() -> None:
+    """A server that was started again has no records, and says so to its own log only."""
+    setup = made()
+    play = setup.play(np.full((4, 2), 0.6))
+    async with Cluster(setup.parties, own=(None, None), seed=1) as cluster:
+        with pytest.raises(RunFailed, match="lost its records"):
+            await cluster.run(setup.role, only=play.only, **play.public)
+
+
+def test_both_parties_are_needed() -> None:
+    """Neither a server without a querier can do anything, nor a querier without a server."""
+    setup = made()
+    assert setup.parties == (SERVER, "party-0")
+    assert setup.can_do_with(["party-0", SERVER])
+    assert not setup.can_do_with([SERVER])
+
+
+def test_a_row_in_the_middle_has_the_direction_of_the_diagonal() -> None:
+    """Otherwise directions are taken from the middle, whatever the other rows are."""
+    setup = made()
+    rows = np.array([[0.5, 0.5], [1.0, 1.0], [0.5, 0.9]])
+    directions = setup.directions(rows)
+    np.testing.assert_array_equal(directions[0], directions[1])
+    np.testing.assert_array_equal(directions[2], [0, 4090])
+    assert rows[0, 0] == 0.5
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epsilon": 0.0},
+        {"delta": 1.0},
+        {"queries": 3},
+        {"tau": 1.1},
+        {"sigma2": 0.0},
+        {"kernel": "box"},
+        {"queriers": "all"},
+        {"block_max": 0},
+        {"centre": 0.5},
+    ],
+    ids=str,
+)
+def test_a_parameter_out_of_range_is_refused_with_its_name(wrong: dict[str, Any]) -> None:
+    """The error says what is allowed."""
+    (name,) = wrong
+    with pytest.raises(InputError, match=rf"(?s){name}.*allowed"):
+        IndKNN(**wrong)
+
+
+def test_parameters_that_do_not_go_together_are_refused_at_once() -> None:
+    """A budget that no ledger can count ends the setup, not the first batch."""
+    with pytest.raises(InputError, match="epsilon"):
+        made(epsilon=1e12)
