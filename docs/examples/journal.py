@@ -3,7 +3,8 @@
 import asyncio
 
 from veilring.errors import RunFailed
-from veilring.nodes import Cluster, Party
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
 from veilring.nodes.trace import Journal
 from veilring.transport.messages import Message
 

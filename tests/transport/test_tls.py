@@ -79,7 +79,7 @@ async def test_a_loss_is_told_before_the_return() -> None:
     async with town.start_all() as endpoints:
         alice = endpoints["alice"]
         endpoints["carol"].abort()
-        await refused(town, "carol", alice, "has yet to notice that carol was lost")
+        await refused(town, "carol", alice, "has not yet dropped its earlier connection with carol")
         with pytest.raises(PeerLost):
             await alice.send("carol", b"for the first")
         await lose(alice)

@@ -16,16 +16,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
-from numpy.random import Generator
 from typing_extensions import override
 
 from veilring.errors import InputError, VeilringError
-from veilring.nodes.party import Parties, Party
+from veilring.nodes.party import ForwardingParty, Party
 from veilring.nodes.transcript import SETUP_ROUND, Seen
 from veilring.transport.messages import Message
 
-M = TypeVar("M", bound=Message)
-R = TypeVar("R")
+_M = TypeVar("_M", bound=Message)
+_R = TypeVar("_R")
 Lines: TypeAlias = Iterable[tuple[str, Message]]
 """What is sent, each with its receiver."""
 _ALL: Final = (Message,)
@@ -34,7 +33,7 @@ _ALL: Final = (Message,)
 class Adversary:
     """Controls one party; this one leaves it honest, and a subclass changes what it overrides.
 
-    Whoever it is, it complains of nobody: checks that its role makes have no effect.
+    Checks that its role makes have no effect: a corrupted party accuses nobody.
 
     ::
 
@@ -63,7 +62,7 @@ class Adversary:
     async def sending(self, to: str, message: Message) -> Lines:
         """Return what is sent, to whom, in place of a message that the role sends to a peer.
 
-        Nothing drops it, several send more, and it is late if this waits.
+        Return nothing to drop the message, several pairs to send more. Awaiting first delays it.
         """
         return ((to, message),)
 
@@ -72,8 +71,8 @@ class Adversary:
         return message
 
 
-class Corrupted(Party):
-    """A party whose lines and ears belong to an adversary; a role cannot tell the difference.
+class Corrupted(ForwardingParty):
+    """A party whose sends and receives pass through an adversary; a role sees no difference.
 
     Args:
         honest: The party underneath. What it sends is measured there: what really crosses the wire.
@@ -81,47 +80,23 @@ class Corrupted(Party):
     """
 
     def __init__(self, honest: Party, adversary: Adversary) -> None:
-        self._honest, self._adversary = honest, adversary
+        super().__init__(honest)
+        self._adversary = adversary
         adversary.party = honest
-
-    @property
-    @override
-    def me(self) -> str:
-        return self._honest.me
-
-    @property
-    @override
-    def parties(self) -> Parties:
-        return self._honest.parties
-
-    @property
-    @override
-    def peers(self) -> tuple[str, ...]:
-        return self._honest.peers
-
-    @property
-    @override
-    def session(self) -> bytes:
-        return self._honest.session
-
-    @property
-    @override
-    def rng(self) -> Generator:
-        return self._honest.rng
 
     @override
     def round(self, number: int) -> None:
-        self._honest.round(number)
+        super().round(number)
         self._adversary.round = number
 
     @override
     async def send(self, to: str, message: Message) -> None:
         for receiver, line in await self._adversary.sending(to, message):
-            await self._honest.send(receiver, line)
+            await super().send(receiver, line)
 
     @override
-    async def receive(self, message_type: type[M], *, sender: str, due: int | None = None) -> M:
-        heard = await self._honest.receive(message_type, sender=sender, due=due)
+    async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
+        heard = await super().receive(message_type, sender=sender, due=due)
         instead = await self._adversary.received(sender, heard)
         if not isinstance(instead, message_type):
             raise InputError("received", instead.kind, f"{message_type.kind}, which is due")
@@ -132,10 +107,12 @@ class Corrupted(Party):
         """Let it pass: it may well be the party's own lie that has come back to it."""
 
 
-def corrupt(role: Callable[..., Awaitable[R]], adversary: Adversary) -> Callable[..., Awaitable[R]]:
+def corrupt(
+    role: Callable[..., Awaitable[_R]], adversary: Adversary
+) -> Callable[..., Awaitable[_R]]:
     """Return a role as it is played by a party that an adversary controls."""
 
-    async def play(party: Party, *given: object, **public: object) -> R:
+    async def play(party: Party, *given: object, **public: object) -> _R:
         mine = copy.deepcopy(adversary)
         inputs = [mine.own(own) for own in given]
         return await role(Corrupted(party, mine), *inputs, **public)

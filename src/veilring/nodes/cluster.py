@@ -17,7 +17,7 @@ from veilring.nodes.runtimes import RUNTIMES, Runtime
 from veilring.nodes.trace import Journal, Mark, Trace
 from veilring.randomness import Streams
 
-R = TypeVar("R")
+_R = TypeVar("_R")
 # Each attempt loses at least one party; a cluster that loses more than this has another problem.
 ATTEMPTS: Final = 3
 
@@ -86,7 +86,7 @@ class Cluster:
 
     async def run(
         self,
-        role: Callable[..., Awaitable[R]],
+        role: Callable[..., Awaitable[_R]],
         *,
         own: Sequence[object] | None = None,
         only: Mapping[str, Mapping[str, object]] | None = None,
@@ -96,7 +96,7 @@ class Cluster:
         trace: bool | Journal = False,
         adversaries: Mapping[str, Adversary] | None = None,
         **public: Any,  # noqa: ANN401 (a role's own parameters)
-    ) -> Run[R]:
+    ) -> Run[_R]:
         """Run a protocol once among all parties, or some of them.
 
         Args:
@@ -146,10 +146,9 @@ class Cluster:
         adversaries: Mapping[str, Adversary] | None = None,
         **public: Any,  # noqa: ANN401 (a role's own parameters)
     ) -> list[Outcome]:
-        """Do as `run`, and return what came of it at each party, be it a result or an error.
+        """Like `run`, but return each party's `Outcome`, be it a result or an error.
 
-        It is for whoever has to see what a failed run did; results of a run that failed anywhere
-        are not to be used.
+        It shows what a failed run did. Do not use the results of a run that failed anywhere.
         """
         if not self._started:
             raise ClusterError("the cluster is not running: use it in `async with`")
@@ -213,7 +212,7 @@ def _runtime(runtime: str | Runtime) -> Runtime:
 
 
 @dataclass(frozen=True, slots=True)
-class Retried(Generic[R]):
+class Retried(Generic[_R]):
     """A run that succeeded, perhaps not at once.
 
     Attributes:
@@ -225,7 +224,7 @@ class Retried(Generic[R]):
             what a coalition saw of it; its results are not to be used.
     """
 
-    run: Run[R]
+    run: Run[_R]
     without: tuple[str, ...]
     wasted: tuple[Cost, ...]
     failed: tuple[tuple[Outcome, ...], ...] = ()
@@ -233,13 +232,13 @@ class Retried(Generic[R]):
 
 async def run_with_retries(
     cluster: Cluster,
-    role: Callable[..., Awaitable[R]],
+    role: Callable[..., Awaitable[_R]],
     *,
     attempts: int = ATTEMPTS,
     among: Iterable[str] | None = None,
     for_those: Callable[[tuple[str, ...]], Mapping[str, Any]] | None = None,
     **options: Any,  # noqa: ANN401 (those of `Cluster.run`)
-) -> Retried[R]:
+) -> Retried[_R]:
     """Run a protocol, and again without the parties that died, each time in a new session.
 
     A new session has a new name, a new ring and fresh randomness: nothing of the failed one is used

@@ -49,7 +49,7 @@ from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, encode, open_frame
 from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets, loop_time
 
-R = TypeVar("R")
+_R = TypeVar("_R")
 Opener = Callable[[str, bytes, Open], None]
 """What to do when a peer opens a session here: `(peer, session, what it asks for)`."""
 # Telling the others that we give up is a courtesy: a peer that does not read may not hold us here.
@@ -163,14 +163,14 @@ class Node:
 
     async def run(
         self,
-        role: Callable[..., Awaitable[R]],
+        role: Callable[..., Awaitable[_R]],
         session: bytes,
         parties: Parties,
         *given: object,
         observers: Sequence[Observer] = (),
         seconds: float | EllipsisType | None = ...,
         **public: object,
-    ) -> R:
+    ) -> _R:
         """Play a role in a session; all its participants do so under the same name.
 
         If the role fails, all peers are told; if any peer fails, so does the role.
@@ -264,7 +264,7 @@ class Node:
         return session.judge(judge_inquiry(inquiry, cause, seconds))
 
     async def _tell(self, session: Session, cause: VeilringError) -> None:
-        """Tell all peers that this party gives up; each of them that was reached may stop too."""
+        """Tell all peers, if they can be reached, that this party gives up: they abort as well."""
         abort = abort_notice(session, cause)
         if abort is None:
             return

@@ -9,7 +9,7 @@ from typing_extensions import override
 from veilring.errors import InputError, VeilringError
 from veilring.transport.messages import Message
 
-M = TypeVar("M", bound=Message)
+_M = TypeVar("_M", bound=Message)
 
 
 class Parties(tuple[str, ...]):  # noqa: SLOT001 (CPython allows no slots on subtypes of tuple)
@@ -82,7 +82,7 @@ class Party(Protocol):
     async def send(self, to: str, message: Message) -> None:
         """Send a message to one peer."""
 
-    async def receive(self, message_type: type[M], *, sender: str, due: int | None = None) -> M:
+    async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
         """Wait for the next message of a peer, which must be of the given type.
 
         Args:
@@ -110,24 +110,15 @@ async def broadcast(party: Party, message: Message, to: Iterable[str] | None = N
         await party.send(peer, message)
 
 
-class SubParty(Party):
-    """All that a role sees of a part of the session; rounds and randomness are the session's.
-
-    What it sends and receives is not told apart from what the party says outside of the part: two
-    parties may be together in several parts only if what they say there cannot be mixed up.
+class ForwardingParty(Party):
+    """A party that passes everything on to another; a subclass overrides what it changes.
 
     Args:
-        party: The participant.
-        parties: Some of the session's, the participant among them.
-
-    Raises:
-        InputError: If it is not.
+        party: The party underneath.
     """
 
-    def __init__(self, party: Party, parties: Parties) -> None:
-        if party.me not in parties:
-            raise InputError("parties", f"a part without {party.me}", "one that has it")
-        self._party, self._parties = party, parties
+    def __init__(self, party: Party) -> None:
+        self._party = party
 
     @property
     @override
@@ -137,12 +128,12 @@ class SubParty(Party):
     @property
     @override
     def parties(self) -> Parties:
-        return self._parties
+        return self._party.parties
 
     @property
     @override
     def peers(self) -> tuple[str, ...]:
-        return tuple(name for name in self._parties if name != self.me)
+        return self._party.peers
 
     @property
     @override
@@ -163,9 +154,41 @@ class SubParty(Party):
         await self._party.send(to, message)
 
     @override
-    async def receive(self, message_type: type[M], *, sender: str, due: int | None = None) -> M:
+    async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
         return await self._party.receive(message_type, sender=sender, due=due)
 
     @override
     def accuse(self, error: VeilringError) -> None:
         self._party.accuse(error)
+
+
+class SubParty(ForwardingParty):
+    """A participant of a part of the session; rounds and randomness are the session's.
+
+    A role for all parties can so be composed of roles for some of them. Messages of the part are
+    not marked as such: two parties may be together in several parts only if what they say there
+    cannot be mixed up.
+
+    Args:
+        party: The participant.
+        parties: Some of the session's, the participant among them.
+
+    Raises:
+        InputError: If it is not.
+    """
+
+    def __init__(self, party: Party, parties: Parties) -> None:
+        if party.me not in parties:
+            raise InputError("parties", f"a part without {party.me}", "one that has it")
+        super().__init__(party)
+        self._parties = parties
+
+    @property
+    @override
+    def parties(self) -> Parties:
+        return self._parties
+
+    @property
+    @override
+    def peers(self) -> tuple[str, ...]:
+        return tuple(name for name in self._parties if name != self.me)

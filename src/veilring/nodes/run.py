@@ -22,7 +22,7 @@ from veilring.nodes.session import SESSION_SECONDS
 from veilring.nodes.trace import Mark, Trace, TracedMessage, join_traces
 from veilring.nodes.transcript import Observer, Transcript, View, join_transcripts, transcript_hash
 
-R = TypeVar("R")
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -54,7 +54,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a job at one party.
+    """The outcome of a job at one party.
 
     Attributes:
         party: Whose outcome it is.
@@ -117,8 +117,8 @@ async def play_job(node: Node, job: Job) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Run(Generic[R]):
-    """What came of one run of a protocol.
+class Run(Generic[_R]):
+    """The result of one run of a protocol, joined from the outcomes at all parties.
 
     Attributes:
         results: What each party's role returned.
@@ -130,7 +130,7 @@ class Run(Generic[R]):
         traces: What each party recorded, if the run was traced.
     """
 
-    results: dict[str, R]
+    results: dict[str, _R]
     cost: Cost
     channels: dict[tuple[str, str], str]
     views: dict[str, View]
@@ -148,7 +148,7 @@ class Run(Generic[R]):
         return transcript_hash(self.channels)
 
     @property
-    def result(self) -> R:
+    def result(self) -> _R:
         """The first party's result: where all parties learn the same, the result."""
         return next(iter(self.results.values()))
 

@@ -36,7 +36,7 @@ EXCESS_WAITING_MAX: Final = 256
 _TOO_MANY: Final = "TooManySessions"
 _DOES_NOT_READ: Final = "does not read why"
 
-R = TypeVar("R")
+_R = TypeVar("_R")
 
 _log = logging.getLogger("veilring.service")
 
@@ -166,8 +166,8 @@ class Service:
 
 
 def opening(
-    role: Callable[..., Awaitable[R]], service: str, terms: bytes
-) -> Callable[..., Awaitable[R]]:
+    role: Callable[..., Awaitable[_R]], service: str, terms: bytes
+) -> Callable[..., Awaitable[_R]]:
     """Return the role of the party that opens a session: it asks all peers to join, then plays.
 
     Args:
@@ -176,7 +176,7 @@ def opening(
         terms: SHA-256 of the public parameters.
     """
 
-    async def convene(party: Party, *given: object, **public: object) -> R:
+    async def convene(party: Party, *given: object, **public: object) -> _R:
         request = Open(service=service, parties=tuple(party.parties), terms=terms)
         await broadcast(party, request)
         return await role(party, *given, **public)

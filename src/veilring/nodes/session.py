@@ -24,7 +24,7 @@ from veilring.nodes.transcript import SETUP_ROUND, Event, Observer
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, Message, encode
 
-M = TypeVar("M", bound=Message)
+_M = TypeVar("_M", bound=Message)
 # A batch of a thousand queries in a ring of fifty on a WAN takes some 30 s; a session that is still
 # open after two minutes waits for a silent peer.
 SESSION_SECONDS: Final = 120.0
@@ -181,7 +181,7 @@ class Session(Party):
             self._blocked[to] -= 1
 
     @override
-    async def receive(self, message_type: type[M], *, sender: str, due: int | None = None) -> M:
+    async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
         inbox = self._inboxes.get(sender) or self._inbox(sender)
         while not inbox.unread:
             self._check()

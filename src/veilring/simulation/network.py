@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from numpy.random import Generator
@@ -299,16 +299,6 @@ class SimulatedNetwork:
             raise InputError("name", name, "a party of this network")
         return self._endpoints[name]
 
-    def crash(self, name: str) -> None:
-        """End a party as if its process had been killed.
-
-        What it sent before still arrives; then, on the same links, the news of its loss.
-
-        Raises:
-            InputError: If there is no such party.
-        """
-        self.endpoint(name).abort()
-
     def revive(self, name: str) -> "SimulatedEndpoint":
         """Let a party that has crashed come back with a new endpoint, connected with all others.
 
@@ -363,11 +353,6 @@ class SimulatedNetwork:
         for endpoint in self._endpoints.values():
             endpoint.inbox.close()
 
-    def waits(self) -> Iterator[str]:
-        """Say what each party waits for, if anything: made for `SimulatedLoop.describe_waits`."""
-        for endpoint in self._endpoints.values():
-            yield from endpoint.waits()
-
     def announce_loss(self, gone: str, *, orderly: bool) -> None:
         """Let the news that a party is gone travel to all that are not, behind what it sent."""
 
@@ -386,7 +371,6 @@ class SimulatedEndpoint(InProcessEndpoint):
         self._network = network
         self._window: Counter[str] = Counter()  # frames by sender, under way to us or unread
         self._blocked: dict[str, asyncio.Event] = {}  # our own sends that wait, by receiver
-        self._sends: Counter[str] = Counter()  # how many of our sends wait, by receiver
 
     @override
     async def send(self, to: str, frame: bytes) -> None:
@@ -396,16 +380,9 @@ class SimulatedEndpoint(InProcessEndpoint):
         check_frame(frame)
         self.check_open(to)
         while receiver.has_no_room_for(self.name):
-            await self._room(to)
+            await self._blocked.setdefault(to, asyncio.Event()).wait()
             self.check_open(to)
         receiver.expect(self.name, bytes(frame))
-
-    async def _room(self, to: str) -> None:
-        self._sends[to] += 1
-        try:
-            await self._blocked.setdefault(to, asyncio.Event()).wait()
-        finally:
-            self._sends[to] -= 1
 
     def has_no_room_for(self, sender: str) -> bool:
         """Whether a sender has to wait."""
@@ -461,14 +438,6 @@ class SimulatedEndpoint(InProcessEndpoint):
     def _make_room(self, sender: str) -> None:
         self._window[sender] -= 1
         self._network.endpoint(sender).unblock(self.name)
-
-    def waits(self) -> Iterator[str]:
-        """Say what this party waits for, if anything."""
-        if self.inbox.is_awaited:
-            yield f"{self.name} waits for a frame from anyone"
-        for receiver, count in self._sends.items():
-            if count:
-                yield f"{self.name} waits for {receiver} to read"
 
     @override
     def end(self, *, orderly: bool) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a plugin is imported in every test run of its user: it has 
     from veilring.nodes.adversary import Adversary
     from veilring.nodes.run import Run
 
-R = TypeVar("R")
+_R = TypeVar("_R")
 _INI: Final = "veilring_runtimes"
 _FIXTURE: Final = "veilring_runtime"
 
@@ -38,7 +38,7 @@ class ProtocolRunner:
 
     def __call__(
         self,
-        role: Callable[..., Awaitable[R]],
+        role: Callable[..., Awaitable[_R]],
         parties: int | Sequence[str],
         *,
         own: Sequence[object] | None = None,
@@ -48,12 +48,12 @@ class ProtocolRunner:
         seconds: float | None = None,
         seed: int | None = 0,
         **public: Any,  # noqa: ANN401 (a role's own parameters)
-    ) -> "Run[R]":
-        """Run a protocol once among fresh parties; see `veilring.nodes.Cluster`."""
+    ) -> "Run[_R]":
+        """Run a protocol once among fresh parties; see `veilring.nodes.cluster.Cluster`."""
         from veilring import simulation  # noqa: PLC0415 (light until it is used)
         from veilring.nodes.cluster import Cluster  # noqa: PLC0415  (as above)
 
-        async def main() -> "Run[R]":
+        async def main() -> "Run[_R]":
             async with Cluster(parties, runtime=self._runtime, own=own, seed=seed) as cluster:
                 return await cluster.run(
                     role,

@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol, ABC):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._hub.alive(self)
+        self._hub.track(self)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         enable_keepalive(cast(socket.socket, transport.get_extra_info("socket")))
         proof = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
@@ -387,7 +387,7 @@ class Incoming(Connection):
             return
         hub = self._hub
         refusal = check_hello(message, hub.roster, me=hub.me, peer=self.peer, terms=hub.terms)
-        refusal = refusal or hub.objection(self.peer) or hub.haste(self.peer)
+        refusal = refusal or hub.objection(self.peer) or hub.rate_objection(self.peer)
         if refusal is not None:
             self.refuse(refusal)
         else:
@@ -425,7 +425,7 @@ class Links:
         self._is_handed_out = False
         self._open: dict[str, Connection] = {}
         self._gone: dict[str, bool] = {}
-        self._untold: set[str] = set()
+        self._unacknowledged: set[str] = set()
         self._alive: set[Connection] = set()
         self._pulse = asyncio.Event()
 
@@ -439,7 +439,7 @@ class Links:
         """The names of the peers that are or were connected since the node has this endpoint."""
         return frozenset((*self._open, *self._gone))
 
-    def to(self, peer: str) -> Connection:
+    def connection_to(self, peer: str) -> Connection:
         """Return the open connection with a peer.
 
         Raises:
@@ -452,9 +452,9 @@ class Links:
             return connection
         if connection is None and peer not in self._gone:
             raise InputError("to", ascii(peer), "a peer that is or was connected")
-        raise self.loss(peer)
+        raise self.loss_of(peer)
 
-    def loss(self, peer: str) -> EndpointClosed | PeerLost:
+    def loss_of(self, peer: str) -> EndpointClosed | PeerLost:
         """Return the error of a send that came too late."""
         if self.inbox.closed:
             return EndpointClosed(f"the endpoint of {self.me} is closed")
@@ -468,23 +468,22 @@ class Links:
             return ConnectionRefusal(f"{self.me} is leaving", again=True)
         if peer in self._open:
             return ConnectionRefusal(f"{peer} is connected already", again=True)
-        if peer in self._untold:
-            return ConnectionRefusal(
-                f"{self.me} has yet to notice that {peer} was lost", again=True
-            )
+        if peer in self._unacknowledged:
+            earlier = f"{self.me} has not yet dropped its earlier connection with {peer}"
+            return ConnectionRefusal(earlier, again=True)
         if self._refused_until.get(peer, 0.0) > self._clock():
             broke = f"{peer} broke the rules and is refused for {CUT_SECONDS:g} s"
             return ConnectionRefusal(broke, again=True)
         return None
 
-    def haste(self, peer: str) -> ConnectionRefusal | None:
+    def rate_objection(self, peer: str) -> ConnectionRefusal | None:
         """Say whether a peer that connects does so too often."""
         if self._connects.spend(peer):
             return None
         often = f"{peer} connects too often: more than {CONNECTS_PER_SECOND:g} times a second"
         return ConnectionRefusal(often, again=True)
 
-    def alive(self, connection: Connection) -> None:
+    def track(self, connection: Connection) -> None:
         """Take note that a connection has a socket."""
         self._alive.add(connection)
 
@@ -535,7 +534,7 @@ class Links:
             self.pulse()
             return
         self._gone[peer] = orderly
-        self._untold.add(peer)
+        self._unacknowledged.add(peer)
         loss = PeerLost(peer, orderly=orderly)
         loss.__cause__ = cause
         self.inbox.put(loss)
@@ -545,9 +544,9 @@ class Links:
         """Take note that the node has the endpoint: what arrived and what was lost is its own."""
         self._is_handed_out = True
 
-    def told(self, peer: str) -> None:
+    def acknowledge_loss(self, peer: str) -> None:
         """Take note that the node knows that a peer was lost: it may come back."""
-        self._untold.discard(peer)
+        self._unacknowledged.discard(peer)
         self.pulse()
 
     def ended(self, connection: Connection) -> None:

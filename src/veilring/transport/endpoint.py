@@ -171,11 +171,6 @@ class Inbox:
         self._on_room()
         return taken
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether somebody waits for what comes next."""
-        return self._waiting is not None and not self._waiting.done()
-
     async def get(self) -> tuple[str, bytes]:
         """Wait for the next item; a cancelled wait takes none.
 

@@ -151,12 +151,12 @@ class TlsEndpoint(Endpoint):
 
     @override
     async def send(self, to: str, frame: bytes) -> None:
-        connection = self._links.to(to)
+        connection = self._links.connection_to(to)
         check_frame(frame)
         while connection.is_blocked:
             await connection.room()
         if not connection.is_open:
-            raise self._links.loss(to)
+            raise self._links.loss_of(to)
         connection.write_frame(frame)
 
     @override
@@ -164,14 +164,14 @@ class TlsEndpoint(Endpoint):
         try:
             return await self._links.inbox.get()
         except PeerLost as loss:
-            self._links.told(loss.peer)
+            self._links.acknowledge_loss(loss.peer)
             raise
 
     @override
     def attach(self, sink: Sink) -> None:
         def take(item: Item) -> None:
             if isinstance(item, PeerLost):
-                self._links.told(item.peer)
+                self._links.acknowledge_loss(item.peer)
             hand_over(item, sink)
 
         self._links.inbox.attach(take)

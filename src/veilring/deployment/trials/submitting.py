@@ -21,8 +21,8 @@ from veilring.deployment.roles import load_config
 from veilring.deployment.submitter import SubmitterConfig, for_one_session
 from veilring.deployment.survey import SurveyTerms
 from veilring.nodes.node import Node
+from veilring.nodes.offload import party_loop
 from veilring.nodes.party import Parties
-from veilring.nodes.runtimes.processes import party_loop
 from veilring.nodes.service import opening
 from veilring.protocols.ldp.collector import SUBMIT
 from veilring.protocols.ldp.messages import ClientBatch, Verdicts

@@ -14,9 +14,8 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from itertools import count
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
@@ -26,6 +25,7 @@ from typing_extensions import override
 
 from veilring.errors import ClusterError, InputError, PeerLost
 from veilring.nodes.node import Node
+from veilring.nodes.offload import party_loop
 from veilring.nodes.party import Parties
 from veilring.nodes.run import Job, Outcome, play_job
 from veilring.nodes.runtimes.tasks import Runtime, make_local_roster
@@ -57,7 +57,7 @@ _log = logging.getLogger("veilring.cluster")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Setup:
+class _Setup:
     """All that a party's process is given: its own key, its own data, and what is public.
 
     Attributes:
@@ -74,18 +74,18 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class _Stop:
     """Asks a party's process to end."""
 
 
-class Control:
+class _Control:
     """One end of the pipe: whole objects out and in."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     @classmethod
-    async def over(cls, pipe: socket.socket) -> "Control":
+    async def over(cls, pipe: socket.socket) -> "_Control":
         """Take over one end of a socket pair."""
         return cls(*await asyncio.open_unix_connection(sock=pipe))
 
@@ -118,7 +118,7 @@ class Control:
             return  # the other end was faster
 
 
-def pack_job(job: object) -> bytes:
+def _pack_job(job: object) -> bytes:
     """Pack a job on its own, so that whoever cannot unpack it still knows which one it was.
 
     Raises:
@@ -128,16 +128,6 @@ def pack_job(job: object) -> bytes:
         return pickle.dumps(job, protocol=pickle.HIGHEST_PROTOCOL)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         raise ClusterError(f"this cannot be played in another process: {error}") from error
-
-
-def unpack_job(packed: bytes) -> Any:  # noqa: ANN401 (whatever was packed)
-    """Unpack a job.
-
-    Raises:
-        ImportError: If the module of its role cannot be imported here.
-        AttributeError: If the module has no such role.
-    """
-    return pickle.loads(packed)  # noqa: S301 (from ourselves)
 
 
 class Processes(Runtime):
@@ -165,7 +155,7 @@ class Processes(Runtime):
                 for name, worker in self._workers.items():
                     own = (resident[name],) if name in resident else ()
                     key = write_identity(local.identities[name])
-                    setup = Setup(key, local.roster, own, streams.seed)
+                    setup = _Setup(key, local.roster, own, streams.seed)
                     starting.create_task(worker.start(local.listeners[name], setup))
         except* ClusterError as group:
             raise group.exceptions[0] from None
@@ -199,7 +189,7 @@ class _Worker:
         self._waiting: dict[int, asyncio.Future[Outcome]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._process: BaseProcess | None = None
-        self._control: Control | None = None
+        self._control: _Control | None = None
         self.is_gone = False
         self.is_up = False
         self.was_killed = False
@@ -209,7 +199,7 @@ class _Worker:
         """The number of the process."""
         return None if self._process is None else self._process.pid
 
-    async def start(self, listener: socket.socket, setup: Setup) -> None:
+    async def start(self, listener: socket.socket, setup: _Setup) -> None:
         """Start the process and wait until it is connected with all its peers."""
         mine, theirs = socket.socketpair()
         output, prints = socket.socketpair()
@@ -218,7 +208,7 @@ class _Worker:
         for handed_over in (theirs, prints, listener):
             handed_over.close()
         self._tasks.append(asyncio.create_task(self._log_output(output)))
-        self._control = await Control.over(mine)
+        self._control = await _Control.over(mine)
         await self._control.send(setup)
         try:
             await self._control.receive()
@@ -231,7 +221,7 @@ class _Worker:
         """Have the process play a job; if it dies first, that is the outcome's error."""
         if self.is_gone or self._control is None:
             return self._lost()
-        packed = pack_job(job)
+        packed = _pack_job(job)
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
@@ -246,7 +236,7 @@ class _Worker:
         now = asyncio.get_running_loop().time()
         return Outcome(self.name, error=PeerLost(self.name), ended=now)
 
-    async def _collect(self, control: Control) -> None:
+    async def _collect(self, control: _Control) -> None:
         try:
             while True:
                 number, outcome = await control.receive()
@@ -271,7 +261,7 @@ class _Worker:
         """Ask the process to end, and end it if it does not."""
         if self._control is not None and not self.is_gone:
             try:
-                await self._control.send(Stop())
+                await self._control.send(_Stop())
             except ConnectionError:
                 self.is_gone = True
         if self._process is not None and self._process.pid is not None:
@@ -338,7 +328,7 @@ def work(pipe: socket.socket, listener: socket.socket, output: socket.socket) ->
     """Be one party until the launcher says stop or is gone: the body of the process.
 
     Args:
-        pipe: The way to the launcher, which sends a `Setup` first.
+        pipe: The way to the launcher, which sends a `_Setup` first.
         listener: The party's listening socket.
         output: Where all that this process prints goes.
     """
@@ -351,7 +341,7 @@ def work(pipe: socket.socket, listener: socket.socket, output: socket.socket) ->
 
 
 async def _work(pipe: socket.socket, listener: socket.socket) -> None:
-    control = await Control.over(pipe)
+    control = await _Control.over(pipe)
     try:
         await _serve(control, listener)
     except (EOFError, ConnectionError):
@@ -360,21 +350,21 @@ async def _work(pipe: socket.socket, listener: socket.socket) -> None:
         await control.close()
 
 
-async def _serve(control: Control, listener: socket.socket) -> None:
-    setup: Setup = await control.receive()
+async def _serve(control: _Control, listener: socket.socket) -> None:
+    setup: _Setup = await control.receive()
     endpoint = await TlsEndpoint.start(
         read_identity(setup.identity), setup.roster, listener=listener
     )
     async with Node(endpoint, Streams(setup.seed)) as node, asyncio.TaskGroup() as playing:
         await control.send(None)
-        while not isinstance(item := await control.receive(), Stop):
+        while not isinstance(item := await control.receive(), _Stop):
             number, job = item
             playing.create_task(_play(control, node, setup, number, job))
 
 
-async def _play(control: Control, node: Node, setup: Setup, number: int, packed: bytes) -> None:
+async def _play(control: _Control, node: Node, setup: _Setup, number: int, packed: bytes) -> None:
     try:
-        job: Job = unpack_job(packed)
+        job: Job = pickle.loads(packed)  # noqa: S301 (from ourselves)
     except (ImportError, AttributeError) as error:
         advice = "a role that processes play stands at the top of a module that they can import"
         failed = ClusterError(f"{node.name} does not find the role: {error}; {advice}")
@@ -386,15 +376,3 @@ async def _play(control: Control, node: Node, setup: Setup, number: int, packed:
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         failed = ClusterError(f"the outcome cannot leave the process of {node.name}: {error}")
         await control.send((number, Outcome(node.name, error=failed)))
-
-
-def party_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes the loop: uvloop's if the extra is installed, else asyncio's own.
-
-    Every transport passes the same checks on both; a hop over TLS takes a little less on uvloop.
-    """
-    if find_spec("uvloop") is None:
-        return None
-    import uvloop  # noqa: PLC0415  (an extra)
-
-    return uvloop.new_event_loop
