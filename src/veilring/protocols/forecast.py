@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import Final
 
 from veilring.nodes.cost import Traffic
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import SESSION_BYTES, Message, encode
+
+_UNITS: Final = ("rounds", "messages", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,15 +19,22 @@ class Forecast:
         rounds: Communication rounds.
         traffic: Messages and bytes of the protocol.
         setup: Messages and bytes before its first round.
+        most: The greatest cost, where it depends on secret draws and the other numbers are the
+            least.
     """
 
     rounds: int
     traffic: Traffic
     setup: Traffic = field(default_factory=Traffic)
+    most: "Forecast | None" = None
 
     def __str__(self) -> str:
-        messages, size = self.traffic.plus(self.setup)
-        return f"{self.rounds:,} rounds, {messages:,} messages, {size:,} bytes"
+        least, most = _totals(self), _totals(self.most or self)
+        parts = (
+            f"{low:,} {unit}" if low == high else f"{low:,} to {high:,} {unit}"
+            for low, high, unit in zip(least, most, _UNITS, strict=True)
+        )
+        return ", ".join(parts)
 
 
 def repeated(messages: int, message: Message) -> Traffic:
@@ -40,6 +50,11 @@ def in_all(*costs: Forecast) -> Forecast:
     return reduce(_then, costs, Forecast(0, Traffic()))
 
 
+def _totals(cost: Forecast) -> tuple[int, int, int]:
+    return cost.rounds, *cost.traffic.plus(cost.setup)
+
+
 def _then(one: Forecast, other: Forecast) -> Forecast:
     traffic, setup = one.traffic.plus(other.traffic), one.setup.plus(other.setup)
-    return Forecast(one.rounds + other.rounds, traffic, setup)
+    most = _then(one.most or one, other.most or other) if one.most or other.most else None
+    return Forecast(one.rounds + other.rounds, traffic, setup, most)

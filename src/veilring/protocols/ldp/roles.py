@@ -113,7 +113,9 @@ async def gather(
     """
     if party.me != aggregator:
         if clients is None:
-            raise InputError("clients", "nobody", f"a pool at all parties but {aggregator}")
+            raise InputError(
+                "clients", "none", f"a pool of clients at all parties but {aggregator}"
+            )
         await _report(party, clients, aggregator, task)
         return None
     total = Tally.empty(task.survey)
@@ -173,6 +175,33 @@ def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:
         if not sum(counts):
             total = total.plus(batch_traffic(task, 0, 0))
     return Forecast(1, total)
+
+
+def gather_cost_bounds(task: Task, parties: int, rows: int) -> Forecast:
+    """Forecast `gather` before clients draw their questions: the least cost, with its `most`.
+
+    Args:
+        task: What is asked.
+        parties: The number of pools of clients.
+        rows: The number of clients in all pools together.
+    """
+    questions = range(len(task.survey.questions))
+    widths = [ID_BYTES + _width(task, question) for question in questions]
+    sizes = [batch_reports(_width(task, question)) for question in questions]
+    empty = [batch_traffic(task, question, 0).bytes for question in questions]
+    full = [
+        batch_traffic(task, question, size).bytes - size * width
+        for question, size, width in zip(questions, sizes, widths, strict=True)
+    ]
+    # A pool without clients sends a message, too. With so many of these there are most messages.
+    idle = max(0, parties - -(-rows // len(questions)))
+    fewest = max(parties, -(-rows // max(sizes)))
+    most = idle + min(rows, (parties - idle) * len(questions)) + rows // min(sizes)
+    return Forecast(
+        rounds=1,
+        traffic=Traffic(fewest, fewest * min(empty) + rows * min(widths)),
+        most=Forecast(1, Traffic(most, most * max(full) + rows * max(widths))),
+    )
 
 
 def batch_traffic(task: Task, question: int, reports: int, *, times: int = 1) -> Traffic:

@@ -124,7 +124,7 @@ def _votes_stage(case: Case, fitted: NoisyVotesClassifier) -> Stage:
 
 
 def _local(case: Case) -> PrivateClassifier:
-    return LDPNaiveBayes(case.bound, bins=BINS, ranges=_UNIT, random_state=case.rng)
+    return LDPNaiveBayes(case.bound, oracle="oue", bins=BINS, ranges=_UNIT, random_state=case.rng)
 
 
 def _local_stage(case: Case, fitted: LDPNaiveBayes) -> Stage:
