@@ -138,7 +138,7 @@ def test_by_default_a_seeker_names_a_bucket(rows: int, splits: int) -> None:
 
 def test_more_than_sixteen_features_are_refused() -> None:
     """The error names the features' limit."""
-    with pytest.raises(InputError, match="1 to 16 coordinates"):
+    with pytest.raises(InputError, match="allowed: 1 to 16"):
         TreeWalkClassifier().fit(np.random.default_rng(0).random((10, 17)), np.arange(10) % 2)
 
 
