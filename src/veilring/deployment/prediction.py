@@ -45,11 +45,10 @@ from veilring.protocols.prediction.algorithm.filter import SIGMA2
 from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, TAU, Kernel, KernelName
 from veilring.protocols.prediction.querier import label_session, make_request, status_session
 from veilring.protocols.prediction.records import LabelledRecords, require_ids
-from veilring.protocols.prediction.rowfile import StateDamage
-from veilring.protocols.prediction.rowfile import repair_state as repair_files
 from veilring.protocols.prediction.rules import Queriers, ServerRules
 from veilring.protocols.prediction.server import PredictionServer
-from veilring.protocols.prediction.state import ServerState, open_state
+from veilring.protocols.prediction.state import ServerState, StateDamage, open_state
+from veilring.protocols.prediction.state import repair_state as repair_files
 from veilring.randomness import Streams
 from veilring.transport.tls import LOOPBACK
 
@@ -345,7 +344,7 @@ def repair_server(
 
     Args:
         config: Of a server that does not run.
-        lose_records: See `veilring.protocols.prediction.rowfile.repair_state`.
+        lose_records: See `veilring.protocols.prediction.state.repair_state`.
         lose_budgets: The same.
 
     Raises:

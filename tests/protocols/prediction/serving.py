@@ -11,7 +11,7 @@ from tests.protocols.prediction.streams import Table, clustered
 
 from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
-from veilring.protocols.prediction.administrator import add_records
+from veilring.protocols.prediction.administrator import add_at_server
 from veilring.protocols.prediction.algorithm.kernels import Kernel
 from veilring.protocols.prediction.messages import PredictionRequest
 from veilring.protocols.prediction.querier import Stream, label_queries, make_request
@@ -92,7 +92,7 @@ async def adaptive(party: Party, own: object, *, rules: ServerRules) -> NDArray[
 async def curate(party: Party, own: LabelledRecords | None, *, rules: ServerRules) -> int:
     """Play the administrator, given records, and otherwise the server, which counts its own."""
     if own is not None:
-        return await add_records(party, own)
+        return await add_at_server(party, own)
     with opened(rules, None) as state:
         (administrator,) = party.peers
         await PredictionServer(state, run_inline, [administrator]).add(party, administrator)

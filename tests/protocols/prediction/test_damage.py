@@ -13,16 +13,8 @@ from tests.protocols.prediction.test_server import labels, left
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.prediction.records import Accounts
-from veilring.protocols.prediction.rowfile import (
-    BUDGETS,
-    ROWS,
-    SCHEMA_BYTES,
-    RowFile,
-    StateDamage,
-    open_rows,
-    repair_state,
-)
-from veilring.protocols.prediction.state import open_state
+from veilring.protocols.prediction.rowfile import SCHEMA_BYTES, RowFile, open_rows
+from veilring.protocols.prediction.state import BUDGETS, ROWS, StateDamage, open_state, repair_state
 
 RULES, SCHEMA = make_rules(), bytes(SCHEMA_BYTES)
 

@@ -62,7 +62,7 @@ async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
         server = PredictionServer(state, run_inline)
 
         def charged() -> object:
-            return [state.look(who, [each.key for _, each in case.asked]) for who in QUERIERS]
+            return [state.status(who, [each.key for _, each in case.asked]) for who in QUERIERS]
 
         async with world({"server": lambda _node: server.offers(TERMS)}, *QUERIERS) as served:
             found = list[Outcome]()

@@ -113,10 +113,10 @@ def test_a_look_costs_nothing_and_says_what_is_the_queriers_own(queriers: str) -
     asked, rules = requests(4, 5), make_rules(queriers=queriers)
     keys = [request.key for request in asked]
     with opened(rules, None, table(100)) as state:
-        assert (state.look("ann", keys).left, sum(state.look("ann", keys).answered)) == (60, 0)
+        assert (state.status("ann", keys).left, sum(state.status("ann", keys).answered)) == (60, 0)
         labels(state, asked[1:3], who="ann")
         for _ in range(2):
-            ann, bob = state.look("ann", keys), state.look("bob", keys)
+            ann, bob = state.status("ann", keys), state.status("bob", keys)
             assert list(ann.answered) == [0, 1, 1, 0]
             assert list(bob.answered) == [0, 0, 0, 0]
             assert (ann.left, bob.left) == ((50, 50) if queriers == "together" else (50, 60))

@@ -22,7 +22,7 @@ _ID_BYTES: Final = ID_BYTES_MAX + 4
 _FEATURE_BYTES: Final = 2
 
 
-async def add_records(party: Party, records: LabelledRecords) -> int:
+async def add_at_server(party: Party, records: LabelledRecords) -> int:
     """Add records, as many at once as fit a frame; each receipt says that they are on the disk.
 
     After an interruption the same call goes on: records that are there are passed over.
@@ -53,7 +53,7 @@ async def add_records(party: Party, records: LabelledRecords) -> int:
     return await _change(party, messages, "not there with another row: forget it first")
 
 
-async def forget_records(party: Party, ids: Sequence[str]) -> int:
+async def forget_at_server(party: Party, ids: Sequence[str]) -> int:
     """Have records forgotten; each receipt says that they are gone.
 
     Args:
@@ -76,17 +76,17 @@ async def forget_records(party: Party, ids: Sequence[str]) -> int:
 
 
 def add_session(terms: bytes) -> Callable[..., Awaitable[int]]:
-    """Return `add_records` as a role that opens its session with the server.
+    """Return `add_at_server` as a role that opens its session with the server.
 
     Args:
         terms: SHA-256 of all that both agree on; a server with other terms refuses.
     """
-    return opening(add_records, ADD, terms)
+    return opening(add_at_server, ADD, terms)
 
 
 def forget_session(terms: bytes) -> Callable[..., Awaitable[int]]:
-    """Return `forget_records` as a role that opens its session; see `add_session`."""
-    return opening(forget_records, FORGET, terms)
+    """Return `forget_at_server` as a role that opens its session; see `add_session`."""
+    return opening(forget_at_server, FORGET, terms)
 
 
 async def _change(

@@ -6,22 +6,16 @@ place ever holds it: neither a log, nor an index, nor a copy.
 
 Each place has a checksum. Before places change, a mark says which ones; afterwards another mark
 says how many rows there are. So a crash leaves only damage that the last mark explains, and opening
-the file zeroes it. Any other damage is refused when a server starts, and nothing is overwritten.
-
-Its operator then puts copies back. If there are none, `repair_state` goes on without what was lost,
-if the operator accepts that: records, which may be added again, or what records have spent, and
-with it the promise to them.
+the file zeroes it. Any other damage is refused, and nothing is overwritten.
 """
 
 import io
 import os
-import sqlite3
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -29,11 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError, StoreFailed
-from veilring.privacy.files import sync_folder
-from veilring.privacy.ledger import Ledger, open_ledger
-from veilring.privacy.ledger.store import unreadable
-from veilring.protocols.prediction.records import ID_BYTES_MAX, Accounts, LabelledRecords
-from veilring.protocols.prediction.rules import ServerRules
+from veilring.privacy.files import open_private, sync_folder
+from veilring.protocols.prediction.records import ID_BYTES_MAX, LabelledRecords
 
 SCHEMA_BYTES: Final = 32
 TIE_BYTES: Final = 16
@@ -43,10 +34,6 @@ _READ_BYTES_MAX: Final = 1 << 24
 STEP_RECORDS_MAX: Final = 1000
 REPAIR: Final = "veilring records repair"
 """The command that goes on after a loss."""
-BUDGETS: Final = "budgets.sqlite"
-"""The name of a server's ledger in its folder."""
-ROWS: Final = "rows.bin"
-"""The name of its file of rows."""
 
 _MAGIC: Final = b"veilring rows 2\n"
 _CHECK_BYTES: Final = 4
@@ -58,7 +45,6 @@ _PLACES_FROM: Final = _BLOCKS * _BLOCK_BYTES
 _HEAD: Final = struct.Struct(f"<{len(_MAGIC)}sI{SCHEMA_BYTES}s{TIE_BYTES}s")
 _MARK: Final = struct.Struct("<QQQBI")
 _IDLE, _ADDING, _FORGETTING = range(3)
-_STEPS: Final = "steps of the file of rows"  # the ledger's note
 
 
 class _Mark(NamedTuple):
@@ -503,9 +489,9 @@ def _write_new(path: Path, content: bytes) -> None:
     """Write a file that is there as a whole, or not at all, and that only its owner reads."""
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(draft, flags, 0o600), "wb", buffering=0) as file:
-        _write_all(file, content)
+    with open_private(draft, "xb") as file:
+        file.write(content)
+        file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
     sync_folder(path.resolve().parent)
@@ -523,102 +509,3 @@ def _write_all(file: BinaryIO, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[file.write(rest) :]
-
-
-@dataclass(frozen=True, slots=True)
-class StateDamage:
-    """The loss of a server's files.
-
-    Attributes:
-        records: The number of records that can be read.
-        lost: The number of records that cannot be read, or of changes that an old copy lacks.
-        refunded: The number of records that have spent more than the ledger knows, or may have.
-    """
-
-    records: int
-    lost: int
-    refunded: int
-
-    def is_accepted(self, *, lose_records: bool, lose_budgets: bool) -> bool:
-        """Return whether the whole loss is accepted; the arguments are as in `repair_state`."""
-        return (lose_records or not self.lost) and (lose_budgets or not self.refunded)
-
-
-def noted_steps(ledger: Ledger) -> int:
-    """Return how many steps of the file of rows a ledger knows of."""
-    return int(ledger.recall(_STEPS) or 0)
-
-
-def note_steps(ledger: Ledger, steps: int) -> None:
-    """Let a ledger know how many steps of the file of rows were finished."""
-    ledger.keep(_STEPS, str(steps))
-
-
-def repair_state(
-    rules: ServerRules,
-    folder: Path,
-    schema: bytes,
-    *,
-    lose_records: bool = False,
-    lose_budgets: bool = False,
-) -> StateDamage:
-    """Find the loss of a server's files, and make them fit again if all of it is accepted.
-
-    Args:
-        rules: The public rules.
-        folder: The folder of the files; no server has them open.
-        schema: As `open_state` takes it.
-        lose_records: Accept that records are lost. They have what they had left once they are
-            added again.
-        lose_budgets: Accept that what records have spent is forgotten, so that they spend again.
-
-    Returns:
-        The loss. Nothing was changed unless all of it was accepted.
-
-    Raises:
-        InputError: If there are no such files, another process has the files open, or they were
-            begun under other rules.
-        StoreFailed: If a file cannot be read, or the ledger is damaged.
-    """
-    budgets, rows = folder / BUDGETS, folder / ROWS
-    if not (budgets.exists() or rows.exists()):
-        raise InputError("state", folder, f"a folder with {BUDGETS} or {ROWS}")
-    if not budgets.exists():
-        found = salvage(rows, rules.features, schema, bytes(TIE_BYTES))
-        damage = StateDamage(len(found.ids), found.damaged, len(found.ids))
-        if not damage.is_accepted(lose_records=lose_records, lose_budgets=lose_budgets):
-            return damage
-    try:
-        with closing(open_ledger(budgets, rules.budgets)) as ledger:
-            files = _Files(rules, ledger, rows, schema)
-            damage = files.damage()
-            if damage.is_accepted(lose_records=lose_records, lose_budgets=lose_budgets):
-                files.repair()
-            return damage
-    except sqlite3.Error as error:
-        raise unreadable(budgets, error) from error
-
-
-class _Files:
-    """A ledger that is open, and the file of rows beside it."""
-
-    def __init__(self, rules: ServerRules, ledger: Ledger, rows: Path, schema: bytes) -> None:
-        self._ledger, self._accounts = ledger, Accounts(ledger, rules.queriers)
-        self._salvage = partial(salvage, rows, rules.features, schema, ledger.id)
-
-    def damage(self) -> StateDamage:
-        """Return the loss of the two files."""
-        found, noted = self._salvage(), noted_steps(self._ledger)
-        another = not found.tied or found.steps > noted + 1
-        strangers = int((~self._accounts.known(found.ids)).sum())
-        return StateDamage(
-            len(found.ids),
-            max(found.damaged, noted - found.steps, 0),
-            len(found.ids) if another else strangers,
-        )
-
-    def repair(self) -> None:
-        """Overwrite the damaged places, and let each file know the other."""
-        found = self._salvage(overwrite=True)
-        self._accounts.add(found.ids, np.arange(len(found.ids)))
-        note_steps(self._ledger, found.steps)

@@ -59,7 +59,7 @@ class PredictionServer:
         """
         return {
             PREDICT: Offer(self.answer, terms, lambda _peer: True),
-            STATUS: Offer(self.look, terms, lambda _peer: True),
+            STATUS: Offer(self.report_status, terms, lambda _peer: True),
             ADD: Offer(self.add, terms, self._administrators.__contains__),
             FORGET: Offer(self.forget, terms, self._administrators.__contains__),
         }
@@ -99,7 +99,7 @@ class PredictionServer:
                 _log.info("%s labelled %d queries for %s", party.me, len(reply.labels), querier)
             more = request.more
 
-    async def look(self, party: Party, querier: str) -> None:
+    async def report_status(self, party: Party, querier: str) -> None:
         """Say how many queries are left, and which requests were answered, message by message.
 
         Raises:
@@ -114,7 +114,7 @@ class PredictionServer:
             firsts = range(0, len(message.keys), REQUEST_KEY_BYTES)
             keys = [message.keys[first : first + REQUEST_KEY_BYTES] for first in firsts]
             number += 2
-            status = await self._do(partial(self._state.look, querier, keys))
+            status = await self._do(partial(self._state.status, querier, keys))
             party.round(number)
             await party.send(querier, status)
             more = message.more

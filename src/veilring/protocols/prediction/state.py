@@ -10,14 +10,18 @@ leaves the two such that a server that finds them after a crash goes on from the
 
 Any other difference is damage, a lost file or an old copy. It is refused, and nothing is
 overwritten: with fewer rows answers would be noise at the full price, and without a ledger each
-record would have its budget again.
+record would have its budget again. The operator then puts copies back. If there are none,
+`repair_state` goes on without what was lost, if the operator accepts that: records, which may be
+added again, or what records have spent, and with it the promise to them.
 """
 
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import numpy as np
 from numpy.random import Generator
@@ -29,21 +33,24 @@ from veilring.privacy.ledger.store import unreadable
 from veilring.protocols.prediction.messages import PredictionAnswer, PredictionRequest, StreamStatus
 from veilring.protocols.prediction.records import Accounts, LabelledRecords, require_ids
 from veilring.protocols.prediction.rowfile import (
-    BUDGETS,
     REPAIR,
-    ROWS,
     SCHEMA_BYTES,
     STEP_RECORDS_MAX,
+    TIE_BYTES,
     RowFile,
-    note_steps,
-    noted_steps,
     open_rows,
+    salvage,
     unreadable_rows,
 )
 from veilring.protocols.prediction.rules import RECORDS_MAX, ServerRules
 from veilring.protocols.requests import RequestRefusal, RequestVerdict, answer_once
 
-_ON_DISK = np.dtype("<u2")
+BUDGETS: Final = "budgets.sqlite"
+"""The name of a server's ledger in its folder."""
+ROWS: Final = "rows.bin"
+"""The name of its file of rows."""
+_STEPS: Final = "steps of the file of rows"  # the ledger's note
+_ON_DISK: Final = np.dtype("<u2")  # labels
 
 _T = TypeVar("_T")
 
@@ -167,7 +174,7 @@ class ServerState:
         labels = np.frombuffer(settled, _ON_DISK).astype(np.uint16)
         return PredictionAnswer(verdict=RequestVerdict.ANSWERED, left=0.0, labels=labels)
 
-    def look(self, querier: str, keys: Sequence[bytes]) -> StreamStatus:
+    def status(self, querier: str, keys: Sequence[bytes]) -> StreamStatus:
         """Return how many queries a querier may still ask, and which requests were answered.
 
         Args:
@@ -205,7 +212,7 @@ class ServerState:
                     added = records.take(step)
                     self._join(added)
                     self._rows.add(added)
-                    note_steps(self._ledger, self._rows.steps)
+                    _note_steps(self._ledger, self._rows.steps)
                 return len(new)
         raise ChangeRefused(differing, "here with another row", "new ones; forget it first")
 
@@ -229,7 +236,7 @@ class ServerState:
             self._accounts.forget(ids, here)
             for step in _steps(here):
                 self._rows.forget(step)
-                note_steps(self._ledger, self._rows.steps)
+                _note_steps(self._ledger, self._rows.steps)
             gone = [self._numbers.pop(name) for name in here]
             self._predictor.forget(np.array(gone, np.int64))
         return len(here)
@@ -274,7 +281,7 @@ class ServerState:
 
     def _require_same_age(self) -> None:
         """Refuse an old copy of one file: the file of rows is ahead by one step at most."""
-        noted, steps = noted_steps(self._ledger), self._rows.steps
+        noted, steps = _noted_steps(self._ledger), self._rows.steps
         if steps < noted:
             raise StoreFailed(
                 f"{self._rows.path} is an older copy than the ledger beside it: {noted - steps} "
@@ -287,7 +294,7 @@ class ServerState:
                 f"missing. Put back the newest copy. Without one, see `{REPAIR}`"
             )
         if steps != noted:
-            note_steps(self._ledger, steps)
+            _note_steps(self._ledger, steps)
 
     def _require_budgets(self, records: LabelledRecords) -> None:
         """Refuse rows that the ledger does not know: no crash leaves a row without a budget."""
@@ -318,6 +325,105 @@ class ServerState:
         except BaseException:
             self.close()
             raise
+
+
+@dataclass(frozen=True, slots=True)
+class StateDamage:
+    """The loss of a server's files.
+
+    Attributes:
+        records: The number of records that can be read.
+        lost: The number of records that cannot be read, or of changes that an old copy lacks.
+        refunded: The number of records that have spent more than the ledger knows, or may have.
+    """
+
+    records: int
+    lost: int
+    refunded: int
+
+    def is_accepted(self, *, lose_records: bool, lose_budgets: bool) -> bool:
+        """Return whether the whole loss is accepted; the arguments are as in `repair_state`."""
+        return (lose_records or not self.lost) and (lose_budgets or not self.refunded)
+
+
+def repair_state(
+    rules: ServerRules,
+    folder: Path,
+    schema: bytes,
+    *,
+    lose_records: bool = False,
+    lose_budgets: bool = False,
+) -> StateDamage:
+    """Find the loss of a server's files, and make them fit again if all of it is accepted.
+
+    Args:
+        rules: The public rules.
+        folder: The folder of the files; no server has them open.
+        schema: As `open_state` takes it.
+        lose_records: Accept that records are lost. They have what they had left once they are
+            added again.
+        lose_budgets: Accept that what records have spent is forgotten, so that they spend again.
+
+    Returns:
+        The loss. Nothing was changed unless all of it was accepted.
+
+    Raises:
+        InputError: If there are no such files, another process has the files open, or they were
+            begun under other rules.
+        StoreFailed: If a file cannot be read, or the ledger is damaged.
+    """
+    budgets, rows = folder / BUDGETS, folder / ROWS
+    if not (budgets.exists() or rows.exists()):
+        raise InputError("state", folder, f"a folder with {BUDGETS} or {ROWS}")
+    if not budgets.exists():
+        found = salvage(rows, rules.features, schema, bytes(TIE_BYTES))
+        damage = StateDamage(len(found.ids), found.damaged, len(found.ids))
+        if not damage.is_accepted(lose_records=lose_records, lose_budgets=lose_budgets):
+            return damage
+    try:
+        with closing(open_ledger(budgets, rules.budgets)) as ledger:
+            files = _Files(rules, ledger, rows, schema)
+            damage = files.damage()
+            if damage.is_accepted(lose_records=lose_records, lose_budgets=lose_budgets):
+                files.repair()
+            return damage
+    except sqlite3.Error as error:
+        raise unreadable(budgets, error) from error
+
+
+class _Files:
+    """A ledger that is open, and the file of rows beside it."""
+
+    def __init__(self, rules: ServerRules, ledger: Ledger, rows: Path, schema: bytes) -> None:
+        self._ledger, self._accounts = ledger, Accounts(ledger, rules.queriers)
+        self._salvage = partial(salvage, rows, rules.features, schema, ledger.id)
+
+    def damage(self) -> StateDamage:
+        """Return the loss of the two files."""
+        found, noted = self._salvage(), _noted_steps(self._ledger)
+        another = not found.tied or found.steps > noted + 1
+        strangers = int((~self._accounts.known(found.ids)).sum())
+        return StateDamage(
+            len(found.ids),
+            max(found.damaged, noted - found.steps, 0),
+            len(found.ids) if another else strangers,
+        )
+
+    def repair(self) -> None:
+        """Overwrite the damaged places, and let each file know the other."""
+        found = self._salvage(overwrite=True)
+        self._accounts.add(found.ids, np.arange(len(found.ids)))
+        _note_steps(self._ledger, found.steps)
+
+
+def _noted_steps(ledger: Ledger) -> int:
+    """Return the number of steps of the file of rows that a ledger knows of."""
+    return int(ledger.recall(_STEPS) or 0)
+
+
+def _note_steps(ledger: Ledger, steps: int) -> None:
+    """Let a ledger know how many steps of the file of rows were finished."""
+    ledger.keep(_STEPS, str(steps))
 
 
 def _steps(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
