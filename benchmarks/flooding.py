@@ -23,7 +23,7 @@ from typing import Final, Self
 import psutil
 
 from veilring.data import load_table
-from veilring.deployment.examples import COLLECTOR, Trial, write_collection
+from veilring.deployment.examples import COLLECTOR, SurveyExample
 from veilring.errors import FrameError
 from veilring.nodes.session import Abort, Open
 from veilring.protocols.ldp.collector import TASK
@@ -154,8 +154,8 @@ class Server:
         self.folder = Path(self._at.name) / "survey"
         with bind(LOOPBACK, 0) as free:
             port = free.getsockname()[1]
-        trial = Trial("discrete-bayes", 1.0, 100, submitters)
-        write_collection(load_table("iris"), trial, self.folder, seed=0, port=port)
+        example = SurveyExample(clients=100, submitters=submitters)
+        example.write(load_table("iris"), self.folder, seed=0, port=port)
         self._log = self.folder / "log"
         serve = [sys.executable, "-m", "veilring", "serve", str(self.folder / f"{COLLECTOR}.toml")]
         with self._log.open("w", encoding="utf-8") as log:

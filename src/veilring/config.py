@@ -85,6 +85,38 @@ def parse_toml(text: str, *, bytes_max: int = TOML_BYTES_MAX) -> dict[str, Any]:
         raise ValueError("its brackets nest too deeply") from None
 
 
+def set_key(tables: dict[str, Any], setting: str) -> None:
+    """Set a key of nested tables, as `--set table.key=value` does.
+
+    Args:
+        tables: The tables; those that are missing are added.
+        setting: The dotted key and its value, in TOML; a text needs no quotes.
+
+    Raises:
+        ScenarioError: If it is something else, or what stands on the way to the key is no table.
+    """
+    key, equals, text = setting.partition("=")
+    *names, last = key.strip().split(".")
+    complete = bool(equals and last and all(names))
+    require_key(complete, "--set", setting, "table.key=value, such as protocol.k=7")
+    table = tables
+    for depth, name in enumerate(names, start=1):
+        inner = table.setdefault(name, {})
+        where = ".".join(names[:depth])
+        require_key(isinstance(inner, dict), where, inner, f"a table, to hold {key.strip()}")
+        table = inner
+    table[last] = parse_value(text.strip())
+
+
+def parse_value(text: str) -> object:
+    """Return a value in TOML, or the text itself if it is none."""
+    try:
+        parsed = parse_toml(f"value = {text}")
+    except ValueError:
+        return text
+    return parsed["value"] if len(parsed) == 1 else text
+
+
 def _too_long(bytes_max: int) -> str:
     return f"it is longer than {bytes_max:,} bytes"
 

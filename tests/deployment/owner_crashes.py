@@ -7,18 +7,20 @@ import asyncio
 import sys
 import tempfile
 import time
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import tomli_w
 from tests.deployment.commands import SECONDS, Server, free_port
 from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
 from veilring.data import load_table
 from veilring.deployment.config import load_credentials
-from veilring.deployment.examples import OWNER, write_owner
-from veilring.deployment.owner import LabellingSection, OwnerTerms
+from veilring.deployment.examples import OWNER, OwnerExample
+from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.roles import load_config
 from veilring.errors import BudgetExhausted, VeilringError
 from veilring.nodes.node import Node
@@ -42,17 +44,12 @@ class Deployed(Server):
         self, folder: Path, *, budgets: dict[str, float], asked: dict[str, float] | None = None
     ) -> None:
         super().__init__(folder, OWNER)
-        labelling = LabellingSection(accounting="record" if "record" in budgets else "batch")
-        write_owner(
-            load_table("iris"),
-            labelling,
-            folder,
-            budgets=budgets,
-            asked=asked or {"epsilon": 1.0, "r": 0.2},
-            analysts=len(ANALYSTS),
-            seed=0,
-            port=free_port(),
-        )
+        options = {"record": budgets.get("record")} | (asked or {"epsilon": 1.0, "r": 0.2})
+        example = OwnerExample.model_validate(options | {"analysts": len(ANALYSTS)})
+        example.write(load_table("iris"), folder, seed=0, port=free_port())
+        path = folder / f"{OWNER}.toml"
+        config = tomllib.loads(path.read_text()) | {"budgets": budgets}
+        path.write_text(tomli_w.dumps(config))
 
     @property
     def ledger(self) -> Path:

@@ -16,7 +16,7 @@ from tests.deployment.prediction_clients import Administrator, Crashes, Querier
 from veilring.data import load_table
 from veilring.deployment import load_config
 from veilring.deployment.config import load_credentials
-from veilring.deployment.examples import REGISTRAR, SERVER, write_prediction
+from veilring.deployment.examples import REGISTRAR, SERVER, PredictionExample
 from veilring.deployment.prediction import PredictionSection, PredictionTerms, read_records
 from veilring.nodes.node import Node
 from veilring.privacy.ledger import UNITS, open_ledger, read_totals
@@ -42,8 +42,12 @@ class Served(Server):
     @classmethod
     def deployed(cls, folder: Path, prediction: PredictionSection) -> "Served":
         """Write the folder, of wine."""
-        table, queriers = load_table("wine"), len(QUERIERS)
-        write_prediction(table, prediction, folder, queriers=queriers, seed=0, port=free_port())
+        example = PredictionExample.model_validate(
+            prediction.model_dump(include={"epsilon", "queries", "tau", "sigma2"})
+            | {"queriers": len(QUERIERS)}
+        )
+        settings = {"prediction": prediction.model_dump(exclude_defaults=True)}
+        example.write(load_table("wine"), folder, seed=0, port=free_port(), settings=settings)
         return cls(folder)
 
     def everything(self) -> bytes:

@@ -15,7 +15,7 @@ from typing_extensions import override
 from veilring.cli.app import app
 from veilring.data import load_table
 from veilring.deployment import load_config
-from veilring.deployment.examples import write_votes
+from veilring.deployment.examples import VotesExample
 from veilring.deployment.ring import ClientConfig, ask_ring
 from veilring.deployment.roles import load_config_of
 from veilring.deployment.votes import VotesMemberConfig, VotesTerms, serve_votes
@@ -32,9 +32,9 @@ NAMES = ("party-0", "party-1", "party-2")
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Write three parties whose budgets suffice for two batches."""
-    votes = {"epsilon": EPSILON, "budget": BUDGET, "r": 0.3}
-    port = free_ports(len(NAMES))
-    write_votes(load_table("iris"), votes, tmp_path / "votes", parties=3, seed=0, port=port)
+    example = VotesExample(epsilon=EPSILON, budget=BUDGET)
+    port, settings = free_ports(len(NAMES)), {"votes": {"r": 0.3}}
+    example.write(load_table("iris"), tmp_path / "votes", seed=0, port=port, settings=settings)
     return tmp_path / "votes"
 
 

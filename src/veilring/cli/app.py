@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from typing_extensions import override
 
 from veilring.cli.compare import compare
-from veilring.cli.deploy import app as deploy
+from veilring.cli.deploy import deploy_app
 from veilring.cli.explore import explore
 from veilring.cli.keys import keys_app
 from veilring.cli.leakage import leakage
@@ -206,7 +206,7 @@ app.command("estimate")(estimate_command)
 app.command("export")(export_command)
 app.command("tally")(tally_command)
 app.command("oracles")(oracles_command)
-app.add_typer(deploy, name="deploy")
+app.add_typer(deploy_app, name="deploy")
 app.add_typer(keys_app, name="keys")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(records_app, name="records")

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from veilring.config import Agreed, Section, read_toml
+from veilring.config import Agreed, Section, read_toml, scenario_error
 from veilring.errors import InputError, ScenarioError, VeilringError
 from veilring.nodes.session import ANSWER_SECONDS, SESSION_SECONDS, SessionLimits
 from veilring.transport.identity import Identity, load_identity
@@ -36,6 +36,18 @@ class Terms(Agreed):
             ScenarioError: With all mistakes: the key, its value and what is allowed.
         """
         return read_toml(path, cls).checked(parties)
+
+    @classmethod
+    def of(cls, **tables: Any) -> Self:  # noqa: ANN401  (as the fields are)
+        """Return terms with these keys, as a file would have them; not yet checked.
+
+        Raises:
+            ScenarioError: With all mistakes: the key, its value and what is allowed.
+        """
+        try:
+            return cls.model_validate(tables)
+        except ValidationError as error:
+            raise scenario_error(error, cls) from None
 
     def checked(self, parties: int | None = None) -> Self:  # noqa: ARG002  (for terms that need it)
         """Return the same terms.

@@ -1,27 +1,35 @@
-"""All files of a small deployment at once, on one machine: to try what `serve` and `ask` do."""
+"""The files of small deployments, written all at once on one machine: to try `serve` and `ask`.
+
+Each system has an `Example`: its fields are the options of `veilring deploy SYSTEM`, and its
+docstring is the help of that command. In an example one process holds all rows, so that the ranges
+in the terms are the table's own.
+"""
 
 import csv
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import tomli_w
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from typing_extensions import override
 
-from veilring.config import as_scenario_errors, scenario_error
+from veilring.config import Section, as_scenario_errors
 from veilring.data import Features, Ranges, Split, Table, partition, split
 from veilring.data.npz import NPZ, Vectors, write_vectors
 from veilring.data.table import Categories
+from veilring.deployment.config import Terms
 from veilring.deployment.owner import LabellingSection, OwnerTerms
 from veilring.deployment.places import Area, PlacesTerms, utm_around
 from veilring.deployment.prediction import PredictionSection, PredictionTerms
 from veilring.deployment.ring import RingTerms
 from veilring.deployment.schema import features_of_table
-from veilring.deployment.survey import SurveyTerms
+from veilring.deployment.survey import SurveySection, SurveyTerms
 from veilring.deployment.votes import VotesSection, VotesTerms
 from veilring.errors import InputError
 from veilring.privacy.files import open_private
@@ -56,48 +64,58 @@ def features_of(table: Table) -> Iterator[list[object]]:
 
 
 TERMS: Final = "terms.toml"
+CLIENT: Final = "client"
+OWNER: Final = "owner"
+SERVER: Final = "server"
+REGISTRAR: Final = "registrar"
+COLLECTOR: Final = "collector"
+SEEKER: Final = "seeker"
+KEY: Final = "client"
+"""The column that says whose row it is."""
+Settings = Mapping[str, Any]
+"""Keys of terms: a value, or a table of keys."""
+NO_SETTINGS: Final[Settings] = MappingProxyType({})
+
 _ROSTER: Final = "roster.toml"
 _TEST_SHARE: Final = 0.25
 
 
-def hold_out(table: Table, seed: int, *, askers: int, option: str) -> Split:
-    """Return the rows that are served, and the queries that some ask.
+def hold_out(table: Table, seed: int, *, clients: int, option: str) -> Split:
+    """Return the rows that are served, and the queries that clients ask.
 
     Args:
         table: A quarter of its rows are queries.
-        seed: Of the split.
-        askers: How many the queries are dealt among.
-        option: What that number is called.
+        seed: The seed of the split.
+        clients: The number of clients that the queries are dealt among.
+        option: The name of the option with that number.
 
     Raises:
-        InputError: If there is nobody to ask, or not a query for each.
+        InputError: If there is no client, or not a query for each.
     """
     held_out = split(table, _TEST_SHARE, Streams(seed).generator("split"))
-    if not 1 <= askers <= len(held_out.held_out):
-        raise InputError(option, askers, f"1 to {len(held_out.held_out)}, as queries")
+    if not 1 <= clients <= len(held_out.held_out):
+        raise InputError(option, clients, f"1 to {len(held_out.held_out)}, as queries")
     return held_out
 
 
-def make_folder(folder: Path) -> None:
-    """Make the folder of a trial.
+def begin_folder(
+    folder: Path, terms: Terms, parties: Mapping[str, int], clients: Iterable[str]
+) -> None:
+    """Make the folder of an example, with the terms, a key for each member, and their roster.
+
+    Args:
+        folder: It must not exist.
+        terms: What all have agreed on.
+        parties: The port of each party that is served.
+        clients: The members that only ask.
 
     Raises:
-        InputError: If it exists or cannot be made.
+        InputError: If the folder exists or cannot be made.
     """
     try:
         folder.mkdir(parents=True)
     except OSError as error:
         raise InputError("--out", folder, f"a folder that can be made ({error})") from error
-
-
-def write_keys(folder: Path, parties: Mapping[str, int], clients: Iterable[str]) -> None:
-    """Make a key for each, and the roster that names them all.
-
-    Args:
-        folder: Where to.
-        parties: The port of each party that is served.
-        clients: Those who only ask.
-    """
     members = []
     for name in (*parties, *clients):
         identity = make_identity(name)
@@ -107,11 +125,7 @@ def write_keys(folder: Path, parties: Mapping[str, int], clients: Iterable[str])
         else:
             members.append(Member.of(identity, kind="client"))
     Roster(tuple(members)).save(folder / _ROSTER)
-
-
-def write_terms(folder: Path, text: str) -> None:
-    """Write what all have agreed on."""
-    (folder / TERMS).write_text(text, encoding="utf-8")
+    (folder / TERMS).write_text(terms.to_toml(), encoding="utf-8")
 
 
 def write_config(folder: Path, name: str, **own: object) -> None:
@@ -120,10 +134,10 @@ def write_config(folder: Path, name: str, **own: object) -> None:
     (folder / f"{name}.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
 
 
-def write_askers(
+def write_clients(
     folder: Path, names: Sequence[str], queries: Table, ending: str = ".csv", /, **own: object
 ) -> None:
-    """Deal queries among those who ask: a table, and a configuration, `NAME.toml`, for each."""
+    """Deal queries among clients: a table, and a configuration, `NAME.toml`, for each."""
     for number, name in enumerate(names):
         dealt = np.arange(number, len(queries), len(names))
         write_table(folder / f"{name}{ending}", queries.take(dealt))
@@ -161,70 +175,57 @@ def write_table(
         csv.writer(file).writerows(zip(*columns, strict=True))
 
 
-OWNER: Final = "owner"
-
-
-def write_owner(
-    table: Table,
-    labelling: LabellingSection,
-    folder: Path,
-    *,
-    budgets: dict[str, float],
-    asked: dict[str, float],
-    analysts: int,
-    seed: int,
-    port: int,
-) -> tuple[str, ...]:
-    """Write keys, roster, terms, rows, queries and configurations into a new folder.
-
-    The ranges in the terms are the table's own, as one holds it all here anyway.
-
-    Args:
-        table: A part of its rows is the owner's; the others are queries.
-        labelling: How the owner labels.
-        folder: It must not exist.
-        budgets: As the owner's configuration has them.
-        asked: What an analyst asks for: `epsilon`, and `r` or `k`.
-        analysts: How many there are, at least 1; the queries are dealt among them.
-        seed: Of the split.
-        port: The owner's.
-
-    Returns:
-        The names of the analysts; each has `NAME.toml` and `NAME.csv`.
+class Example(Section, ABC):
+    """A small deployment of one system. A subclass adds the options of its command as fields.
 
     Raises:
-        InputError: If the folder exists or something does not fit; it names an option.
+        InputError: If options do not go together.
     """
-    terms = OwnerTerms.of_table(table, labelling=labelling).checked()
-    _require(terms, budgets, asked)
-    rows, queries = hold_out(table, seed, askers=analysts, option="--analysts")
-    make_folder(folder)
-    names = tuple(f"analyst-{number}" for number in range(analysts))
-    write_keys(folder, {OWNER: port}, names)
-    write_terms(folder, terms.to_toml())
-    write_table(folder / f"{OWNER}.csv", rows)
-    owner = {"role": "data-owner", "rows": f"{OWNER}.csv", "budgets": budgets}
-    write_config(folder, OWNER, terms=TERMS, **owner)
-    write_askers(folder, names, queries, role="analyst", ask=OWNER, **asked)
-    return names
 
+    section: ClassVar[type[Section] | None] = None
+    """The model of the terms' table that has the system's parameters, which are options, too."""
+    table: ClassVar[str] = ""
+    """The name of that table."""
+    source: ClassVar[str] = "A data set, such as wine, or a path to a .csv file."
+    """What the rows are read from, for the command's help."""
+    draws: ClassVar[str] = "The seed of the split."
+    """What a seed decides, for the command's help; nothing if it decides nothing."""
+    ports: ClassVar[str] = "The server's port."
+    """Which parties listen, for the command's help."""
 
-def _require(terms: OwnerTerms, budgets: dict[str, float], asked: dict[str, float]) -> None:
-    """Refuse what the owner would not start with, or not answer."""
-    query, epsilon = np.zeros((1, terms.width)), asked["epsilon"]
-    try:
-        Budgets("epsilon", budgets["total"], budgets.get("analyst"), {}, budgets.get("record"))
-        if "k" in asked:
-            request = ask_nearest(query, int(asked["k"]), epsilon)
-        else:
-            request = ask_within(query, np.array([asked["r"]]), epsilon)
-        terms.rules.check(request)
-    except InputError as error:
-        option = "--r" if error.field == "radii" else f"--{error.field}"
-        raise InputError(option, error.value, error.allowed) from error
+    @abstractmethod
+    def write(
+        self,
+        source: Any,  # noqa: ANN401  (a subclass's own kind)
+        folder: Path,
+        *,
+        seed: int,
+        port: int,
+        settings: Settings = NO_SETTINGS,
+    ) -> tuple[str, ...]:
+        """Write keys, roster, terms, rows, queries and configurations into a new folder.
 
+        Args:
+            source: A `Table` with all rows; for places, the path of a CSV file.
+            folder: It must not exist.
+            seed: The seed of all that is drawn.
+            port: The port of the first party that listens; each next one has the next.
+            settings: Keys of the terms, table by table.
 
-CLIENT: Final = "client"
+        Returns:
+            The commands to try, each without the word `veilring`.
+
+        Raises:
+            InputError: If the folder exists or something does not fit.
+        """
+
+    def tables(self, settings: Settings, **usual: object) -> dict[str, Any]:
+        """Return the tables of the terms: what is usual here, and over it what is set."""
+        tables: dict[str, Any] = {self.table: {k: v for k, v in usual.items() if v is not None}}
+        for name, value in settings.items():
+            both = isinstance(value, Mapping) and isinstance(tables.get(name), dict)
+            tables[name] = {**tables[name], **value} if both else value
+        return tables
 
 
 def write_ring(  # noqa: PLR0913  (each is chosen by a command's option)
@@ -264,10 +265,8 @@ def write_ring(  # noqa: PLR0913  (each is chosen by a command's option)
     terms = RingTerms.of_table(table, protocol=protocol)
     with as_scenario_errors({**KNN_KEYS, "parties": "parties.count"}, "protocol"):
         terms.parameters.sum.check(len(parties))
-    make_folder(folder)
     ports = {name: port + offset for offset, name in enumerate(parties)}
-    write_keys(folder, ports, (CLIENT,))
-    write_terms(folder, terms.to_toml())
+    begin_folder(folder, terms, ports, (CLIENT,))
     for name, rows in zip(parties, dealt, strict=True):
         write_table(folder / f"{name}.csv", train.take(rows))
         write_config(folder, name, terms=TERMS, role="ring-member", rows=f"{name}.csv")
@@ -275,180 +274,6 @@ def write_ring(  # noqa: PLR0913  (each is chosen by a command's option)
     write_table(folder / "queries.csv", held_out.take(np.arange(asked)))
     write_config(folder, CLIENT, terms=TERMS, role="client", ask=parties[0])
     return tuple(parties)
-
-
-def write_votes(
-    table: Table, votes: Mapping[str, object], folder: Path, *, parties: int, seed: int, port: int
-) -> tuple[str, ...]:
-    """Write keys, roster, terms, rows, queries and configurations into a new folder.
-
-    The ranges in the terms are the table's own, as one holds it all here anyway.
-
-    Args:
-        table: A part of its rows is dealt to the parties evenly; the others are queries.
-        votes: How they vote, as keys of `VotesSection`; where k is given, `rows` are the table's.
-        folder: It must not exist.
-        parties: How many there are.
-        seed: Of the split and the partition.
-        port: The first party's; each next one has the next.
-
-    Returns:
-        The names of the parties; the configuration of each is `NAME.toml`.
-
-    Raises:
-        InputError: If the folder exists or something does not fit.
-    """
-    split = hold_out(table, seed, askers=1, option="queries")
-    rows = {"rows": len(split.train)} if votes.get("k") is not None else {}
-    terms = VotesTerms.of_table(table, votes=_section({**votes, **rows})).checked(parties)
-    dealing = Streams(seed).generator("partition")
-    dealt = partition(split.train.y, parties, dealing)
-    make_folder(folder)
-    names = tuple(f"party-{number}" for number in range(parties))
-    write_keys(folder, {name: port + place for place, name in enumerate(names)}, (CLIENT,))
-    write_terms(folder, terms.to_toml())
-    for name, own in zip(names, dealt, strict=True):
-        write_table(folder / f"{name}.csv", split.train.take(own))
-        config = {"role": "votes-member", "rows": f"{name}.csv", "ledger": f"{name}.db"}
-        write_config(folder, name, terms=TERMS, **config)
-    write_askers(folder, (CLIENT,), split.held_out, role="client", ask=names[0])
-    return names
-
-
-def _section(votes: Mapping[str, object]) -> VotesSection:
-    try:
-        return VotesSection.model_validate(votes)
-    except ValidationError as error:
-        raise scenario_error(error, VotesSection) from None
-
-
-SERVER: Final = "server"
-REGISTRAR: Final = "registrar"
-
-
-def write_prediction(
-    table: Table,
-    prediction: PredictionSection,
-    folder: Path,
-    *,
-    queriers: int,
-    seed: int,
-    port: int,
-    ending: Literal[".csv", ".npz"] = ".csv",
-) -> tuple[str, ...]:
-    """Write keys, roster, terms, records, queries and configurations into a new folder.
-
-    The ranges in the terms are the table's own, as one holds it all here anyway.
-
-    Args:
-        table: A part of its rows are records; the others are queries, as many as are answered.
-        prediction: What is answered.
-        folder: It must not exist.
-        queriers: How many there are, at least 1; the queries are dealt among them.
-        seed: Of the split.
-        port: The server's.
-        ending: Of the files of records and queries; with `.npz` rows are taken for embeddings.
-
-    Returns:
-        The names of the queriers; each has `NAME.toml`, and queries in `NAME.csv` or `NAME.npz`.
-
-    Raises:
-        InputError: If the folder exists or something does not fit.
-    """
-    embedded = {"features": (), "dimensions": len(table.features)} if ending == NPZ else {}
-    terms = PredictionTerms.of_table(table, prediction=prediction, **embedded).checked()
-    rows, queries = hold_out(table, seed, askers=queriers, option="--queriers")
-    make_folder(folder)
-    names = tuple(f"querier-{number}" for number in range(queriers))
-    write_keys(folder, {SERVER: port}, (REGISTRAR, *names))
-    write_terms(folder, terms.to_toml())
-    ids = [f"record-{row}" for row in range(len(rows))]
-    write_table(folder / f"records{ending}", rows, ids=ids)
-    write_config(folder, SERVER, terms=TERMS, role="prediction-server", administrators=[REGISTRAR])
-    write_config(folder, REGISTRAR, terms=TERMS, role="records-administrator", server=SERVER)
-    answered = prediction.queries * (queriers if prediction.queriers == "apart" else 1)
-    queries = queries.take(np.arange(min(len(queries), answered)))
-    write_askers(folder, names, queries, ending, role="querier", ask=SERVER)
-    return names
-
-
-COLLECTOR: Final = "collector"
-KEY: Final = "client"
-"""The column that says whose row it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What is tried.
-
-    Attributes:
-        kind: What is asked.
-        epsilon: What a report may spend.
-        clients: How many rows are drawn.
-        submitters: Among how many they are dealt.
-        column: The column whose values are counted, for `frequency` alone.
-
-    Raises:
-        InputError: If there is no submitter, or not a client for each, or `column` is missing for
-            `frequency` or given for another kind.
-    """
-
-    kind: str
-    epsilon: float
-    clients: int
-    submitters: int
-    column: str | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.submitters <= self.clients:
-            raise InputError("--submitters", self.submitters, f"1 to {self.clients}, as clients")
-        if (self.kind == "frequency") != (self.column is not None):
-            given = "missing" if self.column is None else self.column
-            raise InputError("--column", given, "a column with --kind frequency, and only then")
-
-
-def write_collection(
-    table: Table, trial: Trial, folder: Path, *, seed: int, port: int
-) -> tuple[str, ...]:
-    """Write keys, roster, terms, rows and configurations into a new folder.
-
-    The ranges in the terms are the table's own, as one holds it all here anyway.
-
-    Args:
-        table: Clients are drawn from its rows, with replacement.
-        trial: What is tried.
-        folder: It must not exist.
-        seed: Of the draw.
-        port: The collector's.
-
-    Returns:
-        The names of the submitters; each has `NAME.toml` and `NAME.csv`.
-
-    Raises:
-        InputError: If the folder exists or the trial does not fit.
-    """
-    if trial.column is not None:
-        table = _only(table, trial.column)
-    terms = _terms(table, trial)
-    make_folder(folder)
-    names = tuple(f"submitter-{number}" for number in range(trial.submitters))
-    write_keys(folder, {COLLECTOR: port}, names)
-    write_terms(folder, terms.to_toml())
-    collector = {"role": "collector", "store": "reports.sqlite"}
-    write_config(folder, COLLECTOR, terms=TERMS, **collector)
-    drawn = Streams(seed).generator("clients").integers(len(table), size=trial.clients)
-    for number, name in enumerate(names):
-        own = np.arange(number, trial.clients, trial.submitters)
-        ids = [f"client-{number}" for number in own.tolist()]
-        rows, labelled = table.take(drawn[own]), bool(terms.classes)
-        encoded = trial.column is None  # one column is counted by its categories
-        write_table(
-            folder / f"{name}.csv", rows, ids=ids, key=KEY, labelled=labelled, encoded=encoded
-        )
-        submitter = {"role": "submitter", "collector": COLLECTOR, "key": KEY}
-        outbox = f"{name}.outbox.sqlite"
-        write_config(folder, name, **submitter, outbox=outbox, budget=trial.epsilon)
-    return names
 
 
 def _only(table: Table, column: str) -> Table:
@@ -472,60 +297,375 @@ def _only(table: Table, column: str) -> Table:
     return replace(table, X=table.X[:, place], features=only)
 
 
-def _terms(table: Table, trial: Trial) -> SurveyTerms:
-    features, ranges = table.features, table.features.ranges
-    columns = [
-        {"name": name, "low": low, "high": high}
-        for name, low, high in zip(features.names, ranges.lows, ranges.highs, strict=True)
-    ]
-    if trial.column is not None:
-        columns = [each.model_dump(exclude_defaults=True) for each in features_of_table(table)]
-    needs_classes = trial.kind not in {"frequency", "means"}
-    content = {
-        "survey": {"kind": trial.kind, "epsilon": trial.epsilon},
-        "classes": features.classes if needs_classes else (),
-        "features": columns,
-    }
-    try:
-        terms = SurveyTerms.model_validate(content)
-    except ValidationError as error:
-        raise scenario_error(error, SurveyTerms) from None
-    return terms.checked()
+class VotesExample(Example):
+    """Write what each party of noisy votes, and their client, would hold on a machine of its own.
 
+    Then start each party, in a terminal of its own, and ask them:
 
-SEEKER: Final = "seeker"
-# While the places are read for the first time, neither their plane nor their number is known.
-_ANY: Final = PlacesTerms(crs="EPSG:3857", places=2)
+        veilring deploy votes iris --r 0.3 --out votes
 
+        veilring serve votes/party-0.toml        # and party-1, party-2
 
-def write_places(
-    places: Path, folder: Path, *, columns: tuple[str, str], budget: float, port: int
-) -> PlacesTerms:
-    """Write keys, roster, terms, places and configurations into a new folder.
+        veilring ask votes/client.toml votes/client.csv
 
-    Args:
-        places: A CSV file.
-        folder: It must not exist.
-        columns: Of latitudes and longitudes.
-        budget: Of the seeker.
-        port: The server's.
+        veilring ledger show votes/party-1.db
 
-    Returns:
-        The terms.
+    In production each party makes its own key (`veilring keys new`), and the ranges in terms.toml
+    come from what a column can hold, not from anybody's rows. With --k the number of all rows is
+    public.
 
-    Raises:
-        InputError: If the folder exists, or the places are none.
+    Attributes:
+        epsilon: The price of a batch of queries.
+        budget: The price of all batches together, at most.
+        parties: The number of parties.
     """
-    latitude, longitude = columns
-    named = _ANY.model_copy(update={"latitude": latitude, "longitude": longitude})
-    degrees = named.read_degrees(places)
-    found = {"crs": utm_around(degrees), "places": len(degrees), "area": Area.around(degrees)}
-    terms = named.model_copy(update=found)
-    terms.projection.to_metres(degrees)
-    make_folder(folder)
-    write_keys(folder, {SERVER: port}, (SEEKER,))
-    write_terms(folder, terms.to_toml())
-    shutil.copyfile(places, folder / "places.csv")
-    write_config(folder, SERVER, terms=TERMS, role="places", rows="places.csv")
-    write_config(folder, SEEKER, terms=TERMS, role="seeker", ask=SERVER, budget=budget)
-    return terms
+
+    section = VotesSection
+    table = "votes"
+    source = "A data set, such as iris, or a path to a .csv file."
+    draws = "The seed of the split and the partition."
+    ports = "The first party's port; the next has the next."
+
+    epsilon: float = 4.0
+    budget: float = 8.0
+    parties: int = 3
+
+    @override
+    def write(
+        self, source: Table, folder: Path, *, seed: int, port: int, settings: Settings = NO_SETTINGS
+    ) -> tuple[str, ...]:
+        rows, queries = hold_out(source, seed, clients=1, option="queries")
+        tables = self.tables(settings, epsilon=self.epsilon, budget=self.budget)
+        if "k" in tables["votes"]:
+            tables["votes"].setdefault("rows", len(rows))
+        terms = VotesTerms.of_table(source, **tables).checked(self.parties)
+        dealt = partition(rows.y, self.parties, Streams(seed).generator("partition"))
+        names = [f"party-{number}" for number in range(self.parties)]
+        ports = {name: port + place for place, name in enumerate(names)}
+        begin_folder(folder, terms, ports, (CLIENT,))
+        for name, own in zip(names, dealt, strict=True):
+            write_table(folder / f"{name}.csv", rows.take(own))
+            config = {"role": "votes-member", "rows": f"{name}.csv", "ledger": f"{name}.db"}
+            write_config(folder, name, terms=TERMS, **config)
+        write_clients(folder, (CLIENT,), queries, role="client", ask=names[0])
+        return (
+            *(f"serve {folder / name}.toml" for name in names),
+            f"ask {folder / CLIENT}.toml {folder / CLIENT}.csv",
+            f"ledger show {folder / names[0]}.db",
+        )
+
+
+class OwnerExample(Example):
+    """Write what a data owner and its analysts would hold on machines of their own.
+
+    Then start the owner, and ask it, in a terminal of your own:
+
+        veilring deploy owner iris --r 0.2 --out owner
+
+        veilring serve owner/owner.toml
+
+        veilring ask owner/analyst-0.toml owner/analyst-0.csv
+
+        veilring ledger show owner/queries.ledger
+
+    In production each makes its own key (`veilring keys new`), and the ranges in terms.toml come
+    from what a column can hold, not from anybody's rows.
+
+    Attributes:
+        total: The budget of all analysts together: 4, or 100 with --record.
+        analyst: The budget of any one of them: 2, or with --record that of all.
+        record: Let each row have this budget, and pay for the balls it votes in.
+        epsilon: The price that an analyst offers.
+        r: The radius that an analyst asks for.
+        k: Or the number of neighbours.
+        analysts: The number of analysts, among whom the queries are dealt.
+    """
+
+    section = LabellingSection
+    table = "labelling"
+    ports = "The owner's port."
+
+    total: float | None = None
+    analyst: float | None = None
+    record: float | None = None
+    epsilon: float = 1.0
+    r: float | None = None
+    k: int | None = None
+    analysts: int = 2
+
+    @override
+    def write(
+        self, source: Table, folder: Path, *, seed: int, port: int, settings: Settings = NO_SETTINGS
+    ) -> tuple[str, ...]:
+        if (self.r is None) == (self.k is None):
+            given = "missing, and so is --k" if self.r is None else "given with --k"
+            raise InputError("--r", given, "one")
+        accounting = None if self.record is None else "record"
+        terms = OwnerTerms.of_table(
+            source, **self.tables(settings, accounting=accounting)
+        ).checked()
+        self._check(terms)
+        rows, queries = hold_out(source, seed, clients=self.analysts, option="--analysts")
+        names = [f"analyst-{number}" for number in range(self.analysts)]
+        begin_folder(folder, terms, {OWNER: port}, names)
+        write_table(folder / f"{OWNER}.csv", rows)
+        owner = {"role": "data-owner", "rows": f"{OWNER}.csv", "budgets": self.budgets}
+        write_config(folder, OWNER, terms=TERMS, **owner)
+        asked = {"r": self.r} if self.k is None else {"k": self.k}
+        write_clients(
+            folder, names, queries, role="analyst", ask=OWNER, epsilon=self.epsilon, **asked
+        )
+        return (
+            f"serve {folder / OWNER}.toml",
+            *(f"ask {folder / name}.toml {folder / name}.csv" for name in names),
+            f"ledger show {folder / 'queries.ledger'}",
+        )
+
+    @property
+    def budgets(self) -> dict[str, float]:
+        """The table `budgets` of the owner's configuration."""
+        # Where rows pay, an analyst pays epsilon for each query: a file of them costs tens.
+        usual = {"total": 4.0, "analyst": 2.0} if self.record is None else {"total": 100.0}
+        given = {"total": self.total, "analyst": self.analyst, "record": self.record}
+        return usual | {name: each for name, each in given.items() if each is not None}
+
+    def _check(self, terms: OwnerTerms) -> None:
+        """Refuse what the owner would not start with, or not answer."""
+        query, budgets = np.zeros((1, terms.width)), self.budgets
+        try:
+            Budgets("epsilon", budgets["total"], budgets.get("analyst"), {}, self.record)
+            if self.k is not None:
+                request = ask_nearest(query, self.k, self.epsilon)
+            else:
+                request = ask_within(query, np.full(1, self.r, np.float64), self.epsilon)
+            terms.rules.check(request)
+        except InputError as error:
+            option = "--r" if error.field == "radii" else f"--{error.field}"
+            raise InputError(option, error.value, error.allowed) from error
+
+
+class PredictionExample(Example):
+    """Write what a prediction server, its records administrator and its queriers would each hold.
+
+    Then start the server, add records, and ask it:
+
+        veilring deploy prediction digits --out predict
+
+        veilring serve predict/server.toml
+
+        veilring records add predict/registrar.toml predict/records.csv
+
+        veilring ask predict/querier-0.toml predict/querier-0.csv
+
+        veilring records forget predict/registrar.toml record-17
+
+        veilring ledger show predict/state/budgets.sqlite
+
+    The rows of an .npz file are taken for embeddings, and its records and queries are .npz files.
+
+    In production each makes its own key (`veilring keys new`), and the ranges in terms.toml come
+    from what a column can hold, not from anybody's rows.
+
+    Attributes:
+        epsilon: The budget of all answers together.
+        queries: The number of queries that are answered in all.
+        apart: Make the promise to each querier alone.
+        tau: The least cosine of a neighbour.
+        sigma2: The noise of a vote.
+        queriers: The number of queriers, among whom the queries are dealt.
+    """
+
+    section = PredictionSection
+    table = "prediction"
+    source = "A data set, such as digits, or a path to a .csv or an .npz."
+
+    epsilon: float = 3.0
+    queries: int = 500
+    apart: bool = False
+    tau: float = 0.8
+    sigma2: float = 1.0
+    queriers: int = 1
+
+    @override
+    def write(
+        self, source: Table, folder: Path, *, seed: int, port: int, settings: Settings = NO_SETTINGS
+    ) -> tuple[str, ...]:
+        ending = NPZ if source.name.lower().endswith(NPZ) else ".csv"
+        tables = self.tables(
+            settings,
+            epsilon=self.epsilon,
+            queries=self.queries,
+            queriers="apart" if self.apart else "together",
+            tau=self.tau,
+            sigma2=self.sigma2,
+        )
+        if ending == NPZ:
+            tables |= {"features": (), "dimensions": len(source.features)}
+        terms = PredictionTerms.of_table(source, **tables).checked()
+        rows, queries = hold_out(source, seed, clients=self.queriers, option="--queriers")
+        names = [f"querier-{number}" for number in range(self.queriers)]
+        begin_folder(folder, terms, {SERVER: port}, (REGISTRAR, *names))
+        ids = [f"record-{row}" for row in range(len(rows))]
+        write_table(folder / f"records{ending}", rows, ids=ids)
+        server = {"role": "prediction-server", "administrators": [REGISTRAR]}
+        write_config(folder, SERVER, terms=TERMS, **server)
+        write_config(folder, REGISTRAR, terms=TERMS, role="records-administrator", server=SERVER)
+        answered = terms.prediction.queries * (self.queriers if self.apart else 1)
+        queries = queries.take(np.arange(min(len(queries), answered)))
+        write_clients(folder, names, queries, ending, role="querier", ask=SERVER)
+        return (
+            f"serve {folder / SERVER}.toml",
+            f"records add {folder / REGISTRAR}.toml {folder / 'records'}{ending}",
+            *(f"ask {folder / name}.toml {folder / name}{ending}" for name in names),
+            f"records forget {folder / REGISTRAR}.toml record-0",
+            f"ledger show {folder / 'state' / 'budgets.sqlite'}",
+        )
+
+
+class SurveyExample(Example):
+    """Write what a collector and those who submit to it would hold on machines of their own.
+
+    Then start the collector, submit, and estimate, also while they submit:
+
+        veilring deploy survey wine --out survey
+
+        veilring serve survey/collector.toml
+
+        veilring submit survey/submitter-0.toml survey/submitter-0.csv
+
+        veilring estimate survey/collector.toml
+
+    In production each makes its own key (`veilring keys new`), and the ranges in terms.toml come
+    from what a column can hold, not from anybody's rows.
+
+    Attributes:
+        kind: frequency, means, discrete-bayes or gaussian-bayes.
+        column: For frequency: the column whose values are counted.
+        epsilon: The price of a client's report.
+        clients: The number of clients: rows that are drawn from the data set with replacement.
+        submitters: The number of submitters, among whom the clients are dealt.
+    """
+
+    section = SurveySection
+    table = "survey"
+    draws = "The seed of the draw."
+    ports = "The collector's port."
+
+    kind: str = "discrete-bayes"
+    column: str | None = None
+    epsilon: float = 1.0
+    clients: int = 10_000
+    submitters: int = 2
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the submitters; each has `NAME.toml` and `NAME.csv`."""
+        return [f"submitter-{number}" for number in range(self.submitters)]
+
+    @override
+    def write(
+        self, source: Table, folder: Path, *, seed: int, port: int, settings: Settings = NO_SETTINGS
+    ) -> tuple[str, ...]:
+        if not 1 <= self.submitters <= self.clients:
+            raise InputError("--submitters", self.submitters, f"1 to {self.clients}, as clients")
+        if (self.kind == "frequency") != (self.column is not None):
+            given = "missing" if self.column is None else self.column
+            raise InputError("--column", given, "a column with --kind frequency, and only then")
+        table = source if self.column is None else _only(source, self.column)
+        terms = self._terms(table, settings)
+        begin_folder(folder, terms, {COLLECTOR: port}, self.names)
+        collector = {"role": "collector", "store": "reports.sqlite"}
+        write_config(folder, COLLECTOR, terms=TERMS, **collector)
+        drawn = Streams(seed).generator("clients").integers(len(table), size=self.clients)
+        for number, name in enumerate(self.names):
+            own = np.arange(number, self.clients, self.submitters)
+            write_table(
+                folder / f"{name}.csv",
+                table.take(drawn[own]),
+                ids=[f"client-{number}" for number in own.tolist()],
+                key=KEY,
+                labelled=bool(terms.classes),
+                encoded=self.column is None,  # one column is counted by its categories
+            )
+            submitter = {"role": "submitter", "collector": COLLECTOR, "key": KEY}
+            outbox = f"{name}.outbox.sqlite"
+            write_config(folder, name, **submitter, outbox=outbox, budget=self.epsilon)
+        return (
+            f"serve {folder / COLLECTOR}.toml",
+            *(f"submit {folder / name}.toml {folder / name}.csv" for name in self.names),
+            f"estimate {folder / COLLECTOR}.toml",
+        )
+
+    def _terms(self, table: Table, settings: Settings) -> SurveyTerms:
+        features, ranges = table.features, table.features.ranges
+        columns = [
+            {"name": name, "low": low, "high": high}
+            for name, low, high in zip(features.names, ranges.lows, ranges.highs, strict=True)
+        ]
+        if self.column is not None:
+            columns = [each.model_dump(exclude_defaults=True) for each in features_of_table(table)]
+        classes = () if self.kind in {"frequency", "means"} else features.classes
+        tables = self.tables(settings, kind=self.kind, epsilon=self.epsilon)
+        return SurveyTerms.of(classes=classes, features=columns, **tables).checked()
+
+
+class PlacesExample(Example):
+    """Write what a server of places and a seeker would hold on machines of their own.
+
+    Then start the server, and look for what is near, in a terminal of your own:
+
+        veilring deploy places places.csv --out atlas
+
+        veilring serve atlas/server.toml
+
+        veilring ask atlas/seeker.toml --near 37.7749,-122.4194 --epsilon 6
+
+        veilring ledger show atlas/questions.ledger
+
+    The plane is the UTM zone around the places, good to a metre in a kilometre.
+
+    Attributes:
+        latitude: The column of latitudes.
+        longitude: The column of longitudes.
+        budget: The price of all of the seeker's questions together, at most.
+    """
+
+    source = "A CSV file with latitudes and longitudes."
+    draws = ""
+
+    latitude: str = "lat"
+    longitude: str = "lon"
+    budget: float = 40.0
+
+    @override
+    def write(
+        self, source: Path, folder: Path, *, seed: int, port: int, settings: Settings = NO_SETTINGS
+    ) -> tuple[str, ...]:
+        columns = {"latitude": self.latitude, "longitude": self.longitude}
+        # The plane and the number of the places are not known before they are read.
+        degrees = PlacesTerms.of(crs="EPSG:3857", places=2, **columns).read_degrees(source)
+        found = {"crs": utm_around(degrees), "places": len(degrees), "area": Area.around(degrees)}
+        terms = PlacesTerms.of(**columns | found | dict(settings))
+        terms.projection.to_metres(degrees)
+        begin_folder(folder, terms, {SERVER: port}, (SEEKER,))
+        shutil.copyfile(source, folder / "places.csv")
+        write_config(folder, SERVER, terms=TERMS, role="places", rows="places.csv")
+        seeker = {"role": "seeker", "ask": SERVER, "budget": self.budget}
+        write_config(folder, SEEKER, terms=TERMS, **seeker)
+        return (
+            f"serve {folder / SERVER}.toml",
+            f"ask {folder / SEEKER}.toml --near LAT,LON --epsilon 6",
+            f"ledger show {folder / 'questions.ledger'}",
+        )
+
+
+EXAMPLES: Final[Mapping[str, type[Example]]] = MappingProxyType(
+    {
+        "votes": VotesExample,
+        "survey": SurveyExample,
+        "owner": OwnerExample,
+        "prediction": PredictionExample,
+        "places": PlacesExample,
+    }
+)
+"""By the name in `veilring deploy`. A ring is made from a scenario instead: see `write_ring`."""

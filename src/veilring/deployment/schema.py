@@ -291,7 +291,7 @@ class Schema(Terms):
             tables: The other keys of the terms.
         """
         columns = {"classes": table.features.classes, "features": features_of_table(table)}
-        return cls(**columns | tables)
+        return cls.of(**columns | tables)
 
     @override
     def checked(self, parties: int | None = None) -> Self:

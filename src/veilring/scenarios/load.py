@@ -13,8 +13,10 @@ from veilring.config import (
     did_you_mean,
     load_toml,
     parse_toml,
+    parse_value,
     require_key,
     scenario_error,
+    set_key,
 )
 from veilring.errors import ScenarioError
 from veilring.protocols.registry import find_system
@@ -160,24 +162,7 @@ def _forget_protocol(raw: dict[str, Any], name: object) -> None:
 
 
 def _set(raw: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    *tables, last = key.strip().split(".")
-    if tables == ["protocol"] and last == "name":
-        _forget_protocol(raw, _value(text.strip()))
-    complete = bool(equals and last and all(tables))
-    require_key(complete, "--set", override, "table.key=value, such as protocol.k=7")
-    table = raw
-    for depth, name in enumerate(tables, start=1):
-        inner = table.setdefault(name, {})
-        where = ".".join(tables[:depth])
-        require_key(isinstance(inner, dict), where, inner, f"a table, to hold {key.strip()}")
-        table = inner
-    table[last] = _value(text.strip())
-
-
-def _value(text: str) -> object:
-    try:
-        parsed = parse_toml(f"value = {text}")
-    except ValueError:
-        return text
-    return parsed["value"] if len(parsed) == 1 else text
+    key, _, text = override.partition("=")
+    if key.strip() == "protocol.name":
+        _forget_protocol(raw, parse_value(text.strip()))
+    set_key(raw, override)

@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Final
 
 from veilring.data import load_table
 from veilring.deployment.estimating import tally_files
-from veilring.deployment.examples import COLLECTOR, TERMS, Trial, write_collection
+from veilring.deployment.examples import COLLECTOR, TERMS, SurveyExample
 from veilring.deployment.survey import SurveyTerms
 from veilring.errors import ClusterError, InputError
 from veilring.protocols.ldp.algorithm.survey import Tally
@@ -69,12 +69,13 @@ def drive_collection(reports: int, drive: Drive) -> Collected:
         folder = Path(name) / "survey"
         with bind(LOOPBACK, 0) as free:
             port = free.getsockname()[1]
-        names = write_collection(load_table("wine"), _trial(drive), folder, seed=0, port=port)
+        example = _example(drive)
+        example.write(load_table("wine"), folder, seed=0, port=port)
         serve = [sys.executable, "-m", "veilring", "serve", str(folder / f"{COLLECTOR}.toml")]
         with (folder / "log").open("w", encoding="utf-8") as log:
             collector = subprocess.Popen(serve, stderr=log, text=True)  # noqa: S603  (our own module)
             try:
-                found = _drive(folder, names, reports, drive, collector.pid)
+                found = _drive(folder, example.names, reports, drive, collector.pid)
             finally:
                 collector.terminate()
                 collector.wait()
@@ -83,12 +84,12 @@ def drive_collection(reports: int, drive: Drive) -> Collected:
     return Collected(reports, disk_bytes=disk, **found)
 
 
-def _trial(drive: Drive) -> Trial:
-    return Trial("discrete-bayes", 1.0, max(_ROWS, drive.submitters), drive.submitters)
+def _example(drive: Drive) -> SurveyExample:
+    return SurveyExample(clients=max(_ROWS, drive.submitters), submitters=drive.submitters)
 
 
 def _drive(
-    folder: Path, names: tuple[str, ...], reports: int, drive: Drive, collector: int
+    folder: Path, names: Sequence[str], reports: int, drive: Drive, collector: int
 ) -> dict[str, float]:
     each = reports // len(names)
     processes = [_start(folder, name, each, drive.at_once) for name in names]
@@ -168,9 +169,10 @@ def write_reports(reports: int, folder: Path, seed: int = 0) -> tuple[Task, tupl
     """
     with tempfile.TemporaryDirectory() as name:
         survey = Path(name) / "survey"
-        names = write_collection(load_table("wine"), _trial(Drive(1)), survey, seed=seed, port=1)
+        example = _example(Drive(1))
+        example.write(load_table("wine"), survey, seed=seed, port=1)
         terms = SurveyTerms.load(survey / TERMS)
-        people = terms.read_clients(survey / f"{names[0]}.csv")
+        people = terms.read_clients(survey / f"{example.names[0]}.csv")
     streams = Streams(seed)
     drawn = streams.generator("rows").integers(len(people), size=reports)
     clients = ClientPool(people.rows[drawn], people.labels[drawn])

@@ -1,0 +1,218 @@
+"""`veilring deploy`: all files of a small deployment, to try on one machine what runs on many.
+
+The commands are made from the examples of `veilring.deployment.examples` when one of them is asked
+for: an option is a field of the example, or a key of the system's table in the terms.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+from typing_extensions import override
+
+from veilring.cli.options import CellSeparator, LabelColumn, NewFolder, Settings, table_settings
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from veilring.deployment.examples import Example
+
+_PORT: Final = 7311
+_TermsSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="TABLE.KEY=VALUE",
+        help="Set a key of the terms; may be given many times.",
+        show_default=False,
+    ),
+]
+
+
+class _Examples(TyperGroup):
+    """A group whose commands are made when it is used."""
+
+    @override
+    def list_commands(self, ctx: Any) -> list[str]:
+        self._fill()
+        return super().list_commands(ctx)
+
+    @override
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        self._fill()
+        return super().get_command(ctx, cmd_name)
+
+    def _fill(self) -> None:
+        if self.commands:
+            return
+        from veilring.cli.app import tidy
+        from veilring.deployment.examples import EXAMPLES
+
+        made = typer.Typer()
+        made.command("ring")(_deploy_ring)
+        for name, example in EXAMPLES.items():
+            made.command(name)(_command_of(example))
+        group: Any = typer.main.get_group(made)
+        for command in group.commands.values():
+            tidy(command)
+        self.commands |= group.commands
+
+
+deploy_app = typer.Typer(
+    cls=_Examples,
+    help="Write all files of a small deployment, to try on one machine what runs on many.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@deploy_app.callback()
+def _deploy() -> None:
+    """Make a group of it, although its commands come later."""
+
+
+def _deploy_ring(
+    scenario: Annotated[str, typer.Argument(help="A built-in scenario or a path to a .toml file.")],
+    *,
+    label: LabelColumn = None,
+    separator: CellSeparator = ",",
+    overrides: Settings = None,
+    seed: Annotated[int, typer.Option(help="The seed of the split and the partition.")] = 0,
+    port: Annotated[
+        int, typer.Option(help="The first party's port; the next has the next.")
+    ] = _PORT,
+    out: NewFolder,
+) -> None:
+    """Write what each party of a scenario would hold on a machine of its own.
+
+    Then start each party, in a terminal of its own, and ask them:
+
+        veilring deploy ring wine --set parties.count=3 --out ring
+
+        veilring serve ring/party-0.toml        # and party-1, party-2
+
+        veilring ask ring/client.toml ring/queries.csv
+
+    In production each party makes its own key (`veilring keys new`), and the ranges in terms.toml
+    come from what a column can hold, not from anybody's rows.
+    """
+    from functools import partial
+
+    from veilring.cli.console import show_notes
+    from veilring.data import partition
+    from veilring.deployment.examples import write_ring
+    from veilring.errors import ScenarioError
+    from veilring.protocols.ring.system import PrivateKNN
+    from veilring.scenarios import load_scenario
+    from veilring.scenarios.prepare import load_rows
+
+    loaded = load_scenario(scenario, [*table_settings(label, separator), *(overrides or ())])
+    show_notes(loaded.data.source, loaded.data.label, loaded.data.separator)
+    how, system = loaded.partition, loaded.protocol
+    if not isinstance(system, PrivateKNN):
+        raise ScenarioError("protocol.name", system.name, "private-knn, for a ring")
+    parties = write_ring(
+        load_rows(loaded.data),
+        system,
+        out,
+        parties=loaded.parties.all,
+        seed=seed,
+        port=port,
+        deal=partial(partition, kind=how.kind, alpha=how.alpha, sizes=how.sizes),
+        test_share=loaded.data.test_share,
+        queries=None if loaded.data.queries == "all" else loaded.data.queries,
+    )
+    for party in parties:
+        typer.echo(f"veilring serve {out / party}.toml")
+    typer.echo(f"veilring ask {out / 'client.toml'} {out / 'queries.csv'}")
+
+
+def _command_of(example: "type[Example]") -> Callable[..., None]:
+    """Return the command that writes an example: its options, and its help."""
+    text, helps = _documented(example)
+    own = example.model_fields
+    reads_table = bool(example.draws)
+
+    def command(**given: Any) -> None:  # noqa: ANN401  (what the options are)
+        settings = _settings_of(example, given)
+        source: Any = Path(given["source"])
+        if reads_table:
+            from veilring.cli.console import load_noting
+
+            source = load_noting(given["source"], given["label"], given["separator"])
+        out, port, seed = given["out"], given["port"], given.get("seed", 0)
+        made = example(**{name: given[name] for name in own})
+        for line in made.write(source, out, seed=seed, port=port, settings=settings):
+            typer.echo(f"veilring {line}")
+
+    metavar = "SOURCE" if reads_table else "PLACES"
+    options = [_parameter("source", str, typer.Argument(help=example.source, metavar=metavar))]
+    if reads_table:
+        options += [
+            _parameter("label", LabelColumn, default=None),
+            _parameter("separator", CellSeparator, default=","),
+        ]
+    for name, field in own.items():
+        flag = [f"--{name}"] if field.annotation is bool else []
+        option = typer.Option(*flag, help=helps[name], show_default=field.default is not None)
+        options.append(_parameter(name, field.annotation, option, default=field.default))
+    options += _derived(example)
+    options.append(_parameter("overrides", _TermsSettings, default=None))
+    if reads_table:
+        options.append(_parameter("seed", int, typer.Option(help=example.draws), default=0))
+    options.append(_parameter("port", int, typer.Option(help=example.ports), default=_PORT))
+    options.append(_parameter("out", NewFolder))
+    command.__doc__ = text
+    command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]  # which Typer reads
+    return command
+
+
+def _parameter(
+    name: str,
+    kind: Any,  # noqa: ANN401  (a type, with or without what Typer says of it)
+    says: object = None,
+    default: object = inspect.Parameter.empty,
+) -> inspect.Parameter:
+    annotation = kind if says is None else Annotated[kind, says]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def _derived(example: "type[Example]") -> list[inspect.Parameter]:
+    """Return an option for each key of the system's table that is no field of the example."""
+    found = list[inspect.Parameter]()
+    if example.section is None:
+        return found
+    _, helps = _documented(example.section)
+    for name, field in example.section.model_fields.items():
+        if name in example.model_fields:
+            continue
+        allowed = f"{helps[name]} Allowed: {field.description}."
+        option = typer.Option(metavar="VALUE", help=allowed, show_default=False)
+        found.append(_parameter(name, str | None, option, default=None))
+    return found
+
+
+def _settings_of(example: "type[Example]", given: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of the terms that options set."""
+    from veilring.config import set_key
+
+    settings = dict[str, Any]()
+    for parameter in _derived(example):
+        if given[parameter.name] is not None:
+            set_key(settings, f"{example.table}.{parameter.name}={given[parameter.name]}")
+    for setting in given["overrides"] or ():
+        set_key(settings, setting)
+    return settings
+
+
+def _documented(model: "type[BaseModel]") -> tuple[str, dict[str, str]]:
+    """Return the text of a model's docstring, and what it says of each of its fields."""
+    text, _, fields = inspect.cleandoc(model.__doc__ or "").partition("\n\nAttributes:\n")
+    entries = re.findall(r"^    (\w+): ((?:.+\n?)(?:     +.+\n?)*)", fields, flags=re.MULTILINE)
+    return text, {name: " ".join(said.split()) for name, said in entries}
