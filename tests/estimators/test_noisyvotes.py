@@ -126,7 +126,7 @@ def test_what_is_left_about_k_is_the_same_wherever_rows_are(
         public, near = model.parameters_, model.parameters_.neighbours
         assert isinstance(near, NearestRows)
         spent.append(model.deployment_privacy_.epsilon)
-        plans = worst_plans(public, near, len(queries))
+        plans = worst_plans(public, len(queries))
         found.append(
             guarantee(plans, 6, max(1, public.tolerated), public.sum, tolerated=public.tolerated)
         )

@@ -1,6 +1,5 @@
 """Noisy votes in a ring of peers, as a scikit-learn estimator."""
 
-from math import inf
 from typing import Literal
 
 import numpy as np
@@ -15,20 +14,12 @@ from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import require
-from veilring.protocols.noisyvotes import (
-    ByAnnuli,
-    NearestRows,
-    NoisyVotesParameters,
-    WithinRadius,
-    guarantee,
-    noisy_votes,
-    queries_max,
-    votes_cost,
-    worst_plans,
-)
-from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
-from veilring.protocols.radius.rules import OwnerRules
-from veilring.protocols.ring import SumMethod
+from veilring.protocols.noisyvotes.algorithm.parameters import NoisyVotesParameters
+from veilring.protocols.noisyvotes.messages import votes_cost
+from veilring.protocols.noisyvotes.roles import queries_max
+from veilring.protocols.noisyvotes.system import NoisyVotes
+from veilring.protocols.radius.algorithm.balls import BATCH_MAX
+from veilring.protocols.system import Facts
 
 
 class NoisyVotesClassifier(BatchClassifier):
@@ -100,64 +91,44 @@ class NoisyVotesClassifier(BatchClassifier):
 
     @override
     def _hold(self, rows: Rows, rng: Generator) -> None:
-        features, classes = rows.features.shape[1], len(self.classes_)
-        epsilon = number("epsilon", self.epsilon)
-        require(0 < epsilon < inf, "epsilon", epsilon, "a finite number above 0")
-        neighbours: WithinRadius | NearestRows = WithinRadius(number("r", self.r))
+        parties, alpha = whole("parties", self.parties), number("alpha", self.alpha)
         if self.k is not None:
-            neighbours, epsilon = _about_k(whole("k", self.k), epsilon, features, classes)
-        self.parameters_ = NoisyVotesParameters(
-            features,
-            classes,
-            epsilon,
-            neighbours,
-            whole("tolerated", self.tolerated),
-            sum=SumMethod(self.sum, whole("cycles", self.cycles)),
+            require(whole("k", self.k) >= 1, "k", self.k, "a whole number of at least 1, or none")
+        system = NoisyVotes(
+            epsilon=number("epsilon", self.epsilon),
+            radius=number("r", self.r),
+            k=0 if self.k is None else whole("k", self.k),
+            tolerated=whole("tolerated", self.tolerated),
+            sum=self.sum,
+            cycles=whole("cycles", self.cycles),
+            batch=BATCH_MAX,
         )
-        parties = whole("parties", self.parties)
-        self.parameters_.exponent(parties)  # refuses what does not go with so many
-        alpha = number("alpha", self.alpha)
-        self.parts_, self._parts = deal(rows, parties, self.partition, alpha, rng)
+        facts = Facts(parties, rows.features.shape[1], len(self.classes_), len(rows))
+        self.parts_, parts = deal(rows, parties, self.partition, alpha, rng)
+        self._setup = system.setup({f"party-{n}": own for n, own in enumerate(parts)}, facts)
+        self.parameters_ = self._setup.parameters
+        self._promise = system.promise(parties=parties)
         self._losses: list[float] = []
 
     @override
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
-        public, parties, count = self.parameters_, len(self._parts), len(queries)
-        most = queries_max(public)
+        count, most = len(queries), queries_max(self.parameters_)
         require(count <= most, "queries", f"{count} queries", f"1 to {most} at once")
-        answer = noisy_votes(queries, self._parts, public, rng)
-        near, against = public.neighbours, max(1, public.tolerated)
-        # Where radii are found for k, plans depend on rows: a promise may not.
-        plans = worst_plans(public, near, count) if isinstance(near, NearestRows) else answer.spent
-        loss = guarantee(plans, parties, against, public.sum, tolerated=public.tolerated)
-        self._losses.append(loss)
-        return Answered(answer.labels, votes_cost(parties, count, public, rows=answer.rows))
+        answer = self._setup.answer(queries, rng)
+        self._losses.append(self._setup.loss_of(answer))
+        parties = len(self._setup.parties)
+        cost = votes_cost(parties, count, self.parameters_, rows=answer.rows)
+        return Answered(answer.labels, cost)
 
     @override
     def _spent(self) -> Privacy:
-        together = max(1, self.parameters_.tolerated)
-        pooling = "no two of them pool what they know, and all add"
-        if together > 1:
-            pooling = f"no more than {together} of them pool what they know, and the others add"
+        promised = self._promise
         return Privacy(
-            protects="each party's rows",
-            against="everybody who sees labels and totals, the other parties too",
-            trusts=f"the parties follow the protocol: {pooling} their noise",
+            protects=promised.protects,
+            against=promised.against,
+            trusts=promised.threat_model,
             epsilon=PureDP(0.0).compose(*map(PureDP, self._losses)).epsilon(),
             delta=0.0,
-            unit="one row added or removed",
-            measure="pure ε-DP",
+            unit=promised.adjacency,
+            measure=promised.measure,
         )
-
-
-def _about_k(k: int, epsilon: float, features: int, classes: int) -> tuple[NearestRows, float]:
-    """Return how k is turned into radii, and what is left for the vote: as a data owner divides."""
-    conversion = ByGrid() if features <= GRID_FEATURES_MAX else ByAnnuli()
-    divided = OwnerRules(features, classes).nearest(k, epsilon)
-    nearest = NearestRows(
-        k,
-        divided.epsilon_conversion,
-        epsilon_count=divided.epsilon_count,
-        conversion=conversion,
-    )
-    return nearest, divided.epsilon_vote

@@ -332,8 +332,6 @@ class System(Section, ABC):
     """One sentence on what it does."""
     colludes: ClassVar[bool] = False
     """Whether attacks on a coalition's views are known."""
-    draws_ring: ClassVar[bool] = False
-    """Whether the parties draw a ring, which may be dealt to them instead."""
     measures: ClassVar[Mapping[str, tuple[str, str]]] = MappingProxyType({})
     """The name and the meaning of each estimate of `Setup.leakage`."""
 
@@ -349,6 +347,11 @@ class System(Section, ABC):
     # Pydantic calls an `__init__` of one's own also for tables of a file, whose mistakes are
     # reported all together with their place in that file. This says that ours adds nothing to them.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @property
+    def draws_ring(self) -> bool:
+        """Whether the parties draw a ring, which may be dealt to them instead."""
+        return False
 
     @abstractmethod
     def promise(self, *, parties: int = PARTIES) -> Promise:

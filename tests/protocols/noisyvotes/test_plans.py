@@ -74,7 +74,7 @@ def test_no_answer_loses_more_than_the_worst_plan(near: NearestRows, missing: in
         )
         for rows in (SPREAD, CLUSTERED)
     ]
-    plans = worst_plans(parameters, near, len(QUERIES))
+    plans = worst_plans(parameters, len(QUERIES))
     bound = remaining_epsilon(plans, 5, tolerated=0, missing=missing)
     if missing:
         assert losses[0] != losses[1]

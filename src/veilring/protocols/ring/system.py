@@ -72,7 +72,6 @@ class PrivateKNN(System):
     title: ClassVar[str] = "PP-kNN"
     summary: ClassVar[str] = "Peers in a ring find the nearest rows of all and add up their votes."
     colludes: ClassVar[bool] = True
-    draws_ring: ClassVar[bool] = True
     measures: ClassVar[Mapping[str, tuple[str, str]]] = MappingProxyType(
         {
             "exposure": (
@@ -109,6 +108,11 @@ class PrivateKNN(System):
     sum: Literal["ring", "cycles", "shares"] = Field("ring", description="ring, cycles or shares")
     cycles: int = Field(1, ge=1, description="a whole number of at least 1")
     batch: int = Field(1024, ge=1, description="a whole number of at least 1")
+
+    @property
+    @override
+    def draws_ring(self) -> bool:
+        return True
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:

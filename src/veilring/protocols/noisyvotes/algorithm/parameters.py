@@ -35,7 +35,7 @@ from veilring.protocols.ring.algorithm.sums import SumMethod
 
 _SHARES: Final = SumMethod("shares")
 # Noise of a smaller scale is drawn by nobody: it is 0 but for once in e**(2**20) times.
-_EPSILON_MAX: Final = 2**20
+VOTES_EPSILON_MAX: Final = 2**20
 # More rows than anybody has. Floats hold all of them, and their ratios, exactly enough.
 _ROWS_MAX: Final = 2**53
 
@@ -235,8 +235,8 @@ def _require_whole(field_name: str, value: int, least: int, most: float = inf) -
 
 def _require_budget(field_name: str, epsilon: float) -> None:
     """Refuse what is no budget, or one for which no noise can be drawn."""
-    good = 1 / POLYA_SCALE_MAX < epsilon <= _EPSILON_MAX
-    allowed = f"a number above 1/{POLYA_SCALE_MAX}, and at most {_EPSILON_MAX}"
+    good = 1 / POLYA_SCALE_MAX < epsilon <= VOTES_EPSILON_MAX
+    allowed = f"a number above 1/{POLYA_SCALE_MAX}, and at most {VOTES_EPSILON_MAX}"
     require(good, field_name, epsilon, allowed)
 
 
@@ -245,25 +245,25 @@ def single_run_plan(epsilon: float) -> Allocation:
     return Allocation(np.ones(1, dtype=np.int64), np.full(1, float(epsilon)), exact=True)
 
 
-def worst_plans(
-    parameters: NoisyVotesParameters, near: NearestRows, queries: int
-) -> tuple[Allocation, ...]:
-    """Return a plan for each release about k, whose shares no other plan's are below.
+def worst_plans(parameters: NoisyVotesParameters, queries: int) -> tuple[Allocation, ...]:
+    """Return a plan for each release, whose shares no other plan's are below.
 
     `guarantee` says of them what all batches of so many queries lose at most, however many shares
     of noise are missing: see there why no other plan loses more.
 
     Args:
         parameters: Public.
-        near: Their neighbours.
         queries: How many are in the batch.
     """
+    near, voting = parameters.neighbours, _all_overlap(parameters.epsilon_vote, queries)
+    if isinstance(near, WithinRadius):
+        return (voting,)
     counting = () if near.rows is not None else (single_run_plan(near.epsilon_count),)
     if isinstance(near.conversion, ByGrid):
         finding = single_run_plan(near.epsilon_conversion)
     else:
         finding = _all_overlap(near.epsilon_conversion, queries)
-    return (*counting, finding, _all_overlap(parameters.epsilon_vote, queries))
+    return (*counting, finding, voting)
 
 
 def require_shares(parameters: NoisyVotesParameters, queries: int) -> None:
@@ -278,9 +278,8 @@ def require_shares(parameters: NoisyVotesParameters, queries: int) -> None:
     Raises:
         InputError: If so. Where radii are public, the first release is the only one, and refuses.
     """
-    near = parameters.neighbours
-    if isinstance(near, NearestRows):
-        least = min(plan.epsilons.min() for plan in worst_plans(parameters, near, queries))
+    if isinstance(parameters.neighbours, NearestRows):
+        least = min(plan.epsilons.min() for plan in worst_plans(parameters, queries))
         allowed = f"so few that each has 1/{POLYA_SCALE_MAX} of each budget: ask fewer"
         require(bool(least * POLYA_SCALE_MAX >= 1), "queries", f"{queries} queries", allowed)
 

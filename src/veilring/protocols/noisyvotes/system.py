@@ -1,0 +1,345 @@
+"""Noisy votes as a system: their parameters, what they promise, and how a batch is played."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import ClassVar, Final, Literal, cast
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from pydantic import Field
+from typing_extensions import override
+
+from veilring.data.table import Rows
+from veilring.errors import InputError
+from veilring.nodes.ring import Ring
+from veilring.privacy.accounting import PureDP
+from veilring.privacy.checks import require
+from veilring.privacy.polya import POLYA_SCALE_MAX
+from veilring.protocols.forecast import Forecast, in_all
+from veilring.protocols.noisyvotes.algorithm.guarantees import guarantee, protecting_shares
+from veilring.protocols.noisyvotes.algorithm.parameters import (
+    VOTES_EPSILON_MAX,
+    ByAnnuli,
+    NearestRows,
+    NoisyVotesParameters,
+    WithinRadius,
+    worst_plans,
+)
+from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
+from veilring.protocols.noisyvotes.messages import votes_cost
+from veilring.protocols.noisyvotes.roles import private_votes, queries_max
+from veilring.protocols.radius.algorithm.allocation import AllocationRule
+from veilring.protocols.radius.algorithm.balls import BATCH_MAX
+from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
+from veilring.protocols.radius.rules import SHARE_MAX, SHARE_MIN, OwnerRules
+from veilring.protocols.radius.system import RADIUS_ALLOWED, Radius, radius_among
+from veilring.protocols.ring.algorithm.sums import SumMethod
+from veilring.protocols.system import (
+    PARTIES,
+    Facts,
+    Play,
+    Promise,
+    Setup,
+    Spent,
+    System,
+    public_numbers,
+)
+
+_SHARE: Final = f"a number from {SHARE_MIN:g} to {SHARE_MAX:g}"
+
+
+class NoisyVotes(System):
+    """Peers count their own rows near a query and add noise that only all of them together make.
+
+    A secure sum adds up, so that nobody holds the rows, or the noise. All queries of a batch share
+    `epsilon` by how the balls around them overlap.
+
+    Attributes:
+        name: `noisy-votes`.
+        epsilon: The most that a batch may spend.
+        radius: The radius within which rows vote, among features in [0, 1]. `auto` follows from
+            the public numbers of features and rows.
+        k: In place of a radius: about how many nearest rows vote; 0 for a radius.
+        allocation: By what a query's share of a batch's budget is divided.
+        conversion: How k becomes radii. `auto` is `grid` with up to six features and `annuli` with
+            more.
+        public_rows: Whether the number of rows is public, so that nothing is spent on it.
+        count_share: The share of a batch with k that counts the rows otherwise.
+        conversion_share: The share of the rest that turns k into radii.
+        tolerated: The number of parties that may pool what they see, or add no noise, the observer
+            included.
+        sum: How votes are added up.
+        cycles: For `sum = "cycles"`: the number of edge-disjoint cycles.
+        batch: The most queries that are asked at once.
+    """
+
+    title: ClassVar[str] = "Noisy votes"
+    summary: ClassVar[str] = "Peers add up votes near a query, each with its share of the noise."
+
+    name: Literal["noisy-votes"] = Field("noisy-votes", description="noisy-votes")
+    epsilon: float = Field(
+        1.0,
+        gt=1 / POLYA_SCALE_MAX,
+        le=VOTES_EPSILON_MAX,
+        description=f"a number above 1/{POLYA_SCALE_MAX} and up to {VOTES_EPSILON_MAX:,}",
+    )
+    radius: Radius = Field("auto", description=RADIUS_ALLOWED)
+    k: int = Field(0, ge=0, description="a whole number of at least 0")
+    allocation: AllocationRule = Field("clique", description="clique, component or batch")
+    conversion: Literal["auto", "grid", "annuli"] = Field(
+        "auto", description="auto, grid or annuli"
+    )
+    public_rows: bool = Field(default=False, description="true or false")
+    count_share: float = Field(0.1, ge=SHARE_MIN, le=SHARE_MAX, description=_SHARE)
+    conversion_share: float = Field(0.5, ge=SHARE_MIN, le=SHARE_MAX, description=_SHARE)
+    tolerated: int = Field(1, ge=0, description="a whole number of at least 0")
+    sum: Literal["ring", "cycles", "shares"] = Field("shares", description="ring, cycles or shares")
+    cycles: int = Field(1, ge=1, description="a whole number of at least 1")
+    batch: int = Field(
+        1000, ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX:,}"
+    )
+
+    @property
+    @override
+    def draws_ring(self) -> bool:
+        return self.sum != "shares"
+
+    @override
+    def promise(self, *, parties: int = PARTIES) -> Promise:
+        """Return what is promised to everybody, the parties included.
+
+        Where a coalition of `tolerated` parties, or a single one, leaves less noise than `epsilon`
+        needs, the bound is what a full batch loses at most.
+        """
+        # Annuli lose the most; without the number of features they may be what is used.
+        public = self.bind(GRID_FEATURES_MAX + 1 if self.conversion != "grid" else 1, 1, rows=1)
+        pooling = "no two of them pool what they know, and all add"
+        if self.tolerated > 1:
+            pooling = (
+                f"no more than {self.tolerated} of them pool what they know, and the others add"
+            )
+        notes = ["The number of rows counts as public."] * self._counts_publicly
+        if protecting_shares(parties, self._together, public.sum) < parties - self.tolerated:
+            notes.append(
+                "What such a coalition cannot see is less noise than `epsilon` needs: more is lost."
+            )
+        return Promise(
+            protects="each party's rows",
+            against="everybody who sees labels and totals, the other parties too",
+            threat_model=f"the parties follow the protocol: {pooling} their noise",
+            adjacency="one row added or removed",
+            epsilon=self.loss(public, parties, self.largest_batch(public)),
+            delta=0.0,
+            unit="batch",
+            measure="pure ε-DP",
+            learned="all parties: the queries, the noisy totals and the labels"
+            + (", and the radii" if self.k else ""),
+            note=" ".join(notes),
+        )
+
+    @override
+    def forecast(
+        self,
+        *,
+        parties: int = PARTIES,
+        queries: int,
+        features: int,
+        classes: int = 2,
+        rows: int | None = None,
+    ) -> Forecast:
+        """Return what it costs to have queries labelled, before anything is run.
+
+        With `k` and a grid the cost depends on the number of rows, which the parties count with
+        noise unless it is public: then this is the cost if the noise is 0.
+
+        Raises:
+            InputError: If `rows` is needed and missing.
+        """
+        public = self.bind(*public_numbers(features, classes), rows=rows)
+        size = self.largest_batch(public)
+        full, rest = divmod(queries, size)
+        return in_all(
+            *[votes_cost(parties, size, public, rows=rows)] * full,
+            *[votes_cost(parties, rest, public, rows=rows)] * bool(rest),
+        )
+
+    def bind(
+        self, features: int, classes: int, *, radius: float = 0.0, rows: int | None = None
+    ) -> NoisyVotesParameters:
+        """Return the parameters that all parties hold for rows of this shape.
+
+        Args:
+            features: The number of features.
+            classes: The number of classes.
+            radius: The radius within which rows vote, unless k is asked for.
+            rows: The number of rows of all parties, where `public_rows` says that it is public.
+
+        Raises:
+            InputError: If they do not go together.
+        """
+        neighbours: WithinRadius | NearestRows = WithinRadius(radius)
+        epsilon_vote = self.epsilon
+        if self.k:
+            neighbours, epsilon_vote = self._about_k(features, classes, rows)
+        return NoisyVotesParameters(
+            features,
+            classes,
+            epsilon_vote,
+            neighbours,
+            self.tolerated,
+            self.allocation,
+            SumMethod(self.sum, self.cycles),
+        )
+
+    def largest_batch(self, parameters: NoisyVotesParameters) -> int:
+        """Return how many queries a batch can hold, whatever they are.
+
+        Every message has to fit a frame, and noise has to be drawn for each query's share of the
+        budgets, however the balls around the queries overlap.
+
+        Raises:
+            InputError: If `epsilon` does not suffice for a single query.
+        """
+        budgets, near = [parameters.epsilon_vote], parameters.neighbours
+        if isinstance(near, NearestRows):
+            budgets.append(near.epsilon_conversion)
+        most = int(min(budgets) * POLYA_SCALE_MAX) - 1
+        require(most >= 1, "epsilon", self.epsilon, "enough for one query")
+        return min(self.batch, most, queries_max(parameters))
+
+    def loss(self, parameters: NoisyVotesParameters, parties: int, queries: int) -> float:
+        """Return the epsilon that a batch of so many queries loses at most, whatever they are.
+
+        Raises:
+            InputError: If the parameters do not go with so many parties.
+        """
+        parameters.exponent(parties)
+        tolerated, method = self.tolerated, parameters.sum
+        if protecting_shares(parties, self._together, method) >= parties - tolerated:
+            return self.epsilon
+        plans = worst_plans(parameters, queries)
+        return guarantee(plans, parties, self._together, method, tolerated=tolerated)
+
+    @override
+    def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "VotesSetup":
+        return VotesSetup(self, parts, facts)
+
+    @property
+    def _together(self) -> int:
+        """How many parties may pool what they see: a single one knows its own share, too."""
+        return max(1, self.tolerated)
+
+    @property
+    def _counts_publicly(self) -> bool:
+        return self.public_rows or (self.radius == "auto" and not self.k)
+
+    def _about_k(self, features: int, classes: int, rows: int | None) -> tuple[NearestRows, float]:
+        """Return how k becomes radii, and what is left for the vote: as a data owner divides."""
+        if self.public_rows and rows is None:
+            raise InputError("rows", "nothing", "how many rows all parties have, which is public")
+        auto = self.conversion == "auto"
+        grid = features <= GRID_FEATURES_MAX if auto else self.conversion == "grid"
+        divided = OwnerRules(
+            features,
+            classes,
+            rows=rows if self.public_rows else None,
+            count_share=self.count_share,
+            conversion_share=self.conversion_share,
+        ).nearest(self.k, self.epsilon)
+        nearest = NearestRows(
+            self.k,
+            divided.epsilon_conversion,
+            rows=divided.rows,
+            epsilon_count=divided.epsilon_count,
+            conversion=ByGrid() if grid else ByAnnuli(allocation=self.allocation),
+        )
+        return nearest, divided.epsilon_vote
+
+
+class VotesSetup(Setup):
+    """Parties that are ready to vote.
+
+    Attributes:
+        parameters: What all parties hold.
+    """
+
+    def __init__(self, system: NoisyVotes, parts: Mapping[str, Rows], facts: Facts) -> None:
+        super().__init__(system, parts, facts)
+        self._votes = system
+        radius = 0.0 if system.k else radius_among(system.radius, facts)
+        self.parameters = system.bind(facts.features, facts.classes, radius=radius, rows=facts.rows)
+        self.parameters.exponent(len(parts))  # refuses what does not go with so many
+        for rows in parts.values():
+            self.parameters.check_rows(rows)
+        self._batch_max = system.largest_batch(self.parameters)
+
+    @property
+    @override
+    def role(self) -> Callable[..., Awaitable[VotesAnswer]]:
+        return private_votes
+
+    @property
+    @override
+    def batch_max(self) -> int:
+        return self._batch_max
+
+    @override
+    def can_do_with(self, parties: Sequence[str]) -> bool:
+        try:
+            self.parameters.exponent(len(parties))
+        except InputError:
+            return False
+        return True
+
+    @override
+    def play(
+        self,
+        queries: NDArray[np.float64],
+        *,
+        among: Sequence[str] | None = None,
+        ring: Ring | None = None,
+    ) -> Play:
+        parties = self.parties if among is None else tuple(among)
+        client, public = parties[0], self.parameters
+        return Play(
+            # Where rows are counted with noise, all know the number that the grid was cut for.
+            forecast=lambda run: votes_cost(
+                len(parties),
+                len(queries),
+                public,
+                drawn=ring is None,
+                rows=cast("VotesAnswer", run.results[client]).rows,
+            ),
+            labels=lambda answer: cast("VotesAnswer", answer).labels,
+            learners=parties,
+            public={"asker": client, "parameters": public, "ring": ring},
+            only={client: {"queries": queries}},
+        )
+
+    @override
+    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+        return self.answer(queries, rng).labels
+
+    def answer(self, queries: NDArray[np.float64], rng: Generator) -> VotesAnswer:
+        """Return what all parties learn about a batch, without messages.
+
+        Args:
+            queries: Shape (queries, features), scaled into [0, 1].
+            rng: The randomness of all parties.
+        """
+        return noisy_votes(queries, list(self.parts.values()), self.parameters, rng)
+
+    def loss_of(self, answer: VotesAnswer) -> float:
+        """Return the epsilon that a batch has lost: with radii for k, at most."""
+        public, parties = self.parameters, len(self.parts)
+        if isinstance(public.neighbours, NearestRows):  # plans depend on rows: a promise may not
+            plans = worst_plans(public, len(answer.labels))
+        else:
+            plans = answer.spent
+        together = max(1, public.tolerated)
+        return guarantee(plans, parties, together, public.sum, tolerated=public.tolerated)
+
+    @override
+    def spent(self, batches: int) -> Spent:
+        loss = self._votes.loss(self.parameters, len(self.parts), self.batch_max)
+        return Spent(PureDP(loss).repeat(batches).epsilon(), 0.0, batches, "batch")

@@ -1,0 +1,173 @@
+"""Noisy votes as a system: promise, forecast, runs on all runtimes, and what is refused."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilring.data.table import Rows
+from veilring.errors import InputError
+from veilring.protocols.noisyvotes import guarantee, worst_plans
+from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
+from veilring.protocols.registry import find_system
+from veilring.protocols.ring import SumMethod
+from veilring.protocols.system import Facts
+from veilring.scenarios import Report, load_scenario, run_scenario
+
+FACTS = Facts(parties=5, features=2, classes=3, rows=150)
+QUERIES = np.random.default_rng(3).random((20, 2))
+WAYS = (
+    ("radius=0.5",),
+    ("radius=0.5", "sum=ring"),
+    ("radius=0.5", "sum=cycles", "cycles=2"),
+    ("k=5", "epsilon=100.0"),
+)
+
+
+def parts(parties: int = 5) -> dict[str, Rows]:
+    """Return rows in the unit square, whose class is the third of it that they lie in."""
+    rng = np.random.default_rng(2)
+    places = rng.random((FACTS.rows or 0, 2))
+    labels = (places[:, 0] * 3).astype(np.int64)
+    return {f"party-{n}": Rows(places[n::parties], labels[n::parties]) for n in range(parties)}
+
+
+def ready(**parameters: Any) -> VotesSetup:  # noqa: ANN401  (of any type)
+    """Return parties that are ready to vote."""
+    setup = NoisyVotes(**parameters).setup(parts(), FACTS)
+    assert isinstance(setup, VotesSetup)
+    return setup
+
+
+@cache
+def played(runtime: str, *parameters: str) -> Report:
+    """Return the report of a run on wine."""
+    protocol = [f"protocol.{parameter}" for parameter in parameters]
+    overrides = ["protocol.name=noisy-votes", "parties.count=5", "data.queries=10", *protocol]
+    return run_scenario(load_scenario("wine", overrides), runtime=runtime, seed=1)
+
+
+@pytest.mark.parametrize("parameters", WAYS, ids=" ".join)
+@pytest.mark.parametrize("runtime", ["memory", "tls", "processes", "simulated"])
+def test_a_run_costs_what_was_forecast_and_is_the_same_everywhere(
+    runtime: str, parameters: tuple[str, ...]
+) -> None:
+    """Cost, labels and transcript are those of the runtime in memory."""
+    here, there = played("memory", *parameters), played(runtime, *parameters)
+    assert there.cost == there.forecast
+    assert (there.transcript, there.labels) == (here.transcript, here.labels)
+    assert there.spent.times == 1
+
+
+def test_its_name_finds_it_and_all_has_defaults() -> None:
+    """No parameter has to be given."""
+    assert find_system("noisy-votes") is NoisyVotes
+    assert NoisyVotes().epsilon == 1.0
+
+
+@pytest.mark.parametrize("k", [0, 10])
+def test_peers_in_one_process_have_the_labels_of_peers_on_a_network(k: int) -> None:
+    """With so little noise that nobody's label differs, both are the pooled majority."""
+    setup = ready(epsilon=1e5, radius=0.3, k=k)
+    first = setup.label(QUERIES, np.random.default_rng(1))
+    again = setup.label(QUERIES, np.random.default_rng(2))
+    np.testing.assert_array_equal(first, again)
+    assert setup.find_wrong(QUERIES, {"party-0": first, "party-1": again}, setup.parties) == []
+    assert setup.find_wrong(QUERIES, {"party-0": first[1:]}, setup.parties)
+
+
+def test_the_forecast_is_the_cost_of_as_many_batches_as_it_takes() -> None:
+    """Queries beyond a batch begin another; a batch is no larger than its noise allows."""
+    one = NoisyVotes(batch=10).forecast(parties=5, queries=10, features=2, classes=3)
+    three = NoisyVotes(batch=10).forecast(parties=5, queries=30, features=2, classes=3)
+    assert (three.rounds, three.traffic.bytes) == (3 * one.rounds, 3 * one.traffic.bytes)
+    assert ready(epsilon=100 * 2.0**-15).batch_max == 99
+
+
+def test_about_k_the_forecast_needs_the_number_of_rows() -> None:
+    """The grid is cut for it."""
+    system = NoisyVotes(k=5, public_rows=True)
+    assert system.forecast(queries=4, features=2, rows=100).rounds == 6
+    for wrong in (system, NoisyVotes(k=5)):
+        with pytest.raises(InputError, match="rows is nothing"):
+            wrong.forecast(queries=4, features=2)
+
+
+def test_the_promise_is_epsilon_against_as_many_as_are_tolerated() -> None:
+    """By shares a coalition of the tolerated size leaves enough noise."""
+    promise = NoisyVotes(epsilon=0.5, tolerated=3).promise(parties=8)
+    assert (promise.epsilon, promise.unit, promise.delta) == (0.5, "batch", 0.0)
+    assert "no more than 3 of them pool" in promise.threat_model
+    assert promise.adjacency == "one row added or removed"
+    assert "number of rows counts as public" in promise.note
+
+
+@pytest.mark.parametrize(
+    ("parameters", "method"),
+    [({"tolerated": 0}, SumMethod("shares")), ({"tolerated": 2, "sum": "ring"}, SumMethod())],
+)
+def test_a_coalition_that_leaves_too_little_noise_costs_more_than_epsilon(
+    parameters: dict[str, Any], method: SumMethod
+) -> None:
+    """Then the promise is what a full batch loses at most, and no smaller batch loses more."""
+    setup = ready(epsilon=1.0, radius=0.3, batch=50, **parameters)
+    tolerated, public = setup.parameters.tolerated, setup.parameters
+    promise = setup.system.promise(parties=5)
+    assert promise.epsilon is not None
+    assert promise.epsilon > 1.0
+    assert "more is lost" in promise.note
+    for queries in (1, 10, 50):
+        plans = worst_plans(public, queries)
+        together = max(1, tolerated)
+        loss = guarantee(plans, 5, together, method, tolerated=tolerated)
+        assert loss <= promise.epsilon * (1 + 1e-12)
+    assert setup.spent(3).epsilon == pytest.approx(3 * promise.epsilon)
+    answer = setup.answer(QUERIES, np.random.default_rng(1))
+    assert setup.loss_of(answer) <= promise.epsilon
+
+
+def test_spent_is_epsilon_for_each_batch() -> None:
+    """Nothing is added by how often a batch is asked."""
+    spent = ready(epsilon=0.5).spent(3)
+    assert spent.epsilon == pytest.approx(1.5)
+    assert (spent.times, spent.unit) == (3, "batch")
+
+
+def test_parties_that_are_left_can_vote_if_they_make_enough_noise() -> None:
+    """There have to be more of them than are tolerated, and enough for the cycles."""
+    setup = ready(tolerated=3)
+    assert setup.can_do_with(["a", "b", "c", "d"])
+    assert not setup.can_do_with(["a", "b", "c"])
+    assert not ready(sum="cycles", cycles=2).can_do_with(["a", "b", "c", "d"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"epsilon": 0.0}, r"epsilon is 0\.0; allowed: a number above 1/32768 and up to"),
+        ({"epsilon": 1.5 * 2.0**-15}, "epsilon is .*; allowed: enough for one query"),
+        ({"epsilon": 2.0**-14, "k": 5}, "epsilon_"),
+        ({"radius": -1.0}, 'radius.* a number of at least 0, or "auto"'),
+        ({"k": -1}, "k is -1; allowed: a whole number of at least 0"),
+        ({"tolerated": 5}, "tolerated is 5; allowed: below the number of parties, 5"),
+        ({"sum": "cycles"}, r"sum\.cycles is 1; allowed: 2 or more for cycles"),
+        ({"sum": "cycles", "cycles": 3}, r"sum\.cycles is 3; allowed: at most 2 for 5 parties"),
+        ({"sum": "star"}, "sum is .*star.*; allowed: ring, cycles or shares"),
+        ({"batch": 0}, "batch is 0; allowed: a whole number from 1 to"),
+        ({"count_share": 1.0}, r"count_share is 1\.0; allowed: a number from 0\.01 to 0\.99"),
+        ({"radios": 0.1}, "radios"),
+    ],
+    ids=str,
+)
+def test_a_parameter_that_is_not_allowed_is_named(wrong: dict[str, Any], said: str) -> None:
+    """The message says what is allowed."""
+    with pytest.raises(InputError, match=said):
+        NoisyVotes(**wrong).setup(parts(), FACTS)
+
+
+def test_a_grid_takes_few_features() -> None:
+    """With more, `auto` takes annuli."""
+    assert NoisyVotes(k=5).bind(7, 2).features == 7
+    with pytest.raises(InputError, match=r"features is 7; allowed: .* 1 to 6"):
+        NoisyVotes(k=5, conversion="grid").bind(7, 2)
