@@ -1,4 +1,4 @@
-"""How a session ends that fails: what this party tells its peers, and whose fault it was.
+"""How a failed session ends: the abort that peers are sent, and the search for the culprit.
 
 An abort names an error's class and a culprit, never data; a party that was told already repeats
 nothing. When a session's time is up, a deployed party asks all others where they stand. Each peer
@@ -43,8 +43,8 @@ def public_error(error: BaseException, session: Session) -> VeilringError:
     """Return the error of the tree for whatever ended a role: a class that a peer can understand.
 
     Args:
-        error: What a role raised. If it is none of ours, nothing of its text is passed on.
-        session: Where.
+        error: The error that a role raised. If it is not ours, its text is not passed on.
+        session: The session of the role.
     """
     if isinstance(error, VeilringError):
         return error
@@ -55,15 +55,15 @@ def public_error(error: BaseException, session: Session) -> VeilringError:
 
 
 def abort_notice(session: Session, cause: VeilringError) -> Abort | None:
-    """Return what the peers of a failed session have to be told, if they do not know.
+    """Return the abort to send to the peers of a failed session, or `None` if they know.
 
     Whoever aborts tells everybody, and is not repeated. A refusal is told to the opener alone,
     which passes it on. What another session of this party failed of is new to all: whoever ended
     that one is blamed here, unless it blamed somebody itself.
 
     Args:
-        session: What has failed.
-        cause: Of what.
+        session: The failed session.
+        cause: The error that ended it.
     """
     if isinstance(cause, EndpointClosed):
         return None  # a closed endpoint has said goodbye
@@ -89,11 +89,11 @@ class Stands(Message, kind="session.standing"):
         senders: The sender of each message that it waits for.
         kinds: The kind of each.
         dues: The round in which each is due, if the role says so.
-        blocked: As in `Standing`.
-        over: As in `Standing`.
+        blocked: See `Standing`.
+        over: See `Standing`.
         peers: The peers that the counts are of.
-        sent: How many messages it has sent to each of them.
-        received: How many it was sent by each.
+        sent: The number of messages sent to each of them.
+        received: The number of messages received from each.
     """
 
     known: bool
@@ -138,23 +138,8 @@ class Inquiry:
         self._standings = {session.me: session.standing()}
         self._done = asyncio.Event()
 
-    @property
-    def judge(self) -> str:
-        """The party that asks."""
-        return self._session.me
-
-    @property
-    def silent(self) -> list[str]:
-        """The peers that have not answered, in the order of the roster."""
-        return [peer for peer in self._session.peers if peer in self._left]
-
-    @property
-    def standings(self) -> list[Standing]:
-        """Where those stand that have answered, and this party itself."""
-        return list(self._standings.values())
-
     def take(self, sender: str, answer: Stands) -> None:
-        """Take an answer; only a peer's first one counts, and only what it says of the parties."""
+        """Take an answer. Only a peer's first answer counts, and only names of parties in it."""
         if answer.known and sender in self._session.peers:
             standing = _decode_standing(sender, answer, self._session.parties)
             self._standings.setdefault(sender, standing)
@@ -170,22 +155,20 @@ class Inquiry:
         """Wait until all peers have answered."""
         await self._done.wait()
 
+    def conclude(self, timeout: SessionTimeout, seconds: float) -> SessionTimeout:
+        """Return the error of the session, completed with what the answers say of the fault.
 
-def judge_inquiry(inquiry: Inquiry, timeout: SessionTimeout, seconds: float) -> SessionTimeout:
-    """Return the error of a session whose time is up with what an inquiry has found.
-
-    Args:
-        inquiry: It has ended.
-        timeout: The error so far.
-        seconds: For how long it was waited for answers.
-    """
-    if inquiry.silent:
-        silent = ", ".join(inquiry.silent)
-        have = "has" if len(inquiry.silent) == 1 else "have"
-        said = f"{silent} {have} not answered for {seconds:g} s: stopped, cut off or busy"
-        return PeerSilent(timeout.seconds, timeout.waiting_for, silent, said)
-    verdict = find_fault(inquiry.standings, inquiry.judge)
-    return SessionTimeout(timeout.seconds, timeout.waiting_for, *verdict)
+        Args:
+            timeout: The error so far.
+            seconds: The time for which answers were awaited.
+        """
+        silent = [peer for peer in self._session.peers if peer in self._left]
+        if silent:
+            names, have = ", ".join(silent), "has" if len(silent) == 1 else "have"
+            said = f"{names} {have} not answered for {seconds:g} s: stopped, cut off or busy"
+            return PeerSilent(timeout.seconds, timeout.waiting_for, names, said)
+        blame = find_fault(self._standings.values(), self._session.me)
+        return SessionTimeout(timeout.seconds, timeout.waiting_for, *blame)
 
 
 def _decode_standing(sender: str, answer: Stands, parties: Iterable[str]) -> Standing:

@@ -26,7 +26,7 @@ from veilring.transport.messages import Message
 _M = TypeVar("_M", bound=Message)
 _R = TypeVar("_R")
 Lines: TypeAlias = Iterable[tuple[str, Message]]
-"""What is sent, each with its receiver."""
+"""Messages to send, each with its receiver."""
 _ALL: Final = (Message,)
 
 
@@ -48,7 +48,7 @@ class Adversary:
         party: The honest party underneath: its name, its peers, its session, its randomness. What
             is sent through it goes out as it is, and may be more than the role ever says.
         round: The communication round in which the role is.
-        called: What a trace calls it; by default the name of its class.
+        called: Its name in traces; by default the name of its class.
     """
 
     party: Party
@@ -56,18 +56,18 @@ class Adversary:
     round: int = SETUP_ROUND
 
     def own(self, own: Any) -> Any:  # noqa: ANN401 (whatever the role takes)
-        """Return what the party uses as its private input in place of its own."""
+        """Return the private input that the party uses in place of its own."""
         return own
 
     async def sending(self, to: str, message: Message) -> Lines:
-        """Return what is sent, to whom, in place of a message that the role sends to a peer.
+        """Return the messages, with receivers, to send in place of one that the role sends.
 
         Return nothing to drop the message, several pairs to send more. Awaiting first delays it.
         """
         return ((to, message),)
 
     async def received(self, sender: str, message: Message) -> Message:  # noqa: ARG002 (for those who override it)
-        """Return what the role hears in place of a message that a peer has sent."""
+        """Return the message that the role receives in place of a peer's."""
         return message
 
 
@@ -76,7 +76,7 @@ class Corrupted(ForwardingParty):
 
     Args:
         honest: The party underneath. What it sends is measured there: what really crosses the wire.
-        adversary: Who controls it.
+        adversary: The adversary that controls it.
     """
 
     def __init__(self, honest: Party, adversary: Adversary) -> None:
@@ -133,7 +133,7 @@ class Substitute(Adversary):
 
 @dataclass
 class Alter(Adversary):
-    """Says something else: `change` of each message. Processes import it by its name."""
+    """Replaces each message by `change(message)`. Processes import `change` by its name."""
 
     change: Callable[[Message], Message]
     only: tuple[type[Message], ...] = _ALL
@@ -175,7 +175,7 @@ class Delay(Adversary):
     """Waits before each message, on the party's own clock.
 
     Attributes:
-        seconds: For how long, 0 or more.
+        seconds: The delay, 0 or more.
     """
 
     seconds: float
@@ -223,7 +223,7 @@ class Reorder(Adversary):
 
 @dataclass
 class Replay(Adversary):
-    """Says again what it said in another run, type by type and in the same order.
+    """Sends its messages of another run again, type by type and in the same order.
 
     Attributes:
         sent: `View.sent` of that run. When it has no more of a type, the party goes on honestly.
@@ -245,7 +245,7 @@ class Replay(Adversary):
 
 @dataclass
 class Forger(Adversary):
-    """Says all that it says to a victim as well, in the place of the party whose turn that is.
+    """Sends each message to a victim as well, in place of the party whose turn it is.
 
     The transport knows who speaks, so that the victim hears it from the forger, not from the other.
     """

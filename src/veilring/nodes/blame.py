@@ -1,4 +1,4 @@
-"""Who is at fault where a run stands still: the sender of the earliest message that is missing.
+"""Finding the culprit of a run that stands still: the sender of the earliest missing message.
 
 A message of round r depends only on messages of rounds before r. So an honest party that waits for
 a message of round r has sent all that it owes of round r and before. Let the earliest message that
@@ -22,20 +22,20 @@ class Wait(NamedTuple):
     sender: str
     kind: str
     due: int | None
-    """The round in which its sender sends it, if the role says so."""
+    """The round in which its sender sends it, if the role declares it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where one party stands in a session: names, kinds, rounds and counts, and never data.
+    """The state of one party in a session: names, kinds, rounds and counts, and never data.
 
     Attributes:
-        party: Its name.
+        party: The party's name.
         waits: Which messages it waits for.
         blocked: The peers that do not read what it has to send.
-        over: Whether it has played its role to the end.
-        sent: How many messages it has sent to each peer.
-        received: How many it was sent by each peer.
+        over: Whether its role has ended.
+        sent: The number of messages sent to each peer.
+        received: The number of messages received from each peer.
     """
 
     party: str
@@ -47,17 +47,17 @@ class Standing:
 
     @property
     def is_working(self) -> bool:
-        """Whether it neither waits for anybody nor has come to the end."""
+        """Whether it neither waits for a peer nor has come to the end."""
         return not (self.waits or self.blocked or self.over)
 
     def sentences(self) -> list[str]:
-        """Say what it waits for."""
+        """Describe what it waits for, one sentence each."""
         waits = [f"{self.party} waits for {wait.kind} from {wait.sender}" for wait in self.waits]
         return waits + [f"{self.party} waits for {peer} to read" for peer in self.blocked]
 
 
 class Blame(NamedTuple):
-    """Who is at fault."""
+    """The party at fault, if one can be found."""
 
     culprit: str
     """Its name; empty if nobody can be blamed, or one of two parties lies."""
@@ -69,7 +69,7 @@ def find_fault(standings: Iterable[Standing], judge: str = "") -> Blame:
     """Name the party that keeps a session from going on, if that follows from where all stand.
 
     Args:
-        standings: Of the parties of one session.
+        standings: The standings of the parties of one session.
         judge: The party that judges, and has all standings but its own from its peers, which may
             lie; empty if they are known to be true.
     """

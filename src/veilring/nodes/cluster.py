@@ -32,7 +32,7 @@ class Cluster:
 
     Args:
         parties: Their names, or how many: `party-0`, `party-1`, …
-        runtime: Where they live: `memory`, `tls`, `processes` or `simulated`, or a runtime of
+        runtime: Their place: `memory`, `tls`, `processes` or `simulated`, or a runtime of
             `veilring.nodes.runtimes` that was made with options.
         own: Each party's resident private data, in the same order. A role is given its party's.
         seed: Makes every draw, and so every transcript, the same again. Without it all randomness
@@ -109,8 +109,8 @@ class Cluster:
             seconds: The limit on the run; by default the runtime's.
             trace: Whether to record which messages pass when. A journal is given them also if the
                 run fails.
-            adversaries: Who controls a party, by its name; each run is given a fresh copy.
-            **public: What every party's role is given by name.
+            adversaries: Adversaries by the party that each controls; each run gets fresh copies.
+            **public: Keyword arguments of every party's role.
 
         Returns:
             Every party's result, and what the run cost.
@@ -218,10 +218,10 @@ class Retried(Generic[_R]):
     Attributes:
         run: The attempt that succeeded.
         without: The parties that it did without.
-        wasted: What each failed attempt cost. Its messages were seen, too: every vector in it shows
-            its receiver one more hop, with fresh noise over the same values.
-        failed: What came of each failed attempt at each party, in the same order. Its views tell
-            what a coalition saw of it; its results are not to be used.
+        wasted: The cost of each failed attempt. Its messages were seen, too: every vector in it
+            shows its receiver one more hop, with fresh noise over the same values.
+        failed: The outcomes of each failed attempt, in the same order. Their views show what a
+            coalition saw; do not use their results.
     """
 
     run: Run[_R]
@@ -245,13 +245,13 @@ async def run_with_retries(
     again. A party that broke the protocol is not left out silently: that is for people to judge.
 
     Args:
-        cluster: Where to run; its resident data are used.
-        role: As for `Cluster.run`.
-        attempts: How many runs at most, at least 1.
+        cluster: The cluster to run on; its resident data are used.
+        role: The role, as for `Cluster.run`.
+        attempts: The greatest number of runs, at least 1.
         among: The parties that take part in the first attempt; all unless given.
         for_those: Called before each attempt with those that take part in it; returns more options,
             such as who is asked, which may depend on who is left.
-        **options: As for `Cluster.run`, but for `own`.
+        **options: Options of `Cluster.run`, except `own`.
 
     Raises:
         RunFailed: If the last attempt failed, nobody was found dead, or fewer than three are left.

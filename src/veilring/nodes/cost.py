@@ -1,4 +1,4 @@
-"""What a run cost: messages, bytes and rounds, by party, by round and by kind of message."""
+"""The cost of a run: messages, bytes and rounds, by party, by round and by kind of message."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -65,7 +65,7 @@ class Meter:
 
 
 def total_cost(meters: Iterable[Meter]) -> Cost:
-    """Add up what all parties sent; each message is counted once, at its sender."""
+    """Add up the messages of all parties; each is counted once, at its sender."""
     by_round: dict[int, Traffic] = {}
     by_party: dict[str, Traffic] = {}
     by_kind: dict[str, Traffic] = {}

@@ -30,7 +30,6 @@ from veilring.nodes.abort import (
     WhereDoYouStand,
     abort_notice,
     encode_standing,
-    judge_inquiry,
     public_error,
 )
 from veilring.nodes.blame import Standing
@@ -51,7 +50,7 @@ from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets, lo
 
 _R = TypeVar("_R")
 Opener = Callable[[str, bytes, Open], None]
-"""What to do when a peer opens a session here: `(peer, session, what it asks for)`."""
+"""Called when a peer opens a session here: `(peer, session, its request)`."""
 # Telling the others that we give up is a courtesy: a peer that does not read may not hold us here.
 ABORT_SECONDS: Final = 1.0
 # Stragglers of a session that has ended here arrive within seconds; this many ids are 64 KiB.
@@ -83,16 +82,16 @@ _log = logging.getLogger("veilring.node")
 
 
 class Node:
-    """One party on the network. It sorts what arrives into sessions, and runs roles in them.
+    """One party on the network. It sorts frames into sessions, and runs roles in them.
 
     Use it as an asynchronous context manager: leaving it says goodbye to all peers.
 
     Args:
         endpoint: The way to the peers; the node owns it from now on.
-        streams: Where the party's randomness comes from.
+        streams: The source of the party's randomness.
         seconds: The limit on a session, unless it has its own.
-        limits: Those of a deployment: when a session's time is up, this node asks all its parties
-            where they stand. Otherwise the launcher of the nodes sees that.
+        limits: The time limits of a deployment: when a session's time is up, this node asks all
+            its parties where they stand. Otherwise the launcher of the nodes sees that.
     """
 
     def __init__(
@@ -124,11 +123,11 @@ class Node:
         return self.endpoint.name
 
     def start(self) -> None:
-        """Begin to sort what arrives."""
+        """Begin to receive."""
         self.endpoint.attach(self._take)
 
     def answer(self, opener: Opener) -> None:
-        """Say what to do when a peer opens a session here.
+        """Set the callback for sessions that peers open here.
 
         By default nothing: whoever launched the nodes opens the sessions at each of them.
         """
@@ -179,10 +178,10 @@ class Node:
             role: The part that this party plays: ``await role(party, *given, **public)``.
             session: The public name of the session, never used before.
             parties: All participants.
-            *given: What the role gets after the party, usually its private input.
+            *given: Arguments of the role after the party, usually its private input.
             observers: Called with each message of the session.
             seconds: The limit on the whole session, or none; by default the node's.
-            **public: What the role gets by name, usually the public parameters.
+            **public: Keyword arguments of the role, usually the public parameters.
 
         Returns:
             What the role returned.
@@ -241,7 +240,7 @@ class Node:
         self.shut(name)
 
     def shut(self, name: bytes) -> None:
-        """Pass over all that still comes for a session: it has ended, or is not joined here."""
+        """Ignore further frames of a session: it has ended, or is not joined here."""
         self._early.drop(name)
         self._ended[name] = None
         if len(self._ended) > ENDED_SESSIONS_MAX:
@@ -250,7 +249,7 @@ class Node:
     async def _inquire(
         self, session: Session, cause: SessionTimeout, seconds: float
     ) -> SessionTimeout:
-        """Ask all peers where they stand, and return the error with what that says of the fault."""
+        """Ask all peers where they stand, and return the error completed with the findings."""
         inquiry = self._inquiries[session.session] = Inquiry(session)
         frame = encode(session.session, WhereDoYouStand())
         try:
@@ -261,7 +260,7 @@ class Node:
             _log.debug("%s: not all peers say where they stand", self.name)
         finally:
             del self._inquiries[session.session]
-        return session.judge(judge_inquiry(inquiry, cause, seconds))
+        return session.judge(inquiry.conclude(cause, seconds))
 
     async def _tell(self, session: Session, cause: VeilringError) -> None:
         """Tell all peers, if they can be reached, that this party gives up: they abort as well."""
@@ -314,7 +313,7 @@ class Node:
             self.accuse(violation)
 
     def _inquired(self, sender: str, envelope: Envelope) -> bool:
-        """Take what belongs to an inquiry, and say whether it did."""
+        """Take a frame of an inquiry; return whether it was one."""
         if envelope.kind == WhereDoYouStand.kind:
             self._reply(sender, envelope.session)
             return True
@@ -337,7 +336,7 @@ class Node:
             reply.add_done_callback(waiting.discard)
 
     def _meet(self, sender: str, envelope: Envelope, frame: bytes) -> None:
-        """Take what belongs to a session that is not open here."""
+        """Take a frame of a session that is not open here."""
         if envelope.kind != Open.kind or self._opener is None:
             self._early.keep(sender, envelope.session, frame)
         elif len(frame) > OPEN_BYTES_MAX:
@@ -358,7 +357,7 @@ class Node:
         self.endpoint.cut(culprit, violation)
 
     def require(self, parties: Iterable[str]) -> None:
-        """Refuse what needs parties that are not connected now.
+        """Require that parties are connected now.
 
         Raises:
             NotReady: It names the first of them.
@@ -374,7 +373,7 @@ class Node:
 
 
 class EarlyFrames:
-    """Keeps what peers have sent too early, as bytes, within limits, until its session is opened.
+    """Keeps frames that came too early, as bytes and within limits, until their session is opened.
 
     Args:
         clock: The time in seconds.
@@ -405,7 +404,7 @@ class EarlyFrames:
             self._make_room(now - EARLY_SECONDS)
 
     def take(self, session: bytes) -> Iterator[tuple[str, bytes]]:
-        """Give what has come for a session, each sender's frames in order, and keep the rest.
+        """Yield the frames of a session, each sender's in order, and keep the rest.
 
         Of a sender whose frames were dropped it gives `DROPPED` alone.
         """
@@ -416,7 +415,7 @@ class EarlyFrames:
                 self.forget(sender)
 
     def drop(self, session: bytes) -> None:
-        """Forget what has come for a session that is not joined here."""
+        """Forget the frames of a session that is not joined here."""
         for _ in self.take(session):
             pass
 
@@ -439,7 +438,7 @@ class EarlyFrames:
 
 @dataclass(slots=True)
 class _Session:
-    """What one peer has sent for one session."""
+    """The early frames of one peer for one session."""
 
     since: float
     frames: list[bytes] = field(default_factory=list)
@@ -447,7 +446,7 @@ class _Session:
 
 @dataclass(slots=True)
 class _Peer:
-    """What one peer has sent: its sessions, the oldest first."""
+    """The early frames of one peer: its sessions, the oldest first."""
 
     sessions: dict[bytes, _Session] = field(default_factory=dict)
     frame_count: int = 0
@@ -476,7 +475,7 @@ class _Peer:
             self.pop(session)
 
     def make_room(self) -> None:
-        """Drop what was sent for the oldest session of which there is anything left."""
+        """Drop the frames of the oldest session that has any left."""
         session = next(name for name, kept in self.sessions.items() if kept.frames != [DROPPED])
         kept = self.sessions[session]
         self.frame_count -= len(kept.frames) - 1

@@ -48,7 +48,7 @@ class Threads:
 
 
 def party_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes the loop: uvloop's if the extra is installed, else asyncio's own.
+    """Return the loop factory: uvloop's if the extra is installed, otherwise asyncio's own.
 
     Every transport passes the same checks on both; a hop over TLS takes a little less on uvloop.
     """

@@ -73,7 +73,7 @@ class Party(Protocol):
         """This party's own randomness for this run: secret, and cryptographic unless seeded."""
 
     def round(self, number: int) -> None:
-        """Say that what is sent from here on belongs to this communication round.
+        """Begin a communication round: messages sent from here on belong to it.
 
         A message of round r may depend only on messages of rounds before r. What is sent before the
         first call is set-up and is counted apart.
@@ -86,7 +86,7 @@ class Party(Protocol):
         """Wait for the next message of a peer, which must be of the given type.
 
         Args:
-            message_type: Its type.
+            message_type: The type of the message.
             sender: The peer.
             due: The round in which the peer sends it. Set-up counts backwards: its last step is
                 round 0, the step before is round -1. Given by all roles of a protocol, it names
@@ -97,7 +97,7 @@ class Party(Protocol):
         """
 
     def accuse(self, error: VeilringError) -> None:
-        """End the session because of what peers have sent, which this party finds impossible.
+        """End the session because peers have sent something impossible.
 
         Raises:
             VeilringError: The error. Only a party in an adversary's hands lets it pass.
@@ -105,7 +105,7 @@ class Party(Protocol):
 
 
 async def broadcast(party: Party, message: Message, to: Iterable[str] | None = None) -> None:
-    """Send one message to several peers, all of them unless told otherwise, in their order."""
+    """Send one message to several peers in order; by default to all."""
     for peer in party.peers if to is None else to:
         await party.send(peer, message)
 

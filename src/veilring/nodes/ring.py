@@ -81,12 +81,12 @@ class Ring:
 
 
 def deal_ring(parties: Sequence[str], rng: Generator) -> Ring:
-    """Return a ring that one generator chose: for experiments, where nobody has to be convinced."""
+    """Return a ring that one generator chose: for experiments, where no proof is needed."""
     return Ring([parties[position] for position in rng.permutation(len(parties))])
 
 
 def committee_for(parties: Parties, session: bytes) -> tuple[str, ...]:
-    """Return who draws the ring: everybody, or `COMMITTEE_SIZE` whom the session's name picks."""
+    """Return the parties that draw the ring: all, or `COMMITTEE_SIZE` picked by the session."""
     if len(parties) <= COMMITTEE_SIZE:
         return parties
     by_lot = sorted(parties, key=lambda name: _hash(session, name.encode()))
@@ -134,9 +134,9 @@ def ring_of(parties: Parties, session: bytes, nonces: Mapping[str, bytes]) -> Ri
     """Return the ring that nonces draw: all that received them know it.
 
     Args:
-        parties: Who takes part.
-        session: Its public name.
-        nonces: What each member of the committee revealed, by its name; others do not count.
+        parties: All participants.
+        session: The session's public name.
+        nonces: The nonce that each member of the committee revealed, by name; others are ignored.
     """
     lot = _hash(session, *(nonces[member] for member in committee_for(parties, session)))
     return deal_ring(parties, Generator(PCG64DXSM(SeedSequence(int.from_bytes(lot, "big")))))

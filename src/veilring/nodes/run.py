@@ -27,18 +27,18 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Job:
-    """What one party is asked to run.
+    """The part of one party in a run.
 
     Attributes:
         role: The coroutine function that plays the part.
         session: The public name of the run.
-        parties: Who takes part.
-        given: What the role gets after the party: the party's private input, if there is one.
-        public: What the role gets by name.
+        parties: All participants.
+        given: The arguments after the party: the party's private input, if there is one.
+        public: The role's keyword arguments.
         watched: Whether the party's view is kept.
         seconds: The limit on the run, or none.
-        trace: Where to record which messages pass when, if anywhere.
-        adversary: Who controls the party, if anybody does.
+        trace: The trace that records messages, if wanted.
+        adversary: The adversary that controls the party, if any.
     """
 
     role: Callable[..., Awaitable[Any]]
@@ -57,15 +57,15 @@ class Outcome:
     """The outcome of a job at one party.
 
     Attributes:
-        party: Whose outcome it is.
-        result: What the role returned, if it did.
-        error: What ended it otherwise.
-        meter: What the party sent.
+        party: The name of the party.
+        result: The value that the role returned, if it did.
+        error: The error that ended it otherwise.
+        meter: The count of the messages that the party sent.
         channels: The hashes of the party's channels; an adversary's word on them does not count.
         view: All that the party saw, if it was watched.
         trace: Which messages passed when, if that was recorded.
-        ended: When, in seconds on the clock of the event loop.
-        standing: Where the party stood when its session ended.
+        ended: The time of its end, in seconds on the clock of the event loop.
+        standing: The state of the party when its session ended.
     """
 
     party: str
@@ -121,13 +121,13 @@ class Run(Generic[_R]):
     """The result of one run of a protocol, joined from the outcomes at all parties.
 
     Attributes:
-        results: What each party's role returned.
+        results: The value that each party's role returned.
         cost: Messages, bytes and rounds.
         channels: SHA-256 of what passed each channel, by (sender, receiver), as its honest ends
             have it.
         views: All that each watched party saw.
         seconds: From the first party's start to the last one's end, on the cluster's clock.
-        traces: What each party recorded, if the run was traced.
+        traces: The trace of each party, if the run was traced.
     """
 
     results: dict[str, _R]
@@ -174,14 +174,14 @@ def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:
 
 
 def _verdict(errors: Iterable[BaseException], outcomes: Sequence[Outcome]) -> Blame | tuple[()]:
-    """Judge a run whose time was up; other errors say themselves what happened."""
+    """Find the culprit of a run whose time was up; other errors explain themselves."""
     if not all(isinstance(error, SessionTimeout | SessionAborted) for error in errors):
         return ()
     return find_fault(each.standing for each in outcomes if each.standing is not None)
 
 
 def mark_failure(outcome: Outcome, since: float) -> Mark:
-    """Return what ended a role, and when.
+    """Return a mark of the error that ended a role, and its time.
 
     Args:
         outcome: An error's.
@@ -209,7 +209,7 @@ def blamed_party(error: BaseException) -> str:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Say what went wrong; of an error that is not veilring's own, only its name.
+    """Describe an error; of one that is not veilring's own, give only its name.
 
     Its text is for whoever holds the party's data, not for what is written down: it may hold some.
     """

@@ -1,4 +1,4 @@
-"""A long-lived node: peers open sessions here, and each is answered by what the node offers."""
+"""A long-lived node: peers open sessions here, and the node plays the roles that it offers."""
 
 import asyncio
 import logging
@@ -43,7 +43,7 @@ _log = logging.getLogger("veilring.service")
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Something that a node does when a peer asks for it.
+    """A role that a node plays when a peer asks for it.
 
     Attributes:
         play: The role: ``await play(party, opener)``, where the opener is the peer that asked.
@@ -62,8 +62,8 @@ class Service:
     """Answers the sessions that peers open at a node, until it is closed or its context is left.
 
     Args:
-        node: Where they are opened.
-        offers: What is offered, by name.
+        node: The node at which they are opened.
+        offers: The offers by name.
     """
 
     def __init__(self, node: Node, offers: Mapping[str, Offer]) -> None:
@@ -137,14 +137,14 @@ class Service:
             self._begin(self._refuse(peer, session, reason), f"refusal for {peer}")
 
     def _excess(self, peer: str) -> str:
-        """Slow down a peer that has too many sessions open; say what it does wrong, if anything."""
+        """Slow down a peer that has too many sessions open; return its offence, if any."""
         waiting = self._refusing[peer]
         if not self._opens.spend(peer) or waiting >= REFUSALS_WAITING_MAX:
             self._node.endpoint.rest(peer, REST_SECONDS)
         return _DOES_NOT_READ if waiting >= EXCESS_WAITING_MAX else ""
 
     def _insistence(self, peer: str) -> str:
-        """Say what a peer does wrong that is refused what it may never have, if anything."""
+        """Return the offence, if any, of a peer that asks for what it may never have."""
         if self._refusing[peer] >= REFUSALS_WAITING_MAX:
             return _DOES_NOT_READ
         return "" if self._refusals.spend(peer) else "asked again too often"
@@ -171,8 +171,8 @@ def opening(
     """Return the role of the party that opens a session: it asks all peers to join, then plays.
 
     Args:
-        role: What this party plays once the peers were asked.
-        service: What the peers offer.
+        role: The role that this party plays once the peers were asked.
+        service: The name of the peers' offer.
         terms: SHA-256 of the public parameters.
     """
 

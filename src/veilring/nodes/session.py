@@ -49,7 +49,7 @@ class Open(Message, kind="session.open"):
     """Asks a peer to join a session.
 
     Attributes:
-        service: What is to be run, by the name under which the peer offers it.
+        service: The name of the peer's offer.
         parties: All participants.
         terms: SHA-256 of the public parameters: a peer that has others refuses.
     """
@@ -61,14 +61,14 @@ class Open(Message, kind="session.open"):
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """The limits of the sessions that hang on each other in a deployment, in seconds.
+    """Time limits of sessions that depend on each other in a deployment, in seconds.
 
-    The party that convenes the others gives up first. It asks where all of them stand, finds who is
+    The party that opens the session gives up first. It asks where all of them stand, finds who is
     at fault, and tells the others and its client, who therefore wait longer.
 
     Attributes:
-        session: For a session that a party convenes.
-        answer: For the answer of a peer that is asked where it stands.
+        session: The limit of a session that a party opens.
+        answer: The limit of the answer to an inquiry.
     """
 
     session: float = SESSION_SECONDS
@@ -76,17 +76,17 @@ class SessionLimits:
 
     @property
     def joined(self) -> float:
-        """For a session that another party convenes."""
+        """The limit of a session that another party opened."""
         return self.session + 2 * self.answer
 
     @property
     def served(self) -> float:
-        """For a session with a client, at the party that it asks."""
+        """The limit of a session with a client, at the party that it asks."""
         return self.session + 4 * self.answer
 
     @property
     def client(self) -> float:
-        """For the same session, at the client."""
+        """The limit of the same session, at the client."""
         return self.session + 6 * self.answer
 
 
@@ -101,8 +101,8 @@ class Session(Party):
         observers: Called with each message that passes.
 
     Attributes:
-        error: What ended it, if anything has.
-        was_aborted: Whether that came from a peer, in this session.
+        error: The error that ended it, if any.
+        was_aborted: Whether a peer aborted this session.
         is_late: Whether its time was up.
 
     Raises:
@@ -216,7 +216,7 @@ class Session(Party):
             raise self.error
 
     def deliver(self, sender: str, envelope: Envelope, frame: bytes) -> None:
-        """Take what arrived for this session."""
+        """Take a frame for this session."""
         if sender not in self._parties:
             return  # an outsider knows the session's name: nothing that it says counts
         if self.error is not None:
@@ -257,7 +257,7 @@ class Session(Party):
         return error
 
     def finish(self) -> None:
-        """Hold what the role left unread against its sender: honest parties say only what is due.
+        """Blame unread messages on their sender: honest parties send only what is due.
 
         Raises:
             ProtocolViolation: If a peer sent something that no role asked for.
@@ -286,7 +286,7 @@ class Session(Party):
 
 
 class _Inbox:
-    """What one peer has said and the role has not read, or who waits for it to speak."""
+    """The unread messages of one peer, or the wait for its next one."""
 
     __slots__ = ("arrival", "due", "received", "sender", "type", "unread", "unread_bytes")
 
@@ -319,7 +319,7 @@ class _Inbox:
         return message, frame
 
     def wait(self, message_type: type[Message], due: int | None) -> asyncio.Future[None]:
-        """Return what is done when the peer has spoken or the session has failed."""
+        """Return a future that is done when a message came or the session failed."""
         if self.arrival is not None:
             raise InputError("sender", self.sender, "a peer that no other task is waiting for")
         self.type, self.due = message_type, due

@@ -1,4 +1,4 @@
-"""Which messages passed when, and what happened to parties meanwhile; never what messages said."""
+"""Traces: which messages passed when, and what happened to parties; never their content."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -31,11 +31,11 @@ class TracedMessage(NamedTuple):
     sender: str
     receiver: str
     sent_seconds: float | None
-    """`None` if what the sender recorded is lost: its process died."""
+    """`None` if the sender's record is lost: its process died."""
     received_seconds: float | None
     """`None` if the receiver's role never took it out of the channel, or its record is lost."""
     round: int
-    """The round that its sender was in; the receiver's, if what the sender recorded is lost."""
+    """The round that its sender was in; the receiver's, if the sender's record is lost."""
     kind: str
     bytes: int
     """Of its frame, prefix included."""
@@ -63,16 +63,16 @@ class Mark(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What stands before the first colon, or all of it."""
+        """The text before the first colon, or all of it."""
         return self.what.partition(":")[0]
 
 
 @dataclass(slots=True)
 class Trace:
-    """What passed one party's channels in one session; picklable.
+    """The messages that passed one party's channels in one session; picklable.
 
     Args:
-        party: Whose channels.
+        party: The name of the party.
         session: The public name of the session, in hexadecimal digits.
         since: The instant, in seconds on the party's clock, that times count from.
 
@@ -86,7 +86,7 @@ class Trace:
     passed: list[Passed] = field(default_factory=list)
 
     def observer(self, clock: Callable[[], float]) -> Observer:
-        """Return what records the messages of a session, by a clock that gives seconds."""
+        """Return an observer that records messages, with a clock that gives seconds."""
         numbers: Counter[tuple[bool, str]] = Counter()
         record, since = self.passed.append, self.since
 
@@ -101,13 +101,13 @@ class Trace:
 
 @dataclass(slots=True)
 class Journal:
-    """What happened while something ran: once, or several times one after another or side by side.
+    """The events of one run or of several, one after another or side by side.
 
     It is filled also when a run fails.
 
     Attributes:
         messages: All messages, those of a run in order of time.
-        marks: What happened to parties. Whoever knows of something may add to them.
+        marks: The events at parties. Callers may add their own.
         origin: The instant that times count from, in seconds on the clock of the runs; by default
             the start of the first of them.
     """
@@ -123,16 +123,16 @@ class Journal:
         return self.origin
 
     def note(self, states: Iterable[Mark]) -> None:
-        """Add marks of what lasts, each unless it was noted of its party before."""
+        """Add marks of lasting states, each once a party."""
         known = {(mark.party, mark.what) for mark in self.marks}
         self.marks += [mark for mark in states if (mark.party, mark.what) not in known]
 
     def add(self, traces: Iterable[Trace], faults: Iterable[Mark] = ()) -> None:
-        """Add what happened in one run.
+        """Add the events of one run.
 
         Args:
-            traces: What its parties recorded.
-            faults: What has struck them so far, in seconds on the clock of the runs. Those that
+            traces: The traces of its parties.
+            faults: The faults so far, in seconds on the clock of the runs. Those that
                 have been added before are not added again.
         """
         self.messages += join_traces(traces)
@@ -143,7 +143,7 @@ class Journal:
 
 
 class _Place(NamedTuple):
-    """What both ends of a channel agree on, of a message that reached the other end unchanged."""
+    """The facts that both ends of a channel share about a message that passed unchanged."""
 
     session: str
     sender: str
@@ -154,7 +154,7 @@ class _Place(NamedTuple):
 
 
 def join_traces(traces: Iterable[Trace]) -> list[TracedMessage]:
-    """Join what all parties recorded into one table of messages, in order of time.
+    """Join all parties' traces into one table of messages, in order of time.
 
     The message that one end sent is the one that the other end received if number, kind and size
     agree. Of one that somebody between the ends changed or dropped there may be two rows: the first

@@ -1,4 +1,4 @@
-"""What passed a session's channel: events, transcripts as hashes, and views of a party as data."""
+"""Records of a session's channel: events, transcripts as hashes, and a party's view as data."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
@@ -86,7 +86,7 @@ class _Running:
 
 
 def join_transcripts(parts: Iterable[Mapping[Channel, str]]) -> dict[Channel, str]:
-    """Join what all parties hashed, and hold the two ends of each channel against each other.
+    """Join all parties' hashes, and compare the two ends of each channel.
 
     Raises:
         ClusterError: If two ends of a channel disagree on what passed it.
@@ -119,7 +119,7 @@ class View:
     """All that a party saw, kept by an observer: what a semi-honest adversary there learns.
 
     Attributes:
-        party: Whose view it is.
+        party: The name of the party.
         received: The messages that the party received, in order.
         sent: The messages that it sent, with their receivers in place of the sender.
     """

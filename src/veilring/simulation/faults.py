@@ -30,7 +30,7 @@ FaultClass = Literal[
     "slow",
     "skew",
 ]
-"""What can go wrong. `restart` comes back with its data, `amnesia` without."""
+"""The kinds of faults. `restart` comes back with its data, `amnesia` without."""
 
 FAULT_CLASSES: Final[tuple[FaultClass, ...]] = get_args(FaultClass)
 
@@ -51,11 +51,11 @@ class Fault:
     """One thing that goes wrong.
 
     Attributes:
-        kind: What.
-        start: When, in simulated seconds.
-        end: When it is over; for a crash, never.
-        parties: Whom it strikes: one party; both ends of a connection, of which the first notices
-            first; or one side of a partition.
+        kind: The class of the fault.
+        start: The start, in simulated seconds.
+        end: The end; a crash has none.
+        parties: The parties that it strikes: one party; both ends of a connection, the one that
+            notices first in front; or one side of a partition.
         strength: Extra seconds, how many times slower, or how many times longer a skewed clock
             waits; 0 where there is no such thing.
     """
@@ -74,7 +74,7 @@ def draw_faults(parties: Sequence[str], seconds: float, rng: Generator) -> tuple
 
     Args:
         parties: At least two.
-        seconds: How long faults strike.
+        seconds: The time in which faults strike.
         rng: Source of the rates and of the faults.
     """
     faults: list[Fault] = []
@@ -116,7 +116,7 @@ def _strength(kind: FaultClass, rng: Generator) -> float:
 
 
 def conditions_of(faults: Sequence[Fault], parties: Sequence[str], rng: Generator) -> Conditions:
-    """Return what a schedule does to the links; a condition's cause is its fault's position.
+    """Return a schedule's effects on links; a condition's cause is its fault's position.
 
     Args:
         faults: The schedule; those that strike no link are passed over.

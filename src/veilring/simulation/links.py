@@ -186,7 +186,7 @@ def _check(field: str, value: float, *, at_least: float = 0.0) -> None:
 
 
 class Condition(NamedTuple):
-    """What a link is like from `start` to `end`, in simulated seconds.
+    """A state of a link from `start` to `end`, in simulated seconds.
 
     A stalled link carries nothing until the end, as TCP does when its packets are lost: what was to
     depart or to arrive waits. Otherwise each message takes `extra_seconds` longer, and bytes
@@ -207,7 +207,7 @@ class Conditions:
     """All conditions of all links.
 
     Attributes:
-        links: By (source, target); in any order, and they may overlap.
+        links: The conditions by (source, target), in any order; they may overlap.
         met: The causes of those that a message has met so far.
     """
 
@@ -266,12 +266,12 @@ _NO_TIME: Final = Constant(0.0)
 
 @dataclass(frozen=True, slots=True)
 class LinkModel:
-    """What a link is like.
+    """The properties of a link.
 
     Attributes:
         latency: The time from the departure of a message's last byte to its arrival.
         jitter: A second delay added to the latency.
-        bandwidth_bytes_per_second: How fast bytes depart; infinity if that takes no time.
+        bandwidth_bytes_per_second: The rate at which bytes depart; infinity takes no time.
 
     Raises:
         InputError: If the bandwidth is not above 0.
@@ -301,11 +301,11 @@ class Link:
         arrival   = max(previous arrival, departure + latency + jitter)
 
     Args:
-        environment: Where messages travel.
-        model: What the link is like.
+        environment: The SimPy environment.
+        model: The properties of the link.
         generator: Gives the link's own stream of randomness, so that no other link's draws depend
             on it. Not called if the model is not random.
-        conditions: What happens to the link for a while, if anything.
+        conditions: Temporary conditions of the link, if any.
     """
 
     def __init__(

@@ -70,7 +70,7 @@ REFUSED: Mapping[str, str] = {
     "run_in_executor": _DIRECT,
     "set_default_executor": _DIRECT,
 }
-"""What to do instead, by the name of each method of an event loop that is refused."""
+"""The refused methods of an event loop, each with what to do instead."""
 
 
 def _refused(tried: str, instead: str) -> SimulationError:
@@ -104,7 +104,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     waits for ends the run.
 
     Args:
-        environment: Where events and processes live; a new one if none is given.
+        environment: The SimPy environment; by default a new one.
     """
 
     def __init__(self, environment: Environment | None = None) -> None:
@@ -253,7 +253,7 @@ class LoopTrace:
         keep: Whether to keep the entries too, to find where two runs part.
 
     Attributes:
-        count: How many entries were recorded.
+        count: The number of recorded entries.
         entries: The entries `(seconds, what)`, if kept.
     """
 
@@ -281,8 +281,8 @@ class TracedLoop(SimulatedLoop):
     """A simulated loop that records each event of SimPy and each callback made ready.
 
     Args:
-        environment: As for `SimulatedLoop`.
-        trace: Where to record; programs may add entries of their own.
+        environment: The SimPy environment; by default a new one.
+        trace: The record; programs may add entries of their own.
     """
 
     def __init__(self, environment: Environment | None = None, *, trace: LoopTrace) -> None:
@@ -325,10 +325,10 @@ def run(
     its end stay in `env` and do not happen.
 
     Args:
-        main: What to run.
+        main: The coroutine to run.
         env: The SimPy environment to run in; a new one, at 0 s, if none is given.
         debug: Whether to set asyncio's debug mode.
-        trace: Where to record what happens, if anywhere.
+        trace: The record of events, if wanted.
 
     Raises:
         SimulationError: If an event loop already runs in this thread.
@@ -416,9 +416,9 @@ def timeout_at(environment: Environment, instant: float, value: object = None) -
     events for one instant would then happen at two, and the later one perhaps first.
 
     Args:
-        environment: Whose clock is meant.
+        environment: The environment with the clock.
         instant: Seconds on that clock. The past means now; infinity means never.
-        value: What the event carries.
+        value: The event's value.
 
     Raises:
         InputError: If the instant is not a number.
@@ -450,7 +450,7 @@ class SteppingSelector(selectors.BaseSelector):
     """A selector that makes time pass instead of waiting for files.
 
     Args:
-        environment: Whose events are processed.
+        environment: The environment whose events are processed.
         step: Processes the next of them.
         deadlock: Builds the error for when there is none.
     """

@@ -37,8 +37,8 @@ class Topology:
     """Links between parties: the same for every pair, or those of a graph.
 
     Args:
-        default: What a link is like that the graph does not describe, and every link if there is
-            no graph.
+        default: The properties of links that the graph does not describe; without a graph, of all
+            links.
         graph: A graph of networkx with the parties' names as nodes. An undirected edge is a link
             each way. Edge attributes, each optional, override the default: `latency` and `jitter`
             (a `DelayLaw`), or `latency_seconds` (a constant) and `jitter_seconds` (uniform from
@@ -70,7 +70,7 @@ class Topology:
             raise InputError("graph", "one that falls into parts", "a way for each pair")
 
     def model(self, source: str, target: str) -> LinkModel:
-        """Return what the direct link is like.
+        """Return the properties of the direct link.
 
         Raises:
             InputError: If there is none.
@@ -119,11 +119,11 @@ class Routes:
     it has left the one before, and shares them with all other traffic.
 
     Args:
-        environment: Where messages travel.
+        environment: The SimPy environment.
         topology: Which links there are.
         generator: Gives the stream of randomness for a name; called with
             `("link", source, target)`, as `veilring.randomness.Streams.generator` can be.
-        conditions: What happens to links for a while.
+        conditions: Temporary conditions of links.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Routes:
     def announce(
         self, source: str, targets: Iterable[str], size_bytes: int, tell: Callable[[str], None]
     ) -> None:
-        """Let many parties know something, each by `tell(target)` when it arrives there.
+        """Send news to many parties; `tell(target)` is called when it arrives there.
 
         It travels behind what was sent on links in use. To parties that `source` never sent to, it
         takes the expected latency, so that no link is made for it: that of all parties to all.
@@ -261,11 +261,10 @@ class SimulatedNetwork:
 
     Args:
         names: The parties, each named once.
-        streams: Where links draw latency and jitter from, each under `("link", source, target)`.
-        topology: Which links there are; by default one between every two parties that takes no
-            time.
-        environment: Where messages travel; that of the running loop if none is given.
-        conditions: What happens to links for a while.
+        streams: The randomness of latency and jitter, under `("link", source, target)`.
+        topology: The links; by default one between every two parties that takes no time.
+        environment: The SimPy environment; by default the running loop's.
+        conditions: Temporary conditions of links.
 
     Raises:
         InputError: If a name occurs twice, or the topology has no way between two parties.
@@ -325,7 +324,7 @@ class SimulatedNetwork:
         return self._breaks[frozenset({one, other})]
 
     def break_connection(self, noticed_by: str, other: str) -> None:
-        """Break the connection of two parties; what is under way on it is lost.
+        """Break the connection of two parties; messages under way on it are lost.
 
         Only one of them notices now: the other's messages vanish until it is told by `lose`, as on
         a connection that is half open.
@@ -354,7 +353,7 @@ class SimulatedNetwork:
             endpoint.inbox.close()
 
     def announce_loss(self, gone: str, *, orderly: bool) -> None:
-        """Let the news that a party is gone travel to all that are not, behind what it sent."""
+        """Send the news of a party's loss to all others, behind its own messages."""
 
         def tell(name: str) -> None:
             self._endpoints[name].lose(PeerLost(gone, orderly=orderly))

@@ -30,7 +30,7 @@ class ProtocolRunner:
     """The fixture `run_protocol`: runs protocols on one runtime.
 
     Args:
-        runtime: Where parties live: one of `veilring.nodes.runtimes.RUNTIMES`.
+        runtime: The place where parties live: one of `veilring.nodes.runtimes.RUNTIMES`.
     """
 
     def __init__(self, runtime: str) -> None:
@@ -95,10 +95,10 @@ def assert_cost(
     setup_messages: int | None = None,
     setup_bytes: int | None = None,
 ) -> None:
-    """Fail unless a run cost exactly this; what is left out is not asserted.
+    """Fail unless a run cost exactly this; numbers left out are not asserted.
 
     Args:
-        run: What `run_protocol` returned.
+        run: The result of `run_protocol`.
         messages: Messages of the protocol, without its set-up.
         bytes: Bytes of their frames.
         rounds: Communication rounds.

@@ -97,11 +97,11 @@ class Connection(asyncio.Protocol, ABC):
 
     @abstractmethod
     def secured(self) -> None:
-        """Do what comes first once the peer is known."""
+        """Start the greeting, once the peer is known."""
 
     @abstractmethod
     def heard(self, message: Hello | Welcome | Refuse) -> None:
-        """Do what a greeting asks for."""
+        """React to a greeting."""
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol, ABC):
             self._transport.pause_reading()  # TCP will make the peer wait
 
     def step(self) -> TurnOutcome:
-        """Take one frame of what has arrived, unless the node has enough to read."""
+        """Take one frame that has arrived, unless the node has enough to read."""
         if self._wake is not None:
             return TurnOutcome.NONE_LEFT
         try:
@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol, ABC):
             self._transport.resume_reading()
 
     def _drop(self) -> None:
-        """Forget what has arrived and was not taken."""
+        """Forget frames that have arrived and were not taken."""
         if self._wake is not None:
             self._wake.cancel()
             self._wake = None
@@ -230,7 +230,7 @@ class Connection(asyncio.Protocol, ABC):
         self._conclude(None)
 
     def refuse(self, refusal: ConnectionRefusal) -> None:
-        """Tell the other side why not, and end; if the greeting is over already, do nothing."""
+        """Refuse the connection with a reason; if the greeting is over already, do nothing."""
         if not self.greeted.done():
             reason = refusal.reason[:REASON_CHARACTERS_MAX]
             self.write(greeting(Refuse(reason=reason, again=refusal.again)))
@@ -251,7 +251,7 @@ class Connection(asyncio.Protocol, ABC):
         self._write_goodbye()
 
     def rest(self, seconds: float) -> None:
-        """Take nothing for a while; what comes meanwhile waits, at last at the peer."""
+        """Take nothing for a while; frames that arrive meanwhile wait, at last at the peer."""
         if self._wake is None and self._is_in_use:
             self._wake = asyncio.get_running_loop().call_later(seconds, self._go_on)
 
@@ -267,7 +267,7 @@ class Connection(asyncio.Protocol, ABC):
         self.abort()
 
     def abort(self) -> None:
-        """End at once; what is not sent yet never will be."""
+        """End at once; unsent bytes are lost."""
         self.is_open = self._is_in_use = False
         self._drop()
         self._writable.set()
@@ -404,7 +404,7 @@ class Links:
     Args:
         me: The name of the endpoint's party.
         roster: All members.
-        terms: What is run, as a greeting says it; empty if peers may believe what they like.
+        terms: The terms, as a greeting carries them; empty if they are not compared.
         clock: The time in seconds.
     """
 
@@ -461,7 +461,7 @@ class Links:
         return PeerLost(peer, orderly=self._gone.get(peer, False))
 
     def objection(self, peer: str) -> ConnectionRefusal | None:
-        """Say why a connection with a peer cannot start now, if so."""
+        """Return why a connection with a peer cannot start now, or `None`."""
         if peer == self.me:
             return ConnectionRefusal(f"{peer} reached itself")
         if self.inbox.closed:
@@ -477,7 +477,7 @@ class Links:
         return None
 
     def rate_objection(self, peer: str) -> ConnectionRefusal | None:
-        """Say whether a peer that connects does so too often."""
+        """Return a refusal if a peer connects too often."""
         if self._connects.spend(peer):
             return None
         often = f"{peer} connects too often: more than {CONNECTS_PER_SECOND:g} times a second"
@@ -541,11 +541,11 @@ class Links:
         self.pulse()
 
     def hand_out(self) -> None:
-        """Take note that the node has the endpoint: what arrived and what was lost is its own."""
+        """Take note that the node has the endpoint: from now on it is told of losses."""
         self._is_handed_out = True
 
     def acknowledge_loss(self, peer: str) -> None:
-        """Take note that the node knows that a peer was lost: it may come back."""
+        """Take note that the node knows of a peer's loss: the peer may come back."""
         self._unacknowledged.discard(peer)
         self.pulse()
 

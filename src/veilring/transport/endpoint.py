@@ -1,4 +1,4 @@
-"""What a transport gives a node: whole messages to and from peers whose identity is proven."""
+"""Endpoints: whole frames to and from peers whose identity is proven."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -78,16 +78,16 @@ class Endpoint(ABC):
 
     @abstractmethod
     def attach(self, sink: Sink) -> None:
-        """Hand over what arrives by a call, in place of `receive`, from now on and for good.
+        """Pass arrivals to a callback instead of `receive`, from now on.
 
-        What has arrived already is handed over first. A sink is called from the event loop, in the
+        Earlier arrivals are handed over first. A sink is called from the event loop, in the
         order of arrival, and costs no task of its own.
         """
 
     def rest(self, peer: str, seconds: float) -> None:  # noqa: B027  (not every one can)
-        """Hand over nothing of a peer for a while: what it sends waits, and is not lost.
+        """Hand over nothing of a peer for a while: its frames wait, and are not lost.
 
-        Where peers are in one process this does nothing: who waited there would be ourselves.
+        Where peers are in one process this does nothing: their frames would wait in our memory.
         """
 
     def cut(self, peer: str, why: VeilringError) -> None:  # noqa: B027  (not every one can)
@@ -99,7 +99,7 @@ class Endpoint(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Say goodbye to all peers and free what is held. Idempotent."""
+        """Say goodbye to all peers and free all resources. Idempotent."""
 
     @abstractmethod
     def abort(self) -> None:
@@ -111,7 +111,7 @@ Item = tuple[str, bytes] | PeerLost
 
 
 def hand_over(item: Item, sink: Sink) -> None:
-    """Give a node what has arrived."""
+    """Pass an item to a node's sink."""
     if isinstance(item, PeerLost):
         sink(item.peer, item)
     else:
@@ -142,7 +142,7 @@ class Inbox:
         return len(self._arrived) >= QUEUED_FRAMES_MAX and not self.closed
 
     def put(self, item: Item) -> None:
-        """Put a frame and its sender, or a loss, behind what has arrived so far."""
+        """Append a frame and its sender, or a loss."""
         if self.closed:
             return
         if self._sink is not None:
@@ -152,7 +152,7 @@ class Inbox:
         self._wake()
 
     def attach(self, sink: Callable[[Item], None]) -> None:
-        """Hand over what is here and all that comes; nothing waits here any more."""
+        """Pass all items, present and future, to a sink; the queue stays empty."""
         while self._arrived:
             sink(self._arrived.popleft())
         self._sink = sink
@@ -165,7 +165,7 @@ class Inbox:
         self._on_room()
 
     def take_all(self) -> list[Item]:
-        """Take what is here, without waiting."""
+        """Take all items that are here, without waiting."""
         taken = list(self._arrived)
         self._arrived.clear()
         self._on_room()
@@ -191,7 +191,7 @@ class Inbox:
         return item
 
     def close(self) -> None:
-        """Drop what is left and wake whoever waits."""
+        """Drop all items and wake a waiting `get`."""
         self.closed = True
         self._arrived.clear()
         self._on_room()

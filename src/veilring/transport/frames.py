@@ -22,7 +22,7 @@ from veilring.errors import FrameError
 FRAME_BYTES_MAX: Final = 1 << 20
 PREFIX_BYTES: Final = 4
 GOODBYE: Final = bytes(PREFIX_BYTES)
-"""What a stream that ends on purpose carries last: the prefix of an empty frame, which no node may
+"""The last bytes of a stream that ends on purpose: the prefix of an empty frame, which no node may
 send. A connection that breaks ends without it, which TLS alone would not let us tell apart."""
 # Runs, parties, rows, columns: no protocol sends more axes than these.
 ARRAY_DIMENSIONS_MAX: Final = 4
@@ -36,7 +36,7 @@ CONTAINERS_MAX: Final = 1 << 10
 HEAD_BYTES_MAX: Final = 128
 
 DTYPES: Final = ("|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f4", "<f8")
-"""What an array on the wire may hold; the position in this tuple is its code."""
+"""The dtypes of arrays on the wire; the position in this tuple is the code."""
 
 _Scalar: TypeAlias = bool | int | float | str | bytes | NDArray[np.generic] | None
 WireValue: TypeAlias = "_Scalar | tuple[WireValue, ...] | list[WireValue] | dict[str, WireValue]"
@@ -64,7 +64,7 @@ def pack(value: WireValue) -> bytes:
 
 
 def unpack(body: bytes) -> WireValue:
-    """Decode what `pack` made; lists come back as tuples, arrays as read-only arrays.
+    """Decode the bytes of `pack`; lists come back as tuples, arrays as read-only arrays.
 
     Raises:
         FrameError: If the bytes are not exactly one such value, or it has more than `ITEMS_MAX`
@@ -206,7 +206,7 @@ def on_stream(frame: bytes) -> bytes:
 
 
 def prefix(frame: bytes) -> bytes:
-    """Return what a stream carries before the frame's own bytes.
+    """Return the prefix of a frame on a stream.
 
     Raises:
         FrameError: If the frame is empty or too long.

@@ -1,4 +1,4 @@
-"""What two sides of a new TLS connection say to each other before the first frame.
+"""The greetings of a new TLS connection, before the first frame.
 
 TLS 1.3 alone does not tell a client whether it was accepted: its handshake is complete before the
 server has looked at its certificate, so that a client that is refused sees a good connection and
@@ -23,7 +23,7 @@ from veilring.transport.messages import SESSION_BYTES, Message, decode, encode
 from veilring.transport.roster import Roster
 
 PROTOCOL_VERSION: Final = 1
-"""What the bytes of frames and messages mean; both sides must have the same."""
+"""The version of frames and messages; both sides must have the same."""
 # A handshake takes a few round trips; asyncio's own limit of 60 s lets a silent peer hold us up.
 HANDSHAKE_SECONDS: Final = 5.0
 # Terms have some dozens of keys of a few words each; what is longer is said by its hash.
@@ -40,7 +40,7 @@ _NO_SESSION: Final = bytes(
 
 
 class Hello(Message, kind="transport.hello"):
-    """Says who speaks, to whom, under which roster, and what it believes is run.
+    """Names sender, receiver, roster and the sender's terms.
 
     The first four fields never change: a new version changes what follows them.
 
@@ -98,7 +98,7 @@ def read_greeting(frame: bytes) -> Hello | Welcome | Refuse:
 
 
 def terms_text(terms: Mapping[str, str]) -> str:
-    """Return how public terms are written in a greeting.
+    """Return public terms as a greeting carries them.
 
     Args:
         terms: The value of each key, as a text that people can read.
@@ -165,7 +165,7 @@ def _shown(value: object) -> str:
 
 
 def explain(error: BaseException | None) -> str:
-    """Return for a person why a connection came to nothing; no error is an end without a word."""
+    """Return for a person why a connection failed; `None` is an end without an error."""
     match error:
         case ssl.SSLCertVerificationError():
             return f"its certificate is not good under our roster: {error.verify_message}"

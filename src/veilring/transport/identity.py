@@ -1,4 +1,4 @@
-"""Who a party is: a private key, and a certificate that it signed itself.
+"""Identities: a party's private key, and a certificate that it signed itself.
 
 There is no certification authority. A party is its public key, and its peers know that key because
 it stands in the roster that all of them hold (`veilring.transport.roster`). Keys are on the NIST
@@ -65,7 +65,7 @@ class Identity:
 
     @property
     def certificate_pem(self) -> str:
-        """The certificate as text: public, and what the roster holds."""
+        """The certificate as text, as in the roster. It is public."""
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
 
@@ -113,7 +113,7 @@ def make_identity(
 
     Args:
         name: The party's name.
-        valid_days: For how many days from `now` the certificate is good, at least 1.
+        valid_days: The number of days from `now` for which the certificate is valid, at least 1.
         now: An aware time; the present unless given.
 
     Raises:
@@ -169,7 +169,7 @@ def save_identity(identity: Identity, directory: Path) -> Path:
 
 
 def load_identity(path: Path) -> Identity:
-    """Read what `save_identity` wrote.
+    """Read an identity file that `save_identity` wrote.
 
     A key file that others may read is refused rather than warned of, as `ssh` does: its key may be
     known to them already, and a warning would be the last anybody hears of it.
@@ -197,7 +197,7 @@ def read_identity(content: bytes, source: str = "this text") -> Identity:
 
     Args:
         content: The PEM text.
-        source: Where it is from, for the message of an error.
+        source: Its origin, for the message of an error.
 
     Raises:
         InputError: If it does not hold one private key on P-256 and its certificate.

@@ -1,4 +1,4 @@
-"""Who is let in to try: connections that have yet to prove that they are a peer's.
+"""Admission of incoming connections before they have proven to be a peer's.
 
 Anybody who reaches the port can connect, say nothing, or begin handshakes and leave them. So a
 connection costs a socket until it has sent its whole first message. A limited number of handshakes
@@ -72,7 +72,7 @@ def _refused(host: str, port: int, why: str) -> InputError:
 
 @dataclass(eq=False, slots=True)
 class _Caller:
-    """A connection that was accepted, and what has become of it."""
+    """An accepted connection and its state."""
 
     sock: socket.socket
     host: str
@@ -98,7 +98,7 @@ class Listener:
         admit: A coroutine function that is given each connection and its address, owns it, and
             returns whether it turned out to be a peer's.
         turned_away: Told the address of each connection that was not admitted, and why.
-        seconds: For how long a connection may say nothing while nobody else waits.
+        seconds: The time for which a connection may stay silent while no other waits.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Listener:
         return max(self._waiting, key=lambda caller: (not caller.is_ready, count[caller.host]))
 
     def _hear(self, caller: _Caller) -> None:
-        """Look at what has come; a part of a message is looked at again later, not at once."""
+        """Look at the bytes that have come; at a partial message again later, not at once."""
         self._loop.remove_reader(caller.sock)
         self._judge(caller)
         self._start()
@@ -181,7 +181,7 @@ class Listener:
             self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        """Give up who has had its time, and see who can start by now."""
+        """Drop callers whose time is up, and start those that are ready."""
         self._timer = None
         horizon = self._loop.time() - self._seconds
         for caller in list(self._waiting):
@@ -199,7 +199,7 @@ class Listener:
         self._turned_away(caller.address, why)
 
     def _start(self) -> None:
-        """Let one try who has spoken, the latest first: under a flood the others are the flood's.
+        """Start a ready caller's handshake, the latest first: in a flood, older ones are its own.
 
         One in a turn of the loop, since each costs a signature.
         """

@@ -24,7 +24,7 @@ def unique_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 class InProcessEndpoint(Endpoint):
-    """An endpoint whose peers are objects beside it; a subclass carries frames to them.
+    """An endpoint whose peers are in the same process; a subclass carries frames to them.
 
     Args:
         name: The party's.
@@ -32,7 +32,7 @@ class InProcessEndpoint(Endpoint):
         on_room: Called whenever the inbox was full and is no longer.
 
     Attributes:
-        inbox: What has arrived.
+        inbox: The frames and losses that have arrived.
         gone: The peers that are lost, and how.
     """
 
@@ -136,7 +136,7 @@ class MemoryEndpoint(InProcessEndpoint):
         await self._room.wait()
 
     def deliver(self, item: Item) -> None:
-        """Put a frame, or the news that a peer is gone, behind what has arrived so far."""
+        """Append a frame, or the loss of a peer, to the inbox."""
         if isinstance(item, PeerLost):
             self.gone[item.peer] = item
             self._room.set()  # a sender that waits for us may itself be the one that is gone

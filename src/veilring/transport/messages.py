@@ -1,4 +1,4 @@
-"""Typed messages: what may be said, checked when it is said and again when it is heard.
+"""Typed messages, validated when they are sent and again when they are received.
 
 A message is a frozen pydantic model whose class names its `kind`. On the wire it is the MessagePack
 list `[session, kind, field, field, …]`, fields in the order of their declaration.
@@ -22,7 +22,7 @@ _KINDS: dict[str, type["Message"]] = {}
 
 
 class Message(BaseModel):
-    """The base of everything that parties say to each other.
+    """The base class of all messages between parties.
 
     Subclass it with a kind that no other message has: ``class Vote(Message, kind="ring.vote")``.
     A value that does not fit its field is refused with `pydantic.ValidationError` at construction,

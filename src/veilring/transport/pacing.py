@@ -37,8 +37,8 @@ class TokenBuckets:
     """One budget for each key, which refills steadily: a token bucket.
 
     Args:
-        burst: How much there is at most, and at first.
-        per_second: How much comes back.
+        burst: The size of a full budget.
+        per_second: The refill per second.
         clock: The time in seconds.
     """
 
@@ -79,7 +79,7 @@ class SparingLog:
     """Writes a line about each subject once in `REPEAT_SECONDS`, and counts the rest.
 
     Args:
-        log: Where it writes.
+        log: The logger to write to.
         clock: The time in seconds.
     """
 
@@ -93,11 +93,11 @@ class SparingLog:
         """Write a line, with the number of those that were kept back, or keep it back.
 
         Args:
-            level: As for `logging`.
-            who: Whom it is about. Nobody's lines take the place of another's.
-            what: What it says; equal lines are those that say the same about the same.
-            line: As for `logging`.
-            *values: As for `logging`.
+            level: The level, as for `logging`.
+            who: The subject of the line. Each subject has its own limit.
+            what: The content: lines with the same subject and content count as equal.
+            line: The format string, as for `logging`.
+            *values: Its values, as for `logging`.
             trace: Whether the traceback of the error that is being handled follows.
         """
         said, now = self._said[who], self._clock()
@@ -114,7 +114,7 @@ class SparingLog:
 
 
 class TurnOutcome(enum.Enum):
-    """What became of a turn."""
+    """The outcome of a turn."""
 
     TAKEN = enum.auto()
     NONE_LEFT = enum.auto()
@@ -122,7 +122,7 @@ class TurnOutcome(enum.Enum):
 
 
 class Paced(Protocol):
-    """What takes turns."""
+    """An object that takes turns."""
 
     def step(self) -> TurnOutcome:
         """Take one frame if there is one and nothing is in the way."""
@@ -138,7 +138,7 @@ class Turns:
         self._renewal: asyncio.Handle | None = None
 
     def join(self, paced: Paced) -> None:
-        """Let somebody take its frames; once it has none left, it has to join again."""
+        """Let a connection take its frames; once it has none left, it has to join again."""
         if paced not in self._waiting and paced not in self._blocked:
             self._waiting.append(paced)
             self._run()

@@ -1,4 +1,4 @@
-"""The roster: who takes part, in which order, by which key, and where each one listens.
+"""The roster: the members, their order, their keys and their addresses.
 
 All members hold the same roster, agreed on beforehand by other means; a connection starts only
 between two that do (they compare `Roster.hash`). It holds nothing secret.
@@ -48,10 +48,10 @@ class Member:
     Attributes:
         name: The member's name; its certificate's common name.
         fingerprint: The SHA-256 of its public key, in hexadecimal, for people to compare.
-        certificate: Its certificate, PEM.
-        host: Where it listens, a name or an address; empty for a client.
-        port: Where it listens, 1 to `PORT_MAX`; 0 for a client.
-        kind: What it is.
+        certificate: The member's certificate, PEM.
+        host: The name or address of its host; empty for a client.
+        port: The port that it listens at, 1 to `PORT_MAX`; 0 for a client.
+        kind: `"party"` or `"client"`.
 
     Raises:
         InputError: If a field is not allowed, or the certificate is for another name or key.
@@ -140,7 +140,7 @@ class Roster:
 
     @cached_property
     def hash(self) -> bytes:
-        """32 bytes that two rosters share if they say the same of who is who, and in which order.
+        """32 bytes that two rosters share if their members, keys and order are the same.
 
         Addresses are left out: one host may look different from different places.
         """
@@ -214,7 +214,7 @@ class Roster:
         return cls.from_toml(text)
 
     def save(self, path: Path) -> None:
-        """Write a roster file, in place of what stood there."""
+        """Write a roster file, replacing an earlier one."""
         path.write_text(self.to_toml(), encoding="utf-8")
 
 

@@ -36,7 +36,7 @@ from veilring.transport.pacing import SparingLog
 from veilring.transport.roster import Roster
 
 LOOPBACK: Final = "127.0.0.1"
-"""Where a party listens unless told otherwise: nobody else's network is opened by accident."""
+"""The default listening address: no network is opened by accident."""
 # Processes of one run start within seconds of each other, on slow machines within tens.
 CONNECT_SECONDS: Final = 30.0
 # A process that starts beside us is there within milliseconds; one that takes long is not asked
@@ -107,9 +107,9 @@ class TlsEndpoint(Endpoint):
                 a race. It belongs to the endpoint. Clients have none.
             listen_host: The address to listen at on the roster's port if there is no `listener`.
             connect_to: The parties to wait for; all other parties unless given.
-            timeout: For how many seconds to try. With none it returns at once; then `absent` says
+            timeout: The seconds to try for. With `None` it returns at once; then `absent` says
                 who is missing, and `change` when to look again.
-            handshake_seconds: How long one attempt may take, at either side.
+            handshake_seconds: The time limit of one attempt, at either side.
             terms: The public keys of what is run and their values: a peer whose own differ is
                 refused, with the keys that do.
 

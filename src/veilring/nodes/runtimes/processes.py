@@ -58,10 +58,10 @@ _log = logging.getLogger("veilring.cluster")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Setup:
-    """All that a party's process is given: its own key, its own data, and what is public.
+    """Everything that a party's process is given: its own key and data, and public facts.
 
     Attributes:
-        identity: As `write_identity` gives it.
+        identity: The PEM text of its identity.
         roster: All parties.
         resident: The party's own data, if it has any.
         seed: Makes runs reproducible; `None` in production.
@@ -119,7 +119,7 @@ class _Control:
 
 
 def _pack_job(job: object) -> bytes:
-    """Pack a job on its own, so that whoever cannot unpack it still knows which one it was.
+    """Pickle a job on its own, so that a process that cannot unpickle it still knows its number.
 
     Raises:
         ClusterError: If its role is not at the top of a module, or something in it has no pickle.
@@ -284,7 +284,7 @@ class _Worker:
 
 
 def warm_up() -> None:
-    """Start what processes are forked from; call it early, and the first cluster starts faster."""
+    """Start the fork server. Call it early, and the first cluster starts faster."""
     if sys.platform == "win32":
         return
     multiprocessing.get_context("forkserver").set_forkserver_preload(list(PRELOADED))
@@ -325,12 +325,12 @@ def _some(names: Sequence[str]) -> str:
 
 
 def work(pipe: socket.socket, listener: socket.socket, output: socket.socket) -> None:
-    """Be one party until the launcher says stop or is gone: the body of the process.
+    """Run one party until the launcher says stop or is gone: the body of the process.
 
     Args:
         pipe: The way to the launcher, which sends a `_Setup` first.
         listener: The party's listening socket.
-        output: Where all that this process prints goes.
+        output: The socket for everything that this process prints.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches us too: the launcher ends us
     for stream in (1, 2):

@@ -26,7 +26,7 @@ class Simulated(TasksRuntime):
 
     Args:
         topology: The links between the parties; by default all are alike and take no time.
-        faults: What goes wrong, and when, counted from the start of the cluster.
+        faults: The faults; their times count from the start of the cluster.
     """
 
     session_seconds: ClassVar[float | None] = None  # a run that cannot end is found as a deadlock
@@ -89,7 +89,7 @@ class Simulated(TasksRuntime):
         return next((found for found in verdicts if found.culprit), verdicts[0])
 
     def _strikes(self, fault: Fault) -> list[tuple[float, Callable[[], bool]]]:
-        """Return when a fault does what to a party or a connection; each says if it could."""
+        """Return the times and actions of a fault; each action returns whether it had an effect."""
         party, start, end = fault.parties[0], fault.start, fault.end
         match fault.kind:
             case "crash":
