@@ -26,7 +26,7 @@ from veilring.deployment.survey import (
 )
 from veilring.protocols.ldp.algorithm.bayes import evidence, learn
 from veilring.protocols.ldp.algorithm.oracle import Consistency
-from veilring.protocols.ldp.algorithm.randomiser import INTERVAL_CONFIDENCE, Estimate
+from veilring.protocols.ldp.algorithm.randomiser import INTERVAL_CONFIDENCE, SurveyEstimate
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.parquet import (
     Piece,
@@ -163,7 +163,7 @@ def save_model(found: Estimates, path: Path, *, consistency: str) -> None:
 
 
 def _lines(
-    terms: SurveyTerms, found: Sequence[Estimate], rough: Sequence[NDArray[np.bool_]]
+    terms: SurveyTerms, found: Sequence[SurveyEstimate], rough: Sequence[NDArray[np.bool_]]
 ) -> Iterator[EstimatedNumber]:
     asked = list(zip(found, rough, strict=True))
     match terms.survey.kind:
@@ -185,7 +185,7 @@ def _lines(
 
 
 def _named(
-    estimate: Estimate, rough: NDArray[np.bool_], names: Iterable[tuple[str, str, str]]
+    estimate: SurveyEstimate, rough: NDArray[np.bool_], names: Iterable[tuple[str, str, str]]
 ) -> Iterator[EstimatedNumber]:
     """Yield the first entries of an estimate under their names; an oracle's last may be unused."""
     for entry, (of, value, within) in enumerate(names):
@@ -198,7 +198,7 @@ def _named(
 
 
 def _means(
-    terms: SurveyTerms, estimate: Estimate, rough: NDArray[np.bool_]
+    terms: SurveyTerms, estimate: SurveyEstimate, rough: NDArray[np.bool_]
 ) -> Iterator[EstimatedNumber]:
     """Yield means in the units of the columns, which were scaled to [-1, 1]."""
     ranges = ranges_of(terms.features)

@@ -55,12 +55,10 @@ from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.store import open_report_store
 from veilring.protocols.ldp.store.base import Quotas, Store
+from veilring.protocols.ldp.system import BINS_MAX
 from veilring.protocols.ldp.task import Task
 from veilring.transport.roster import Roster
 from veilring.transport.tls import LOOPBACK
-
-# More bins than this tell nothing that noise would not drown.
-BINS_MAX: Final = 1024
 
 
 class SurveySection(Section):

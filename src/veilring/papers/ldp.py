@@ -53,12 +53,13 @@ from veilring.protocols.ldp.algorithm.encodings import (
 )
 from veilring.protocols.ldp.algorithm.means import APPROACHES, Approach, make_means
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle
-from veilring.protocols.ldp.algorithm.reduction import (
+from veilring.protocols.ldp.algorithm.steps import (
+    Bins,
     LinearProjection,
+    Scaling,
     discriminant_components,
     principal_components,
 )
-from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,
     GaussianBayesSurvey,

@@ -10,15 +10,15 @@ from scipy import optimize
 
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.oracle import Consistency, make_consistent, project_on_simplex
-from veilring.protocols.ldp.algorithm.randomiser import Estimate
+from veilring.protocols.ldp.algorithm.randomiser import SurveyEstimate
 
 RAW = np.array([0.5, -0.1, 0.0, 0.4, -0.02])
 
 
-def estimated(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Estimate:
+def estimated(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> SurveyEstimate:
     """Return an estimate over 200 clients."""
     some = np.full(len(values), 0.01)
-    return Estimate(values, some, values - 0.1, values + 0.1, clients=200)
+    return SurveyEstimate(values, some, values - 0.1, values + 0.1, clients=200)
 
 
 def test_each_method_does_what_it_says() -> None:

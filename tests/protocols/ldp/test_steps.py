@@ -14,12 +14,14 @@ from tests.privacy.generators import seeded
 
 from veilring.data.table import Ranges
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.reduction import (
+from veilring.protocols.ldp.algorithm.steps import (
+    Bins,
     LinearProjection,
+    Scaling,
+    apply_steps,
     discriminant_components,
     principal_components,
 )
-from veilring.protocols.ldp.algorithm.steps import Bins, Scaling, apply_steps
 
 Blobs = tuple[NDArray[np.float64], NDArray[np.int64]]
 

@@ -22,13 +22,14 @@ from veilring.protocols.ldp.algorithm.planner import (
     oracle_options,
     recommend_oracle,
 )
-from veilring.protocols.ldp.algorithm.randomiser import Estimate
-from veilring.protocols.ldp.algorithm.reduction import (
+from veilring.protocols.ldp.algorithm.randomiser import SurveyEstimate
+from veilring.protocols.ldp.algorithm.steps import (
+    Bins,
     LinearProjection,
+    Scaling,
     discriminant_components,
     principal_components,
 )
-from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     Answers,
     DiscreteBayesSurvey,
@@ -51,13 +52,13 @@ __all__ = (
     "Classifier",
     "ClientPool",
     "DiscreteBayesSurvey",
-    "Estimate",
     "FrequencySurvey",
     "GaussianBayesSurvey",
     "LinearProjection",
     "MeanSurvey",
     "Scaling",
     "Survey",
+    "SurveyEstimate",
     "Tally",
     "Task",
     "answer",

@@ -23,9 +23,8 @@ from veilring.protocols.ldp.algorithm.bayes import (
     DiscreteBayes,
     GaussianBayes,
 )
-from veilring.protocols.ldp.algorithm.randomiser import Estimate
-from veilring.protocols.ldp.algorithm.reduction import LinearProjection
-from veilring.protocols.ldp.algorithm.steps import Bins, Scaling, Step
+from veilring.protocols.ldp.algorithm.randomiser import SurveyEstimate
+from veilring.protocols.ldp.algorithm.steps import Bins, LinearProjection, Scaling, Step
 
 FORMAT: Final = "veilring naive Bayes"
 VERSION: Final = 2
@@ -95,7 +94,7 @@ def _written(model: BayesModel) -> dict[str, Any]:
     return {**about, "evidence": [_estimate_out(each) for each in model.evidence]}
 
 
-def _estimate_out(estimate: Estimate) -> dict[str, Any]:
+def _estimate_out(estimate: SurveyEstimate) -> dict[str, Any]:
     # JSON has no infinity; `float` reads the words back.
     arrays = {name: _finite_or_word(getattr(estimate, name)) for name in _ESTIMATE}
     return {**arrays, "clients": estimate.clients}
@@ -105,19 +104,19 @@ def _finite_or_word(values: NDArray[np.float64]) -> list[float | str]:
     return [value if np.isfinite(value) else str(value) for value in values.tolist()]
 
 
-def _evidence(content: Mapping[str, Any], questions: int) -> tuple[Estimate, ...]:
+def _evidence(content: Mapping[str, Any], questions: int) -> tuple[SurveyEstimate, ...]:
     found = tuple(map(_estimate, content["evidence"]))
     _require(len(found) == questions)
     return found
 
 
-def _estimate(content: Mapping[str, Any]) -> Estimate:
+def _estimate(content: Mapping[str, Any]) -> SurveyEstimate:
     values = _array(content["values"], 1)
     variance = _array(content["variance"], 1, 0.0, inf)
     low, high = (_array(content[name], 1, -inf, inf) for name in ("low", "high"))
     clients = index(content["clients"])
     _require(values.shape == variance.shape == low.shape == high.shape and clients >= 0)
-    return Estimate(values, variance, low, high, clients)
+    return SurveyEstimate(values, variance, low, high, clients)
 
 
 def _array(

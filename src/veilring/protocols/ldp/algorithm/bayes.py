@@ -18,9 +18,9 @@ from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.oracle import Consistency, make_consistent
 from veilring.protocols.ldp.algorithm.randomiser import (
     INTERVAL_CONFIDENCE,
-    Estimate,
     LocalRandomiser,
     Sums,
+    SurveyEstimate,
 )
 from veilring.protocols.ldp.algorithm.steps import Step, apply_steps
 from veilring.protocols.ldp.algorithm.survey import (
@@ -76,7 +76,7 @@ CONSISTENCIES: Final[tuple[Consistency, ...]] = ("paper", "clip", "norm-sub")
 
 def evidence(
     survey: Survey, tally: Tally, *, confidence: float = INTERVAL_CONFIDENCE
-) -> tuple[Estimate, ...]:
+) -> tuple[SurveyEstimate, ...]:
     """Return the estimate of each question.
 
     A question without answers gets zeros, infinite variances, and intervals of all numbers.
@@ -91,14 +91,16 @@ def evidence(
     return tuple(_estimate(*each, confidence) for each in triples)
 
 
-def _estimate(question: LocalRandomiser, sums: Sums, count: int, confidence: float) -> Estimate:
+def _estimate(
+    question: LocalRandomiser, sums: Sums, count: int, confidence: float
+) -> SurveyEstimate:
     if count:
         return question.estimate(sums, count, confidence=confidence)
     nothing, everything = np.zeros(question.entries), np.full(question.entries, np.inf)
-    return Estimate(nothing, everything, -everything, everything, 0)
+    return SurveyEstimate(nothing, everything, -everything, everything, 0)
 
 
-def counts_of(estimate: Estimate, values: int, how: Consistency) -> NDArray[np.float64]:
+def counts_of(estimate: SurveyEstimate, values: int, how: Consistency) -> NDArray[np.float64]:
     """Return how many of the clients hold each of the first values; none is negative.
 
     Args:
@@ -136,7 +138,7 @@ class DiscreteBayes(Posterior):
     class_counts: NDArray[np.float64]
     feature_counts: tuple[NDArray[np.float64], ...]
     smoothing: float
-    evidence: tuple[Estimate, ...]
+    evidence: tuple[SurveyEstimate, ...]
 
     @property
     def log_priors(self) -> NDArray[np.float64]:
@@ -221,7 +223,7 @@ class GaussianBayes(Posterior):
     class_counts: NDArray[np.float64]
     means: NDArray[np.float64]
     variances: NDArray[np.float64]
-    evidence: tuple[Estimate, ...]
+    evidence: tuple[SurveyEstimate, ...]
 
     def joint(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the logarithm of each class's density with the row, shape (rows, classes).

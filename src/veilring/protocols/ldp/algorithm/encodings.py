@@ -53,9 +53,9 @@ from veilring.protocols.ldp.algorithm.packing import (
 )
 from veilring.protocols.ldp.algorithm.randomiser import (
     INTERVAL_CONFIDENCE,
-    Estimate,
     Reports,
     Sums,
+    SurveyEstimate,
     normal_estimate,
     require_sums,
 )
@@ -251,7 +251,6 @@ class SummedHistogram(FrequencyOracle):
 
     @override
     def __post_init__(self) -> None:
-        """Refuse also an epsilon for which there are no tables."""
         super().__post_init__()
         if self.epsilon < _LEAST_EPSILON:
             raise InputError("epsilon", self.epsilon, f"at least {_LEAST_EPSILON}")
@@ -349,7 +348,7 @@ class SummedHistogram(FrequencyOracle):
     @override
     def estimate(
         self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
-    ) -> Estimate:
+    ) -> SurveyEstimate:
         """Return `(sum/m - mean_0) / (mean_1 - mean_0)` for each value, with its normal interval.
 
         The noise has sixteen bits and light tails, so that the normal law is near from
@@ -401,7 +400,6 @@ class ThresholdedHistogram(UnaryOracle):
 
     @override
     def __post_init__(self) -> None:
-        """Refuse also a threshold outside [0, 1]."""
         if self.theta is not None and not 0 <= self.theta <= 1:
             raise InputError("theta", self.theta, "a number in [0, 1]")
         super().__post_init__()

@@ -63,7 +63,6 @@ class MeanLaw(ABC):
     covers_one_hot: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Refuse an epsilon outside [least_epsilon, 20]."""
         if not self.least_epsilon <= self.epsilon <= REPORT_EPSILON_MAX:
             allowed = f"from {self.least_epsilon} to {REPORT_EPSILON_MAX:g}"
             raise InputError("epsilon", float(self.epsilon), allowed)

@@ -55,10 +55,10 @@ from veilring.protocols.ldp.algorithm.packing import (
 from veilring.protocols.ldp.algorithm.randomiser import (
     INTERVAL_CONFIDENCE,
     RAREST_MIN,
-    Estimate,
     LocalRandomiser,
     Reports,
     Sums,
+    SurveyEstimate,
     normal_estimate,
     require_sums,
     z_score,
@@ -90,7 +90,6 @@ class Means(LocalRandomiser):
     classes: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what the law cannot do."""
         if self.features < 1:
             raise InputError("features", self.features, "an integer of at least 1")
         if self.classes < 1:
@@ -175,7 +174,7 @@ class Means(LocalRandomiser):
         counts: NDArray[np.int64],
         clients: int,
         confidence: float,
-    ) -> Estimate:
+    ) -> SurveyEstimate:
         """Return means from sums of shape (features, classes, parts).
 
         `counts` says how many of the clients told each feature.
@@ -193,7 +192,7 @@ class Means(LocalRandomiser):
         low = np.where(known, values - reach, -1.0)
         high = np.where(known, values + reach, 1.0)
         flat = (values.ravel(), variance.ravel(), low.ravel(), high.ravel())
-        return Estimate(*flat, clients)
+        return SurveyEstimate(*flat, clients)
 
 
 @dataclass(frozen=True)
@@ -256,7 +255,7 @@ class EachFeature(Means):
     @override
     def estimate(
         self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
-    ) -> Estimate:
+    ) -> SurveyEstimate:
         require_sums(sums, self.cells, clients)
         shaped = sums.reshape(self.features, self.classes, self.law.parts)
         return self._estimate(shaped, np.full(self.features, clients), clients, confidence)
@@ -336,7 +335,7 @@ class SampledFeature(Means):
     @override
     def estimate(
         self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
-    ) -> Estimate:
+    ) -> SurveyEstimate:
         require_sums(sums, self.cells, clients)
         table = sums.reshape(self.features, -1)
         counts = table[:, 0]
@@ -375,7 +374,6 @@ class SignVector(LocalRandomiser):
     name: ClassVar[str] = "sign-vector"
 
     def __post_init__(self) -> None:
-        """Refuse what is outside the documented ranges."""
         if not 0 < self.epsilon <= REPORT_EPSILON_MAX:
             raise InputError("epsilon", self.epsilon, f"in (0, {REPORT_EPSILON_MAX:g}]")
         if self.features < 1 or self._low_bits < _LEAST_BITS:
@@ -472,7 +470,7 @@ class SignVector(LocalRandomiser):
     @override
     def estimate(
         self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
-    ) -> Estimate:
+    ) -> SurveyEstimate:
         require_sums(sums, self.features, clients, low=0, high=clients)
         values = (2 * sums - clients) / (clients * float(self.slope))
         variance = (float(1 / self.slope**2) - np.clip(values, -1.0, 1.0) ** 2) / clients

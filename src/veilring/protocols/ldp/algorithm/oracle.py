@@ -31,10 +31,10 @@ from veilring.protocols.ldp.algorithm.packing import counted, decoded, encoded, 
 from veilring.protocols.ldp.algorithm.randomiser import (
     INTERVAL_CONFIDENCE,
     RAREST_MIN,
-    Estimate,
     LocalRandomiser,
     Reports,
     Sums,
+    SurveyEstimate,
     normal_estimate,
     require_sums,
     z_score,
@@ -65,7 +65,6 @@ class FrequencyOracle(LocalRandomiser):
     epsilon: float
 
     def __post_init__(self) -> None:
-        """Refuse what is outside the documented ranges."""
         if not 2 <= self.domain <= DOMAIN_MAX:  # noqa: PLR2004  (one value would hide itself)
             raise InputError("domain", self.domain, f"an integer from 2 to {DOMAIN_MAX}")
         if not 0 < self.epsilon <= REPORT_EPSILON_MAX:
@@ -144,7 +143,6 @@ class PureOracle(FrequencyOracle):
 
     @override
     def __post_init__(self) -> None:
-        """Refuse also an epsilon so small that the exact probabilities tell nothing."""
         super().__post_init__()
         if self.p <= self.q:
             raise InputError("epsilon", self.epsilon, f"more, for coins of {BITS} bits to show it")
@@ -183,7 +181,7 @@ class PureOracle(FrequencyOracle):
     @override
     def estimate(
         self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
-    ) -> Estimate:
+    ) -> SurveyEstimate:
         """Return `(c/m - q) / (p - q)` for each value, with its score interval.
 
         The interval holds all frequencies `f` for which the count is within `z` standard
@@ -211,7 +209,7 @@ class PureOracle(FrequencyOracle):
         centre = above + spread * slope / 2
         inside = spread * (float(self.q * (1 - self.q)) + above * slope) + (spread * slope / 2) ** 2
         reach = np.sqrt(np.maximum(inside, 0.0))
-        return Estimate(
+        return SurveyEstimate(
             values=values,
             variance=(idle + (own - idle) * np.clip(values, 0.0, 1.0)) / clients,
             low=(centre - reach) / self._gap,
@@ -233,7 +231,6 @@ class PlainOracle(LocalRandomiser):
     name: ClassVar[str] = "plain"
 
     def __post_init__(self) -> None:
-        """Refuse a domain without values."""
         if self.domain < 1:
             raise InputError("domain", self.domain, "an integer of at least 1")
 
@@ -281,7 +278,7 @@ class PlainOracle(LocalRandomiser):
     @override
     def estimate(
         self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
-    ) -> Estimate:
+    ) -> SurveyEstimate:
         require_sums(sums, self.cells, clients, low=0, high=clients)
         return normal_estimate(sums / clients, np.zeros(self.domain), clients, confidence)
 
@@ -290,7 +287,7 @@ Consistency = Literal["paper", "clip", "norm-sub", "raw"]
 """Negative counts become 1; become 0; the nearest frequencies that add up to 1; or nothing."""
 
 
-def make_consistent(estimate: Estimate, method: Consistency) -> NDArray[np.float64]:
+def make_consistent(estimate: SurveyEstimate, method: Consistency) -> NDArray[np.float64]:
     """Return frequencies that are at least 0, unless the method is `"raw"`, shape (entries,).
 
     Args:

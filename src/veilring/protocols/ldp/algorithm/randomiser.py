@@ -30,7 +30,7 @@ Sums: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Estimate:
+class SurveyEstimate:
     """Unbiased estimates with what is known of their error.
 
     Attributes:
@@ -134,7 +134,7 @@ class LocalRandomiser(ABC):
     @abstractmethod
     def estimate(
         self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
-    ) -> Estimate:
+    ) -> SurveyEstimate:
         """Return what the sums over that many reports say, unbiased.
 
         Raises:
@@ -170,14 +170,14 @@ def require_sums(
 
 def normal_estimate(
     values: NDArray[np.float64], variance: NDArray[np.float64], clients: int, confidence: float
-) -> Estimate:
+) -> SurveyEstimate:
     """Return estimates with the intervals of the normal law.
 
     Raises:
         InputError: If the confidence is not in (0, 1).
     """
     reach = z_score(confidence) * np.sqrt(variance)
-    return Estimate(values, variance, values - reach, values + reach, clients)
+    return SurveyEstimate(values, variance, values - reach, values + reach, clients)
 
 
 def z_score(confidence: float) -> float:

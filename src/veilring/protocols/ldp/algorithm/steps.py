@@ -1,13 +1,15 @@
-"""What a client does to its row before it answers: public, and the same for all clients.
+"""Public functions of a row, which each client applies before it answers.
 
-A step's numbers are part of the task. They may be known beforehand or come from public rows, but
-never from the clients' own, or they would tell of them without any noise.
+A step's numbers are part of the task, and the same for all clients. They may be known beforehand or
+come from public rows, but never from the clients' own, or they would tell of them without any
+noise. `LinearProjection` says which public rows it was fitted on: principal or discriminant
+components (Section 2.3) make fewer features of many, before noise.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,10 @@ from typing_extensions import override
 
 from veilring.data.table import Ranges
 from veilring.errors import InputError
+
+# Relative to the mean eigenvalue of the scatter within classes: enough to invert it where features
+# depend on each other, as one-hot columns do, and little beside what the data say.
+RIDGE: Final = 1e-3
 
 
 class Step(ABC):
@@ -73,7 +79,6 @@ class Bins(Step):
     counts: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Refuse counts that do not fit."""
         if len(self.counts) != len(self.ranges.lows):
             given, features = len(self.counts), len(self.ranges.lows)
             raise InputError("counts", f"{given} of them", f"{features}, one a feature")
@@ -94,3 +99,123 @@ class Bins(Step):
 
 def _plain(ranges: Ranges) -> Mapping[str, Any]:
     return {"lows": list(ranges.lows), "highs": list(ranges.highs)}
+
+
+@dataclass(frozen=True)
+class LinearProjection(Step):
+    """A public linear map: `(row - centre) @ axes.T`.
+
+    Attributes:
+        centre: Shape (features,).
+        axes: One tuple a new feature, each of shape (features,).
+        origin: Where its numbers come from, in words: which public rows, or which private release.
+
+    Raises:
+        InputError: If the origin is empty, there is no axis, or an axis has another length.
+    """
+
+    centre: tuple[float, ...]
+    axes: tuple[tuple[float, ...], ...]
+    origin: str
+
+    def __post_init__(self) -> None:
+        if not self.origin:
+            raise InputError("origin", "empty", "which public rows, or which private release")
+        if not self.axes or any(len(axis) != len(self.centre) for axis in self.axes):
+            lengths = [len(axis) for axis in self.axes]
+            raise InputError("axes", f"of lengths {lengths}", f"at least one of {len(self.centre)}")
+
+    @classmethod
+    def of(cls, centre: NDArray[np.float64], axes: NDArray[np.float64], origin: str) -> Self:
+        """Return the map of arrays, of shapes (features,) and (new features, features)."""
+        return cls(tuple(centre.tolist()), tuple(map(tuple, axes.tolist())), origin)
+
+    @property
+    @override
+    def public(self) -> Mapping[str, Any]:
+        return {
+            "step": "projection",
+            "centre": list(self.centre),
+            "axes": [list(axis) for axis in self.axes],
+            "origin": self.origin,
+        }
+
+    @override
+    def __call__(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+        if rows.ndim != 2 or rows.shape[1] != len(self.centre):  # noqa: PLR2004  (rows by features)
+            allowed = f"of shape (rows, {len(self.centre)})"
+            raise InputError("rows", f"of shape {rows.shape}", allowed)
+        return np.asarray((rows - np.array(self.centre)) @ np.array(self.axes).T)
+
+
+def principal_components(
+    public_rows: NDArray[np.float64], components: int, *, origin: str
+) -> LinearProjection:
+    """Return the directions of greatest variance, by scikit-learn's `PCA`.
+
+    Args:
+        public_rows: Shape (rows, features); no client's.
+        components: How many, from 1 to the lesser of rows and features.
+        origin: Where the rows come from, in words.
+
+    Raises:
+        InputError: If the components are not as many.
+    """
+    from sklearn.decomposition import PCA  # noqa: PLC0415  (1.5 s, and few tasks need it)
+
+    most = min(public_rows.shape)
+    if not 1 <= components <= most:
+        raise InputError("components", components, f"an integer from 1 to {most}")
+    found = PCA(components, svd_solver="full").fit(public_rows)
+    return LinearProjection.of(found.mean_, found.components_, origin)
+
+
+def discriminant_components(
+    public_rows: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    components: int,
+    *,
+    origin: str,
+    ridge: float = RIDGE,
+) -> LinearProjection:
+    """Return the directions that tell classes apart best (DCA).
+
+    They are the eigenvectors with the largest eigenvalues of `S w = lambda (S_W + rho I) w`, where
+    `S` is the scatter around the centre and `S_W` that within classes (Kung, "Kernel Methods and
+    Machine Learning", 2014, Section 8.4). The first `classes - 1` hold all of the signal.
+
+    Args:
+        public_rows: Shape (rows, features); no client's.
+        labels: The class of each, at least two different ones.
+        components: How many, from 1 to the features.
+        origin: Where the rows come from, in words.
+        ridge: `rho` as a share of the mean eigenvalue of `S_W`, above 0.
+
+    Raises:
+        InputError: If an argument is not allowed.
+    """
+    from scipy.linalg import eigh  # noqa: PLC0415  (0.1 s, and few tasks need it)
+
+    features = public_rows.shape[1]
+    if not 1 <= components <= features:
+        raise InputError("components", components, f"an integer from 1 to {features}")
+    if not ridge > 0:
+        raise InputError("ridge", ridge, "a number above 0")
+    classes = np.unique(labels)
+    if len(classes) < 2:  # noqa: PLR2004  (one class has nothing to be told from)
+        raise InputError("labels", "of one class", "at least two classes")
+    centre = public_rows.mean(axis=0)
+    around = public_rows - centre
+    means = np.array([public_rows[labels == each].mean(axis=0) for each in classes])
+    inside = public_rows - means[np.searchsorted(classes, labels)]
+    within = inside.T @ inside
+    # If all rows of a class are equal nothing varies within, and any ridge will do.
+    rho = ridge * (np.trace(within) / features or 1.0)
+    _, vectors = eigh(around.T @ around, within + rho * np.eye(features))
+    return LinearProjection.of(centre, _directed(vectors[:, ::-1][:, :components].T), origin)
+
+
+def _directed(axes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scale axes to length 1 with their largest entry above 0, so that equal rows give equal."""
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
+    return np.asarray(axes * np.sign(largest) / np.linalg.norm(axes, axis=1, keepdims=True))

@@ -134,7 +134,6 @@ class MeanSurvey(Survey):
     name: ClassVar[str] = "means"
 
     def __post_init__(self) -> None:
-        """Refuse means within classes."""
         if isinstance(self.means, Means) and self.means.classes > 1:
             raise InputError("means", f"within {self.means.classes} classes", "without classes")
 
@@ -182,7 +181,6 @@ class DiscreteBayesSurvey(Survey):
     name: ClassVar[str] = "discrete-bayes"
 
     def __post_init__(self) -> None:
-        """Refuse what does not fit together."""
         if self.classes < 1 or min(self.domains, default=1) < 1:
             raise InputError("domains, classes", "below 1 in some place", "integers of at least 1")
         needed = (self.classes, *(self.classes * values for values in self.domains))
@@ -263,7 +261,6 @@ class GaussianBayesSurvey(Survey):
     name: ClassVar[str] = "gaussian-bayes"
 
     def __post_init__(self) -> None:
-        """Refuse an oracle that does not fit."""
         if self.oracle.entries < self.means.classes:
             given = f"for {self.oracle.entries} values"
             raise InputError("oracle", given, f"one for {self.means.classes} classes")
