@@ -1,5 +1,8 @@
-"""What veilring costs, beside a reference that is measured in the same run: `python -m benchmarks`.
+"""What veilring costs, and how it grows: `python -m benchmarks`.
 
-Every module here that has `measure(*, quick)` is one benchmark; `docs/benchmarks.md` says what each
-number means.
+The peers (`ring`, `hops`, `owner`, `prediction`, `ldp`, `collector`, `treewalk`, `sweep`, `flood`)
+are measured beside a reference in the same run. The studies (`growth_ring`, `growth_serve`,
+`growth_collect`, `growth_records`) measure points up to what fits on one machine, and fit models
+that extrapolate them. Both measure by `measurement`. `docs/benchmarks.md` and `docs/scale.md` say
+what each number means.
 """

@@ -1,79 +1,110 @@
-"""Runs the benchmarks, prints a table, and writes all numbers as JSON."""
+"""The command line: benchmarks beside a reference, and studies of growth."""
 
-import argparse
 import json
-import os
-import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Annotated, Any, Final
 
+import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Grid
+from typer.core import TyperGroup
+from typing_extensions import override
 
-from benchmarks.measurement import Measurement, Skipped
+from benchmarks.measurement import Measurement, Skipped, describe_machine
+from benchmarks.studies import Study, format_study, study_files, write_study
+from veilring.cli.console import show_progress
+from veilring.errors import InputError, VeilringError
+from veilring.scenarios.runner import Progress
 
 # As wide as the longest row, also where the output goes to a file.
-TABLE_WIDTH = 150
-NAMES = (
-    "hop",
-    "topk",
-    "prediction",
-    "simulated",
-    "batch",
-    "sweep",
-    "startup",
-    "large",
-    "ldp",
-    "ledger",
-    "cliques",
-    "owner",
-    "collector",
-    "treewalk",
-    "flood",
+TABLE_WIDTH: Final = 150
+_BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "hop": "hops:measure_hop",
+        "topk": "ring:measure_topk",
+        "prediction": "prediction:measure_prediction",
+        "simulated": "hops:measure_simulated",
+        "batch": "ring:measure_batch",
+        "sweep": "sweep:measure",
+        "startup": "ring:measure_startup",
+        "large": "ring:measure_large",
+        "ldp": "ldp:measure",
+        "ledger": "prediction:measure_ledger",
+        "cliques": "owner:measure_cliques",
+        "owner": "owner:measure_owner",
+        "collector": "collector:measure",
+        "treewalk": "treewalk:measure",
+        "flood": "flood:measure",
+    }
 )
 
 
-def main() -> None:
-    """Read the command line and measure."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", action="append", choices=NAMES, help="may be given again")
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions and smaller sizes")
-    parser.add_argument("--output", type=Path, default=Path("benchmark-results.json"))
-    given = parser.parse_args()
+class _Group(TyperGroup):
+    """Shows our own errors as one paragraph each; any other error keeps its trace."""
+
+    @override
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except VeilringError as error:
+            typer.echo(f"benchmarks: {error}", err=True)
+            raise typer.Exit(2 if isinstance(error, InputError) else 1) from error
+
+
+app = typer.Typer(cls=_Group, pretty_exceptions_enable=False)
+scale = typer.Typer(
+    help="Measure how a system grows, fit a model, and say how far that is off.",
+    no_args_is_help=True,
+)
+app.add_typer(scale, name="scale")
+
+
+@app.callback(invoke_without_command=True)
+def peers(
+    context: typer.Context,
+    *,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"May be given many times: {', '.join(_BENCHMARKS)}.", show_default=False
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer repetitions and smaller sizes.")
+    ] = False,
+    output: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where all numbers go, as JSON.")
+    ] = Path("benchmark-results.json"),
+) -> None:
+    """Measure what veilring costs, beside a reference in the same run; `scale` measures growth."""
+    if context.invoked_subcommand is not None:
+        return
+    for name in only or ():
+        if name not in _BENCHMARKS:
+            raise InputError("--only", name, ", ".join(_BENCHMARKS))
     results: dict[str, list[Measurement]] = {}
     skipped: dict[str, str] = {}
-    for name in given.only or NAMES:
+    for name in only or _BENCHMARKS:
+        module, _, function = _BENCHMARKS[name].partition(":")
         try:
-            results[name] = _measure_of(name)(quick=given.quick)
+            results[name] = getattr(import_module(f"benchmarks.{module}"), function)(quick=quick)
         except Skipped as reason:
             skipped[name] = str(reason)
     _show(results, skipped)
     document = {
-        "machine": _machine(),
-        "quick": given.quick,
+        "machine": describe_machine(),
+        "quick": quick,
         "results": {name: [m.as_json() for m in found] for name, found in results.items()},
         "skipped": skipped,
     }
-    given.output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-
-
-def _measure_of(name: str) -> Callable[..., list[Measurement]]:
-    measure: Callable[..., list[Measurement]] = import_module(f"benchmarks.{name}").measure
-    return measure
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-    }
+    output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def _show(results: dict[str, list[Measurement]], skipped: dict[str, str]) -> None:
-    table = Table("what", "median", "min", "max", "bound", "", "medians behind it")
+    table = Grid("what", "median", "min", "max", "bound", "", "medians behind it")
     for measurement in (m for found in results.values() for m in found):
         bound = measurement.bound
         table.add_row(
@@ -95,5 +126,160 @@ def _number(value: float, unit: str) -> str:
     return f"{value:,.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
 
 
+_Sizes = Annotated[
+    list[int] | None,
+    typer.Option("--size", help="Where to measure; may be given many times.", show_default=False),
+]
+_Full = Annotated[bool, typer.Option("--full", help="Measure larger sizes, for minutes.")]
+_Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Where text, points, models and a picture go: scale-NAME.txt, .csv, .json, .svg.",
+        show_default=False,
+    ),
+]
+_Seed = Annotated[int, typer.Option(help="Of everything random.", min=0)]
+
+
+@scale.command()
+def ring(  # noqa: PLR0913  (each option is an argument)
+    *,
+    sizes: _Sizes = None,
+    full: _Full = False,
+    latency: Annotated[
+        float | None,
+        typer.Option(help="Of each message, in seconds: 0.05.", min=0, show_default=False),
+    ] = None,
+    bandwidth: Annotated[
+        float | None,
+        typer.Option(help="Of each link, in bytes a second: 12.5e6.", show_default=False),
+    ] = None,
+    network: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="In place of both: a file with the table \\[network] of a scenario.",
+            show_default=False,
+        ),
+    ] = None,
+    queries: Annotated[int, typer.Option(help="In a batch.", min=1)] = 100,
+    k: Annotated[int, typer.Option(help="How many neighbours vote.", min=1)] = 5,
+    within: Annotated[
+        float, typer.Option(help="In how many seconds a batch shall be labelled.")
+    ] = 60.0,
+    seed: _Seed = 0,
+    out: _Out = None,
+) -> None:
+    """Simulate a batch of PP-kNN over the number of parties, in one ring and in rings of rings.
+
+    All is simulated: the same seed gives the same numbers on any machine. Sizes are numbers of
+    parties, at least 9.
+
+    For example:
+
+        python -m benchmarks scale ring --within 60
+
+        python -m benchmarks scale ring --size 9 --size 50 --size 200 --latency 0.02 --out growth
+
+        python -m benchmarks scale ring --network wan.toml
+    """
+    from benchmarks.growth_ring import FULL, QUICK, Batch, make_network, study_ring  # noqa: PLC0415
+
+    links = make_network(network, latency=latency, bandwidth=bandwidth)
+    batch = Batch(queries=queries, k=k, network=links, seed=seed)
+    parties = sizes or (FULL if full else QUICK)
+    _study("ring", lambda tell: study_ring(batch, parties, within=within, tell=tell), out)
+
+
+@scale.command()
+def serve(
+    *,
+    sizes: _Sizes = None,
+    full: _Full = False,
+    parties: Annotated[int, typer.Option(help="Of the ring.", min=3)] = 5,
+    seed: _Seed = 0,
+    out: _Out = None,
+) -> None:
+    """Measure seconds and queries a second, over how many queries are asked at once.
+
+    A ring in memory, over TLS and as processes; a data owner; a prediction server. The numbers are
+    this machine's. Sizes are numbers of queries.
+    """
+    from benchmarks.growth_serve import FULL, QUICK, Asked, study_serve  # noqa: PLC0415
+
+    asked, at_once = Asked(parties, seed), sizes or (FULL if full else QUICK)
+    _study("serve", lambda tell: study_serve(asked, at_once, tell=tell), out)
+
+
+@scale.command()
+def collect(
+    *,
+    sizes: _Sizes = None,
+    full: _Full = False,
+    submitters: Annotated[int, typer.Option(help="How many processes send.", min=1)] = 2,
+    workers: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="With how many Dask workers files are added up; may be given many times. "
+            "Else 1 and 2.",
+            show_default=False,
+        ),
+    ] = None,
+    out: _Out = None,
+) -> None:
+    """Measure a collector over the number of reports, and the tally of files by workers.
+
+    The collector is `veilring serve` in a process of its own, to which others submit over TLS. That
+    the sums of all pieces of the files are those of one pass is checked. The numbers are this
+    machine's. Sizes are numbers of reports, each a multiple of the submitters.
+    """
+    from benchmarks.collecting import Drive, Driven  # noqa: PLC0415
+    from benchmarks.growth_collect import FULL, QUICK, study_collect  # noqa: PLC0415
+
+    reports, clusters = sizes or (FULL if full else QUICK), workers or (1, 2)
+    driven = Driven(Drive(submitters))
+    _study("collect", lambda tell: study_collect(driven, reports, workers=clusters, tell=tell), out)
+
+
+@scale.command()
+def records(
+    *,
+    sizes: _Sizes = None,
+    full: _Full = False,
+    features: Annotated[int, typer.Option(help="Of a record.", min=1)] = 768,
+    gib: Annotated[
+        float, typer.Option(help="Of a machine's memory: how many records does it hold?")
+    ] = 16.0,
+    seed: _Seed = 0,
+    out: _Out = None,
+) -> None:
+    """Measure a prediction server over the number of its records: seconds a query, and memory.
+
+    Each size has a process of its own, whose linear algebra takes one core. The numbers are this
+    machine's. Sizes are numbers of records.
+    """
+    from benchmarks.growth_records import FULL, QUICK, Table, study_records  # noqa: PLC0415
+
+    table, counts = Table(features=features, seed=seed), sizes or (FULL if full else QUICK)
+    _study("records", lambda tell: study_records(table, counts, gib=gib, tell=tell), out)
+
+
+def _study(name: str, measure: Callable[[Progress | None], Study], out: Path | None) -> None:
+    """Measure, print, and keep what was measured if that is wanted."""
+    files = None if out is None else study_files(name, out)  # refused before anything is measured
+    with show_progress(quiet=False) as progress:
+        try:
+            study = measure(progress)
+        except InputError as error:
+            if error.field != "sizes":
+                raise
+            raise InputError("--size", error.value, error.allowed) from error
+    machine = describe_machine()
+    typer.echo(format_study(study, machine), nl=False)
+    if files is not None:
+        write_study(study, machine, files)
+
+
 if __name__ == "__main__":
-    main()
+    app(prog_name="python -m benchmarks")

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.collecting import BATCHED, Drive, drive_collection
 from benchmarks.measurement import Measurement, ratios
-from veilring.deployment.trials.collecting import BATCHED, Drive, drive_collection
 
 SUBMITTERS = 8
 REPORT_BYTES = 8

@@ -1,12 +1,12 @@
-"""Ind-KNN on 50,000 rows of 768 features: queries in blocks, beside what published code does.
+"""A prediction server: its predictor beside published code, and its ledger beside plain SQLite."""
 
-The reference follows the pattern of code that is published with papers on private prediction: for
-each query it masks the records that still have budget, copies their features in double precision,
-multiplies, and goes through the neighbours in a loop.
-"""
-
+import itertools
+import sqlite3
+import tempfile
 import time
 import tracemalloc
+from contextlib import closing
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,13 +14,100 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios
+from benchmarks.samples import Clusters
 from veilring.privacy.accounting import individual_budget
-from veilring.privacy.ledger import UNITS
+from veilring.privacy.ledger import UNITS, Budgets, Charge, Ledger, RecordCharge, open_ledger
 from veilring.protocols.prediction.algorithm.features import BLOCK, inner_products
 from veilring.protocols.prediction.algorithm.filter import FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
-from veilring.scenarios.scale.unit_rows import Clusters
+
+RECORDS = 50_000
+NEIGHBOURS = 300
+LEDGER_BLOCK = 128
+
+
+def measure_ledger(*, quick: bool) -> list[Measurement]:
+    """Charge queries in blocks, and one by one, to the filters of 50,000 records.
+
+    Beside the same on a plain SQLite table with a row a record, synced just as often. Each query
+    charges 300 records and keeps its answer.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder, "plain")
+        with (
+            open_ledger(Path(folder, "ledger"), Budgets(unit="rho", record=1.0)) as ledger,
+            closing(sqlite3.connect(plain, isolation_level=None)) as table,
+        ):
+            ledger.records.add(str(number) for number in range(RECORDS))
+            _begin(table)
+            return [
+                _ledger_measured(ledger, table, block=block, repetitions=repetitions)
+                for block, repetitions in ((1, 50), (LEDGER_BLOCK, 5 if quick else 20))
+            ]
+
+
+def _ledger_measured(
+    ledger: Ledger, table: sqlite3.Connection, *, block: int, repetitions: int
+) -> Measurement:
+    timed = pairs(_ledger_charges(ledger, block), _plain(table, block), repetitions)
+    name = f"charges of {NEIGHBOURS} records in blocks of {block}, times faster than rows"
+    return ratios(name, timed, faster=True, per=block)
+
+
+def _ledger_charges(ledger: Ledger, block: int) -> Timed:
+    numbers, rng = itertools.count(), np.random.default_rng(1)
+
+    def charge() -> float:
+        wanted = _queries(rng, block)
+        start = time.perf_counter()
+        group = [
+            Charge("ann", f"{block}:{next(numbers)}", b"query", b"class", 0.0, RecordCharge(*one))
+            for one in wanted
+        ]
+        outcomes = ledger.charge_many(group)
+        seconds = time.perf_counter() - start
+        if not all(isinstance(outcome, bytes) for outcome in outcomes):
+            raise RuntimeError("a charge was refused")
+        return seconds
+
+    return charge
+
+
+def _plain(table: sqlite3.Connection, block: int) -> Timed:
+    rng = np.random.default_rng(1)
+
+    def charge() -> float:
+        wanted = _queries(rng, block)
+        start = time.perf_counter()
+        table.execute("BEGIN IMMEDIATE")
+        for slots, units in wanted:
+            pays = zip(units.tolist(), slots.tolist(), strict=True)
+            table.executemany("UPDATE records SET spent = spent + ? WHERE slot = ?", pays)
+            table.execute("INSERT INTO answers (answer) VALUES (?)", (b"class",))
+        table.execute("COMMIT")
+        return time.perf_counter() - start
+
+    return charge
+
+
+def _queries(
+    rng: np.random.Generator, block: int
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    slots = rng.integers(0, RECORDS, (block, NEIGHBOURS))
+    return list(zip(slots, rng.integers(1, 10**5, slots.shape), strict=True))
+
+
+def _begin(table: sqlite3.Connection) -> None:
+    table.execute("PRAGMA journal_mode = WAL")
+    table.execute("PRAGMA synchronous = FULL")
+    table.execute("CREATE TABLE records (slot INTEGER PRIMARY KEY, spent INTEGER NOT NULL)")
+    table.execute("CREATE TABLE answers (number INTEGER PRIMARY KEY, answer BLOB NOT NULL)")
+    table.execute("BEGIN")
+    rows = ((slot, 0) for slot in range(RECORDS))
+    table.executemany("INSERT INTO records VALUES (?, ?)", rows)
+    table.execute("COMMIT")
+
 
 FEATURES = 768
 CLASSES = 10
@@ -36,8 +123,13 @@ class _Data(NamedTuple):
     queries: NDArray[np.float32]
 
 
-def measure(*, quick: bool) -> list[Measurement]:
-    """Measure a stream in blocks, alone, hashed, and the memory that it takes."""
+def measure_prediction(*, quick: bool) -> list[Measurement]:
+    """Answer by Ind-KNN on 50,000 rows of 768 features: in blocks, alone, hashed; and its memory.
+
+    The reference follows the pattern of code that is published with papers on private prediction:
+    for each query it masks the records that still have budget, copies their features in double
+    precision, multiplies, and goes through the neighbours in a loop.
+    """
     data = _clustered(5_000 if quick else 50_000, np.random.default_rng(1))
     alone, repetitions = 2 if quick else 4, 3
     block = min(len(data.queries), BLOCK)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from benchmarks.growth_ring import load_network
 from tests.deployment.commands import SECONDS, Command
 
 from veilring.config import (
@@ -19,7 +20,6 @@ from veilring.deployment.roles import load_config
 from veilring.errors import InputError, ScenarioError
 from veilring.scenarios import load_scenario
 from veilring.scenarios.comparison import read_network
-from veilring.scenarios.scale.wan import load_network
 from veilring.transport.roster import Roster
 
 HOSTILE = {

@@ -32,8 +32,8 @@ def main(names: Sequence[str]) -> None:
         command = COMMANDS[name]
         folder = _HERE / name if name != command[0] else _HERE
         with tempfile.TemporaryDirectory() as made:
-            whole = [sys.executable, "-m", "veilring", "scale", *command, "--out", made]
-            subprocess.run(whole, check=True)  # noqa: S603  (our own module)
+            whole = [sys.executable, "-m", "benchmarks", "scale", *command, "--out", made]
+            subprocess.run(whole, cwd=_HERE.parents[1], check=True)  # noqa: S603  (our own module)
             for file in Path(made).iterdir():
                 shutil.copy(file, folder / file.name)
 

@@ -68,8 +68,6 @@ def test_errors_in_named_ways_are_expected() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("scale", "ring", "--size", "5", "--size", "8"), "--size is [5, 8]; allowed: "),
-        (("scale", "records", "--size", "0"), "--size is [0]; allowed: "),
         (("run", "my.csv"), "data.source is my.csv; allowed: the path of a CSV"),
         (("report", "nothing"), "DIR is nothing, which is no folder; allowed: a folder that"),
         (("run", "wine", "--set", 'protocol.P0="1"'), "protocol.P0 is '1'; allowed: a number"),

@@ -6,7 +6,7 @@ What is asserted does not depend on how fast the machine is; `benchmarks/flood.p
 from collections.abc import Iterator
 
 import pytest
-from benchmarks.flooding import RawMember, Server, idle, start_flood
+from benchmarks.flood import RawMember, Server, idle, start_flood
 
 FRAMES = 100_000
 SECONDS = 1.0  # an attack goes on for so long at the most, once it is cut off

@@ -32,7 +32,7 @@ BY_HAND: Final = (
     ("README.md", ".ci/run types it"),
     ("README.md", "a part of tests/docs/test_class_counts.py"),
     ("README.md", "a part of docs/examples/class_counts.py"),
-    ("docs/benchmarks.md", "it takes minutes; tests/test_benchmarks.py runs the second line"),
+    ("docs/benchmarks.md", "it takes minutes; tests/benchmarks/test_peers.py runs the second line"),
     ("docs/how-to/predict.md", "a model of sentence-transformers on disk is needed"),
     ("docs/how-to/predict.md", "a model of sentence-transformers on disk is needed"),
     ("docs/how-to/sweep.md", "Ray is not installed where the tests run"),

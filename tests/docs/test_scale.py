@@ -5,9 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
+from benchmarks.growth_ring import Batch, load_network, simulate
 from docs.scale.refresh import COMMANDS
-
-from veilring.scenarios.scale.wan import Batch, load_network, simulate
 
 DOCS = Path(__file__).parents[2] / "docs"
 JITTERY = Batch(network=load_network(DOCS / "scale" / "wan.toml"))
@@ -42,4 +41,6 @@ def test_every_file_of_the_page_is_refreshed_by_the_script() -> None:
         folder, name = Path(path).parent.name, Path(path).stem.removeprefix("scale-")
         command = COMMANDS["jitter" if folder == "jitter" else name]
         assert (DOCS / path).is_file()
-        assert f"veilring scale {' '.join(command)}".replace(f"{DOCS.parent}/", "") in page
+        assert (
+            f"python -m benchmarks scale {' '.join(command)}".replace(f"{DOCS.parent}/", "") in page
+        )

@@ -27,7 +27,6 @@ from veilring.cli.prediction import embed_command, records_app, tune_command
 from veilring.cli.report import report
 from veilring.cli.reproduce import reproduce
 from veilring.cli.run import run
-from veilring.cli.scale import app as scale
 from veilring.cli.scenarios import scenarios
 from veilring.cli.surveys import estimate_command, export_command, oracles_command, tally_command
 from veilring.cli.sweep import sweep
@@ -210,4 +209,3 @@ app.add_typer(deploy_app, name="deploy")
 app.add_typer(keys_app, name="keys")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(records_app, name="records")
-app.add_typer(scale, name="scale")

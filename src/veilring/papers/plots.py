@@ -4,19 +4,22 @@ from collections.abc import Sequence
 from itertools import cycle
 from math import ceil, log
 from pathlib import Path
-from typing import Final
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure as Canvas
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from typing import TYPE_CHECKING, Final
 
 from veilring.papers.claims import Measured
 from veilring.papers.figure import Figure
-from veilring.scenarios.charts import DOTS_AN_INCH, SETTINGS, STYLES, metadata
+from veilring.scenarios.charts import (
+    STYLES,
+    chart_files,
+    draw_curve,
+    label_log_axis,
+    legend_below,
+)
 from veilring.scenarios.intervals import CONFIDENCE, mean_intervals
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 _WIDTH: Final = 3.9  # of a panel, in inches
 _HEIGHT: Final = 2.9
@@ -35,18 +38,18 @@ def draw_figure(figure: Figure, measured: Sequence[Measured], paths: Sequence[Pa
     Args:
         figure: Which.
         measured: Each data set, from left to right; at least one.
-        paths: Where to; the suffix is one of `FORMATS`.
+        paths: Where to, as `chart_files` takes them.
     """
+    from matplotlib.layout_engine import ConstrainedLayoutEngine  # noqa: PLC0415  (0.5 s)
+
     rows, columns = len(figure.measures), len(measured)
     width = max(2, columns) * _WIDTH
     lines = _legend_lines([key.series for key in measured[0].curves], width)
     foot = _FOOT + (lines - 1) * _LINE
     height = rows * _HEIGHT + _HEAD + foot
-    with mpl.rc_context(SETTINGS):
-        inside = (0.0, foot / height, 1.0, 1.0 - foot / height)
-        layout = ConstrainedLayoutEngine(rect=inside, h_pad=_PAD, w_pad=_PAD)
-        canvas = Canvas(figsize=(width, height), layout=layout)
-        FigureCanvasAgg(canvas)
+    inside = (0.0, foot / height, 1.0, 1.0 - foot / height)
+    layout = ConstrainedLayoutEngine(rect=inside, h_pad=_PAD, w_pad=_PAD)
+    with chart_files(paths, (width, height), layout=layout) as canvas:
         panels = canvas.subplots(rows, columns, squeeze=False)
         for row, measure in zip(panels, figure.measures, strict=True):
             for panel, each in zip(row, measured, strict=True):
@@ -58,52 +61,28 @@ def draw_figure(figure: Figure, measured: Sequence[Measured], paths: Sequence[Pa
             panel.set_xlabel(figure.x.label)
         canvas.suptitle(figure.title, fontweight="bold")
         _write_foot(canvas, figure, panels[0][0], measured[0].splits, lines)
-        for path in paths:
-            canvas.savefig(path, dpi=DOTS_AN_INCH, metadata=metadata(path))
 
 
-def _draw_panel(panel: Axes, figure: Figure, measured: Measured, measure: str) -> None:
-    curves = measured.of(measure)
-    for (series, curve), style in zip(curves.items(), cycle(STYLES), strict=False):
+def _draw_panel(panel: "Axes", figure: Figure, measured: Measured, measure: str) -> None:
+    for (series, curve), style in zip(measured.of(measure).items(), cycle(STYLES), strict=False):
         each = mean_intervals(curve, simultaneous=False)
-        panel.fill_between(
-            measured.x,
-            [point.low for point in each],
-            [point.high for point in each],
-            color=style.color,
-            alpha=0.18,
-            linewidth=0,
-        )
-        panel.plot(
-            measured.x,
-            [point.mean for point in each],
-            color=style.color,
-            marker=style.marker,
-            linestyle=style.line,
-            markersize=4.5,
-            linewidth=1.6,
-            label=series,
-        )
+        band = [point.low for point in each], [point.high for point in each]
+        draw_curve(panel, measured.x, [point.mean for point in each], style, series, band=band)
     if figure.measures[measure].low is not None:
         panel.set_ylim(bottom=figure.measures[measure].low)
     _mark_x(panel, figure, measured.x)
 
 
-def _mark_x(panel: Axes, figure: Figure, x: Sequence[float]) -> None:
+def _mark_x(panel: "Axes", figure: Figure, x: Sequence[float]) -> None:
     """On a log axis put ticks at points that were measured, as far as there is room."""
-    if not figure.x.is_log:
-        panel.xaxis.set_major_locator(
-            MaxNLocator(
-                nbins=_TICKS_MAX,
-                steps=[1, 2, 5, 10],
-                integer=all(float(at).is_integer() for at in x),
-            )
-        )
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415  (0.5 s)
+
+    if figure.x.is_log:
+        panel.set_xscale("log")
+        label_log_axis(panel.xaxis, _apart(x))
         return
-    panel.set_xscale("log")
-    panel.xaxis.set_major_locator(FixedLocator(_apart(x)))
-    panel.xaxis.set_minor_locator(NullLocator())
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda at, _place: f"{at:g}"))
+    whole = all(float(at).is_integer() for at in x)
+    panel.xaxis.set_major_locator(MaxNLocator(nbins=_TICKS_MAX, steps=[1, 2, 5, 10], integer=whole))
 
 
 def _apart(x: Sequence[float]) -> list[float]:
@@ -123,17 +102,10 @@ def _legend_lines(series: Sequence[str], width: float) -> int:
     return min(len(names), ceil(needed / width))
 
 
-def _write_foot(canvas: Canvas, figure: Figure, panel: Axes, splits: int, lines: int) -> None:
-    handles, labels = panel.get_legend_handles_labels()
+def _write_foot(canvas: "Canvas", figure: Figure, panel: "Axes", splits: int, lines: int) -> None:
     height = canvas.get_figheight()
-    canvas.legend(
-        handles,
-        labels,
-        loc="lower center",
-        bbox_to_anchor=(0.5, 0.58 / height),
-        ncols=ceil(len(labels) / lines),
-        frameon=False,
-    )
+    columns = ceil(len(panel.get_legend_handles_labels()[1]) / lines)
+    legend_below(canvas, panel, columns=columns, at=(0.5, 0.58 / height))
     foot = (
         f"{figure.setting}.\nMeans over {splits} random splits with pointwise "
         f"{CONFIDENCE:.0%} intervals.\n{figure.source}."

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.protocols.treewalk.leakage import Overheard, posterior
-from veilring.scenarios.charts import DOTS_AN_INCH
+from veilring.scenarios.charts import chart_files
 
 CELLS: Final = 160
 """How many cells there are along each side of a map."""
@@ -77,35 +77,31 @@ def draw_beliefs(
         paths: Where to, by suffix `.png` or `.svg`.
         title: Above all maps.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (0.5 s)
-    from matplotlib.colors import LogNorm  # noqa: PLC0415  (as above)
-    from matplotlib.figure import Figure as Canvas  # noqa: PLC0415  (as above)
+    from matplotlib.colors import LogNorm  # noqa: PLC0415  (0.5 s)
 
     low, high = points.min(axis=0), points.max(axis=0)
     columns, (wide, tall) = len(beliefs.shares), high - low
     width, height = max(_PANEL_MIN, _PANEL * min(1.0, wide / tall)), _PANEL * min(1.0, tall / wide)
-    canvas = Canvas(figsize=(columns * width + _BAR, height + _HEAD), layout="constrained")
-    FigureCanvasAgg(canvas)
-    panels = canvas.subplots(1, columns, squeeze=False)[0]
     times = {name: shares * CELLS**2 for name, shares in beliefs.shares.items()}
     most = max(10.0, *(float(each.max()) for each in times.values()))
-    for panel, (name, each) in zip(panels, times.items(), strict=True):
-        shown = panel.imshow(
-            each.reshape(CELLS, CELLS),
-            origin="lower",
-            extent=(low[0], high[0], low[1], high[1]),
-            norm=LogNorm(1 / most, most),
-            cmap="PuOr_r",
-            interpolation="nearest",
-        )
-        panel.plot(*points.T, ".", color="black", markersize=0.6)
-        panel.plot(*beliefs.query, "o", markersize=9, mfc="none", mec="#009E73", mew=1.8)
-        panel.set_title(name, fontsize=9.5)
-        panel.set_xticks([])
-        panel.set_yticks([])
-    bar = canvas.colorbar(shown, ax=panels, shrink=0.85)
-    bar.set_label("times as likely as before", fontsize=8.5)
-    if title:
-        canvas.suptitle(title, fontweight="bold", fontsize=11)
-    for path in paths:
-        canvas.savefig(path, dpi=DOTS_AN_INCH)
+    size = columns * width + _BAR, height + _HEAD
+    with chart_files(paths, size, is_map=True) as canvas:
+        panels = canvas.subplots(1, columns, squeeze=False)[0]
+        for panel, (name, each) in zip(panels, times.items(), strict=True):
+            shown = panel.imshow(
+                each.reshape(CELLS, CELLS),
+                origin="lower",
+                extent=(low[0], high[0], low[1], high[1]),
+                norm=LogNorm(1 / most, most),
+                cmap="PuOr_r",
+                interpolation="nearest",
+            )
+            panel.plot(*points.T, ".", color="black", markersize=0.6)
+            panel.plot(*beliefs.query, "o", markersize=9, mfc="none", mec="#009E73", mew=1.8)
+            panel.set_title(name, fontsize=9.5)
+            panel.set_xticks([])
+            panel.set_yticks([])
+        bar = canvas.colorbar(shown, ax=panels, shrink=0.85)
+        bar.set_label("times as likely as before", fontsize=8.5)
+        if title:
+            canvas.suptitle(title, fontweight="bold", fontsize=11)

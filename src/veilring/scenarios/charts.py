@@ -1,17 +1,30 @@
-"""How all plots look, and that equal plots are equal files."""
+"""Charts as files, PNG or SVG: the one module that calls Matplotlib.
 
+Matplotlib is imported when something is drawn: it takes half a second, and most runs draw nothing.
+Equal charts are equal files.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from veilring.errors import InputError
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import LayoutEngine
     from matplotlib.typing import RcKeyType
 
-DOTS_AN_INCH: Final = 160
 FORMATS: Final = ("png", "svg")
-"""Suffixes of files that plots are written to."""
+"""Suffixes of the files that can be drawn."""
+_DOTS_AN_INCH: Final = 160
+_BAND_ALPHA: Final = 0.18
 
 
-class Style(NamedTuple):
+class CurveStyle(NamedTuple):
     """How one curve is told from the others."""
 
     color: str
@@ -22,17 +35,20 @@ class Style(NamedTuple):
 # Okabe and Ito's palette, which people with any colour vision can tell apart; markers and dashes
 # say the same in print without colour.
 STYLES: Final = (
-    Style("#0072B2", "o", "-"),
-    Style("#D55E00", "s", "--"),
-    Style("#009E73", "^", "-."),
-    Style("#CC79A7", "D", ":"),
-    Style("#E69F00", "v", "-"),
-    Style("#56B4E9", "P", "--"),
-    Style("#000000", "X", ":"),
-    Style("#999999", "*", "-."),
+    CurveStyle("#0072B2", "o", "-"),
+    CurveStyle("#D55E00", "s", "--"),
+    CurveStyle("#009E73", "^", "-."),
+    CurveStyle("#CC79A7", "D", ":"),
+    CurveStyle("#E69F00", "v", "-"),
+    CurveStyle("#56B4E9", "P", "--"),
+    CurveStyle("#000000", "X", ":"),
+    CurveStyle("#999999", "*", "-."),
 )
-
-SETTINGS: "Final[dict[RcKeyType, Any]]" = {
+_SETTINGS: "Final[dict[RcKeyType, Any]]" = {
+    "svg.hashsalt": "veilring",  # equal charts give equal files
+    "svg.fonttype": "none",  # text stays text: it can be searched and read aloud
+}
+_LINES: "Final[dict[RcKeyType, Any]]" = {
     "font.size": 9.5,
     "axes.titlesize": 10.5,
     "axes.spines.top": False,
@@ -40,11 +56,114 @@ SETTINGS: "Final[dict[RcKeyType, Any]]" = {
     "axes.grid": True,
     "grid.color": "#dddddd",
     "grid.linewidth": 0.6,
-    "svg.hashsalt": "veilring",  # equal figures give equal files
-    "svg.fonttype": "none",  # text stays text: it can be searched and read aloud
 }
 
 
-def metadata(path: Path) -> dict[str, str | None]:
-    """Return what is written beside a plot: no date, since equal figures give equal files."""
-    return {"Date": None} if path.suffix == ".svg" else {}
+@contextmanager
+def chart_files(
+    paths: Sequence[Path],
+    size: tuple[float, float],
+    *,
+    layout: "LayoutEngine | None" = None,
+    is_map: bool = False,
+) -> "Iterator[Figure]":
+    """Give an empty figure, and write it to all files at the end.
+
+    Args:
+        paths: Where to; each suffix is one of `FORMATS`.
+        size: Width and height in inches.
+        layout: How panels share the room; Matplotlib's constrained layout by default.
+        is_map: Whether panels are framed and have no grid.
+
+    Raises:
+        InputError: If there is no such format, or Matplotlib is not installed.
+    """
+    for path in paths:
+        if path.suffix not in {f".{each}" for each in FORMATS}:
+            raise InputError("plot", path, f"a path that ends in .{' or .'.join(FORMATS)}")
+    try:
+        import matplotlib as mpl  # noqa: PLC0415  (0.5 s)
+        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+        from matplotlib.figure import Figure  # noqa: PLC0415
+    except ImportError:
+        raise InputError("plot", "not installed", "pip install matplotlib") from None
+    with mpl.rc_context(_SETTINGS if is_map else _SETTINGS | _LINES):
+        figure = Figure(figsize=size, layout=layout or "constrained")
+        FigureCanvasAgg(figure)
+        yield figure
+        for path in paths:
+            # No date: equal charts give equal files.
+            dated = {"Date": None} if path.suffix == ".svg" else {}
+            figure.savefig(path, dpi=_DOTS_AN_INCH, metadata=dated)
+
+
+def draw_curve(
+    axes: "Axes",
+    x: Sequence[float],
+    y: Sequence[float],
+    style: CurveStyle,
+    label: str | None = None,
+    *,
+    marks: bool = True,
+    line: bool = True,
+    band: tuple[Sequence[float], Sequence[float]] | None = None,
+) -> None:
+    """Draw a curve with marks at its points.
+
+    Args:
+        axes: Where.
+        x: Ascending.
+        y: As many.
+        style: How.
+        label: Its name in the legend; none if it has no place there.
+        marks: Whether its points are marked.
+        line: Whether they are joined.
+        band: The low and the high ends of an interval at each point.
+    """
+    if band is not None:
+        axes.fill_between(x, *band, color=style.color, alpha=_BAND_ALPHA, linewidth=0)
+    axes.plot(
+        x,
+        y,
+        color=style.color,
+        marker=style.marker if marks else "none",
+        linestyle=style.line if line else "none",
+        markersize=4.5,
+        linewidth=1.5,
+        label=label,
+    )
+
+
+def label_log_axis(axis: "Axis", ticks: Sequence[float] | None = None) -> None:
+    """Write numbers without exponents on a log axis, at the given ticks or at Matplotlib's."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: PLC0415
+
+    if ticks is not None:
+        axis.set_major_locator(FixedLocator(ticks))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(_plain))
+
+
+def _plain(value: float, _place: object) -> str:
+    return f"{value:,.0f}" if value >= 1 and float(value).is_integer() else f"{value:g}"
+
+
+def legend_below(
+    figure: "Figure", axes: "Axes", *, columns: int = 0, at: tuple[float, float] | None = None
+) -> None:
+    """Write the legend of one panel below all panels.
+
+    Args:
+        figure: Of all panels.
+        axes: The panel that has the curves.
+        columns: Of the legend; one line by default.
+        at: The middle of its lower edge, in shares of the figure; outside of the panels by default.
+    """
+    handles, labels = axes.get_legend_handles_labels()
+    columns = columns or len(labels)
+    if at is None:
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+    else:
+        figure.legend(
+            handles, labels, loc="lower center", bbox_to_anchor=at, ncols=columns, frameon=False
+        )

@@ -1,22 +1,21 @@
-"""What a hop over mutual TLS costs, beside a bare asyncio stream over the same mutual TLS.
-
-Both ends run in one process on loopback, with the same certificates and settings. A hop is a send
-and the other side's receive; frames go back and forth, so that nothing is amortised. The reference
-does the least that can be done: one `write`, one `readexactly` of a length known beforehand.
-"""
+"""A hop, over mutual TLS and on the simulated clock, beside the least that can be done."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import AsyncExitStack
 
 import numpy as np
+from simpy import Environment, Event, Store
 
 from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios
+from veilring import simulation
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
 from veilring.protocols.ring.messages import TopKVector
 from veilring.transport.identity import Identity, make_identity
 from veilring.transport.listener import bind
-from veilring.transport.messages import SESSION_BYTES, encode
+from veilring.transport.messages import SESSION_BYTES, Message, encode
 from veilring.transport.roster import Member, Roster
 from veilring.transport.tls import LOOPBACK, TlsEndpoint, client_context, server_context
 
@@ -87,8 +86,13 @@ async def _over_streams(stack: AsyncExitStack, first: Identity, second: Identity
     return hops
 
 
-def measure(*, quick: bool) -> list[Measurement]:
-    """Compare the two for the frame of one query's vector and for that of a large batch."""
+def measure_hop(*, quick: bool) -> list[Measurement]:
+    """Send frames over mutual TLS, beside a bare asyncio stream over the same mutual TLS.
+
+    Both ends run in one process on loopback, with the same certificates and settings. A hop is a
+    send and the other side's receive; frames go back and forth, so that nothing is amortised. The
+    reference does the least that can be done: one `write`, one `readexactly` of a known length.
+    """
     count, repetitions = (200, 5) if quick else (2_000, 15)
     first, second = make_identity("first"), make_identity("second")
     results = []
@@ -113,3 +117,86 @@ def measure(*, quick: bool) -> list[Measurement]:
             results.append(ratios(name, timed, Bound("at most", 1.6), per=2 * count))
         runner.run(stack.aclose())
     return results
+
+
+ACTORS = 1_000
+
+
+class Token(Message, kind="benchmark.token"):
+    """What goes round."""
+
+    hops: int
+
+
+async def relay(party: Party, *, laps: int) -> None:
+    """Pass the token on; the first party starts it, and it ends there."""
+    here = party.parties.position(party.me)
+    successor = party.parties[(here + 1) % len(party.parties)]
+    predecessor = party.parties[here - 1]
+    party.round(1)
+    if here == 0:
+        await party.send(successor, Token(hops=1))
+    for lap in range(1, laps + 1):
+        token = await party.receive(Token, sender=predecessor)
+        if here > 0 or lap < laps:
+            await party.send(successor, Token(hops=token.hops + 1))
+
+
+def _stack(actors: int, laps: int) -> float:
+    async def main() -> float:
+        async with Cluster(actors, runtime="simulated", seed=0) as cluster:
+            start = time.perf_counter()
+            await cluster.run(relay, laps=laps)
+            return time.perf_counter() - start
+
+    return simulation.run(main())
+
+
+def _queues(actors: int, laps: int) -> float:
+    async def actor(queue: asyncio.Queue[int], successor: asyncio.Queue[int]) -> None:
+        for _ in range(laps):
+            await successor.put(await queue.get() + 1)
+
+    async def main() -> float:
+        queues: list[asyncio.Queue[int]] = [asyncio.Queue() for _ in range(actors)]
+        queues[0].put_nowait(0)
+        start = time.perf_counter()
+        await asyncio.gather(*(actor(queues[n - 1], queues[n]) for n in range(actors)))
+        return time.perf_counter() - start
+
+    return simulation.run(main())
+
+
+def _stores(actors: int, laps: int) -> float:
+    environment = Environment()
+    stores = [Store(environment) for _ in range(actors)]
+
+    def actor(store: Store, successor: Store) -> Generator[Event, int, None]:
+        for _ in range(laps):
+            token = yield store.get()
+            yield successor.put(token + 1)
+
+    for n in range(actors):
+        environment.process(actor(stores[n - 1], stores[n]))
+    stores[0].put(0)
+    start = time.perf_counter()
+    environment.run()
+    return time.perf_counter() - start
+
+
+def measure_simulated(*, quick: bool) -> list[Measurement]:
+    """Send one token round a ring of 1,000 actors, beside plain SimPy `Store` processes.
+
+    `queues`: actors are asyncio tasks on the simulated loop, linked by asyncio queues. `stack`:
+    they are parties of a cluster, and each hop takes the whole way: message, frame, session, taps,
+    simulated link, frame, message.
+    """
+    laps, repetitions = (10, 3) if quick else (100, 7)
+    hops = ACTORS * laps
+    reference = lambda: _stores(ACTORS, laps)  # noqa: E731  (named for the two lines below)
+    queues = pairs(lambda: _queues(ACTORS, laps), reference, repetitions)
+    stack = pairs(lambda: _stack(ACTORS, laps), reference, repetitions)
+    return [
+        ratios("simulated hops/s, queues", queues, Bound("at least", 0.8), per=hops, faster=True),
+        ratios("simulated hops/s, stack", stack, Bound("at least", 0.25), per=hops, faster=True),
+    ]

@@ -1,18 +1,108 @@
-"""Clients of one collector, and collectors of one task: what a larger collection would take."""
+"""Clients of one collector, and collectors of one task: what a larger collection would take.
 
+Files of reports are added up by one process and by workers of a cluster: the same to a count.
+"""
+
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Final, Protocol
 
 import numpy as np
 
-from veilring.errors import InputError
+from benchmarks.collecting import Collected
+from benchmarks.measurement import least_seconds
+from benchmarks.studies import LINE, Basis, Curve, Panel, Study, Term
+from veilring.errors import InputError, SimulationError
+from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.store.sqlite import CACHE_BYTES_MAX
+from veilring.protocols.ldp.task import Task
 from veilring.scenarios.runner import Progress
-from veilring.scenarios.scale.curves import Curve, Panel, Study
-from veilring.scenarios.scale.fits import LINE, Basis, Term
-from veilring.scenarios.scale.tallies import PIECES, Tallied, tally_curves
+from veilring.scenarios.sweep import Engine
+
+PIECES: Final = 8
+"""Into how many pieces the files of each size are cut, for workers to share."""
+
+_TALLY: Final = Panel("reports", "seconds of a tally")
+_TIMES: Final = 3  # of which the quickest counts
+
+
+class Collection(Protocol):
+    """What is measured, such as `Driven` collections."""
+
+    def collect(self, reports: int) -> Collected:
+        """Have one collector take this number of reports."""
+
+    def write(self, reports: int, folder: Path) -> tuple[Task, tuple[Path, ...]]:
+        """Write this number of reports as files."""
+
+    def tally(
+        self, task: Task, paths: tuple[Path, ...], engine: Engine | None, at_once: int | None
+    ) -> Tally:
+        """Add up files, in pieces of at most so many reports."""
+
+
+def _tally_curves(
+    collection: Collection,
+    sizes: Sequence[int],
+    workers: Sequence[int],
+    *,
+    clock: Callable[[], float],
+    tell: Callable[[str, int], None],
+) -> list[Curve]:
+    """Measure tallies of each size in one process, and on Dask clusters of this machine.
+
+    Args:
+        collection: What is measured.
+        sizes: Numbers of reports, ascending.
+        workers: How many a cluster has, for each cluster.
+        clock: Gives seconds.
+        tell: Told how far it is.
+
+    Raises:
+        InputError: If Dask is not installed.
+        SimulationError: If the pieces' sums are not those of one pass.
+    """
+    curves, expected = list[Curve](), dict[int, Tally]()
+    with tempfile.TemporaryDirectory() as name:
+        tell("files", 0)
+        files = {size: collection.write(size, Path(name, str(size))) for size in sizes}
+        for done, count in enumerate((0, *workers)):
+            way = f"Dask, {count} worker{'s' * (count > 1)}" if count else "one process"
+            tell(f"tallies, {way}", done)
+            with _engine(count) as engine:
+                points = dict[float, float]()
+                for size, (task, paths) in files.items():
+                    at_once = -(-size // PIECES) if count else None
+                    add_up = partial(collection.tally, task, paths, engine, at_once)
+                    _require_same(expected.setdefault(size, add_up()), add_up(), size)
+                    points[size] = least_seconds(add_up, _TIMES, clock)
+            curves.append(Curve.fitted(way, _TALLY, points, LINE))
+    return curves
+
+
+@contextmanager
+def _engine(workers: int) -> Iterator[Engine | None]:
+    if not workers:
+        yield None
+        return
+    try:
+        from veilring.scenarios.sweep import dask_backend  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        allowed = "none, or some after: pip install 'veilring[dask]'"
+        raise InputError("workers", workers, allowed) from error
+    with dask_backend.local_cluster(workers) as address:
+        yield Engine("dask", dask_address=address)
+
+
+def _require_same(one: Tally, other: Tally, reports: int) -> None:
+    equal = one.counts == other.counts and all(map(np.array_equal, one.sums, other.sums))
+    if not equal or other.clients != reports:
+        raise SimulationError("pieces added up to something else than their files")
+
 
 QUICK: Final = (20_000, 80_000, 320_000, 640_000)
 FULL: Final = (80_000, 160_000, 320_000, 1_000_000, 2_000_000, 4_000_000)
@@ -29,34 +119,6 @@ _CLIENTS: Final = 10**9
 _COLLECTORS: Final = 100
 _WORKERS: Final = 100
 _HOUR: Final = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """What came of a collection.
-
-    Attributes:
-        reports: How many were made durable.
-        seconds: From the first that was sent to the last acknowledgement.
-        disk_bytes: Of the database afterwards.
-        wire_bytes: Of all messages with reports.
-        mib: The most memory that the collector had.
-        spent: Whatever else was counted of its process.
-    """
-
-    reports: int
-    seconds: float
-    disk_bytes: float
-    wire_bytes: float
-    mib: float
-    spent: float = 0.0
-
-
-class Collection(Tallied, Protocol):
-    """What is measured. It stands above this room, which knows of deployments by this only."""
-
-    def collect(self, reports: int) -> Collected:
-        """Have one collector take so many reports."""
 
 
 def study_collect(
@@ -91,7 +153,7 @@ def study_collect(
         Curve.fitted(name, panel, {one.reports: of(one) for one in found}, basis)
         for name, panel, of, basis in _MEASURES
     ]
-    curves += tally_curves(
+    curves += _tally_curves(
         collection,
         sizes,
         workers,

@@ -8,6 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from benchmarks.collecting import Collected
+from benchmarks.growth_collect import pages_written, study_collect
+from benchmarks.growth_records import Table, seconds_by_predictor, seconds_by_server, study_records
+from benchmarks.growth_serve import Asked, study_serve
+from benchmarks.measurement import apart, describe_machine, least_seconds, peak_mib
 from tests.protocols.ldp.collecting import batches, make_task
 
 from veilring.deployment.estimating import tally_files
@@ -15,15 +20,6 @@ from veilring.errors import InputError, SimulationError
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.parquet import write_parquet
 from veilring.protocols.ldp.task import Task
-from veilring.scenarios.scale.collect import Collected, pages_written, study_collect
-from veilring.scenarios.scale.machine import apart, describe_machine, least_seconds, peak_mib
-from veilring.scenarios.scale.records import (
-    Table,
-    seconds_by_predictor,
-    seconds_by_server,
-    study_records,
-)
-from veilring.scenarios.scale.serve import Asked, study_serve
 from veilring.scenarios.sweep import Engine
 
 

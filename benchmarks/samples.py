@@ -1,6 +1,7 @@
-"""The tables that are labelled where seconds are measured."""
+"""Rows that benchmarks label: the wine table dealt, balls around clusters, and like embeddings."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from veilring.data import load_table, partition, scale_to_unit
 from veilring.data.table import Rows
+from veilring.protocols.prediction.algorithm.features import quantise
 from veilring.protocols.radius.algorithm.balls import pairwise_distances
 from veilring.protocols.ring.roles import KNNParameters
 
@@ -48,3 +50,29 @@ def clustered_balls(
     held = Rows(points[queries:], rng.integers(2, size=rows))
     away = np.sort(pairwise_distances(points[:queries], held.features), axis=None)
     return Balls(points[:queries], np.full(queries, away[per_ball * queries]), held)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clusters:
+    """Classes of directions, some two in three of whose rows are near other ones of their class.
+
+    Attributes:
+        centres: Shape (classes, features).
+    """
+
+    centres: NDArray[np.float32]
+
+    @classmethod
+    def draw(cls, classes: int, features: int, rng: Generator) -> Self:
+        """Draw the centres."""
+        return cls(rng.standard_normal((classes, features)).astype(np.float32))
+
+    def rows(self, count: int, rng: Generator) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Draw rows: quantised features, shape (count, features), and labels, shape (count,)."""
+        classes, features = self.centres.shape
+        labels = rng.integers(0, classes, count)
+        spread = rng.uniform(1.0, 3.0, (count, 1)).astype(np.float32)
+        drawn = rng.standard_normal((count, features), dtype=np.float32)
+        drawn *= spread
+        drawn += self.centres[labels]
+        return quantise(drawn), labels

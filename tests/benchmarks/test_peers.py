@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.deployment.commands import SECONDS
 
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).parents[2]
 
 
 def test_a_quick_benchmark_writes_its_numbers(tmp_path: Path) -> None:

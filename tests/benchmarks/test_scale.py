@@ -1,4 +1,4 @@
-"""`veilring scale`: what it prints, and the files that it keeps."""
+"""`python -m benchmarks scale`: what it prints, and the files that it keeps."""
 
 import csv
 import json
@@ -6,10 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.invoking import invoke
+from benchmarks.__main__ import app
+from benchmarks.collecting import Collected, Driven
+from typer.testing import CliRunner
 
-from veilring.deployment.trials.collecting import Driven
-from veilring.scenarios.scale.collect import Collected
+
+def invoke(*arguments: str | Path) -> tuple[int, str, str]:
+    """Run a command; return its exit code, standard output and standard error."""
+    result = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "100"})
+    return result.exit_code, result.stdout, result.stderr
+
 
 RING = ("scale", "ring", "--size", "9", "--size", "20", "--queries", "3", "--k", "1")
 
@@ -106,3 +112,19 @@ def test_collect_refuses_what_cannot_be_dealt() -> None:
     code, _, err = invoke("scale", "collect", "--submitters", "7", *sizes)
     assert code == 2
     assert "a multiple of 7 submitters" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("scale", "ring", "--size", "5", "--size", "8"), "--size is [5, 8]; allowed: "),
+        (("scale", "records", "--size", "0"), "--size is [0]; allowed: "),
+        (("--only", "nothing"), "--only is nothing; allowed: hop, topk"),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_called_as_it_was_given(words: tuple[str, ...], says: str) -> None:
+    """By its option."""
+    code, _, err = invoke(*words)
+    assert code == 2
+    assert err.startswith(f"benchmarks: {says}")

@@ -3,11 +3,20 @@
 from pathlib import Path
 
 import pytest
+from benchmarks.growth_ring import (
+    PARTIES_MAX,
+    WAN,
+    Batch,
+    best_groups,
+    largest,
+    load_network,
+    make_network,
+    simulate,
+    study_ring,
+)
+from benchmarks.studies import format_study
 
 from veilring.errors import InputError, ScenarioError
-from veilring.scenarios.scale.ring import PARTIES_MAX, best_groups, largest, study_ring
-from veilring.scenarios.scale.wan import WAN, Batch, load_network, make_network, simulate
-from veilring.scenarios.scale.writing import format_study
 from veilring.scenarios.schema import NetworkSection
 
 SMALL = Batch(queries=4, features=3, k=2)

@@ -13,6 +13,10 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.growth_records import Table
+from benchmarks.measurement import least_seconds
+from benchmarks.samples import clustered_balls, dealt_wine
+from benchmarks.studies import LINE, PAIRS, Basis, Curve, Panel, Study, Term
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.offload import Threads
@@ -28,11 +32,6 @@ from veilring.protocols.requests import REQUEST_KEY_BYTES
 from veilring.protocols.ring.roles import private_knn
 from veilring.randomness import Streams
 from veilring.scenarios.runner import Progress
-from veilring.scenarios.scale.curves import Curve, Panel, Study
-from veilring.scenarios.scale.fits import LINE, PAIRS, Basis, Term
-from veilring.scenarios.scale.machine import least_seconds
-from veilring.scenarios.scale.records import Table
-from veilring.scenarios.scale.tables import clustered_balls, dealt_wine
 from veilring.transport.messages import SESSION_BYTES, encode
 
 QUICK: Final = (1, 8, 64, 512)

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from benchmarks.studies import LINE, PAIRS, Term, closed_form, fit
 from hypothesis import given
 from hypothesis import strategies as st
 
 from veilring.errors import InputError
-from veilring.scenarios.scale.fits import LINE, PAIRS, Term, closed_form, fit
 
 X = (1.0, 10.0, 100.0, 1_000.0, 10_000.0)
 

@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-from veilring.deployment.trials.collecting import Drive, drive_collection, write_reports
+from benchmarks.collecting import Drive, drive_collection, write_reports
+
 from veilring.protocols.ldp.parquet import tally_parquet
 
 

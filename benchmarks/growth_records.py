@@ -11,6 +11,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.measurement import apart, least_seconds, peak_mib
+from benchmarks.samples import Clusters
+from benchmarks.studies import LINE, Curve, Panel, Study
 from veilring.errors import InputError
 from veilring.privacy.ledger import UNITS
 from veilring.protocols.prediction.algorithm.features import BLOCK
@@ -24,10 +27,6 @@ from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.protocols.requests import REQUEST_KEY_BYTES
 from veilring.randomness import Streams
 from veilring.scenarios.runner import Progress
-from veilring.scenarios.scale.curves import Curve, Panel, Study
-from veilring.scenarios.scale.fits import LINE
-from veilring.scenarios.scale.machine import apart, least_seconds, peak_mib
-from veilring.scenarios.scale.unit_rows import Clusters
 
 # Room for rows grows by doubling from 16: at powers of two, all of it is in use.
 QUICK: Final = (1 << 12, 1 << 14, 1 << 15, 1 << 16)
