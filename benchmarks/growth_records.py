@@ -40,6 +40,7 @@ _BLOCKS: Final = 3
 _STREAM: Final = 100_000  # T
 # So large that no record spends its budget meanwhile: those that have are left out, which is quick.
 _EPSILON: Final = 20.0
+_SIGMA2: Final = 0.5  # as in earlier measurements
 _LARGE: Final = 10_000_000
 
 
@@ -63,7 +64,9 @@ class Table:
     def rules(self) -> ServerRules:
         """A server's, with room for all queries that are measured."""
         kernel = Kernel("cosine", self.tau)
-        return ServerRules(self.features, self.classes, _STREAM, _EPSILON, kernel=kernel)
+        return ServerRules(
+            self.features, self.classes, _STREAM, _EPSILON, kernel=kernel, sigma2=_SIGMA2
+        )
 
     def chunks(self, records: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
         """Yield records bit by bit, so that no second copy of all is made; queries come first."""

@@ -192,7 +192,7 @@ class IndKNNSetup(Setup):
     Args:
         system: The parameters.
         parts: The rows of each party, by its name.
-        facts: What is public.
+        facts: The public facts of the data and the parties.
         centre: The public point from which directions are taken, features in [0, 1]; by default the
             middle of the ranges.
 
