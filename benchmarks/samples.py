@@ -8,9 +8,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.data import load_table, partition, scale_to_unit
-from veilring.data.table import Rows
+from veilring.data.table import Rows, pairwise_distances
 from veilring.protocols.prediction.algorithm.features import quantise
-from veilring.protocols.radius.algorithm.balls import pairwise_distances
 from veilring.protocols.ring.roles import KNNParameters
 
 _CENTRES = 6

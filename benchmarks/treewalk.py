@@ -8,7 +8,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios, timed
-from veilring.protocols.treewalk.algorithm.one_message import bucket_law, points_of, respond
+from veilring.protocols.treewalk.algorithm.one_message import bucket_law, bucket_points, respond
 from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.protocols.treewalk.algorithm.walks import BASIC, Comparison, Distance, Utility, walk
 from veilring.randomness import Streams
@@ -42,7 +42,7 @@ def _measured(dimensions: int, points: int, repetitions: int) -> list[Measuremen
     where = f"{points:,} points, {dimensions}-d"
 
     def responded() -> object:
-        return points_of(tree, SPLITS, respond(tree.splits, queries, law, coins))
+        return bucket_points(tree, SPLITS, respond(tree.splits, queries, law, coins))
 
     def walked(utility: Utility) -> Timed:
         return timed(lambda: walk(tree, queries, utility, BASIC, coins))

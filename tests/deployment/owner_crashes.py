@@ -27,7 +27,7 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.privacy.ledger import read_totals
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch
-from veilring.protocols.radius.analyst import ask_owner, ask_within
+from veilring.protocols.radius.analyst import ask_within, convene_owner
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.randomness import Streams
 from veilring.transport.tls import TlsEndpoint
@@ -118,7 +118,7 @@ class Analyst:
             self.seen.answered += 1
 
     async def _try(self, request: LabelRequest) -> LabelledBatch:
-        pair, role = Parties((self.node.name, OWNER)), ask_owner(self.terms.digest)
+        pair, role = Parties((self.node.name, OWNER)), convene_owner(self.terms.digest)
         session = Streams().token("session")
         rules = self.terms.rules
         return await self.node.run(role, session, pair, request, seconds=SECONDS, rules=rules)

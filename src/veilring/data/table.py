@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from veilring.data.partition import PartitionKind, partition
 from veilring.errors import InputError
-from veilring.privacy.checks import floats
+from veilring.privacy.checks import floats, require
 from veilring.randomness import Streams
 
 
@@ -328,3 +328,27 @@ def split(table: Table, test_share: float, rng: np.random.Generator) -> Split:
     held_out = min(max(1, round(test_share * len(table))), len(table) - 1)
     order = rng.permutation(len(table))
     return Split(table.take(order[held_out:]), table.take(order[:held_out]))
+
+
+def pairwise_distances(
+    queries: NDArray[np.float64], rows: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the Euclidean distance of every query to every row, shape (Q, N).
+
+    Each entry is computed from its own pair alone, so that a party's distances are bit for bit
+    those of the pooled computation. The matrix-product form is faster, but its rounding depends on
+    which other rows are there, and no derivation of privacy bounds it.
+
+    Args:
+        queries: Shape (Q, f).
+        rows: Shape (N, f); N may be 0.
+
+    Raises:
+        InputError: If the two are not two-dimensional with the same number of features.
+    """
+    same = queries.ndim == rows.ndim == 2 and queries.shape[1] == rows.shape[1]  # noqa: PLR2004  (points by features)
+    given = f"of shape {rows.shape} for queries of shape {queries.shape}"
+    require(same, "rows", given, "shape (N, f) for queries of shape (Q, f)")
+    from scipy.spatial.distance import cdist  # noqa: PLC0415  (0.6 s; who launches needs none)
+
+    return np.asarray(cdist(queries, rows, metric="euclidean"), dtype=np.float64)

@@ -29,7 +29,7 @@ from veilring.protocols.radius.algorithm.conversion import (
 )
 from veilring.protocols.radius.algorithm.voting import Mechanism
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
-from veilring.protocols.radius.analyst import ask_owner as owner_client
+from veilring.protocols.radius.analyst import convene_owner as owner_client
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import Accounting, OwnerRules

@@ -1,7 +1,7 @@
 """Noisy votes by a data owner, r-N and k-N, as scikit-learn estimators."""
 
 from abc import abstractmethod
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -12,20 +12,12 @@ from veilring.data.table import Rows
 from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered
-from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import require
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
-from veilring.protocols.radius.algorithm.conversion import (
-    GRID_FEATURES_MAX,
-    ByCandidates,
-    ByGrid,
-    Conversion,
-)
-from veilring.protocols.radius.algorithm.nearest import label_nearest
-from veilring.protocols.radius.algorithm.voting import label_within
-from veilring.protocols.radius.analyst import ask_nearest, ask_within
-from veilring.protocols.radius.messages import LabelRequest, label_cost
-from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX, REQUEST_EPSILON_MIN, OwnerRules
+from veilring.protocols.radius.messages import label_cost
+from veilring.protocols.radius.rules import OwnerRules
+from veilring.protocols.radius.system import DataOwner
+from veilring.protocols.system import Facts
 
 Mode = Literal["default", "paper"]
 """Ours (each query pays for its largest clique, permute-and-flip), or the paper's solution (for the
@@ -35,7 +27,7 @@ _MODES: Final = ("default", "paper")
 
 
 class _OwnerClassifier(BatchClassifier):
-    """What both have in common: rules, and a request for each batch."""
+    """What both have in common: an owner that answers a request for each batch."""
 
     epsilon: float
     mode: Mode
@@ -43,58 +35,44 @@ class _OwnerClassifier(BatchClassifier):
 
     @override
     def _hold(self, rows: Rows, rng: Generator) -> None:
-        least, most = REQUEST_EPSILON_MIN, REQUEST_EPSILON_MAX
-        epsilon, allowed = number("epsilon", self.epsilon), f"a number from {least:g} to {most:g}"
-        require(least <= epsilon <= most, "epsilon", epsilon, allowed)
         require(self.mode in _MODES, "mode", self.mode, " or ".join(_MODES))
         paper = self.mode == "paper"
-        self.rules_ = OwnerRules(
-            features=rows.features.shape[1],
-            classes=len(self.classes_),
+        system = DataOwner(
+            epsilon=number("epsilon", self.epsilon),
             allocation="component" if paper else "clique",
             mechanism="laplace" if paper else "permute-and-flip",
-            conversion=self._conversion(rows.features.shape[1]),
-            rows=len(rows) if self._is_count_public() else None,
-            epsilon_max=epsilon,
-            batch_max=BATCH_MAX,
+            conversion="paper" if paper else "auto",
+            batch=BATCH_MAX,
+            **self._voters(),
         )
-        self.rules_.check(self._request(rows.features[:1] * 0.0))  # refuses now what it would later
-        self._rows = rows
+        facts = Facts(1, rows.features.shape[1], len(self.classes_), len(rows))
+        self._setup = system.setup({"client": rows}, facts)
+        self._promise, self.rules_ = system.promise(), self._setup.rules
+        self._wanted = system.k
 
     @override
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
-        request = self._request(queries)
-        self.rules_.check(request)
         count, features = queries.shape
-        return Answered(self._label(request, rng), label_cost(count, features, request.k))
+        cost = label_cost(count, features, self._wanted)
+        return Answered(self._setup.label(queries, rng), cost)
 
     @override
     def _spent(self) -> Privacy:
-        counted = self.rules_.rows is not None
+        promise = self._promise
         return Privacy(
-            protects="the data owner's rows",
-            against="the analysts who ask",
-            trusts="the data owner, with its rows",
-            epsilon=PureDP(self.rules_.epsilon_max).repeat(len(self._session)).epsilon(),
-            delta=0.0,
-            unit="one row added or removed",
-            measure="pure ε-DP",
-            note="How many rows there are counts as public." if counted else "",
+            protects=promise.protects,
+            against=promise.against,
+            trusts=promise.threat_model,
+            epsilon=self._setup.spent(len(self._session)).epsilon,
+            delta=promise.delta,
+            unit=promise.adjacency,
+            measure=promise.measure,
+            note=promise.note,
         )
 
-    def _conversion(self, features: int) -> Conversion | None:  # noqa: ARG002  (the subclass's own)
-        return None
-
-    def _is_count_public(self) -> bool:
-        return False
-
     @abstractmethod
-    def _request(self, queries: NDArray[np.float64]) -> LabelRequest:
-        """Return what an analyst sends."""
-
-    @abstractmethod
-    def _label(self, request: LabelRequest, rng: Generator) -> NDArray[np.int64]:
-        """Return what an owner answers."""
+    def _voters(self) -> dict[str, Any]:
+        """Return the parameters of `DataOwner` that say which rows vote."""
 
 
 class OwnerRadiusClassifier(_OwnerClassifier):
@@ -136,18 +114,8 @@ class OwnerRadiusClassifier(_OwnerClassifier):
         self.random_state = random_state
 
     @override
-    def _hold(self, rows: Rows, rng: Generator) -> None:
-        self._radius = number("r", self.r)
-        super()._hold(rows, rng)
-
-    @override
-    def _request(self, queries: NDArray[np.float64]) -> LabelRequest:
-        return ask_within(queries, np.full(len(queries), self._radius), self.rules_.epsilon_max)
-
-    @override
-    def _label(self, request: LabelRequest, rng: Generator) -> NDArray[np.int64]:
-        within = self.rules_.within(request.epsilon)
-        return label_within(request.queries, request.radii, self._rows, within, rng)
+    def _voters(self) -> dict[str, Any]:
+        return {"radius": number("r", self.r)}
 
 
 class OwnerKNNClassifier(_OwnerClassifier):
@@ -190,25 +158,7 @@ class OwnerKNNClassifier(_OwnerClassifier):
         self.random_state = random_state
 
     @override
-    def _hold(self, rows: Rows, rng: Generator) -> None:
-        self._wanted = whole("k", self.k)
-        super()._hold(rows, rng)
-
-    @override
-    def _request(self, queries: NDArray[np.float64]) -> LabelRequest:
-        return ask_nearest(queries, self._wanted, self.rules_.epsilon_max)
-
-    @override
-    def _label(self, request: LabelRequest, rng: Generator) -> NDArray[np.int64]:
-        nearest = self.rules_.nearest(request.k, request.epsilon)
-        return label_nearest(request.queries, self._rows, nearest, rng).labels
-
-    @override
-    def _conversion(self, features: int) -> Conversion:
-        if self.mode == "paper":
-            return ByCandidates.paper()
-        return ByGrid() if features <= GRID_FEATURES_MAX else ByCandidates()
-
-    @override
-    def _is_count_public(self) -> bool:
-        return self.mode == "paper"
+    def _voters(self) -> dict[str, Any]:
+        k = whole("k", self.k)
+        require(k >= 1, "k", k, "a whole number of at least 1")
+        return {"k": k, "public_rows": self.mode == "paper"}

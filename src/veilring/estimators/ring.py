@@ -7,13 +7,13 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.data.table import Rows
+from veilring.data.table import Rows, pairwise_distances
 from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
 from veilring.estimators.dealing import Dealing, deal
 from veilring.estimators.privacy import Privacy
 from veilring.estimators.session import Answered, blocks, in_all
 from veilring.privacy.checks import require
-from veilring.protocols.ring.algorithm.classify import Weights, pairwise_distances, ring_knn
+from veilring.protocols.ring.algorithm.classify import Weights, ring_knn
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.algorithm.topk import rounds_for
 from veilring.protocols.ring.cost import knn_cost

@@ -19,7 +19,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.data import Table
-from veilring.data.table import Rows
+from veilring.data.table import Rows, pairwise_distances
 from veilring.papers.claims import Claim, CurveKey, above, below
 from veilring.papers.evidence import changes, heights, in_measure, leads, since
 from veilring.papers.figure import (
@@ -37,7 +37,7 @@ from veilring.papers.figure import (
     points_at,
     points_of,
 )
-from veilring.protocols.radius.algorithm.balls import count_votes, pairwise_distances
+from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import (
     ByCandidates,
     ByGrid,

@@ -22,6 +22,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.data import Table, partition
+from veilring.data.table import pairwise_distances
 from veilring.papers.claims import Claim, CurveKey, above, below
 from veilring.papers.evidence import (
     LAST,
@@ -50,7 +51,7 @@ from veilring.papers.figure import (
     points_of,
 )
 from veilring.protocols.ring import FixedPoint, KNNParameters, pooled_knn
-from veilring.protocols.ring.algorithm.classify import pairwise_distances, ring_knn
+from veilring.protocols.ring.algorithm.classify import ring_knn
 from veilring.protocols.ring.algorithm.topk import own_smallest
 from veilring.protocols.ring.roles import SCALE_BITS
 from veilring.scenarios.leakage import leakage_among

@@ -22,7 +22,7 @@ from veilring.data.csv import read_cells
 from veilring.errors import InputError
 from veilring.privacy.response import EPSILON_MAX as RESPONSE_MAX
 from veilring.privacy.response import ResponseLaw
-from veilring.protocols.treewalk.algorithm.one_message import Blur, blur, points_of, respond
+from veilring.protocols.treewalk.algorithm.one_message import Blur, blur, bucket_points, respond
 from veilring.protocols.treewalk.algorithm.tree import Places, nearest_found
 from veilring.protocols.treewalk.algorithm.walks import (
     BASIC,
@@ -309,7 +309,9 @@ def _walked(ground: _Ground, way: SearchWay, utility: Utility, rng: Generator) -
 def _responded(ground: _Ground, way: SearchWay, epsilon: float, rng: Generator) -> FoundShares:
     tree, splits = ground.places.tree, way.variant.splits
     law = ResponseLaw.spending(min(epsilon, RESPONSE_MAX), 1 << (tree.depth - splits))
-    return _judged(ground, points_of(tree, splits, respond(tree.splits, ground.queries, law, rng)))
+    return _judged(
+        ground, bucket_points(tree, splits, respond(tree.splits, ground.queries, law, rng))
+    )
 
 
 def _blurred(ground: _Ground, way: SearchWay, per_unit: float, rng: Generator) -> FoundShares:

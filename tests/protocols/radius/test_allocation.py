@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.protocols.radius.tables import ROUNDING, rows_of
 
-from veilring.data.table import Rows
+from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.protocols.radius.algorithm.allocation import (
     Allocation,
     AllocationRule,
     allocate_budget,
 )
-from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph, pairwise_distances
+from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.voting import RNParameters, plan_batch
 from veilring.protocols.radius.leakage import batch_loss, broken_by_plain_test, collinear
 

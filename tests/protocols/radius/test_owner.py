@@ -20,7 +20,7 @@ from veilring.privacy.ledger import Budgets, Ledger, open_ledger
 from veilring.protocols.radius import owner
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid
 from veilring.protocols.radius.algorithm.voting import answer_next
-from veilring.protocols.radius.analyst import ask_nearest, ask_owner, ask_within
+from veilring.protocols.radius.analyst import ask_nearest, ask_within, convene_owner
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import REQUEST_EPSILON_MIN, OwnerRules
@@ -167,7 +167,7 @@ async def test_an_answer_that_cannot_be_drawn_ends_the_owner(
         async with world({"owner": lambda _node: room.offers(bytes(32))}, "ann") as served:
 
             async def ask(name: str) -> Outcome:
-                role = ask_owner(bytes(32))
+                role = convene_owner(bytes(32))
                 return await served.ask(
                     role, "ann", "owner", _asked(name), charged=ledger.totals, rules=RULES
                 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from veilring.data.table import Rows
+from veilring.data.table import Rows, pairwise_distances
 from veilring.nodes.offload import run_inline
 from veilring.privacy.audits import (
     ALARM,
@@ -17,7 +17,7 @@ from veilring.privacy.audits import (
 )
 from veilring.privacy.ledger import Budgets, open_ledger
 from veilring.protocols.radius.algorithm import voting as radius
-from veilring.protocols.radius.algorithm.balls import overlap_graph, pairwise_distances
+from veilring.protocols.radius.algorithm.balls import overlap_graph
 from veilring.protocols.radius.algorithm.voting import label_law
 from veilring.protocols.radius.analyst import ask_within
 from veilring.protocols.radius.leakage import Crafted, broken_by_plain_test, collinear

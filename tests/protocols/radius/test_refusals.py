@@ -16,7 +16,7 @@ from veilring.privacy.ledger import UNITS, Budgets, open_ledger
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid, Conversion
 from veilring.protocols.radius.algorithm.voting import Mechanism
-from veilring.protocols.radius.analyst import ask_nearest, ask_owner, ask_within
+from veilring.protocols.radius.analyst import ask_nearest, ask_within, convene_owner
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX, REQUEST_EPSILON_MIN, OwnerRules
@@ -48,7 +48,12 @@ async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
         async with world(servers, *ANALYSTS) as served:
             return [
                 await served.ask(
-                    ask_owner(TERMS), who, "owner", asked, charged=ledger.totals, rules=case.rules
+                    convene_owner(TERMS),
+                    who,
+                    "owner",
+                    asked,
+                    charged=ledger.totals,
+                    rules=case.rules,
                 )
                 for who, asked in case.asked
             ]

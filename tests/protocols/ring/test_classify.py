@@ -7,13 +7,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from veilring.data.table import Rows
+from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import FixedPoint, KNNParameters, Weights, pooled_knn, private_knn
 from veilring.protocols.ring.algorithm import classify
-from veilring.protocols.ring.algorithm.classify import Classified, pairwise_distances, ring_knn
+from veilring.protocols.ring.algorithm.classify import Classified, ring_knn
 from veilring.protocols.ring.roles import SCALE_BITS
 
 FALSE_ALARM = 1e-6

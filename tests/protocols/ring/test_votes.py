@@ -7,13 +7,13 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
+from veilring.data.table import pairwise_distances
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm.classify import (
     MOST_WEIGHT,
     Weights,
     decide_labels,
     local_votes,
-    pairwise_distances,
     pooled_knn,
 )
 from veilring.protocols.ring.algorithm.topk import own_smallest

@@ -16,7 +16,7 @@ from veilring.protocols.treewalk.algorithm.one_message import (
     Blur,
     blur,
     bucket_law,
-    points_of,
+    bucket_points,
     respond,
 )
 from veilring.protocols.treewalk.algorithm.tree import Places, nearest_found
@@ -58,7 +58,7 @@ def test_a_response_in_a_network_is_that_of_the_algorithm(
     assert isinstance(result, tuple)
     answer, top = result
     assert isinstance(answer, NearestPlaces)
-    found = PLACES.with_neighbours(points_of(PLACES.tree, 3, named), 1)
+    found = PLACES.with_neighbours(bucket_points(PLACES.tree, 3, named), 1)
     np.testing.assert_array_equal(answer.found, PLACES.tree.order[found])
     np.testing.assert_array_equal(answer.points, PLACES.tree.points[found])
     np.testing.assert_array_equal(top.splits, TOP.splits)

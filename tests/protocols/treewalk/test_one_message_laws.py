@@ -18,9 +18,9 @@ from veilring.protocols.treewalk.algorithm.one_message import (
     Blur,
     blur,
     bucket_law,
+    bucket_points,
     buckets_of,
     on_grid,
-    points_of,
     respond,
 )
 from veilring.protocols.treewalk.algorithm.tree import build_tree
@@ -50,7 +50,7 @@ def test_a_response_names_the_own_bucket_as_often_as_it_says() -> None:
     A test that is true fails with probability 1e-6; the seed is fixed.
     """
     law = bucket_law(TREE.depth, 4, epsilon=3.0)
-    found = points_of(TREE, 4, respond(TREE.splits, QUERIES, law, RNG))
+    found = bucket_points(TREE, 4, respond(TREE.splits, QUERIES, law, RNG))
     own = TREE.starts[buckets_of(TREE.splits, QUERIES, 5)]
     hits = int((found.min(axis=1) == own).sum())
     assert found.shape == (20_000, 16)
@@ -64,7 +64,7 @@ def test_a_response_beats_a_walk_of_the_same_epsilon() -> None:
     law, early = bucket_law(TREE.depth, 4, epsilon=6.0), Variant("early", 4)
     own = TREE.starts[buckets_of(TREE.splits, QUERIES, 5)]
     buckets = respond(TREE.splits, QUERIES, law, RNG)
-    named = (points_of(TREE, 4, buckets).min(axis=1) == own).mean()
+    named = (bucket_points(TREE, 4, buckets).min(axis=1) == own).mean()
     step = Comparison(2 * 6.0 / early.compositions(TREE.depth))
     walked = (walk(TREE, QUERIES, step, early, RNG).found.min(axis=1) == own).mean()
     assert named > 2 * walked > 0

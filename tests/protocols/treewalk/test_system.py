@@ -17,7 +17,7 @@ from veilring.nodes.run import Run
 from veilring.protocols.registry import find_system
 from veilring.protocols.system import SERVER, Facts
 from veilring.protocols.treewalk.algorithm.tree import Places
-from veilring.protocols.treewalk.system import TreeWalk, TreeWalkSetup, look_up
+from veilring.protocols.treewalk.system import TreeWalk, TreeWalkSetup, play_lookup
 from veilring.randomness import Streams
 from veilring.scenarios import Report, run_scenario
 from veilring.scenarios.load import make_scenario
@@ -171,7 +171,7 @@ def test_a_party_without_its_rows_refuses() -> None:
     with pytest.raises(RunFailed) as failed:
         played(setup, np.full((1, 2), 0.5), (setup.places, None))
     assert any(isinstance(error, InputError) for error in failed.value.errors.values())
-    assert setup.role is look_up
+    assert setup.role is play_lookup
     assert not setup.can_do_with(["ann"])
 
 

@@ -79,7 +79,7 @@ async def request_labels(
     return LabelledBatch(answer.labels.astype(np.int64), radii)
 
 
-def ask_owner(terms: bytes) -> Callable[..., Awaitable[LabelledBatch]]:
+def convene_owner(terms: bytes) -> Callable[..., Awaitable[LabelledBatch]]:
     """Return the analyst's role in a session that it opens: `await role(party, request, rules=…)`.
 
     Args:

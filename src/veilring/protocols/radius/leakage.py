@@ -15,11 +15,11 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data.table import Rows
+from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.privacy.selection import exponential_probabilities, permute_and_flip_probabilities
 from veilring.protocols.radius.algorithm.allocation import Allocation
-from veilring.protocols.radius.algorithm.balls import count_votes, pairwise_distances
+from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import (
     ByCandidates,
     candidate_qualities,

@@ -101,10 +101,10 @@ class DataOwner(System):
         radius: The radius within which rows vote, among features in [0, 1]. `auto` follows from
             the public numbers of features and rows.
         k: In place of a radius: about how many nearest rows vote; 0 for a radius.
-        allocation: By what a query's share of a batch's budget is divided.
+        allocation: The divisor of a query's share of a batch's budget.
         mechanism: How a label is chosen.
         conversion: How k becomes radii. `auto` is `grid` with up to six features and `candidates`
-            with more.
+            with more; `paper` is the candidates of the paper.
         public_rows: Whether the number of rows is public, so that nothing is spent on it.
         count_share: The share of a batch with k that counts the rows otherwise.
         conversion_share: The share of the rest that turns k into radii.
@@ -127,8 +127,8 @@ class DataOwner(System):
     mechanism: Mechanism = Field(
         "permute-and-flip", description="permute-and-flip, exponential or laplace"
     )
-    conversion: Literal["auto", "grid", "candidates"] = Field(
-        "auto", description="auto, grid or candidates"
+    conversion: Literal["auto", "grid", "candidates", "paper"] = Field(
+        "auto", description="auto, grid, candidates or paper"
     )
     public_rows: bool = Field(default=False, description="true or false")
     count_share: _Share = Field(0.1, description=_SHARE)
@@ -198,6 +198,8 @@ class DataOwner(System):
         return self.public_rows or (self.radius == "auto" and not self.k)
 
     def _converting(self, features: int) -> Conversion:
+        if self.conversion == "paper":
+            return ByCandidates.paper()
         grid = features <= GRID_FEATURES_MAX if self.conversion == "auto" else None
         return ByGrid() if grid or self.conversion == "grid" else ByCandidates()
 

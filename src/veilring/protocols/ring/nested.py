@@ -16,15 +16,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.data.table import Rows
+from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.party import Party, SubParty, broadcast
 from veilring.nodes.ring import PARTIES_MIN, Ring, draw_ring
-from veilring.protocols.ring.algorithm.classify import (
-    decide_labels,
-    local_votes,
-    pairwise_distances,
-)
+from veilring.protocols.ring.algorithm.classify import decide_labels, local_votes
 from veilring.protocols.ring.algorithm.sums import FixedPoint, split_shares
 from veilring.protocols.ring.algorithm.topk import brought_by, own_smallest
 from veilring.protocols.ring.messages import SumPart, SumShare, SumTotal, TopKResult

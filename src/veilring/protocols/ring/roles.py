@@ -22,16 +22,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.data.table import Rows, in_unit_cube
+from veilring.data.table import Rows, in_unit_cube, pairwise_distances
 from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
-from veilring.protocols.ring.algorithm.classify import (
-    Weights,
-    decide_labels,
-    local_votes,
-    pairwise_distances,
-)
+from veilring.protocols.ring.algorithm.classify import Weights, decide_labels, local_votes
 from veilring.protocols.ring.algorithm.consistency import could_be_totals, could_become
 from veilring.protocols.ring.algorithm.sums import (
     FixedPoint,

@@ -18,7 +18,7 @@ from veilring.protocols.treewalk.algorithm.one_message import (
     Blur,
     blur,
     bucket_law,
-    points_of,
+    bucket_points,
     respond,
 )
 from veilring.protocols.treewalk.algorithm.tree import (
@@ -281,7 +281,7 @@ async def bucket_server(party: Party, places: Places) -> NDArray[np.int64]:
     named = (await party.receive(Buckets, sender=client)).named.astype(np.int64)
     if named.shape != (plan.queries,) or named.max() >= len(top.splits):
         raise ProtocolViolation(client, "named buckets that there are not, or too few or many")
-    found = places.with_neighbours(points_of(tree, plan.splits, named), plan.neighbours)
+    found = places.with_neighbours(bucket_points(tree, plan.splits, named), plan.neighbours)
     party.round(2)
     await party.send(client, _found_message(tree, found))
     return named

@@ -29,7 +29,7 @@ from veilring.protocols.system import (
     public_numbers,
     together,
 )
-from veilring.protocols.treewalk.algorithm.one_message import bucket_law, points_of, respond
+from veilring.protocols.treewalk.algorithm.one_message import bucket_law, bucket_points, respond
 from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, Places, depth_of
 from veilring.protocols.treewalk.algorithm.walks import (
     STEP_EPSILON_MAX,
@@ -147,7 +147,9 @@ class BucketLookup(Lookup):
     def find(self, places: Places, queries: Floats, rng: Generator) -> NDArray[np.int32]:
         law = bucket_law(places.tree.depth, self.splits, self.epsilon)
         named = respond(places.tree.splits, queries, law, rng)
-        return places.with_neighbours(points_of(places.tree, self.splits, named), self.neighbours)
+        return places.with_neighbours(
+            bucket_points(places.tree, self.splits, named), self.neighbours
+        )
 
     @override
     async def ask(self, party: Party, queries: Floats) -> NearestPlaces:
@@ -390,7 +392,7 @@ class TreeWalkSetup(Setup):
     @property
     @override
     def role(self) -> Callable[..., Awaitable[NDArray[np.int64] | None]]:
-        return look_up
+        return play_lookup
 
     @property
     @override
@@ -441,7 +443,7 @@ class TreeWalkSetup(Setup):
         return next(iter(self.parts))
 
 
-async def look_up(
+async def play_lookup(
     party: Party,
     own: Places | NDArray[np.int64] | None,
     *,

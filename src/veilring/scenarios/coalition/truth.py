@@ -7,7 +7,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ring.algorithm.classify import local_votes, pairwise_distances
+from veilring.data.table import pairwise_distances
+from veilring.protocols.ring.algorithm.classify import local_votes
 from veilring.protocols.ring.algorithm.sums import FixedPoint
 from veilring.protocols.ring.algorithm.topk import own_smallest
 from veilring.protocols.ring.roles import SCALE_BITS, KNNParameters

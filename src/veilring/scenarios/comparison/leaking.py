@@ -7,8 +7,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data.table import Rows
-from veilring.protocols.ring.algorithm.classify import pairwise_distances
+from veilring.data.table import Rows, pairwise_distances
 from veilring.protocols.ring.algorithm.topk import own_smallest
 from veilring.protocols.ring.roles import KNNParameters
 from veilring.protocols.system import Estimate, Leakage

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from veilring.data.table import Rows
+from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring, deal_ring
@@ -16,7 +16,7 @@ from veilring.protocols.ring import (
     private_knn,
     secure_sum,
 )
-from veilring.protocols.ring.algorithm.classify import local_votes, pairwise_distances
+from veilring.protocols.ring.algorithm.classify import local_votes
 from veilring.protocols.ring.algorithm.sums import leaked_groups, walecki_cycles
 from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recover_input
 

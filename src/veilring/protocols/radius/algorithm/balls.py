@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.data.table import Rows, in_unit_cube
+from veilring.data.table import Rows, in_unit_cube, pairwise_distances
 from veilring.privacy.checks import require
 
 # The derivation above holds with a factor of 38 to spare up to here, and no table is so wide.
@@ -107,23 +107,6 @@ def overlap_graph(
     graph = pairwise_distances(queries, queries) <= reach
     np.fill_diagonal(graph, val=False)
     return graph
-
-
-def pairwise_distances(
-    points: NDArray[np.float64], others: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return all Euclidean distances, shape (P, R), each computed from its own pair alone.
-
-    The form with a matrix product is faster, but what it rounds depends on which other rows are
-    there, and is not bounded by the derivation above.
-
-    Args:
-        points: Shape (P, f).
-        others: Shape (R, f).
-    """
-    from scipy.spatial.distance import cdist  # noqa: PLC0415  (0.6 s; who launches needs none)
-
-    return np.asarray(cdist(points, others, metric="euclidean"), dtype=np.float64)
 
 
 def row_chunks(rows: int, queries: int) -> Iterator[slice]:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data.table import Rows
+from veilring.data.table import Rows, pairwise_distances
 from veilring.privacy.checks import require, require_choice
 from veilring.privacy.laplace import discrete_laplace
 from veilring.privacy.selection import exponential_mechanism, permute_and_flip
@@ -38,7 +38,6 @@ from veilring.protocols.radius.algorithm.allocation import (
 )
 from veilring.protocols.radius.algorithm.balls import (
     overlap_graph,
-    pairwise_distances,
     require_queries,
     require_width,
     row_chunks,

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data.table import Rows
+from veilring.data.table import Rows, pairwise_distances
 from veilring.privacy.checks import require, require_choice
 from veilring.privacy.laplace import discrete_laplace, discrete_laplace_pmf
 from veilring.privacy.selection import (
@@ -43,7 +43,6 @@ from veilring.protocols.radius.algorithm.balls import (
     count_labels,
     count_votes,
     overlap_graph,
-    pairwise_distances,
     require_radii,
     require_width,
     row_chunks,

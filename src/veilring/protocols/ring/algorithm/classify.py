@@ -14,6 +14,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import pairwise_distances
 from veilring.privacy.checks import require
 from veilring.protocols.ring.algorithm.sums import FixedPoint
 from veilring.protocols.ring.algorithm.topk import TopKParameters, cut_rows, own_smallest, run_ring
@@ -28,30 +29,6 @@ MOST_WEIGHT: Final = 1024.0
 
 # The k smallest of all parties for so many queries take 32 MiB; more are run one after another.
 INPUT_ENTRIES: Final = 2**22
-
-
-def pairwise_distances(
-    queries: NDArray[np.float64], rows: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the Euclidean distance of every query to every row, shape (Q, N).
-
-    Each entry is computed from its own pair alone, so that a party's distances are bit for bit
-    those of the pooled computation. The matrix-product form is faster, but its rounding depends on
-    which other rows are there.
-
-    Args:
-        queries: Shape (Q, f).
-        rows: Shape (N, f); N may be 0.
-
-    Raises:
-        InputError: If the two are not two-dimensional with the same number of features.
-    """
-    same = queries.ndim == rows.ndim == 2 and queries.shape[1] == rows.shape[1]  # noqa: PLR2004  (points by features)
-    given = f"of shape {rows.shape} for queries of shape {queries.shape}"
-    require(same, "rows", given, "shape (N, f) for queries of shape (Q, f)")
-    from scipy.spatial.distance import cdist  # noqa: PLC0415  (0.6 s; who launches needs none)
-
-    return np.asarray(cdist(queries, rows, metric="euclidean"), dtype=np.float64)
 
 
 def local_votes(

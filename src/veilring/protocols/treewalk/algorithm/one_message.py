@@ -83,7 +83,7 @@ def respond(
     return randomised_response(own, law, rng)
 
 
-def points_of(tree: Tree, splits: int, buckets: NDArray[np.int64]) -> NDArray[np.int32]:
+def bucket_points(tree: Tree, splits: int, buckets: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the positions of all points of the buckets that were named.
 
     Args:
