@@ -9,7 +9,9 @@ simulated clock passes them too.
 """
 
 import asyncio
+import functools
 import hashlib
+import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from itertools import pairwise
@@ -75,9 +77,19 @@ def _cause(error: BaseException) -> str:
     return f"{error}" if isinstance(error, AssertionError) else repr(error)
 
 
-def _check(function: Check) -> Check:
-    """Enter a check in the table under its own name."""
-    CHECKS[getattr(function, "__name__", repr(function))] = function
+def _check(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """Enter a check in the table under its own name.
+
+    It is given a maker, or the endpoints that its parameters name.
+    """
+    names = tuple(name.lstrip("_") for name in inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    async def run(maker: Maker) -> None:
+        async with maker(names) as endpoints:
+            await function(*(endpoints[name] for name in names))
+
+    CHECKS[getattr(function, "__name__", repr(function))] = function if names == ("maker",) else run
     return function
 
 
@@ -144,192 +156,183 @@ _VOLUME_FRAMES: Final = 512  # of 64 KiB: 32 MiB, more than any buffer between t
 _SMALL_FRAMES: Final = 5_000
 
 
-async def _survive(maker: Maker, *frames: bytes) -> None:
-    async with maker(("alice", "bob")) as endpoints:
-        for frame in frames:
-            sending = asyncio.create_task(endpoints["alice"].send("bob", frame))
-            await _take(endpoints["bob"], "alice", frame)
-            await sending
+async def _survive(alice: Endpoint, bob: Endpoint, *frames: bytes) -> None:
+    for frame in frames:
+        sending = asyncio.create_task(alice.send("bob", frame))
+        await _take(bob, "alice", frame)
+        await sending
 
 
 @_check
-async def a_frame_arrives_whole(maker: Maker) -> None:
+async def a_frame_arrives_whole(alice: Endpoint, bob: Endpoint) -> None:
     """What one sends is what the other receives."""
-    await _survive(maker, b"one frame")
+    await _survive(alice, bob, b"one frame")
 
 
 @_check
-async def the_smallest_frame_arrives(maker: Maker) -> None:
+async def the_smallest_frame_arrives(alice: Endpoint, bob: Endpoint) -> None:
     """A frame may have a single byte."""
-    await _survive(maker, b"\x01")
+    await _survive(alice, bob, b"\x01")
 
 
 @_check
-async def the_largest_frame_arrives(maker: Maker) -> None:
+async def the_largest_frame_arrives(alice: Endpoint, bob: Endpoint) -> None:
     """A frame may have `FRAME_BYTES_MAX` bytes."""
-    await _survive(maker, bytes(range(256)) * (FRAME_BYTES_MAX // 256))
+    await _survive(alice, bob, bytes(range(256)) * (FRAME_BYTES_MAX // 256))
 
 
 @_check
-async def frames_near_every_power_of_two_arrive(maker: Maker) -> None:
+async def frames_near_every_power_of_two_arrive(alice: Endpoint, bob: Endpoint) -> None:
     """No size is special, in particular none near a buffer's or a TLS record's."""
     powers = [1 << k for k in range(1, FRAME_BYTES_MAX.bit_length())]
     sizes = {size + off for size in powers for off in (-1, 0, 1)}
     allowed = sorted(size for size in sizes if 0 < size <= FRAME_BYTES_MAX)
-    await _survive(maker, *(b"\xa5" * size for size in allowed))
+    await _survive(alice, bob, *(b"\xa5" * size for size in allowed))
 
 
 @_check
-async def every_byte_arrives_unaltered(maker: Maker) -> None:
+async def every_byte_arrives_unaltered(alice: Endpoint, bob: Endpoint) -> None:
     """Each of the 256 bytes arrives as itself."""
-    await _survive(maker, *(bytes([byte]) for byte in range(256)), bytes(range(256)))
+    await _survive(alice, bob, *(bytes([byte]) for byte in range(256)), bytes(range(256)))
 
 
 @_check
-async def a_frame_of_zeros_is_only_a_frame(maker: Maker) -> None:
+async def a_frame_of_zeros_is_only_a_frame(alice: Endpoint, bob: Endpoint) -> None:
     """Zeros, which on a stream could be lengths or a goodbye, are data inside a frame."""
-    await _survive(maker, *(bytes(size) for size in range(1, 4 * PREFIX_BYTES + 1)), b"after")
+    await _survive(alice, bob, *(bytes(size) for size in range(1, 4 * PREFIX_BYTES + 1)), b"after")
 
 
 @_check
-async def a_frame_that_looks_like_lengths_is_only_a_frame(maker: Maker) -> None:
+async def a_frame_that_looks_like_lengths_is_only_a_frame(alice: Endpoint, bob: Endpoint) -> None:
     """Bytes that could be another frame's prefix, short or far too long, are data."""
-    await _survive(maker, b"\x00\x00\x00\x01A", b"\xff" * 64, b"\x00\x10\x00\x01", b"after")
+    await _survive(alice, bob, b"\x00\x00\x00\x01A", b"\xff" * 64, b"\x00\x10\x00\x01", b"after")
 
 
 @_check
-async def a_received_frame_is_bytes(maker: Maker) -> None:
+async def a_received_frame_is_bytes(alice: Endpoint, bob: Endpoint) -> None:
     """A frame is received as `bytes`, which nobody can change."""
-    async with maker(("alice", "bob")) as endpoints:
-        await endpoints["alice"].send("bob", b"frame")
-        _, frame = await endpoints["bob"].receive()
-        _require(type(frame) is bytes, f"a frame came as {type(frame).__name__}")
+    await alice.send("bob", b"frame")
+    _, frame = await bob.receive()
+    _require(type(frame) is bytes, f"a frame came as {type(frame).__name__}")
 
 
 @_check
-async def a_buffer_may_be_used_again(maker: Maker) -> None:
+async def a_buffer_may_be_used_again(alice: Endpoint, bob: Endpoint) -> None:
     """What happens to a buffer after it was sent does not change the frame."""
-    async with maker(("alice", "bob")) as endpoints:
-        buffer = bytearray(b"before")
-        await endpoints["alice"].send("bob", cast("bytes", buffer))
-        buffer[:] = b"behind"
-        await _take(endpoints["bob"], "alice", b"before")
+    buffer = bytearray(b"before")
+    await alice.send("bob", cast("bytes", buffer))
+    buffer[:] = b"behind"
+    await _take(bob, "alice", b"before")
 
 
 @_check
-async def equal_frames_arrive_each(maker: Maker) -> None:
+async def equal_frames_arrive_each(alice: Endpoint, bob: Endpoint) -> None:
     """A frame that is sent three times arrives three times."""
-    async with maker(("alice", "bob")) as endpoints:
-        for _ in range(3):
-            await endpoints["alice"].send("bob", b"again")
-        await endpoints["alice"].send("bob", b"last")
-        for _ in range(3):
-            await _take(endpoints["bob"], "alice", b"again")
-        await _take(endpoints["bob"], "alice", b"last")
+    for _ in range(3):
+        await alice.send("bob", b"again")
+    await alice.send("bob", b"last")
+    for _ in range(3):
+        await _take(bob, "alice", b"again")
+    await _take(bob, "alice", b"last")
 
 
 @_check
-async def the_sender_is_named(maker: Maker) -> None:
+async def the_sender_is_named(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
     """`receive` tells whose frame it is."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        for sender in ("carol", "alice"):
-            await endpoints[sender].send("bob", sender.encode())
-            await _take(endpoints["bob"], sender, sender.encode())
+    for sender in (carol, alice):
+        await sender.send("bob", sender.name.encode())
+        await _take(bob, sender.name, sender.name.encode())
 
 
 @_check
-async def a_claim_does_not_change_the_sender(maker: Maker) -> None:
+async def a_claim_does_not_change_the_sender(
+    _alice: Endpoint, bob: Endpoint, carol: Endpoint
+) -> None:
     """A frame that names another party is still its sender's."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        await endpoints["carol"].send("bob", b"alice")
-        await _take(endpoints["bob"], "carol", b"alice")
+    await carol.send("bob", b"alice")
+    await _take(bob, "carol", b"alice")
 
 
 @_check
-async def only_the_receiver_receives(maker: Maker) -> None:
+async def only_the_receiver_receives(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
     """A frame for one peer does not reach another."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        await endpoints["alice"].send("bob", b"for bob")
-        await endpoints["alice"].send("carol", b"for carol")
-        await _take(endpoints["carol"], "alice", b"for carol")
-        await _take(endpoints["bob"], "alice", b"for bob")
+    await alice.send("bob", b"for bob")
+    await alice.send("carol", b"for carol")
+    await _take(carol, "alice", b"for carol")
+    await _take(bob, "alice", b"for bob")
 
 
 @_check
-async def a_large_volume_arrives_unaltered(maker: Maker) -> None:
+async def a_large_volume_arrives_unaltered(alice: Endpoint, bob: Endpoint) -> None:
     """32 MiB arrive with the digest with which they were sent."""
     sent, got = hashlib.sha256(), hashlib.sha256()
 
-    async with maker(("alice", "bob")) as endpoints:
+    async def send() -> None:
+        for number in range(_VOLUME_FRAMES):
+            frame = _numbered(number) * (1 << 14)
+            sent.update(frame)
+            await alice.send("bob", frame)
 
-        async def send() -> None:
-            for number in range(_VOLUME_FRAMES):
-                frame = _numbered(number) * (1 << 14)
-                sent.update(frame)
-                await endpoints["alice"].send("bob", frame)
-
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(send())
-            for _ in range(_VOLUME_FRAMES):
-                got.update((await endpoints["bob"].receive())[1])
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(send())
+        for _ in range(_VOLUME_FRAMES):
+            got.update((await bob.receive())[1])
     _require(sent.digest() == got.digest(), "what arrived is not what was sent")
 
 
 @_check
-async def many_small_frames_arrive_each(maker: Maker) -> None:
+async def many_small_frames_arrive_each(alice: Endpoint, bob: Endpoint) -> None:
     """Thousands of small frames are neither merged nor lost nor doubled."""
-    async with maker(("alice", "bob")) as endpoints:
 
-        async def send() -> None:
-            for number in range(_SMALL_FRAMES):
-                await endpoints["alice"].send("bob", _numbered(number))
+    async def send() -> None:
+        for number in range(_SMALL_FRAMES):
+            await alice.send("bob", _numbered(number))
 
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(send())
-            numbers = [
-                _number_of((await endpoints["bob"].receive())[1]) for _ in range(_SMALL_FRAMES)
-            ]
-            _require(
-                numbers == list(range(_SMALL_FRAMES)), "frames are missing, doubled or out of order"
-            )
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(send())
+        numbers = [_number_of((await bob.receive())[1]) for _ in range(_SMALL_FRAMES)]
+        _require(
+            numbers == list(range(_SMALL_FRAMES)), "frames are missing, doubled or out of order"
+        )
 
 
-async def _refuse(maker: Maker, to: str, frame: bytes, error: type[Exception]) -> None:
-    async with maker(("alice", "bob")) as endpoints:
-        with _raises(error):
-            await endpoints["alice"].send(to, frame)
-        await endpoints["alice"].send("bob", b"next")
-        await _take(endpoints["bob"], "alice", b"next")
+async def _refuse(
+    alice: Endpoint, bob: Endpoint, to: str, frame: bytes, error: type[Exception]
+) -> None:
+    with _raises(error):
+        await alice.send(to, frame)
+    await alice.send("bob", b"next")
+    await _take(bob, "alice", b"next")
 
 
 @_check
-async def an_empty_frame_is_refused(maker: Maker) -> None:
+async def an_empty_frame_is_refused(alice: Endpoint, bob: Endpoint) -> None:
     """An empty frame is a `FrameError`, nothing is sent, and the endpoint goes on."""
-    await _refuse(maker, "bob", b"", FrameError)
+    await _refuse(alice, bob, "bob", b"", FrameError)
 
 
 @_check
-async def a_frame_too_large_is_refused(maker: Maker) -> None:
+async def a_frame_too_large_is_refused(alice: Endpoint, bob: Endpoint) -> None:
     """One byte more than `FRAME_BYTES_MAX` is a `FrameError`, and nothing is sent."""
-    await _refuse(maker, "bob", bytes(FRAME_BYTES_MAX + 1), FrameError)
+    await _refuse(alice, bob, "bob", bytes(FRAME_BYTES_MAX + 1), FrameError)
 
 
 @_check
-async def an_unknown_peer_is_refused(maker: Maker) -> None:
+async def an_unknown_peer_is_refused(alice: Endpoint, bob: Endpoint) -> None:
     """A name that no peer has is an `InputError`."""
-    await _refuse(maker, "mallory", b"frame", InputError)
+    await _refuse(alice, bob, "mallory", b"frame", InputError)
 
 
 @_check
-async def oneself_is_refused(maker: Maker) -> None:
+async def oneself_is_refused(alice: Endpoint, bob: Endpoint) -> None:
     """An endpoint is not its own peer."""
-    await _refuse(maker, "alice", b"frame", InputError)
+    await _refuse(alice, bob, "alice", b"frame", InputError)
 
 
 @_check
-async def an_empty_name_is_refused(maker: Maker) -> None:
+async def an_empty_name_is_refused(alice: Endpoint, bob: Endpoint) -> None:
     """An empty name is an `InputError`."""
-    await _refuse(maker, "", b"frame", InputError)
+    await _refuse(alice, bob, "", b"frame", InputError)
 
 
 @_check
@@ -365,27 +368,27 @@ async def _collect(endpoint: Endpoint, count: int) -> dict[str, list[int]]:
 
 
 @_check
-async def one_sender_keeps_its_order(maker: Maker) -> None:
+async def one_sender_keeps_its_order(alice: Endpoint, bob: Endpoint) -> None:
     """Frames of one sender arrive in the order in which it sent them."""
-    async with maker(("alice", "bob")) as endpoints, asyncio.TaskGroup() as tasks:
-        tasks.create_task(_stream(endpoints["alice"], "bob"))
-        numbers = await _collect(endpoints["bob"], _STREAM_FRAMES)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_stream(alice, "bob"))
+        numbers = await _collect(bob, _STREAM_FRAMES)
         _require(numbers["alice"] == list(range(_STREAM_FRAMES)), "out of order")
 
 
 @_check
-async def sizes_do_not_change_the_order(maker: Maker) -> None:
+async def sizes_do_not_change_the_order(alice: Endpoint, bob: Endpoint) -> None:
     """A small frame does not overtake a large one."""
     sizes = [100_000, 4, 20_000, 5, 1_000, 70_000, 6, 7] * 10
-    async with maker(("alice", "bob")) as endpoints, asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks:
 
         async def send() -> None:
             for number, size in enumerate(sizes):
-                await endpoints["alice"].send("bob", _numbered(number, size))
+                await alice.send("bob", _numbered(number, size))
 
         tasks.create_task(send())
         for number, size in enumerate(sizes):
-            await _take(endpoints["bob"], "alice", _numbered(number, size))
+            await _take(bob, "alice", _numbered(number, size))
 
 
 @_check
@@ -401,13 +404,13 @@ async def each_of_many_senders_keeps_its_order(maker: Maker) -> None:
 
 
 @_check
-async def tasks_that_send_at_once_keep_their_order(maker: Maker) -> None:
+async def tasks_that_send_at_once_keep_their_order(alice: Endpoint, bob: Endpoint) -> None:
     """Any number of tasks may send to one peer; each one's frames stay whole and in order."""
     many = 10
-    async with maker(("alice", "bob")) as endpoints, asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks:
         for task in range(many):
-            tasks.create_task(_stream(endpoints["alice"], "bob", task * _STREAM_FRAMES, size=900))
-        numbers = (await _collect(endpoints["bob"], many * _STREAM_FRAMES))["alice"]
+            tasks.create_task(_stream(alice, "bob", task * _STREAM_FRAMES, size=900))
+        numbers = (await _collect(bob, many * _STREAM_FRAMES))["alice"]
         _require(
             sorted(numbers) == list(range(many * _STREAM_FRAMES)), "frames are missing or doubled"
         )
@@ -429,31 +432,31 @@ async def one_sender_serves_many_receivers(maker: Maker) -> None:
 
 
 @_check
-async def both_directions_carry_at_once(maker: Maker) -> None:
+async def both_directions_carry_at_once(alice: Endpoint, bob: Endpoint) -> None:
     """Two peers may stream to each other at the same time."""
-    async with maker(("alice", "bob")) as endpoints, asyncio.TaskGroup() as tasks:
-        tasks.create_task(_stream(endpoints["alice"], "bob", size=5_000))
-        tasks.create_task(_stream(endpoints["bob"], "alice", size=5_000))
-        at_bob = tasks.create_task(_collect(endpoints["bob"], _STREAM_FRAMES))
-        at_alice = await _collect(endpoints["alice"], _STREAM_FRAMES)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_stream(alice, "bob", size=5_000))
+        tasks.create_task(_stream(bob, "alice", size=5_000))
+        at_bob = tasks.create_task(_collect(bob, _STREAM_FRAMES))
+        at_alice = await _collect(alice, _STREAM_FRAMES)
         _require(at_alice["bob"] == list(range(_STREAM_FRAMES)), "to alice out of order")
         _require((await at_bob)["alice"] == list(range(_STREAM_FRAMES)), "to bob out of order")
 
 
 @_check
-async def an_answer_reaches_the_asker(maker: Maker) -> None:
+async def an_answer_reaches_the_asker(alice: Endpoint, bob: Endpoint) -> None:
     """A frame can be answered by the name that `receive` gave."""
-    async with maker(("alice", "bob")) as endpoints, asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks:
 
         async def answer() -> None:
             for _ in range(_ROUNDS):
-                sender, frame = await endpoints["bob"].receive()
-                await endpoints["bob"].send(sender, frame[::-1])
+                sender, frame = await bob.receive()
+                await bob.send(sender, frame[::-1])
 
         tasks.create_task(answer())
         for number in range(_ROUNDS):
-            await endpoints["alice"].send("bob", _numbered(number))
-            await _take(endpoints["alice"], "bob", _numbered(number)[::-1])
+            await alice.send("bob", _numbered(number))
+            await _take(alice, "bob", _numbered(number)[::-1])
 
 
 @_check
@@ -506,103 +509,98 @@ async def _drain(endpoint: Endpoint, sender: str, sent: int, last: int) -> None:
     _require(frame == _numbered(last), f"{last} was due, {_number_of(frame)} arrived")
 
 
-async def _wait_for(endpoints: Endpoints, count: int = 1) -> tuple[int, list[asyncio.Task[None]]]:
+async def _wait_for(alice: Endpoint, count: int = 1) -> tuple[int, list[asyncio.Task[None]]]:
     """Stall alice by a bob who does not read, and leave sends of hers waiting."""
-    sent = await fill(endpoints["alice"], "bob")
+    sent = await fill(alice, "bob")
     waiting = [
-        asyncio.create_task(endpoints["alice"].send("bob", _numbered(sent + 1 + i)))
-        for i in range(count)
+        asyncio.create_task(alice.send("bob", _numbered(sent + 1 + i))) for i in range(count)
     ]
     await asyncio.sleep(0)
     return sent, waiting
 
 
 @_check
-async def a_stalled_receiver_stops_its_sender(maker: Maker) -> None:
+async def a_stalled_receiver_stops_its_sender(alice: Endpoint, _bob: Endpoint) -> None:
     """If nobody reads, a send waits before memory runs out."""
-    async with maker(("alice", "bob")) as endpoints:
-        _require(await fill(endpoints["alice"], "bob"), "the very first send waited")
+    _require(await fill(alice, "bob"), "the very first send waited")
 
 
 @_check
-async def a_stall_loses_nothing(maker: Maker) -> None:
+async def a_stall_loses_nothing(alice: Endpoint, bob: Endpoint) -> None:
     """All that was sent before and during a stall arrives, in order."""
-    async with maker(("alice", "bob")) as endpoints:
-        sent, (waiting,) = await _wait_for(endpoints)
-        await _drain(endpoints["bob"], "alice", sent, sent + 1)
-        await waiting
+    sent, (waiting,) = await _wait_for(alice)
+    await _drain(bob, "alice", sent, sent + 1)
+    await waiting
 
 
 @_check
-async def a_stall_ends_for_every_waiting_task(maker: Maker) -> None:
+async def a_stall_ends_for_every_waiting_task(alice: Endpoint, bob: Endpoint) -> None:
     """All sends that wait go on once the receiver reads."""
     many = 20
-    async with maker(("alice", "bob")) as endpoints:
-        sent, waiting = await _wait_for(endpoints, many)
-        late: list[int] = []
-        while len(late) < many:
-            number = _number_of((await endpoints["bob"].receive())[1])
-            if number > sent:
-                late.append(number)
-        await asyncio.gather(*waiting)
-        _require(sorted(late) == list(range(sent + 1, sent + 1 + many)), "a waiting send was lost")
+    sent, waiting = await _wait_for(alice, many)
+    late: list[int] = []
+    while len(late) < many:
+        number = _number_of((await bob.receive())[1])
+        if number > sent:
+            late.append(number)
+    await asyncio.gather(*waiting)
+    _require(sorted(late) == list(range(sent + 1, sent + 1 + many)), "a waiting send was lost")
 
 
 @_check
-async def a_stall_does_not_stop_other_peers(maker: Maker) -> None:
+async def a_stall_does_not_stop_other_peers(
+    alice: Endpoint, _bob: Endpoint, carol: Endpoint
+) -> None:
     """While one peer does not read, its sender's frames reach another."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        _, (waiting,) = await _wait_for(endpoints)
-        for number in range(100):
-            await endpoints["alice"].send("carol", _numbered(number))
-            await _take(endpoints["carol"], "alice", _numbered(number))
-        waiting.cancel()
+    _, (waiting,) = await _wait_for(alice)
+    for number in range(100):
+        await alice.send("carol", _numbered(number))
+        await _take(carol, "alice", _numbered(number))
+    waiting.cancel()
 
 
 @_check
-async def a_stalled_sender_still_receives(maker: Maker) -> None:
+async def a_stalled_sender_still_receives(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
     """Whoever waits to send can be sent to."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        _, (waiting,) = await _wait_for(endpoints)
-        for sender in ("bob", "carol"):
-            await endpoints[sender].send("alice", b"hello")
-            await _take(endpoints["alice"], sender, b"hello")
-        waiting.cancel()
+    _, (waiting,) = await _wait_for(alice)
+    for sender in (bob, carol):
+        await sender.send("alice", b"hello")
+        await _take(alice, sender.name, b"hello")
+    waiting.cancel()
 
 
 @_check
-async def two_senders_share_a_stalled_receiver(maker: Maker) -> None:
+async def two_senders_share_a_stalled_receiver(
+    alice: Endpoint, bob: Endpoint, carol: Endpoint
+) -> None:
     """When a receiver reads again, each of its stalled senders goes on."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        _, (waiting,) = await _wait_for(endpoints)
-        other = asyncio.create_task(endpoints["carol"].send("bob", b"from carol"))
-        heard: set[str] = set()
-        while heard != {"alice", "carol"} or not waiting.done():
-            sender, _ = await endpoints["bob"].receive()
-            heard.add(sender)
-        await asyncio.gather(waiting, other)
+    _, (waiting,) = await _wait_for(alice)
+    other = asyncio.create_task(carol.send("bob", b"from carol"))
+    heard: set[str] = set()
+    while heard != {"alice", "carol"} or not waiting.done():
+        sender, _ = await bob.receive()
+        heard.add(sender)
+    await asyncio.gather(waiting, other)
 
 
 @_check
-async def a_stalled_send_learns_of_a_crash(maker: Maker) -> None:
+async def a_stalled_send_learns_of_a_crash(alice: Endpoint, bob: Endpoint) -> None:
     """If the receiver vanishes, a waiting send raises `PeerLost`."""
-    async with maker(("alice", "bob")) as endpoints:
-        _, waiting = await _wait_for(endpoints, 2)
-        endpoints["bob"].abort()
-        for send in waiting:
-            with _raises(PeerLost):
-                await send
+    _, waiting = await _wait_for(alice, 2)
+    bob.abort()
+    for send in waiting:
+        with _raises(PeerLost):
+            await send
 
 
 @_check
-async def a_stalled_send_learns_of_its_own_close(maker: Maker) -> None:
+async def a_stalled_send_learns_of_its_own_close(alice: Endpoint, _bob: Endpoint) -> None:
     """If its own endpoint closes, a waiting send raises `EndpointClosed`."""
-    async with maker(("alice", "bob")) as endpoints:
-        _, waiting = await _wait_for(endpoints, 2)
-        endpoints["alice"].abort()
-        for send in waiting:
-            with _raises(EndpointClosed):
-                await send
+    _, waiting = await _wait_for(alice, 2)
+    alice.abort()
+    for send in waiting:
+        with _raises(EndpointClosed):
+            await send
 
 
 # A cancelled operation happened whole or not at all.
@@ -611,33 +609,34 @@ _RACED_FRAMES: Final = 300
 
 
 @_check
-async def a_cancelled_receive_loses_no_later_frame(maker: Maker) -> None:
+async def a_cancelled_receive_loses_no_later_frame(alice: Endpoint, bob: Endpoint) -> None:
     """A frame that arrives after a cancelled wait is received by the next."""
-    async with maker(("alice", "bob")) as endpoints:
-        waiting = asyncio.create_task(endpoints["bob"].receive())
-        await asyncio.sleep(0)
-        waiting.cancel()
-        with _raises(asyncio.CancelledError):
-            await waiting
-        await endpoints["alice"].send("bob", b"frame")
-        await _take(endpoints["bob"], "alice", b"frame")
+    waiting = asyncio.create_task(bob.receive())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with _raises(asyncio.CancelledError):
+        await waiting
+    await alice.send("bob", b"frame")
+    await _take(bob, "alice", b"frame")
 
 
 @_check
-async def a_receive_cancelled_as_a_frame_arrives_loses_nothing(maker: Maker) -> None:
+async def a_receive_cancelled_as_a_frame_arrives_loses_nothing(
+    alice: Endpoint, bob: Endpoint
+) -> None:
     """Cancelled at any moment, a receive has returned its frame or left it for the next."""
-    async with maker(("alice", "bob")) as endpoints, asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks:
 
         async def send() -> None:
             for number in range(_RACED_FRAMES):
-                await endpoints["alice"].send("bob", _numbered(number))
+                await alice.send("bob", _numbered(number))
                 await asyncio.sleep(0)
 
         tasks.create_task(send())
         numbers: list[int] = []
         turns = 0
         while len(numbers) < _RACED_FRAMES:
-            receiving = asyncio.create_task(endpoints["bob"].receive())
+            receiving = asyncio.create_task(bob.receive())
             for _ in range(turns % 5):
                 await asyncio.sleep(0)
             if turns % 7:
@@ -652,55 +651,50 @@ async def a_receive_cancelled_as_a_frame_arrives_loses_nothing(maker: Maker) -> 
 
 
 @_check
-async def a_receive_that_timed_out_can_be_repeated(maker: Maker) -> None:
+async def a_receive_that_timed_out_can_be_repeated(alice: Endpoint, bob: Endpoint) -> None:
     """`receive` under a timeout loses nothing when time is up."""
-    async with maker(("alice", "bob")) as endpoints:
-        for number in range(10):
-            with _raises(TimeoutError):
-                async with asyncio.timeout(0.001):
-                    await endpoints["bob"].receive()
-            await endpoints["alice"].send("bob", _numbered(number))
-            await _take(endpoints["bob"], "alice", _numbered(number))
+    for number in range(10):
+        with _raises(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await bob.receive()
+        await alice.send("bob", _numbered(number))
+        await _take(bob, "alice", _numbered(number))
 
 
 @_check
-async def a_send_cancelled_before_it_began_sends_nothing(maker: Maker) -> None:
+async def a_send_cancelled_before_it_began_sends_nothing(alice: Endpoint, bob: Endpoint) -> None:
     """A task that is cancelled before its first step sends nothing."""
-    async with maker(("alice", "bob")) as endpoints:
-        sending = asyncio.create_task(endpoints["alice"].send("bob", b"never"))
-        sending.cancel()
-        with _raises(asyncio.CancelledError):
-            await sending
-        await endpoints["alice"].send("bob", b"next")
-        await _take(endpoints["bob"], "alice", b"next")
+    sending = asyncio.create_task(alice.send("bob", b"never"))
+    sending.cancel()
+    with _raises(asyncio.CancelledError):
+        await sending
+    await alice.send("bob", b"next")
+    await _take(bob, "alice", b"next")
 
 
 @_check
-async def cancelled_sends_are_whole_or_nothing(maker: Maker) -> None:
+async def cancelled_sends_are_whole_or_nothing(alice: Endpoint, bob: Endpoint) -> None:
     """Of sends that are cancelled while they wait, each arrives whole or not at all."""
-    async with maker(("alice", "bob")) as endpoints:
-        sent = await fill(endpoints["alice"], "bob")
-        waiting = [
-            asyncio.create_task(
-                endpoints["alice"].send("bob", _numbered(sent + 1 + i, STALL_FRAME_BYTES))
-            )
-            for i in range(20)
-        ]
-        await asyncio.sleep(0)
-        for send in waiting[::2]:
-            send.cancel()
-        last = asyncio.create_task(endpoints["alice"].send("bob", _numbered(sent + 99)))
-        kept = {sent + 1 + i for i in range(1, 20, 2)} | {sent + 99} | set(range(sent))
-        numbers: list[int] = []
-        while not kept <= set(numbers):
-            sender, frame = await endpoints["bob"].receive()
-            numbers.append(_number_of(frame))
-            whole = _numbered(numbers[-1], len(frame))
-            _require((sender, frame) == ("alice", whole), "a frame arrived in part")
-        _require(len(set(numbers)) == len(numbers), "a frame arrived twice")
-        before = [number for number in numbers if number <= sent]
-        _require(all(a < b for a, b in pairwise(before)), "out of order")
-        await asyncio.gather(*waiting, last, return_exceptions=True)
+    sent = await fill(alice, "bob")
+    waiting = [
+        asyncio.create_task(alice.send("bob", _numbered(sent + 1 + i, STALL_FRAME_BYTES)))
+        for i in range(20)
+    ]
+    await asyncio.sleep(0)
+    for send in waiting[::2]:
+        send.cancel()
+    last = asyncio.create_task(alice.send("bob", _numbered(sent + 99)))
+    kept = {sent + 1 + i for i in range(1, 20, 2)} | {sent + 99} | set(range(sent))
+    numbers: list[int] = []
+    while not kept <= set(numbers):
+        sender, frame = await bob.receive()
+        numbers.append(_number_of(frame))
+        whole = _numbered(numbers[-1], len(frame))
+        _require((sender, frame) == ("alice", whole), "a frame arrived in part")
+    _require(len(set(numbers)) == len(numbers), "a frame arrived twice")
+    before = [number for number in numbers if number <= sent]
+    _require(all(a < b for a, b in pairwise(before)), "out of order")
+    await asyncio.gather(*waiting, last, return_exceptions=True)
 
 
 # An end is reported: a goodbye as one, a crash as one, once, after all that arrived before.
@@ -709,216 +703,203 @@ _LAST_FRAMES: Final = 50
 
 
 @_check
-async def a_close_is_a_goodbye(maker: Maker) -> None:
+async def a_close_is_a_goodbye(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
     """Peers of an endpoint that closes lose it in an orderly way."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        await endpoints["alice"].close()
-        for peer in ("bob", "carol"):
-            _require(await _take_loss(endpoints[peer], orderly=True) == "alice", "another was lost")
+    await alice.close()
+    for peer in (bob, carol):
+        _require(await _take_loss(peer, orderly=True) == "alice", "another was lost")
 
 
 @_check
-async def frames_before_a_goodbye_arrive(maker: Maker) -> None:
+async def frames_before_a_goodbye_arrive(alice: Endpoint, bob: Endpoint) -> None:
     """All that was sent before a close is delivered before the loss."""
-    async with maker(("alice", "bob")) as endpoints:
-        for number in range(_LAST_FRAMES):
-            await endpoints["alice"].send("bob", _numbered(number, 10_000))
-        await endpoints["alice"].close()
-        for number in range(_LAST_FRAMES):
-            await _take(endpoints["bob"], "alice", _numbered(number, 10_000))
-        await _take_loss(endpoints["bob"], orderly=True)
+    for number in range(_LAST_FRAMES):
+        await alice.send("bob", _numbered(number, 10_000))
+    await alice.close()
+    for number in range(_LAST_FRAMES):
+        await _take(bob, "alice", _numbered(number, 10_000))
+    await _take_loss(bob, orderly=True)
 
 
 @_check
-async def a_goodbye_arrives_through_a_peers_stream(maker: Maker) -> None:
+async def a_goodbye_arrives_through_a_peers_stream(alice: Endpoint, bob: Endpoint) -> None:
     """An endpoint that closes while its peer sends still says all of its own, and goodbye."""
-    async with maker(("alice", "bob")) as endpoints, asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks:
 
         async def send() -> None:
             with _raises(PeerLost):
                 while True:
-                    await endpoints["bob"].send("alice", bytes(10_000))
+                    await bob.send("alice", bytes(10_000))
                     await asyncio.sleep(0)
 
         tasks.create_task(send())
-        await endpoints["alice"].receive()
+        await alice.receive()
         for number in range(_LAST_FRAMES):
-            await endpoints["alice"].send("bob", _numbered(number))
-        tasks.create_task(endpoints["alice"].close())
+            await alice.send("bob", _numbered(number))
+        tasks.create_task(alice.close())
         for number in range(_LAST_FRAMES):
-            await _take(endpoints["bob"], "alice", _numbered(number))
-        await _take_loss(endpoints["bob"], orderly=True)
+            await _take(bob, "alice", _numbered(number))
+        await _take_loss(bob, orderly=True)
 
 
 @_check
-async def a_close_may_be_repeated(maker: Maker) -> None:
+async def a_close_may_be_repeated(alice: Endpoint, bob: Endpoint) -> None:
     """`close` after `close` does nothing, also at the same time."""
-    async with maker(("alice", "bob")) as endpoints:
-        await asyncio.gather(endpoints["alice"].close(), endpoints["alice"].close())
-        await endpoints["alice"].close()
-        await _take_loss(endpoints["bob"], orderly=True)
+    await asyncio.gather(alice.close(), alice.close())
+    await alice.close()
+    await _take_loss(bob, orderly=True)
 
 
 @_check
-async def both_sides_may_close_at_once(maker: Maker) -> None:
+async def both_sides_may_close_at_once(alice: Endpoint, bob: Endpoint) -> None:
     """Two goodbyes that cross leave nobody waiting."""
-    async with maker(("alice", "bob")) as endpoints:
-        await asyncio.gather(endpoints["alice"].close(), endpoints["bob"].close())
+    await asyncio.gather(alice.close(), bob.close())
 
 
 @_check
-async def a_close_wakes_a_waiting_receive(maker: Maker) -> None:
+async def a_close_wakes_a_waiting_receive(alice: Endpoint, _bob: Endpoint) -> None:
     """A receive that waits when its endpoint closes raises `EndpointClosed`."""
-    async with maker(("alice", "bob")) as endpoints:
-        waiting = asyncio.create_task(endpoints["alice"].receive())
-        await asyncio.sleep(0)
-        await endpoints["alice"].close()
-        with _raises(EndpointClosed):
-            await waiting
+    waiting = asyncio.create_task(alice.receive())
+    await asyncio.sleep(0)
+    await alice.close()
+    with _raises(EndpointClosed):
+        await waiting
 
 
 @_check
-async def a_closed_endpoint_neither_sends_nor_receives(maker: Maker) -> None:
+async def a_closed_endpoint_neither_sends_nor_receives(alice: Endpoint, bob: Endpoint) -> None:
     """After `close`, `send` and `receive` raise `EndpointClosed` each time."""
-    async with maker(("alice", "bob")) as endpoints:
-        await endpoints["bob"].send("alice", b"unread")
-        await endpoints["alice"].close()
-        for _ in range(2):
-            with _raises(EndpointClosed):
-                await endpoints["alice"].send("bob", b"frame")
-            with _raises(EndpointClosed):
-                await endpoints["alice"].receive()
+    await bob.send("alice", b"unread")
+    await alice.close()
+    for _ in range(2):
+        with _raises(EndpointClosed):
+            await alice.send("bob", b"frame")
+        with _raises(EndpointClosed):
+            await alice.receive()
 
 
 @_check
-async def a_close_amid_sends_cuts_no_frame(maker: Maker) -> None:
+async def a_close_amid_sends_cuts_no_frame(alice: Endpoint, bob: Endpoint) -> None:
     """Sends under way when an endpoint closes end; what arrives is whole and in order."""
-    async with maker(("alice", "bob")) as endpoints, asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks:
 
         async def send() -> None:
             with _raises(EndpointClosed):
                 for number in range(1 << 20):
-                    await endpoints["alice"].send("bob", _numbered(number, 5_000))
+                    await alice.send("bob", _numbered(number, 5_000))
                     await asyncio.sleep(0)
 
         tasks.create_task(send())
         for number in range(_LAST_FRAMES):
-            await _take(endpoints["bob"], "alice", _numbered(number, 5_000))
-        tasks.create_task(endpoints["alice"].close())
+            await _take(bob, "alice", _numbered(number, 5_000))
+        tasks.create_task(alice.close())
         number = _LAST_FRAMES
         with _raises(PeerLost):
             while True:
-                await _take(endpoints["bob"], "alice", _numbered(number, 5_000))
+                await _take(bob, "alice", _numbered(number, 5_000))
                 number += 1
 
 
 @_check
-async def a_close_leaves_the_others_connected(maker: Maker) -> None:
+async def a_close_leaves_the_others_connected(
+    alice: Endpoint, bob: Endpoint, carol: Endpoint
+) -> None:
     """When one leaves, the rest go on."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        await endpoints["alice"].close()
-        for endpoint in (endpoints["bob"], endpoints["carol"]):
-            await _take_loss(endpoint, orderly=True)
-        for number in range(_LAST_FRAMES):
-            await endpoints["bob"].send("carol", _numbered(number))
-            await _take(endpoints["carol"], "bob", _numbered(number))
+    await alice.close()
+    for endpoint in (bob, carol):
+        await _take_loss(endpoint, orderly=True)
+    for number in range(_LAST_FRAMES):
+        await bob.send("carol", _numbered(number))
+        await _take(carol, "bob", _numbered(number))
 
 
 @_check
-async def an_abort_is_a_crash(maker: Maker) -> None:
+async def an_abort_is_a_crash(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
     """Peers of an endpoint that aborts lose it without a goodbye."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        endpoints["alice"].abort()
-        for peer in ("bob", "carol"):
-            _require(
-                await _take_loss(endpoints[peer], orderly=False) == "alice", "another was lost"
-            )
+    alice.abort()
+    for peer in (bob, carol):
+        _require(await _take_loss(peer, orderly=False) == "alice", "another was lost")
 
 
 @_check
-async def an_abort_comes_after_what_arrived(maker: Maker) -> None:
+async def an_abort_comes_after_what_arrived(alice: Endpoint, bob: Endpoint) -> None:
     """Of what a crashed peer had sent, a beginning without gaps arrives, and then the loss."""
-    async with maker(("alice", "bob")) as endpoints:
-        for number in range(_LAST_FRAMES):
-            await endpoints["alice"].send("bob", _numbered(number))
-        await _take(endpoints["bob"], "alice", _numbered(0))
-        endpoints["alice"].abort()
-        number = 1
-        with _raises(PeerLost):
-            while True:
-                await _take(endpoints["bob"], "alice", _numbered(number))
-                number += 1
+    for number in range(_LAST_FRAMES):
+        await alice.send("bob", _numbered(number))
+    await _take(bob, "alice", _numbered(0))
+    alice.abort()
+    number = 1
+    with _raises(PeerLost):
+        while True:
+            await _take(bob, "alice", _numbered(number))
+            number += 1
 
 
 @_check
-async def an_abort_may_be_repeated(maker: Maker) -> None:
+async def an_abort_may_be_repeated(alice: Endpoint, bob: Endpoint) -> None:
     """`abort` and `close` after `abort` do nothing; the crash stays a crash."""
-    async with maker(("alice", "bob")) as endpoints:
-        endpoints["alice"].abort()
-        endpoints["alice"].abort()
-        await endpoints["alice"].close()
-        await _take_loss(endpoints["bob"], orderly=False)
+    alice.abort()
+    alice.abort()
+    await alice.close()
+    await _take_loss(bob, orderly=False)
 
 
 @_check
-async def an_abort_after_a_close_changes_nothing(maker: Maker) -> None:
+async def an_abort_after_a_close_changes_nothing(alice: Endpoint, bob: Endpoint) -> None:
     """A goodbye stays a goodbye."""
-    async with maker(("alice", "bob")) as endpoints:
-        await endpoints["alice"].close()
-        endpoints["alice"].abort()
-        await _take_loss(endpoints["bob"], orderly=True)
+    await alice.close()
+    alice.abort()
+    await _take_loss(bob, orderly=True)
 
 
 @_check
-async def an_abort_wakes_a_waiting_receive(maker: Maker) -> None:
+async def an_abort_wakes_a_waiting_receive(alice: Endpoint, _bob: Endpoint) -> None:
     """A receive that waits when its endpoint aborts raises `EndpointClosed`."""
-    async with maker(("alice", "bob")) as endpoints:
-        waiting = asyncio.create_task(endpoints["alice"].receive())
-        await asyncio.sleep(0)
-        endpoints["alice"].abort()
-        with _raises(EndpointClosed):
-            await waiting
+    waiting = asyncio.create_task(alice.receive())
+    await asyncio.sleep(0)
+    alice.abort()
+    with _raises(EndpointClosed):
+        await waiting
 
 
 @_check
-async def an_aborted_endpoint_neither_sends_nor_receives(maker: Maker) -> None:
+async def an_aborted_endpoint_neither_sends_nor_receives(alice: Endpoint, _bob: Endpoint) -> None:
     """After `abort`, `send` and `receive` raise `EndpointClosed` each time."""
-    async with maker(("alice", "bob")) as endpoints:
-        endpoints["alice"].abort()
-        for _ in range(2):
-            with _raises(EndpointClosed):
-                await endpoints["alice"].send("bob", b"frame")
-            with _raises(EndpointClosed):
-                await endpoints["alice"].receive()
+    alice.abort()
+    for _ in range(2):
+        with _raises(EndpointClosed):
+            await alice.send("bob", b"frame")
+        with _raises(EndpointClosed):
+            await alice.receive()
 
 
 @_check
-async def a_send_to_a_lost_peer_fails_each_time(maker: Maker) -> None:
+async def a_send_to_a_lost_peer_fails_each_time(
+    alice: Endpoint, bob: Endpoint, carol: Endpoint
+) -> None:
     """`send` to a peer that is gone raises `PeerLost`, with `orderly` as it left, every time."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        endpoints["alice"].abort()
-        await _take_loss(endpoints["bob"], orderly=False)
-        await endpoints["carol"].close()
-        await _take_loss(endpoints["bob"], orderly=True)
-        for peer, orderly in [("alice", False), ("carol", True)] * 2:
-            try:
-                await endpoints["bob"].send(peer, b"frame")
-            except PeerLost as loss:
-                told = (loss.peer, loss.orderly)
-                _require(told == (peer, orderly), f"the loss of {peer} was told as {told}")
-            else:
-                raise AssertionError(f"a frame was sent to {peer}, who is gone")
+    alice.abort()
+    await _take_loss(bob, orderly=False)
+    await carol.close()
+    await _take_loss(bob, orderly=True)
+    for peer, orderly in [("alice", False), ("carol", True)] * 2:
+        try:
+            await bob.send(peer, b"frame")
+        except PeerLost as loss:
+            told = (loss.peer, loss.orderly)
+            _require(told == (peer, orderly), f"the loss of {peer} was told as {told}")
+        else:
+            raise AssertionError(f"a frame was sent to {peer}, who is gone")
 
 
 @_check
-async def a_loss_is_told_once(maker: Maker) -> None:
+async def a_loss_is_told_once(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
     """After a loss was told, `receive` serves the others and does not tell it again."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        endpoints["alice"].abort()
-        await _take_loss(endpoints["bob"], orderly=False)
-        for number in range(_LAST_FRAMES):
-            await endpoints["carol"].send("bob", _numbered(number))
-            await _take(endpoints["bob"], "carol", _numbered(number))
+    alice.abort()
+    await _take_loss(bob, orderly=False)
+    for number in range(_LAST_FRAMES):
+        await carol.send("bob", _numbered(number))
+        await _take(bob, "carol", _numbered(number))
 
 
 @_check
@@ -935,42 +916,41 @@ async def each_loss_is_told(maker: Maker) -> None:
 
 
 @_check
-async def a_lost_peer_stays_a_peer(maker: Maker) -> None:
+async def a_lost_peer_stays_a_peer(alice: Endpoint, bob: Endpoint, _carol: Endpoint) -> None:
     """`peers` lists all, gone or not."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        endpoints["alice"].abort()
-        await _take_loss(endpoints["bob"], orderly=False)
-        _require(set(endpoints["bob"].peers) == {"alice", "carol"}, "a lost peer is not listed")
+    alice.abort()
+    await _take_loss(bob, orderly=False)
+    _require(set(bob.peers) == {"alice", "carol"}, "a lost peer is not listed")
 
 
 @_check
-async def a_lost_peer_is_not_connected(maker: Maker) -> None:
+async def a_lost_peer_is_not_connected(alice: Endpoint, bob: Endpoint, _carol: Endpoint) -> None:
     """`connected` lists all peers at first, and after a loss was told, those that are left."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        bob = endpoints["bob"]
-        _require(set(bob.connected) == {"alice", "carol"}, f"connected are {bob.connected}")
-        endpoints["alice"].abort()
-        await _take_loss(bob, orderly=False)
-        _require(bob.connected == ("carol",), f"still connected are {bob.connected}")
+    _require(set(bob.connected) == {"alice", "carol"}, f"connected are {bob.connected}")
+    alice.abort()
+    await _take_loss(bob, orderly=False)
+    _require(bob.connected == ("carol",), f"still connected are {bob.connected}")
 
 
 @_check
-async def a_crash_does_not_disturb_a_stream(maker: Maker) -> None:
+async def a_crash_does_not_disturb_a_stream(
+    alice: Endpoint, bob: Endpoint, carol: Endpoint
+) -> None:
     """A stream between two others goes on, whole and in order, while a third crashes."""
-    async with maker(("alice", "bob", "carol")) as endpoints, asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks:
 
         async def send() -> None:
             for number in range(4 * _LAST_FRAMES):
-                await endpoints["carol"].send("bob", _numbered(number, 5_000))
+                await carol.send("bob", _numbered(number, 5_000))
                 await asyncio.sleep(0)
 
         tasks.create_task(send())
         losses = number = 0
         while number < 4 * _LAST_FRAMES or not losses:
             if number == _LAST_FRAMES:
-                endpoints["alice"].abort()
+                alice.abort()
             try:
-                await _take(endpoints["bob"], "carol", _numbered(number, 5_000))
+                await _take(bob, "carol", _numbered(number, 5_000))
                 number += 1
             except PeerLost as loss:
                 _require(loss.peer == "alice", f"{loss.peer} was lost")
@@ -1006,65 +986,67 @@ class _Sink:
 
 
 @_check
-async def a_sink_is_given_each_frame_in_order(maker: Maker) -> None:
+async def a_sink_is_given_each_frame_in_order(alice: Endpoint, bob: Endpoint) -> None:
     """Frames are handed over once each, with their sender, in the order of sending."""
-    async with maker(("alice", "bob")) as endpoints:
-        sink = _Sink(endpoints["bob"])
-        for number in range(_HANDED_FRAMES):
-            await endpoints["alice"].send("bob", _numbered(number))
-        items = await sink.until(_HANDED_FRAMES)
-        _require(
-            items == [("alice", _numbered(n)) for n in range(_HANDED_FRAMES)],
-            "other frames arrived",
-        )
+    sink = _Sink(bob)
+    for number in range(_HANDED_FRAMES):
+        await alice.send("bob", _numbered(number))
+    items = await sink.until(_HANDED_FRAMES)
+    _require(
+        items == [("alice", _numbered(n)) for n in range(_HANDED_FRAMES)],
+        "other frames arrived",
+    )
 
 
 @_check
-async def a_sink_is_given_first_what_came_before_it(maker: Maker) -> None:
+async def a_sink_is_given_first_what_came_before_it(
+    alice: Endpoint, bob: Endpoint, carol: Endpoint
+) -> None:
     """What arrived before the sink was there is handed over before what comes later."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        await endpoints["alice"].send("carol", b"ready")
-        await endpoints["alice"].send("bob", b"one")
-        await _take(endpoints["carol"], "alice", b"ready")
-        sink = _Sink(endpoints["bob"])
-        await endpoints["alice"].send("bob", b"two")
-        _require(await sink.until(2) == [("alice", b"one"), ("alice", b"two")], "out of order")
+    await alice.send("carol", b"ready")
+    await alice.send("bob", b"one")
+    await _take(carol, "alice", b"ready")
+    sink = _Sink(bob)
+    await alice.send("bob", b"two")
+    _require(await sink.until(2) == [("alice", b"one"), ("alice", b"two")], "out of order")
 
 
 @_check
-async def a_sink_is_told_of_a_loss_once_and_last(maker: Maker) -> None:
+async def a_sink_is_told_of_a_loss_once_and_last(
+    alice: Endpoint, bob: Endpoint, carol: Endpoint
+) -> None:
     """A loss is handed over behind all frames of the peer, and once."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        sink = _Sink(endpoints["bob"])
-        await endpoints["alice"].send("bob", b"last words")
-        await endpoints["alice"].close()
-        await sink.until(2)
-        await endpoints["carol"].send("bob", b"still here")
-        first, second, third = await sink.until(3)
-        _require(first == ("alice", b"last words"), "a frame was lost")
-        peer, loss = second
-        told = peer == "alice" and isinstance(loss, PeerLost) and loss.orderly
-        _require(told, "the loss was not told as it was")
-        _require(third == ("carol", b"still here"), "something else was handed over")
+    sink = _Sink(bob)
+    await alice.send("bob", b"last words")
+    await alice.close()
+    await sink.until(2)
+    await carol.send("bob", b"still here")
+    first, second, third = await sink.until(3)
+    _require(first == ("alice", b"last words"), "a frame was lost")
+    peer, loss = second
+    told = peer == "alice" and isinstance(loss, PeerLost) and loss.orderly
+    _require(told, "the loss was not told as it was")
+    _require(third == ("carol", b"still here"), "something else was handed over")
 
 
 @_check
-async def a_closed_endpoint_hands_over_nothing(maker: Maker) -> None:
+async def a_closed_endpoint_hands_over_nothing(
+    alice: Endpoint, bob: Endpoint, carol: Endpoint
+) -> None:
     """After its close an endpoint calls its sink no more."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        sink = _Sink(endpoints["bob"])
-        await endpoints["alice"].send("bob", b"before")
-        await sink.until(1)
-        await endpoints["bob"].close()
-        count = len(sink.items)
-        for name in ("alice", "carol"):
-            try:
-                await endpoints[name].send("bob", b"after")
-            except PeerLost:
-                continue
-        await endpoints["alice"].send("carol", b"on")
-        await _take_frame(endpoints["carol"])
-        _require(len(sink.items) == count, "something was handed over")
+    sink = _Sink(bob)
+    await alice.send("bob", b"before")
+    await sink.until(1)
+    await bob.close()
+    count = len(sink.items)
+    for sender in (alice, carol):
+        try:
+            await sender.send("bob", b"after")
+        except PeerLost:
+            continue
+    await alice.send("carol", b"on")
+    await _take_frame(carol)
+    _require(len(sink.items) == count, "something was handed over")
 
 
 async def _take_frame(endpoint: Endpoint) -> bytes:
