@@ -1,21 +1,21 @@
-"""Data sets from CSV files."""
+"""Tables from CSV files: how a file is read, and what is refused before it is."""
 
+import codecs
 import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.data.columns import encode
-from veilring.data.csv_notes import notes_of
-from veilring.data.csv_text import decode, require_separator
-from veilring.data.slips import (
+from veilring.data.csv_checks import (
+    TextColumn,
     cell_at,
-    numbers_in,
+    notes_of,
     require_classes,
     require_full,
     require_header,
@@ -27,8 +27,68 @@ from veilring.data.slips import (
 from veilring.data.table import Table
 from veilring.errors import InputError
 
-if TYPE_CHECKING:
-    import polars as pl
+# The longer marks first: that of UTF-32 begins with that of UTF-16.
+_MARKS: Final = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+_SEPARATORS: Final = {
+    ",": ("commas", ","),
+    ";": ("semicolons", "';'"),
+    "\t": ("tabs", "tab"),
+    "|": ("vertical bars", "'|'"),
+}
+_HEADER: Final = "names of columns; check the quotes of the first line"
+_SAVE: Final = "UTF-8: save the file in this encoding"
+
+
+def decode(file: str, content: bytes) -> str:
+    """Return the text of a file in UTF-8, without the mark that it may begin with.
+
+    Args:
+        file: The name of the file.
+        content: All of it.
+
+    Raises:
+        InputError: If it is in another encoding; it names the line of the first byte that does not
+            fit.
+    """
+    encoding = next((name for mark, name in _MARKS if content.startswith(mark)), None)
+    if encoding is None and b"\0" in content:
+        encoding = "UTF-16, or is no text"  # UTF-8 has a zero byte for the character 0 alone
+    if encoding is not None:
+        raise InputError(file, f"in {encoding}", _SAVE)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        found = f"not in UTF-8, but perhaps in Latin-1 (byte 0x{content[error.start]:02x})"
+        raise InputError(f"{file}, line {line}", found, _SAVE) from None
+
+
+def require_separator(file: str, names: Sequence[str], separator: str, *, offered: bool) -> None:
+    """Refuse a header of one cell that has another separator in it.
+
+    Args:
+        file: The name of the file.
+        names: The cells of the header.
+        separator: What was taken for the separator.
+        offered: Whether another separator may be chosen.
+
+    Raises:
+        InputError: If there is one; it names both separators.
+    """
+    if len(names) != 1:
+        return
+    for other, (word, option) in _SEPARATORS.items():
+        if other != separator and other in names[0]:
+            chosen = _SEPARATORS[separator][0]
+            choose = f"; run, compare and deploy take --separator {option}" if offered else ""
+            allowed = f"{chosen} as the separator: save the file with {chosen}{choose}"
+            raise InputError(f"{file}, line 1", f"separated by {word}", allowed)
+
 
 Separator = Literal[",", ";", "|", "tab"]
 """What stands between the cells of a line."""
@@ -41,9 +101,9 @@ def read_csv(path: Path, *, label: str | None = None, separator: Separator = ","
     A column is numbers if each of its cells is a number; else it is categories, and one-hot
     encoded. `?` and `NA` are categories like any other: nothing stands for a missing value, and
     an empty cell is refused. So is a column that is numbers but for a few cells, a column of words
-    that differ in each row, and a label that is no class: see `veilring.data.slips`. Spaces around
-    a cell do not count, nor do empty lines at the end. What may be a mistake and may be meant is in
-    the table's `notes`: see `veilring.data.csv_notes`.
+    that differ in each row, and a label that is no class. Spaces around a cell do not count, nor do
+    empty lines at the end. What may be a mistake and may be meant is in the table's `notes`. See
+    `veilring.data.csv_checks`.
 
     Args:
         path: The file; a pipe is read once.
@@ -54,16 +114,18 @@ def read_csv(path: Path, *, label: str | None = None, separator: Separator = ","
         InputError: If the file cannot be read, is not such a table, or has an empty cell; it names
             the file, and the column and the line (that of the header is 1) where there is one.
     """
-    frame = _read(path, separator, offered=True)
-    names = frame.columns
-    chosen = names[-1] if label is None else label
-    if chosen not in names:
-        raise InputError("label", chosen, f"a column of {path.name}: {', '.join(names)}")
-    features = [name for name in names if name != chosen]
-    columns = {name: _typed(path.name, frame[name]) for name in features}
-    require_classes(path.name, frame[chosen], is_chosen=label is not None)
-    table = encode(path.name, columns, frame[chosen].to_numpy().astype(np.str_))
-    notes = notes_of(frame, chosen, is_chosen=label is not None)
+    columns = _read(path, separator, offered=True)
+    by_name = {column.name: column for column in columns}
+    chosen = columns[-1].name if label is None else label
+    if chosen not in by_name:
+        raise InputError("label", chosen, f"a column of {path.name}: {', '.join(by_name)}")
+    labels = by_name[chosen]
+    features = {
+        column.name: _typed(path.name, column) for column in columns if column is not labels
+    }
+    require_classes(path.name, labels, is_chosen=label is not None)
+    table = encode(path.name, features, labels.cells)
+    notes = notes_of(columns, labels, is_chosen=label is not None)
     return replace(table, label_name=chosen, notes=notes)
 
 
@@ -76,32 +138,48 @@ def read_cells(path: Path) -> dict[str, NDArray[np.str_]]:
     Raises:
         InputError: As `read_csv`.
     """
-    frame = _read(path, ",", offered=False)
-    return {column.name: column.to_numpy().astype(np.str_) for column in frame}
+    return {column.name: column.cells for column in _read(path, ",", offered=False)}
 
 
-def _read(path: Path, separator: Separator, *, offered: bool) -> "pl.DataFrame":
-    import polars as pl  # noqa: PLC0415  (0.3 s, and the built-in sets do not need it)
-
+def _read(path: Path, separator: Separator, *, offered: bool) -> list[TextColumn]:
     text = _text(path)
     mark = "\t" if separator == "tab" else separator
-    names = _names(path.name, text, mark)
-    require_separator(path.name, names, mark, offered=offered)
     try:
-        frame = pl.read_csv(text.encode(), infer_schema=False, separator=mark)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        allowed = f"a CSV file in UTF-8 with a header and as many cells in each row ({reason})"
-        raise InputError("source", path, allowed) from None
-    if len(names) != frame.width:
-        found = f"no header ({len(names)} names over {frame.width} columns)"
-        raise InputError(f"{path.name}, line 1", found, "a name for each column; check its quotes")
-    frame = frame.select(pl.all().fill_null("").str.strip_chars())
-    require_header(path.name, names, frame)
+        header = next(csv.reader(StringIO(text, newline=""), delimiter=mark), [])
+    except csv.Error as error:
+        raise InputError(f"{path.name}, line 1", f"no header ({error})", _HEADER) from None
+    names = [name.strip() for name in header]
+    require_separator(path.name, names, mark, offered=offered)
+    if not names:
+        raise InputError(f"{path.name}, line 1", "no header", _HEADER)
+    columns = [TextColumn(*each) for each in zip(names, _cells(path, text, mark), strict=True)]
+    require_header(path.name, columns)
     require_names(path.name, names)
-    frame.columns = list(names)
-    require_full(path.name, frame)
-    return frame
+    require_full(path.name, columns)
+    return columns
+
+
+def _cells(path: Path, text: str, mark: str) -> list[NDArray[np.str_]]:
+    """Return the cells of each column, without blanks around them; those left out are empty."""
+    # A text may be longer than the limit, which is there for files that are no CSV files.
+    limit = csv.field_size_limit(max(len(text), 1))
+    try:
+        (header, *rows) = csv.reader(StringIO(text, newline=""), delimiter=mark, strict=True)
+    except csv.Error as error:
+        raise _ragged(path, str(error)) from None
+    finally:
+        csv.field_size_limit(limit)
+    for line, row in enumerate(rows, start=2):
+        if len(row) > len(header):
+            raise _ragged(path, f"line {line} has {len(row)} of {len(header)} cells")
+        row.extend([""] * (len(header) - len(row)))
+    columns = zip(*rows, strict=True) if rows else [()] * len(header)
+    return [np.array([cell.strip() for cell in column], np.str_) for column in columns]
+
+
+def _ragged(path: Path, reason: str) -> InputError:
+    allowed = f"a CSV file in UTF-8 with a header and as many cells in each row ({reason})"
+    return InputError("source", path, allowed)
 
 
 def _text(path: Path) -> str:
@@ -116,24 +194,14 @@ def _text(path: Path) -> str:
     return decode(path.name, content).rstrip(" \r\n")
 
 
-def _names(file: str, text: str, separator: str) -> Sequence[str]:
-    """Return the cells of the header."""
-    try:
-        header = next(csv.reader(StringIO(text), delimiter=separator), [])
-    except csv.Error as error:
-        raise InputError(f"{file}, line 1", f"no header ({error})", "names of columns") from None
-    return [name.strip() for name in header]
-
-
-def _typed(file: str, column: "pl.Series") -> NDArray[np.float64] | NDArray[np.str_]:
+def _typed(file: str, column: TextColumn) -> NDArray[np.float64] | NDArray[np.str_]:
     require_one_kind(file, column)
-    numbers = numbers_in(column)
-    if numbers.has_nulls():
+    if not column.is_number.all():
         require_points(file, column)
         require_no_ids(file, column)
-        return column.to_numpy().astype(np.str_)
-    infinite = (~numbers.is_finite()).arg_true()
-    if len(infinite):
-        where = cell_at(file, column.name, infinite[0])
+        return column.cells
+    finite = np.isfinite(column.numbers)
+    if not finite.all():
+        where = cell_at(file, column.name, int(finite.argmin()))
         raise InputError(where, "not finite", "a finite number")
-    return numbers.to_numpy()
+    return column.numbers

@@ -24,8 +24,8 @@ from typing_extensions import override
 from veilring.config import Section
 from veilring.data import Table
 from veilring.data.csv import read_cells
+from veilring.data.csv_checks import cell_at
 from veilring.data.npz import NPZ
-from veilring.data.slips import cell_at
 from veilring.data.table import Rows
 from veilring.deployment.config import Terms
 from veilring.errors import InputError, ScenarioError

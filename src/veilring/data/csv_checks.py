@@ -1,0 +1,264 @@
+"""Mistakes in CSV files that would pass for data: refused with their place, or noted once."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+
+# A column of categories rarely has so many numbers among them: it is a column of numbers in which
+# a word stands for what is not known, and as categories each number would become a feature.
+NUMBERS_MIN: Final = 0.9
+# A file without a label ends in a column that measures or names something: its values are many, and
+# each of them is that of few rows.
+CLASSES_SURE: Final = 20
+CLASSES_MAX: Final = 100
+ROWS_A_CLASS: Final = 10
+# Words that differ in each of so many rows are ids. In fewer rows categories may differ by chance.
+IDS_ROWS_MIN: Final = 11
+
+_SHOWN: Final = 40  # enough of a cell to find it in its file
+
+
+# A number as every reader of CSV files writes it, and the words for what is not finite.
+_NUMBER: Final = re.compile(
+    r"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|nan|inf|infinity)",
+    re.ASCII | re.IGNORECASE,
+)
+_DECIMAL_COMMA: Final = re.compile(r"([+-]?\d+),(\d+)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """A column of a CSV file.
+
+    Attributes:
+        name: The header.
+        cells: The cells as text, without blanks around them, shape (rows,).
+    """
+
+    name: str
+    cells: NDArray[np.str_]
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    @cached_property
+    def is_number(self) -> NDArray[np.bool_]:
+        """Which cells are numbers, shape (rows,)."""
+        fits = _NUMBER.fullmatch
+        return np.array([fits(cell) is not None for cell in self.cells.tolist()], dtype=np.bool_)
+
+    @cached_property
+    def numbers(self) -> NDArray[np.float64]:
+        """The cells as numbers, and NaN where there is none, shape (rows,)."""
+        return np.where(self.is_number, self.cells, "nan").astype(np.float64)
+
+    @cached_property
+    def different(self) -> int:
+        """The number of different cells."""
+        return len(set(self.cells.tolist()))
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether at least `NUMBERS_MIN` of the cells are numbers."""
+        return len(self) > 0 and self.is_number.sum() >= NUMBERS_MIN * len(self)
+
+
+def cell_at(file: str, column: str, row: int) -> str:
+    """Say where a cell is.
+
+    Args:
+        file: The file's name.
+        column: The column's header.
+        row: From 0, below the header, which is line 1. Line breaks within cells do not count.
+    """
+    return f"{file}, column {column!r}, line {row + 2}"
+
+
+def require_header(file: str, columns: Sequence[TextColumn]) -> None:
+    """Refuse a first line of data: one that has a number over each column of numbers.
+
+    Numbers that count columns from 0 or 1 are names.
+
+    Raises:
+        InputError: If it is one.
+    """
+    names = [column.name for column in columns if column.are_numbers]
+    if not all(map(_NUMBER.fullmatch, names or [""])):
+        return
+    counted = [[str(number + first) for number in range(len(names))] for first in (0, 1)]
+    if len(names) == 1 or names not in counted:
+        found = f"of numbers ({', '.join(names)[:_SHOWN]})"
+        raise InputError(f"{file}, line 1", found, "names: the first line has to name the columns")
+
+
+def require_names(file: str, header: Sequence[str]) -> None:
+    """Refuse a header with the same name twice, or with a column that has no name.
+
+    Raises:
+        InputError: If there is one; it names the columns by their positions, from 1.
+    """
+    where, allowed = f"{file}, line 1", "a header with a different name for each column"
+    first: dict[str, int] = {}
+    for position, name in enumerate(header, start=1):
+        if not name:
+            unnamed = f"{allowed}; leave out a column that numbers the rows"
+            raise InputError(where, f"without a name for column {position}", unnamed)
+        if name in first:
+            found = f"a header with {name[:_SHOWN]!r} in columns {first[name]} and {position}"
+            raise InputError(where, found, allowed)
+        first[name] = position
+
+
+def require_points(file: str, column: TextColumn) -> None:
+    """Refuse numbers with decimal commas, which would be categories.
+
+    Raises:
+        InputError: If at least `NUMBERS_MIN` of the cells are such numbers or other numbers.
+    """
+    points = [_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in column.cells.tolist()]
+    if TextColumn(column.name, np.array(points, np.str_)).are_numbers and not column.are_numbers:
+        allowed = "numbers with a decimal point, such as 1.5"
+        raise InputError(f"{file}, column {column.name!r}", "of numbers with commas", allowed)
+
+
+def require_no_ids(file: str, column: TextColumn) -> None:
+    """Refuse a column of words that differ in each row: each would become a feature.
+
+    Raises:
+        InputError: If there are at least `IDS_ROWS_MIN` rows, and as many different words.
+    """
+    if column.different == len(column) >= IDS_ROWS_MIN:
+        found = f"of a different word in each of {len(column)} rows, as ids and names are"
+        allowed = "numbers or categories that rows share; leave the column out"
+        raise InputError(f"{file}, column {column.name!r}", found, allowed)
+
+
+def require_full(file: str, columns: Sequence[TextColumn]) -> None:
+    """Refuse empty cells.
+
+    Raises:
+        InputError: If there is one; it says what may stand there.
+    """
+    for column in columns:
+        full = column.cells != ""
+        if not full.all():
+            is_number = TextColumn(column.name, column.cells[full]).are_numbers
+            category = "a value; write '?' for a category that is not known"
+            allowed = "a number; drop the row or fill it in" if is_number else category
+            raise InputError(cell_at(file, column.name, int(full.argmin())), "empty", allowed)
+
+
+def require_one_kind(file: str, column: TextColumn) -> None:
+    """Refuse a column in which at least `NUMBERS_MIN` of the cells are numbers, but not all.
+
+    Raises:
+        InputError: If it is one; it shows the first other cell.
+    """
+    count = int(column.is_number.sum())
+    if count < len(column) and column.are_numbers:
+        other = int(column.is_number.argmin())
+        line, cell = other + 2, str(column.cells[other])[:_SHOWN]
+        found = f"mixed: {count} of {len(column)} cells are numbers; line {line} is {cell!r}"
+        allowed = (
+            "numbers alone (drop the row or fill it in), or categories of which fewer than "
+            f"{NUMBERS_MIN:.0%} are numbers"
+        )
+        raise InputError(f"{file}, column {column.name!r}", found, allowed)
+
+
+def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -> None:
+    """Refuse a label that measures or names something.
+
+    Up to `CLASSES_SURE` classes are always as many as there may be. Numbers may be so many that a
+    class has `ROWS_A_CLASS` rows on average, up to `CLASSES_MAX`; words, half as many as rows.
+
+    Args:
+        file: The name of the file.
+        column: The label.
+        is_chosen: Whether it was asked for; if not, it is the last column.
+
+    Raises:
+        InputError: If there are more, or all cells are numbers and some are not whole.
+    """
+    where, rows = f"{file}, column {column.name!r}", len(column)
+    are_numbers = bool(column.is_number.all())
+    most = max(CLASSES_SURE, rows // 2)
+    if are_numbers:
+        most = max(CLASSES_SURE, min(CLASSES_MAX, rows // ROWS_A_CLASS))
+    allowed = f"at most {most} classes, which are whole numbers or words, for {rows} rows"
+    if not is_chosen:
+        allowed += " (the last column is taken as the label; run, compare and deploy take --label)"
+    if are_numbers and not (column.numbers % 1 == 0).all():
+        raise InputError(where, "of numbers that are not whole", allowed)
+    if column.different > most:
+        kind = "numbers" if are_numbers else "words"
+        raise InputError(where, f"of {column.different} different {kind}", allowed)
+
+
+# Fewer rows say little about their column.
+ROWS_MIN: Final = 10
+# Scaled by the least and the greatest value, the middle half of the rows lies within a hundredth of
+# the range: distances do not see the column.
+FAR: Final = 100.0
+# Free text and names: each value becomes a feature that hardly two rows share.
+MANY_CATEGORIES: Final = 0.5
+
+_LABELS: Final = frozenset({"label", "class", "target", "outcome", "diagnosis"})
+
+
+def notes_of(
+    columns: Sequence[TextColumn], label: TextColumn, *, is_chosen: bool
+) -> tuple[str, ...]:
+    """Return a sentence for each thing that may be a mistake.
+
+    Args:
+        columns: All columns.
+        label: The column that is taken as the label.
+        is_chosen: Whether that was asked for. If not, it is the last one.
+    """
+    notes = [] if is_chosen else list(_on_label(columns, label))
+    if label.different == 1:
+        found = f"column {label.name!r}, the label, has one class"
+        notes.append(f"{found}: there is nothing to tell apart")
+    for column in columns:
+        if column is not label and len(column) >= ROWS_MIN:
+            notes += _on_feature(column)
+    return tuple(notes)
+
+
+def _on_label(columns: Sequence[TextColumn], label: TextColumn) -> Iterator[str]:
+    """Doubt that the last column is the label, unless it is called so."""
+    if label.name.lower() in _LABELS:
+        return
+    taken = f"the last column, {label.name!r}, is taken as the label"
+    called = [column.name for column in columns if column.name.lower() in _LABELS]
+    if called:
+        there = f"though there is a column {called[0]!r}"
+        yield f"{taken}, {there}: choose it by --label {called[0]}"
+    elif label.is_number.all() and label.different > CLASSES_SURE:
+        yield f"{taken}: {label.different} classes, which are numbers; choose another by --label"
+
+
+def _on_feature(column: TextColumn) -> Iterator[str]:
+    different, rows = column.different, len(column)
+    if not column.is_number.all():
+        if different > max(CLASSES_SURE, MANY_CATEGORIES * rows):
+            found = f"column {column.name!r} has {different} categories in {rows} rows"
+            yield f"{found}, and each becomes a feature: leave the column out if they are names"
+        return
+    values = column.numbers
+    if np.array_equal(np.diff(values), np.ones(rows - 1)):
+        yield f"column {column.name!r} numbers the rows, and is taken as a feature: leave it out"
+    low, early, middle, late, high = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
+    spread = late - early or np.ptp(np.quantile(values, [0.05, 0.95]))
+    if 0 < FAR * spread < high - low:
+        line = int(np.argmax(np.abs(values - middle))) + 2
+        found = f"column {column.name!r}, line {line}, is far from all other values"
+        yield f"{found}: scaled with it, they hardly differ"

@@ -1,0 +1,116 @@
+"""What a party imports: its own system, and neither the laboratory nor what draws its pictures."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from tests.cli.invoking import invoke
+from tests.deployment.commands import SECONDS
+
+MODULES_MAX = 150
+"""Of our own, those of the command line among them; each is a file that is read at the start."""
+LABORATORY = {
+    "jinja2",
+    "joblib",
+    "matplotlib",
+    "networkx",
+    "polars",
+    "simpy",
+    "sklearn",
+    "veilring.estimators",
+    "veilring.scenarios",
+}
+# The command goes as far as the network: what follows is in modules that are imported by then.
+STOPPED = """
+import json, sys
+from veilring.transport.tls import TlsEndpoint
+
+class Stopped(BaseException):
+    pass
+
+async def stop(*given, **named):
+    raise Stopped
+
+TlsEndpoint.start = stop
+from veilring.cli.app import app
+try:
+    app(sys.argv[1:], standalone_mode=False)
+except Stopped:
+    print(json.dumps(sorted(sys.modules)))
+"""
+SYSTEMS = {
+    "ring": ["ring", "wine", "--set", "parties.count=3"],
+    "votes": ["votes", "iris", "--r", "0.3"],
+    "owner": ["owner", "iris", "--r", "0.2"],
+    "prediction": ["prediction", "iris"],
+    "survey": ["survey", "iris", "--clients", "10"],
+    "places": ["places", "places.csv"],
+}
+PARTIES = [
+    ("ring", "serve party-0.toml", "schema ring"),
+    ("ring", "ask client.toml queries.csv", "schema ring"),
+    ("votes", "serve party-0.toml", "schema votes"),
+    ("votes", "ask client.toml client.csv", "schema ring votes"),
+    ("owner", "serve owner.toml", "schema owner"),
+    ("owner", "ask analyst-0.toml analyst-0.csv", "schema owner"),
+    ("prediction", "serve server.toml", "schema prediction"),
+    ("prediction", "ask querier-0.toml querier-0.csv", "schema prediction"),
+    ("prediction", "records add registrar.toml records.csv", "schema prediction"),
+    ("survey", "serve collector.toml", "schema survey"),
+    ("survey", "submit submitter-0.toml submitter-0.csv", "schema submitter survey"),
+    ("places", "serve server.toml", "places"),
+    ("places", "ask seeker.toml --near 37.75,-122.35 --epsilon 4", "places"),
+]
+GENERIC = {"config", "connecting", "roles"}
+
+Imported = Callable[[str, str], set[str]]
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Imported:
+    """Give a function that returns the modules that a command of a deployed party imports."""
+    folder = tmp_path_factory.mktemp("parties")
+    rows = [f"{37.7 + n / 100},{-122.4 + n / 90}" for n in range(8)]
+    (folder / "places.csv").write_text("\n".join(["lat,lon", *rows]) + "\n")
+    for system, (_, source, *options) in SYSTEMS.items():
+        rows_of = folder / source if source.endswith(".csv") else source
+        code, _, error = invoke("deploy", system, rows_of, *options, "--out", folder / system)
+        assert code == 0, error
+
+    def run(system: str, command: str) -> set[str]:
+        words = [sys.executable, "-c", STOPPED, *command.split()]
+        done = subprocess.run(  # noqa: S603  (ourselves)
+            words, cwd=folder / system, check=True, capture_output=True, text=True, timeout=SECONDS
+        )
+        return set(json.loads(done.stdout))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("system", "command", "own"), PARTIES, ids=[f"{s}-{c.split()[0]}" for s, c, _ in PARTIES]
+)
+def test_a_party_imports_its_own_system_and_no_laboratory(
+    system: str, command: str, own: str, imported: Imported
+) -> None:
+    """No more than 150 modules of ours, and of the deployment those of its role."""
+    found = imported(system, command)
+    assert not found & LABORATORY
+    ours = {name for name in found if name.split(".")[0] == "veilring"}
+    assert len(ours) <= MODULES_MAX
+    place = "veilring.deployment."
+    deployed = {name.removeprefix(place) for name in ours if name.startswith(place)}
+    assert deployed == GENERIC | set(own.split())
+
+
+def test_the_lower_rooms_are_light() -> None:
+    """Each of them is imported without the simulation, the laboratory or a data-frame library."""
+    rooms = ("veilring.nodes", "veilring.transport", "veilring.privacy.ledger", "veilring.data")
+    for room in rooms:
+        script = f"import sys, json, {room}; print(json.dumps(sorted(sys.modules)))"
+        done = subprocess.run(  # noqa: S603  (ourselves)
+            [sys.executable, "-c", script], check=True, capture_output=True, timeout=SECONDS
+        )
+        assert not set(json.loads(done.stdout)) & LABORATORY, room
