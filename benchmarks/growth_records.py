@@ -15,7 +15,7 @@ from benchmarks.measurement import apart, least_seconds, peak_mib
 from benchmarks.samples import Clusters
 from benchmarks.studies import LINE, Curve, Panel, Study
 from veilring.errors import InputError
-from veilring.privacy.ledger import UNITS
+from veilring.privacy.budgets import UNITS
 from veilring.protocols.prediction.algorithm.features import BLOCK
 from veilring.protocols.prediction.algorithm.filter import FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel

@@ -21,7 +21,8 @@ from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.offload import Threads
 from veilring.nodes.ring import deal_ring
-from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import open_ledger
 from veilring.protocols.prediction.messages import PredictionRequest
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.state import open_state

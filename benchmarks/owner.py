@@ -14,7 +14,8 @@ from benchmarks.measurement import Measurement, pairs, ratios, timed
 from benchmarks.samples import clustered_balls
 from veilring.data.table import Rows
 from veilring.nodes.offload import Threads
-from veilring.privacy.ledger import Budgets, Ledger, open_ledger
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.radius.algorithm.allocation import largest_cliques
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.voting import RNParameters, label_within

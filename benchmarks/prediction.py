@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios
 from benchmarks.samples import Clusters
 from veilring.privacy.accounting import individual_budget
-from veilring.privacy.ledger import UNITS, Budgets, Charge, Ledger, RecordCharge, open_ledger
+from veilring.privacy.budgets import UNITS, Budgets, Charge, RecordCharge
+from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.prediction.algorithm.features import BLOCK, inner_products
 from veilring.protocols.prediction.algorithm.filter import FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel

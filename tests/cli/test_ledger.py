@@ -8,7 +8,8 @@ import pytest
 from tests.cli.invoking import invoke
 
 from veilring.errors import StoreFailed
-from veilring.privacy.ledger import Budgets, Charge, RecordCharge, open_ledger, read_totals
+from veilring.privacy.budgets import Budgets, Charge, RecordCharge
+from veilring.privacy.ledger import open_ledger, read_totals
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ class TestSplit:
         rows = partition(train.y, 4, streams.generator("partition"), kind="dirichlet", alpha=0.5)
         for part, own in zip(parts, rows, strict=True):
             np.testing.assert_array_equal(part.y, train.y[own])
-            assert part.X == wine.X
+            assert part.features == wine.features
 
     @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])
     def test_a_share_that_leaves_one_side_empty_is_refused(self, share: float) -> None:

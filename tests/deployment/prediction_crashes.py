@@ -19,7 +19,8 @@ from veilring.deployment.config import load_credentials
 from veilring.deployment.examples import REGISTRAR, SERVER, PredictionExample
 from veilring.deployment.prediction import PredictionSection, PredictionTerms, read_records
 from veilring.nodes.node import Node
-from veilring.privacy.ledger import UNITS, open_ledger, read_totals
+from veilring.privacy.budgets import UNITS
+from veilring.privacy.ledger import open_ledger, read_totals
 from veilring.protocols.prediction.administrator import add_session
 from veilring.protocols.prediction.records import Accounts
 from veilring.protocols.prediction.rowfile import open_rows

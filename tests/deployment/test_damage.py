@@ -25,8 +25,7 @@ from veilring.cli.app import app
 from veilring.deployment.prediction import PredictionTerms, read_records
 from veilring.deployment.survey import SurveyTerms
 from veilring.errors import VeilringError
-from veilring.privacy.ledger import read_totals
-from veilring.privacy.ledger.store import open_store
+from veilring.privacy.ledger import open_ledger_store, read_totals
 from veilring.protocols.ldp import store as reports
 from veilring.protocols.ldp.outbox import Outbox
 from veilring.protocols.ldp.store.base import Store
@@ -97,7 +96,7 @@ def ask(folder: Path, client: str) -> None:
 
 def in_ledger(path: Path) -> object:
     """Return all that a ledger holds."""
-    with closing(open_store(path)) as file:
+    with closing(open_ledger_store(path)) as file:
         return [
             file.connection.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608  (ours)
             for table in LEDGER

@@ -19,7 +19,8 @@ from veilring.deployment import load_config
 from veilring.deployment.owner import OwnerConfig, OwnerTerms, serve_owner
 from veilring.deployment.roles import ask, serve
 from veilring.errors import InputError, ScenarioError
-from veilring.privacy.ledger import Budgets, Charge, open_ledger, read_totals
+from veilring.privacy.budgets import Budgets, Charge
+from veilring.privacy.ledger import open_ledger, read_totals
 
 CRASHES = 3
 

@@ -31,7 +31,7 @@ from veilring.deployment.prediction import (
 from veilring.deployment.roles import serve
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.accounting import GaussianDP
-from veilring.privacy.ledger.units import budget_units
+from veilring.privacy.budgets import budget_units
 from veilring.protocols.prediction.algorithm.features import private_mean, quantise
 from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.state import open_state

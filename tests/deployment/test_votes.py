@@ -20,7 +20,8 @@ from veilring.deployment.ring import ClientConfig, ask_ring
 from veilring.deployment.roles import load_config_of
 from veilring.deployment.votes import VotesMemberConfig, VotesTerms, serve_votes
 from veilring.errors import BudgetExhausted, InputError, ScenarioError, VeilringError
-from veilring.privacy.ledger import Budgets, Charge, open_ledger, read_totals
+from veilring.privacy.budgets import Budgets, Charge
+from veilring.privacy.ledger import open_ledger, read_totals
 from veilring.protocols.noisyvotes import NearestRows
 from veilring.protocols.noisyvotes.member import VotesMember
 from veilring.randomness import Streams

@@ -15,7 +15,8 @@ from veilring.errors import InputError
 from veilring.estimators import OwnerKNNClassifier, OwnerRadiusClassifier
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.offload import run_inline
-from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import open_ledger
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.algorithm.voting import RNParameters
 from veilring.protocols.radius.analyst import ask_nearest, ask_within

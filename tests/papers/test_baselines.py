@@ -31,7 +31,7 @@ from veilring.papers.baselines import (
     release_sums,
     train_noisy_sgd,
 )
-from veilring.privacy.accounting import RenyiDP
+from veilring.privacy.renyi import RenyiDP
 from veilring.protocols.prediction.algorithm import features
 from veilring.protocols.prediction.algorithm.features import LENGTH_MAX, lengths
 from veilring.protocols.prediction.algorithm.kernels import Kernel, kernel_vote

@@ -25,8 +25,7 @@ from veilring.privacy import (
     exp_floor,
     geometric,
 )
-from veilring.privacy.lazy import bernoulli_exp
-from veilring.privacy.scales import Scale
+from veilring.privacy.draws import Scale, bernoulli_exp
 
 DRAWS = 200_000
 SCALES = (0.2, Fraction(1, 3), 1, 7.3, 40)
@@ -84,7 +83,7 @@ def test_gaussian_proposals_are_judged_as_exact_numbers_judge_them(
     """The same random bits give the same Gaussian noise when no float is trusted."""
     quick = discrete_gaussian(sigma, (200, 3), seeded("judged"))
     trusting_none = partial(bernoulli_exp, slack=2.0)
-    monkeypatch.setattr("veilring.privacy.gaussian.bernoulli_exp", trusting_none)
+    monkeypatch.setattr("veilring.privacy.noise.bernoulli_exp", trusting_none)
     assert np.array_equal(quick, discrete_gaussian(sigma, (200, 3), seeded("judged")))
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import chi2, gamma, kstest
 
 from veilring.errors import InputError
-from veilring.privacy.planar import planar_laplace
+from veilring.privacy.noise import planar_laplace
 from veilring.randomness import Streams
 
 DRAWS = 200_000

@@ -22,7 +22,7 @@ from veilring.privacy import (
     permute_and_flip,
     permute_and_flip_probabilities,
 )
-from veilring.privacy.lazy import bernoulli_exp
+from veilring.privacy.draws import bernoulli_exp
 
 Draw = Callable[..., NDArray[np.int64]]
 Law = Callable[..., NDArray[np.float64]]

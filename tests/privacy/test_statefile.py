@@ -210,7 +210,7 @@ def test_a_reader_changes_no_promise_and_holds_up_no_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside a reader that does not end, transactions go on, and the main file is never whole."""
-    monkeypatch.setattr("veilring.privacy.statefile.BUSY_SECONDS", 1e6)
+    monkeypatch.setattr("veilring.privacy.witness.BUSY_SECONDS", 1e6)
     path, copy = tmp_path / "notebook", tmp_path / "copy"
     file = open_state_file(path, FORMAT)
     with read_state_file(path, FORMAT) as reader:

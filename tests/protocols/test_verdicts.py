@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from veilring.errors import BudgetExhausted, InputError, StoreFailed
-from veilring.privacy.ledger import Budgets, Charge, Ledger, open_ledger
+from veilring.privacy.budgets import Budgets, Charge
+from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.requests import (
     REQUEST_KEY_BYTES,
     RequestRefusal,

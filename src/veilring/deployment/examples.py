@@ -32,8 +32,8 @@ from veilring.deployment.schema import features_of_table
 from veilring.deployment.survey import SurveySection, SurveyTerms
 from veilring.deployment.votes import VotesSection, VotesTerms
 from veilring.errors import InputError
+from veilring.privacy.budgets import Budgets
 from veilring.privacy.files import open_private
-from veilring.privacy.ledger import Budgets
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.protocols.ring.system import KNN_KEYS, PrivateKNN
 from veilring.randomness import Streams

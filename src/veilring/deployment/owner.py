@@ -19,7 +19,8 @@ from veilring.deployment.connecting import answering, connected, require_party
 from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.offload import Threads
-from veilring.privacy.ledger import Budgets, Ledger, open_ledger
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.conversion import (
     GRID_FEATURES_MAX,

@@ -23,8 +23,9 @@ from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import opening
-from veilring.privacy.ledger import Budgets, open_ledger
-from veilring.privacy.response import EPSILON_MAX
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import open_ledger
+from veilring.privacy.tables import EPSILON_MAX
 from veilring.protocols.treewalk.algorithm.one_message import bucket_law
 from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX, Places, depth_of
 from veilring.protocols.treewalk.algorithm.walks import WALK_SPLITS_MAX, Comparison, Variant

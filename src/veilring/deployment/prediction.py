@@ -37,8 +37,8 @@ from veilring.deployment.schema import (
 )
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
 from veilring.nodes.offload import Threads
-from veilring.privacy.accounting import doubt_of_delta
-from veilring.privacy.accounting.individual import Accountant
+from veilring.privacy.accounting import Accountant
+from veilring.privacy.checks import doubt_of_delta
 from veilring.protocols.prediction.administrator import add_session, forget_session
 from veilring.protocols.prediction.algorithm.features import BLOCK, quantise
 from veilring.protocols.prediction.algorithm.filter import SIGMA2

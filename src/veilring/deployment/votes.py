@@ -16,10 +16,10 @@ from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Service
+from veilring.privacy.budgets import AMOUNT_MAX, Budgets
 from veilring.privacy.checks import require
-from veilring.privacy.ledger import Budgets, open_ledger
-from veilring.privacy.ledger.units import AMOUNT_MAX
-from veilring.privacy.polya import POLYA_SCALE_MAX
+from veilring.privacy.ledger import open_ledger
+from veilring.privacy.noise import POLYA_SCALE_MAX
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     NearestRows,

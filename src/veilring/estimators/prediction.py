@@ -13,7 +13,8 @@ from veilring.errors import InputError
 from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
 from veilring.estimators.privacy import Privacy, PrivacyLeakWarning
 from veilring.estimators.session import Answered
-from veilring.privacy.accounting import Accountant, doubt_of_delta
+from veilring.privacy.accounting import Accountant
+from veilring.privacy.checks import doubt_of_delta
 from veilring.protocols.prediction.algorithm.filter import SIGMA2
 from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, TAU, KernelName
 from veilring.protocols.prediction.algorithm.predictor import Predictor

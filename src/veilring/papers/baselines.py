@@ -14,7 +14,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.accounting import GaussianDP, RenyiDP, least_noise
+from veilring.privacy.accounting import GaussianDP, least_noise
+from veilring.privacy.renyi import RenyiDP
 from veilring.protocols.prediction.algorithm.features import LENGTH_MAX, lengths, products_by_query
 
 SAMPLED_ORDERS: Final = (

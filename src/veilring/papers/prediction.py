@@ -45,7 +45,7 @@ from veilring.papers.figure import (
     points_of,
 )
 from veilring.privacy.accounting import Accountant, individual_budget
-from veilring.privacy.ledger.units import budget_units
+from veilring.privacy.budgets import budget_units
 from veilring.protocols.prediction.algorithm.features import quantise
 from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN, FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel, kernel_vote

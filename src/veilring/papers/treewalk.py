@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from veilring.data.csv import read_cells
 from veilring.errors import InputError
-from veilring.privacy.response import EPSILON_MAX as RESPONSE_MAX
-from veilring.privacy.response import ResponseLaw
+from veilring.privacy.tables import EPSILON_MAX as RESPONSE_MAX
+from veilring.privacy.tables import ResponseLaw
 from veilring.protocols.treewalk.algorithm.one_message import Blur, blur, bucket_points, respond
 from veilring.protocols.treewalk.algorithm.tree import Places, nearest_found
 from veilring.protocols.treewalk.algorithm.walks import (

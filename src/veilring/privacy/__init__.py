@@ -9,22 +9,10 @@ alone, and draws it as floats. Its answers are labels, and the sums that it rele
 numbers before the noise and rounded to whole numbers after it, so that no low bits leave.
 """
 
-from veilring.privacy.clamped import clamped_laplace
-from veilring.privacy.coins import bernoulli, packed_bernoulli
-from veilring.privacy.dyadic import Dyadic, Probability
-from veilring.privacy.gaussian import (
-    discrete_gaussian,
-    discrete_gaussian_pmf,
-    discrete_gaussian_variance,
-)
-from veilring.privacy.grid import Grid
-from veilring.privacy.laplace import (
-    discrete_laplace,
-    discrete_laplace_pmf,
-    discrete_laplace_variance,
-)
-from veilring.privacy.lazy import geometric
-from veilring.privacy.loss import (
+from veilring.privacy.draws import bernoulli, geometric, packed_bernoulli
+from veilring.privacy.exact import (
+    Dyadic,
+    Probability,
     epsilon_of,
     exp_ceil,
     exp_floor,
@@ -32,20 +20,30 @@ from veilring.privacy.loss import (
     loss,
     unary_epsilon,
 )
-from veilring.privacy.polya import polya, polya_difference_pmf, polya_pmf
-from veilring.privacy.response import ResponseLaw, randomised_response
+from veilring.privacy.noise import (
+    PublicGrid,
+    discrete_gaussian,
+    discrete_gaussian_pmf,
+    discrete_gaussian_variance,
+    discrete_laplace,
+    discrete_laplace_pmf,
+    discrete_laplace_variance,
+    polya,
+    polya_difference_pmf,
+    polya_pmf,
+)
 from veilring.privacy.selection import (
     exponential_mechanism,
     exponential_probabilities,
     permute_and_flip,
     permute_and_flip_probabilities,
 )
-from veilring.privacy.tables import TableLaws
+from veilring.privacy.tables import ResponseLaw, TableLaws, clamped_laplace, randomised_response
 
 __all__ = (
     "Dyadic",
-    "Grid",
     "Probability",
+    "PublicGrid",
     "ResponseLaw",
     "TableLaws",
     "bernoulli",

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.privacy.proportions import ProportionBounds, proportion_bounds
+from veilring.privacy.tails import ProportionBounds, proportion_bounds
 
 ALARM: Final = 1e-6
 """The probability that an audit reports more than the true loss."""

@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilring.privacy.bounds import Bounds, exp_bounds
 from veilring.privacy.checks import require
-from veilring.privacy.lazy import Uniform, bernoulli_exp
+from veilring.privacy.draws import UniformBits, bernoulli_exp
+from veilring.privacy.exact import FractionBounds, exp_bounds
 
 # How far a computed share of the probability may be from the true one, per candidate.
 _SLACK: Final = 2.0**-46
@@ -60,11 +60,11 @@ def exponential_mechanism(
     doubtful = (np.abs(distances[:, :-1]) < _SLACK * gamma.shape[1]).any(axis=1)
     for run in np.flatnonzero(doubtful):
         gammas = [exact(int(run) * gamma.shape[1] + i) for i in range(gamma.shape[1])]
-        chosen[run] = _invert(Uniform(float(draws[run])), gammas, rng)
+        chosen[run] = _invert(UniformBits(float(draws[run])), gammas, rng)
     return chosen
 
 
-def _invert(number: Uniform, gammas: list[Fraction], rng: np.random.Generator) -> int:
+def _invert(number: UniformBits, gammas: list[Fraction], rng: np.random.Generator) -> int:
     """Return the candidate whose interval a uniform number is in."""
     while True:
         weights = [exp_bounds(-gamma, number.digits) for gamma in gammas]
@@ -74,7 +74,7 @@ def _invert(number: Uniform, gammas: list[Fraction], rng: np.random.Generator) -
         number.refine(rng)
 
 
-def _intervals(weights: list[Bounds]) -> list[Bounds]:
+def _intervals(weights: list[FractionBounds]) -> list[FractionBounds]:
     """Return the part of each candidate's interval that is surely its own."""
     least, most = (sum(side, Fraction(0)) for side in zip(*weights, strict=True))
     intervals, low_before, high_before = [], Fraction(0), Fraction(0)

@@ -28,44 +28,38 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
-
-import msgpack
 
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.checks import require
 from veilring.privacy.files import create_private, sync_folder
+from veilring.privacy.witness import (
+    BUSY_SECONDS,
+    SEAL_BYTES,
+    UNREADABLE,
+    Witness,
+    connect_to_read,
+    hash_row,
+    known_to_readers,
+    lock_path,
+    primary_code,
+)
 
-# How long to wait for the lock of a file; another writer's transaction takes less.
-BUSY_SECONDS: Final = 5.0
 # How long to wait for a reader when a file is opened for writing, or its log is wiped. Reading and
 # checking a gigabyte takes less.
 READER_SECONDS: Final = 30.0
-# How long to wait for a reader of the witness, which holds its lock for the time of one row.
-_WITNESS_SECONDS: Final = 0.5
 MEMORY: Final = ":memory:"
 
 _ID_BYTES: Final = 16
-# Sums of hashes of this size: accidents do not find two tables with one sum.
-_SEAL_BYTES: Final = 16
-_SEAL_END: Final = 1 << 8 * _SEAL_BYTES
+_SEAL_END: Final = 1 << 8 * SEAL_BYTES
 
-# What SQLite or Python raises over bytes that have changed: a broken page, or a text that is none.
-_UNREADABLE: Final = (sqlite3.DatabaseError, ValueError, TypeError, OverflowError)
 
 _OWN_SCHEMA: Final = """
 CREATE TABLE statefile (
     id BLOB NOT NULL, transactions INTEGER NOT NULL, seal BLOB NOT NULL
 );
 """
-# The number of transactions is a blob: as an integer it would change its size as it grows, and the
-# row its place, which a loss of power could tear.
-_WITNESS_SCHEMA: Final = """
-CREATE TABLE witness (id BLOB NOT NULL, transactions BLOB NOT NULL, digest BLOB NOT NULL);
-"""
-_COUNT_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +98,7 @@ class _State(NamedTuple):
     @property
     def digest(self) -> int:
         """A hash of the row, which is a summand of the seal that is written."""
-        return _hash(("statefile", self.id, self.transactions))
+        return hash_row(("statefile", self.id, self.transactions))
 
 
 class StateFile:
@@ -121,7 +115,7 @@ class StateFile:
         self,
         connection: sqlite3.Connection,
         kind: Format,
-        witness: "_Witness | None",
+        witness: "Witness | None",
         state: _State,
     ) -> None:
         self._connection, self._format, self._witness = connection, kind, witness
@@ -172,7 +166,7 @@ class StateFile:
             self._keep_state()
             connection.execute("COMMIT")
             if self._witness is not None:
-                self._witness.write(self._state)
+                self._witness.write(self._state.id, self._state.transactions)
         except BaseException:
             self._let_go()  # which rolls back
             raise
@@ -195,7 +189,7 @@ class StateFile:
         try:
             self._connection.execute("PRAGMA journal_mode = MEMORY")  # moves the log into the file
         except sqlite3.OperationalError as error:
-            if _code(error) not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            if primary_code(error) not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
                 raise
             # A reader holds the log, from which the next writer goes on.
         finally:
@@ -225,10 +219,10 @@ class StateFile:
             self._witness.close()
 
     def _seal_add(self, *values: object) -> None:
-        self._change += _hash(values)
+        self._change += hash_row(values)
 
     def _seal_drop(self, *values: object) -> None:
-        self._change -= _hash(values)
+        self._change -= hash_row(values)
 
 
 def open_state_file(
@@ -254,11 +248,11 @@ def open_state_file(
         _make_tables(connection, kind, state)
         return StateFile(connection, kind, None, state)
     path = path.resolve()
-    witness = _Witness(path, kind)
+    witness = Witness(path, kind.name)
     try:
         state = _inspected(path, kind, witness, check) or _begun(path, kind)
         if witness.known is None:
-            witness.write(state)
+            witness.write(state.id, state.transactions)
         connection = _connect(str(path), kind)
         try:
             _use_log(connection, kind)
@@ -287,15 +281,15 @@ def read_state_file(path: Path, kind: Format) -> Iterator[sqlite3.Connection]:
     path = path.resolve()
     if not path.exists():
         raise InputError(kind.name, path, "a file that exists")
-    known = _known_to_readers(path)  # before the moment that is read: its writer may end meanwhile
-    with closing(_connect_to_read(path)) as connection:
+    known = known_to_readers(path)  # before the moment that is read: its writer may end meanwhile
+    with closing(connect_to_read(path)) as connection:
         with _as_damage(path, kind):
             _require_format(connection, path, kind)
             connection.execute("BEGIN")
             state = _state_of(connection)
         if known is not None:
             _require_known(path, kind, state, known)
-        elif _needs_log(connection) and not (_log_size(path) or _beside(path).exists()):
+        elif _needs_log(connection) and not (_log_size(path) or lock_path(path).exists()):
             raise _incomplete(path, kind)
         _require_sealed(connection, path, kind, state)
         yield connection
@@ -329,82 +323,10 @@ def back_up(path: Path, to: Path, kind: Format) -> None:
     sync_folder(to.resolve().parent)
 
 
-class _Witness:
-    """The file beside a state file: its lock, and what the state file was when it was last written.
-
-    It is SQLite's as well, so that the lock is made by the means of each operating system. It is
-    not synced at each transaction: after a loss of power it may know of fewer than there were,
-    never of more.
-
-    Args:
-        path: The state file.
-        kind: Its kind.
-
-    Raises:
-        InputError: If another process holds the lock.
-        StoreFailed: If the witness is damaged.
-    """
-
-    def __init__(self, path: Path, kind: Format) -> None:
-        self.path, self.beside, self._format = path, _beside(path), kind
-        create_private(self.beside, kind.name)
-        self._lock = sqlite3.connect(
-            self.beside, timeout=_WITNESS_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        try:
-            self.known = self._locked()
-        except BaseException:
-            self._lock.close()
-            raise
-
-    def write(self, state: _State) -> None:
-        """Keep what the state file is now."""
-        count = state.transactions.to_bytes(_COUNT_BYTES)
-        digest = _hash(("witness", state.id, count)).to_bytes(_SEAL_BYTES)
-        row = (state.id, count, digest)
-        if self.known is None:
-            self._lock.executescript(f"BEGIN;{_WITNESS_SCHEMA}")
-            self._lock.execute("INSERT INTO witness VALUES (?, ?, ?)", row)
-            self._lock.execute("COMMIT")
-            self._change_in_place()
-            # SQLite leaves the journal of a locked file, whose header it has zeroed.
-            self.beside.with_name(f"{self.beside.name}-journal").unlink(missing_ok=True)
-        else:
-            self._lock.execute("UPDATE witness SET id = ?, transactions = ?, digest = ?", row)
-        self.known = state.id, state.transactions
-
-    def close(self) -> None:
-        """Drop the lock."""
-        self._lock.close()
-
-    def _locked(self) -> tuple[bytes, int] | None:
-        try:
-            # The lock that the first transaction takes is kept until the connection is closed.
-            self._lock.execute("PRAGMA locking_mode = EXCLUSIVE")
-            self._lock.execute("BEGIN EXCLUSIVE")
-            known = _known_in(self._lock, self.path)
-            self._lock.execute("COMMIT")
-            if known is not None:
-                self._change_in_place()
-        except sqlite3.OperationalError as error:
-            if _code(error) != sqlite3.SQLITE_BUSY:
-                raise _damaged_witness(self.path) from None
-            value = f"in use: {self.path} is locked"
-            raise InputError(self._format.name, value, "one that nobody else writes") from None
-        except _UNREADABLE:
-            raise _damaged_witness(self.path) from None
-        return known
-
-    def _change_in_place(self) -> None:
-        """Write without a journal on the disk and without waiting: a row never changes its size."""
-        self._lock.execute("PRAGMA journal_mode = MEMORY")
-        self._lock.execute("PRAGMA synchronous = OFF")
-
-
 def _inspected(
     path: Path,
     kind: Format,
-    witness: _Witness,
+    witness: Witness,
     check: Callable[[sqlite3.Connection], None] | None,
 ) -> _State | None:
     """Return the state of a file that is sound, or none if it was never begun.
@@ -415,12 +337,12 @@ def _inspected(
         if witness.known is None and not _log_size(path):
             return None
         raise StoreFailed(
-            f"{path} is missing or empty, though {_beside(path).name} or its log shows that it was "
-            f"begun. Put it back. Without it, {kind.loss}; to begin again all the same, remove "
+            f"{path} is missing or empty, though {lock_path(path).name} or its log shows that it "
+            f"was begun. Put it back. Without it, {kind.loss}; to begin again all the same, remove "
             f"{', '.join(each.name for each in _companions(path))} as well"
         )
     logged = bool(_log_size(path))
-    with closing(_connect_to_read(path)) as connection:
+    with closing(connect_to_read(path)) as connection:
         with _as_damage(path, kind):
             _require_format(connection, path, kind, begun=witness.known is not None)
             connection.execute("BEGIN")
@@ -441,51 +363,16 @@ def _require_known(path: Path, kind: Format, state: _State, known: tuple[bytes, 
     name, transactions = known
     if name != state.id:
         raise StoreFailed(
-            f"{path} is another {kind.name} than the one that {_beside(path).name} knows. Put "
-            f"the right one back; or, if it is the right one, remove {_beside(path).name}"
+            f"{path} is another {kind.name} than the one that {lock_path(path).name} knows. Put "
+            f"the right one back; or, if it is the right one, remove {lock_path(path).name}"
         )
     if state.transactions < transactions:
         raise StoreFailed(
             f"{path} is not complete: its last {transactions - state.transactions} transactions "
             f"are missing. It is an older copy, or its log {_log(path).name} was damaged or "
             f"removed. Put back the newest files that you have. To go on without them, remove "
-            f"{_beside(path).name}: then, as far as they tell, {kind.loss}"
+            f"{lock_path(path).name}: then, as far as they tell, {kind.loss}"
         )
-
-
-def _known_to_readers(path: Path) -> tuple[bytes, int] | None:
-    """Return the witness's id and count, or `None` while a writer, which checked them, holds it.
-
-    Raises:
-        StoreFailed: If the witness is damaged.
-    """
-    beside = _beside(path)
-    if not beside.exists():
-        return None
-    with closing(_connect_to_read(beside)) as witness:
-        witness.execute("PRAGMA busy_timeout = 0")
-        try:
-            return _known_in(witness, path)
-        except sqlite3.OperationalError as error:
-            if _code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY}:
-                return None  # it is being written, or was when its process died
-            raise _damaged_witness(path) from None
-        except _UNREADABLE:
-            raise _damaged_witness(path) from None
-
-
-def _known_in(witness: sqlite3.Connection, path: Path) -> tuple[bytes, int] | None:
-    """Return the id and the number of transactions that a witness knows, if it knows of a file."""
-    (tables,) = witness.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if not tables:
-        return None
-    if witness.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
-        raise _damaged_witness(path)
-    rows = witness.execute("SELECT id, transactions, digest FROM witness").fetchall()
-    for name, count, digest in rows:
-        if digest == _hash(("witness", name, count)).to_bytes(_SEAL_BYTES):
-            return name, int.from_bytes(count)
-    raise _damaged_witness(path)
 
 
 def _begun(path: Path, kind: Format) -> _State:
@@ -532,7 +419,7 @@ def _use_log(connection: sqlite3.Connection, kind: Format) -> None:
             connection.execute("PRAGMA journal_mode = MEMORY")
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     except sqlite3.OperationalError as error:
-        if _code(error) == sqlite3.SQLITE_BUSY:
+        if primary_code(error) == sqlite3.SQLITE_BUSY:
             raise _being_read(kind) from None
         raise
     require(mode == "wal", kind.name, f"in journal mode {mode}", "a disk of this machine")
@@ -554,19 +441,12 @@ def _patient(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute(f"PRAGMA busy_timeout = {int(1000 * BUSY_SECONDS)}")
 
 
-def _connect_to_read(path: Path) -> sqlite3.Connection:
-    uri = f"{path.as_uri()}?mode=ro"
-    return sqlite3.connect(
-        uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-    )
-
-
 def _make_tables(connection: sqlite3.Connection, kind: Format, state: _State) -> None:
     connection.executescript(
         f"BEGIN; PRAGMA application_id = {kind.application};"
         f"PRAGMA user_version = {kind.version}; {_OWN_SCHEMA} {kind.schema}"
     )
-    row = (state.id, state.transactions, bytes(_SEAL_BYTES))
+    row = (state.id, state.transactions, bytes(SEAL_BYTES))
     connection.execute("INSERT INTO statefile VALUES (?, ?, ?)", row)
     _write_state(connection, state)
     connection.execute("COMMIT")
@@ -586,7 +466,7 @@ def _require_format(
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         found = application, version
     except sqlite3.DatabaseError as error:
-        if _code(error) != sqlite3.SQLITE_NOTADB:
+        if primary_code(error) != sqlite3.SQLITE_NOTADB:
             raise
     if found != (kind.application, kind.version):
         if begun:
@@ -607,7 +487,7 @@ def _require_sealed(
             raise _damaged(path, kind, found)
         if _schema_of(connection) != _expected_schema(kind):
             raise _damaged(path, kind, "its tables are others")
-        rows = sum(_hash(row) for table in kind.sealed for row in _rows(connection, table))
+        rows = sum(hash_row(row) for table in kind.sealed for row in _rows(connection, table))
         if rows % _SEAL_END != state.seal:
             raise _damaged(path, kind, "its rows are not those that were written")
 
@@ -655,15 +535,10 @@ def _state_of(connection: sqlite3.Connection) -> _State:
 
 
 def _write_state(connection: sqlite3.Connection, state: _State) -> None:
-    seal = ((state.seal + state.digest) % _SEAL_END).to_bytes(_SEAL_BYTES)
+    seal = ((state.seal + state.digest) % _SEAL_END).to_bytes(SEAL_BYTES)
     connection.execute(
         "UPDATE statefile SET transactions = ?, seal = ?", (state.transactions, seal)
     )
-
-
-def _hash(values: tuple[object, ...]) -> int:
-    packed: Callable[[object], bytes] = msgpack.packb
-    return int.from_bytes(blake2b(packed(values), digest_size=_SEAL_BYTES).digest())
 
 
 @contextmanager
@@ -675,19 +550,13 @@ def _as_damage(path: Path, kind: Format) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        if _code(error) != sqlite3.SQLITE_ERROR:
+        if primary_code(error) != sqlite3.SQLITE_ERROR:
             raise
         raise _damaged(path, kind, error) from None
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         if isinstance(error, InputError):
             raise
         raise _damaged(path, kind, error) from None
-
-
-def _code(error: sqlite3.Error) -> int:
-    """Return SQLite's primary code; an error of Python's own module over a bad text has none."""
-    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-    return code & 0xFF
 
 
 def _being_read(kind: Format) -> InputError:
@@ -700,14 +569,6 @@ def _damaged(path: Path, kind: Format, what: object) -> StoreFailed:
         f"{path} is damaged ({what}). Put back the newest copy that you have of it. Without it, "
         f"{kind.loss}; to begin again all the same, move away {path.name}, "
         f"{', '.join(each.name for each in _companions(path))}"
-    )
-
-
-def _damaged_witness(path: Path) -> StoreFailed:
-    beside = _beside(path)
-    return StoreFailed(
-        f"{beside} is damaged. It shows whether {path.name} is the file that was written here "
-        f"last, and complete. If you are sure that it is, remove {beside.name} and start again"
     )
 
 
@@ -730,10 +591,6 @@ def _log_size(path: Path) -> int:
         return 0
 
 
-def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.lock")
-
-
 def _companions(path: Path) -> tuple[Path, ...]:
-    every = (_beside(path), _log(path), path.with_name(f"{path.name}-shm"))
+    every = (lock_path(path), _log(path), path.with_name(f"{path.name}-shm"))
     return tuple(each for each in every if each.exists())

@@ -1,21 +1,35 @@
-"""Finite laws on whole numbers with weights of 64 bits: masses of exact draws, one word each.
+"""Finite laws with exact weights: tables, clamped Laplace noise and randomised response.
 
-Source of the sampler: Walker's alias method as Vose built it (IEEE TSE 17, 1991), in whole numbers
+`TableLaws` draws by Walker's alias method as Vose built it (IEEE TSE 17, 1991), in whole numbers
 throughout: each column of the table holds `2**(64 - m)` of the `2**64` words, shared by at most two
 outcomes. The high bits of a word choose the column, the low bits the outcome.
+
+`clamped_laplace` is Laplace noise on a public grid, clamped to a public range, for reports by the
+million. What leaves is a whole number from `-bound` to `bound`; how the noise falls outside is not
+seen, so clamping costs no privacy. Weights are rounded to 64 bits, and the noise is made so much
+wider (by less than a thousandth, usually by a millionth of that) that no ratio exceeds its claim.
+That is checked in whole numbers when the tables are made.
+
+`ResponseLaw` is k-ary randomised response, also called generalised randomised response or direct
+encoding (Kairouz, Oh and Viswanath, 2014; Wang et al., USENIX Security 2017). The true value is
+reported with `p = a / N`, each of the other `d - 1` values with `q = b / N`, where
+`N = a + (d - 1) b`; the loss is exactly `ln(a / b)`.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
-from typing import Final
+from itertools import combinations, pairwise
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.privacy.checks import require
-from veilring.privacy.loss import log_ceil
+from veilring.errors import InputError
+from veilring.privacy.checks import require, require_positive
+from veilring.privacy.draws import require_scale
+from veilring.privacy.exact import exp_floor, log_ceil
 
 WEIGHT_BITS: Final = 64
 # 2 MiB of words at a time: the table and what is worked on stay in the cache.
@@ -141,3 +155,170 @@ def _alias(weights: Sequence[int], column_bits: int) -> tuple[list[int], list[in
         if left[donor] < capacity:
             small.append(donor)
     return thresholds, aliases
+
+
+# So that all outcomes fit 16 bits.
+_GREATEST_BOUND: Final = 2**15 - 1
+# Rounding changes a weight of at least this by so little that the wider noise makes up for it.
+_LEAST_WEIGHT: Final = 2.0**16
+# The part of a claim that may go to the rounding.
+_MOST_WASTE: Final = 1e-3
+# The relative error of a weight computed in floats, and of the one that takes what sums left over.
+_FLOAT_ERROR: Final = 2.0**-44
+
+
+def clamped_laplace(inputs: Sequence[int], scale: float | Fraction, bound: int) -> TableLaws:
+    """Return the laws of `clip(input + discrete Laplace noise, -bound, bound)`, nearly.
+
+    The loss of any two inputs u and v is at most `|u - v| / scale`, exactly: the claim of the
+    Laplace mechanism. The laws are those of a scale that is larger by less than a thousandth.
+
+    Args:
+        inputs: The possible inputs in steps of the grid, rising, from `-bound` to `bound`.
+        scale: Of the noise, in steps of the grid, from 2**-20 to 2**40.
+        bound: The greatest outcome, from 1 to 32,767.
+
+    Raises:
+        InputError: If an argument is outside its range, or if 64 bits are too few for outcomes so
+            unlikely: for a bound that is many times the scale.
+    """
+    exact = require_scale("scale", scale)
+    require(1 <= bound <= _GREATEST_BOUND, "bound", bound, f"from 1 to {_GREATEST_BOUND}")
+    steps = [after - before for before, after in pairwise(inputs)]
+    rising = len(inputs) > 0 and min(steps, default=1) > 0
+    right = rising and -bound <= inputs[0] <= inputs[-1] <= bound
+    require(right, "inputs", f"{len(inputs)} numbers", f"rising, from {-bound} to {bound}")
+    rate = float(1 / exact)
+    least = float(_ideal(inputs, rate, bound).min())
+    fine = f"at most so many scales that no outcome is less likely than 2**-{WEIGHT_BITS - 16}"
+    require(least >= _LEAST_WEIGHT, "bound", bound, fine)
+    waste = (4 / least + _FLOAT_ERROR) / min(steps, default=1)
+    while waste <= _MOST_WASTE * rate:
+        laws = TableLaws(-bound, _whole(_ideal(inputs, rate - waste, bound)))
+        if _holds(laws, steps, exact):
+            return laws
+        waste *= 2
+    raise InputError("scale", scale, fine)
+
+
+def _ideal(inputs: Sequence[int], rate: float, bound: int) -> NDArray[np.float64]:
+    """Return the law of each input (rows) in units of `2**-64`, clamped but not yet rounded."""
+    outcomes = np.arange(-bound, bound + 1)
+    law = np.exp(-rate * np.abs(outcomes - np.array(inputs)[:, None]))
+    law[:, 1:-1] *= np.tanh(rate / 2)
+    # What falls on the ends or beyond: a geometric sum.
+    law[:, [0, -1]] /= 1 + np.exp(-rate)
+    return np.asarray(np.ldexp(law, WEIGHT_BITS))
+
+
+def _whole(laws: NDArray[np.float64]) -> list[list[int]]:
+    """Round weights; the likeliest outcome takes what is left of `2**64`."""
+    rows = []
+    for law in laws:
+        row = [int(weight) for weight in np.rint(law)]
+        row[int(law.argmax())] += (1 << WEIGHT_BITS) - sum(row)
+        rows.append(row)
+    return rows
+
+
+def _holds(laws: TableLaws, steps: Sequence[int], scale: Fraction) -> bool:
+    """Return whether each two neighbouring inputs keep the claim; then so do all, by addition."""
+    ratios = [greatest_ratio(*rows) for rows in pairwise(laws.weights)]
+    return all(
+        ratio is not None and Fraction(log_ceil(ratio)) <= step / scale
+        for ratio, step in zip(ratios, steps, strict=True)
+    )
+
+
+# A draw below N takes one word, and stays a whole number with a sign.
+_GREATEST_TOTAL: Final = 2**63
+EPSILON_MAX: Final = 40.0
+"""Of a response: e**43 is 2**62, above which nothing is left for the other values."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseLaw:
+    """With which exact probabilities a value is reported as itself or as another.
+
+    Attributes:
+        domain: d, the number of values, at least 2.
+        own: a, the weight of the true value.
+        other: b, the weight of each other value, at least 1 and at most `own`.
+
+    Raises:
+        InputError: If one of them is outside its range, or they add up to more than 2**63.
+    """
+
+    domain: int
+    own: int
+    other: int
+
+    def __post_init__(self) -> None:
+        require(self.domain >= 2, "domain", self.domain, "a whole number of at least 2")  # noqa: PLR2004  (one value needs no noise)
+        require(1 <= self.other <= self.own, "other", self.other, f"from 1 to {self.own}")
+        require(self.total <= _GREATEST_TOTAL, "own, other", self.total, "2**63 at most in total")
+
+    @classmethod
+    def spending(cls, epsilon: float | Fraction, domain: int) -> Self:
+        """Return the law with a loss of at most `epsilon`, and as near to it as 63 bits go.
+
+        Args:
+            epsilon: Above 0, at most `EPSILON_MAX`.
+            domain: The number of values, at least 2.
+
+        Raises:
+            InputError: If an argument is outside its range, or the domain too large to answer
+                with this budget in 63 bits.
+        """
+        exact = require_positive("epsilon", epsilon)
+        require(exact <= EPSILON_MAX, "epsilon", epsilon, f"at most {EPSILON_MAX:g}")
+        ratio = max(Fraction(1), exp_floor(exact))  # the floor of a tiny budget's is below 1
+        room = ratio + domain - 1 <= _GREATEST_TOTAL
+        require(room, "domain", domain, "fewer values, which have room in 63 bits")
+        other = 1 << (math.floor(_GREATEST_TOTAL / (ratio + domain - 1)).bit_length() - 1)
+        return cls(domain, math.floor(ratio * other), other)
+
+    @property
+    def total(self) -> int:
+        """N, the sum of all weights."""
+        return self.own + (self.domain - 1) * self.other
+
+    @property
+    def p(self) -> Fraction:
+        """The probability that the true value is reported."""
+        return Fraction(self.own, self.total)
+
+    @property
+    def q(self) -> Fraction:
+        """The probability that a certain other value is reported."""
+        return Fraction(self.other, self.total)
+
+    @property
+    def epsilon(self) -> float:
+        """The exact loss, `ln(p / q)`, rounded up to a float."""
+        return log_ceil(Fraction(self.own, self.other))
+
+
+def randomised_response(
+    values: NDArray[np.integer], law: ResponseLaw, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Report each value as itself or as another, with exactly the law's probabilities.
+
+    Args:
+        values: Whole numbers from 0 to `law.domain - 1`, of any shape.
+        law: The probabilities.
+        rng: Source of the draws: one a value.
+
+    Returns:
+        The reports, of the same shape.
+
+    Raises:
+        InputError: If a value is outside the domain.
+    """
+    inside = values.size == 0 or bool(values.min() >= 0 and values.max() < law.domain)
+    require(inside, "values", "outside the domain", f"from 0 to {law.domain - 1}")
+    draws = rng.integers(0, law.total, values.shape)
+    # The draws from `own` on are shared out among the others, in their order.
+    others = (draws - law.own) // law.other
+    others += others >= values
+    return np.where(draws < law.own, values, others).astype(np.int64)

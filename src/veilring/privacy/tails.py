@@ -1,14 +1,19 @@
-"""Ranges that an honest report leaves with probability below 2^-64 on either side.
+"""Bounds of counts and of probabilities that follow from public numbers alone.
 
-Without them a collector would also accept reports that no honest client draws in the lifetime of
-the universe, and each of these false reports outweighs many clients. The ranges follow from public
-numbers alone, by Chernoff's bound.
+An honest report leaves the ranges of `binomial_range` and `laplace_sum_max` with probability below
+2^-64 on either side, by Chernoff's bound. Without them a collector would also accept reports that
+no honest client draws in the lifetime of the universe, and each of these false reports outweighs
+many clients. `proportion_bounds` is the other direction: exact bounds of a probability from how
+often something happened.
 """
 
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 # A million clients that report each second for a thousand years send 2^55 reports.
 NEVER_BITS: Final = 64
@@ -72,3 +77,30 @@ def _last(holds: Callable[[int], bool], most: int) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if holds(middle) else (low, middle - 1)
     return low
+
+
+class ProportionBounds(NamedTuple):
+    """Bounds of probabilities, one for each count.
+
+    Attributes:
+        low: At least 0.
+        high: At most 1.
+    """
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+def proportion_bounds(counts: NDArray[np.int64], runs: int, alarm: float) -> ProportionBounds:
+    """Return a lower and an upper bound of each event's probability (Clopper and Pearson 1934).
+
+    Args:
+        counts: How often each event came up, from 0 to `runs`, of any shape.
+        runs: How many independent runs there were, at least 1.
+        alarm: With which probability each single bound is wrong, at most.
+    """
+    from scipy.special import betainccinv, betaincinv  # noqa: PLC0415  (0.1 s, and an audit is rare)
+
+    low = betaincinv(np.maximum(counts, 1), runs - counts + 1, alarm)
+    high = betainccinv(counts + 1, np.maximum(runs - counts, 1), alarm)
+    return ProportionBounds(np.where(counts > 0, low, 0.0), np.where(counts < runs, high, 1.0))

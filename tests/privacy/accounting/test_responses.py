@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilring.errors import InputError
-from veilring.privacy.accounting import BoundedRange
-from veilring.privacy.accounting.responses import STEPS_MAX, PureSteps
+from veilring.privacy.accounting import STEPS_MAX, BoundedRange, PureSteps
 
 
 @pytest.mark.parametrize("bound", [0.1, 0.5, 2.0])

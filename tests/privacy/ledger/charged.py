@@ -2,7 +2,8 @@
 
 from numpy.typing import ArrayLike
 
-from veilring.privacy.ledger import UNITS, Budgets, Charge, Ledger, RecordCharge
+from veilring.privacy.budgets import UNITS, Budgets, Charge, RecordCharge
+from veilring.privacy.ledger import Ledger
 
 BUDGETS = Budgets(total=1.0, analyst=0.6, analysts={"eve": 0.1})
 RECORD_BUDGETS = Budgets(unit="rho", record=1.0)

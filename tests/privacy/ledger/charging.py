@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from veilring.privacy.ledger import Budgets, Charge, Ledger, RecordCharge, open_ledger
+from veilring.privacy.budgets import Budgets, Charge, RecordCharge
+from veilring.privacy.ledger import Ledger, open_ledger
 
 BUDGETS = Budgets(total=1000.0, record=100.0)
 AMOUNT = 0.001

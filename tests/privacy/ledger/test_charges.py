@@ -6,8 +6,14 @@ from numpy.typing import ArrayLike, NDArray
 from tests.privacy.ledger.charged import charge
 
 from veilring.errors import InputError
-from veilring.privacy.ledger import Budgets, Charge, RecordCharge
-from veilring.privacy.ledger.charges import ANSWER_BYTES_MAX, KEY_SIZE, merged
+from veilring.privacy.budgets import (
+    ANSWER_BYTES_MAX,
+    KEY_SIZE,
+    Budgets,
+    Charge,
+    RecordCharge,
+    merge_slots,
+)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +100,7 @@ def test_who_pays_how_much_is_judged_slot_by_slot() -> None:
     most = (1 << 63) - 1
     assert RecordCharge(np.arange(3), np.full(3, most)).units.tolist() == [most] * 3
     twice = RecordCharge(np.array([4, 4]), np.full(2, most // 2))
-    assert merged(twice.slots, twice.units)[1].tolist() == [most - 1]
+    assert merge_slots(twice.slots, twice.units)[1].tolist() == [most - 1]
     with pytest.raises(InputError, match="units a slot"):
         RecordCharge(np.array([4, 4]), np.full(2, most // 2 + 1))
 

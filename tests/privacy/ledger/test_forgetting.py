@@ -8,7 +8,8 @@ import pytest
 from tests.privacy.ledger.charged import RECORD_BUDGETS, charge_of, charge_records, left
 
 from veilring.errors import BudgetExhausted, InputError
-from veilring.privacy.ledger import RecordCharge, open_ledger
+from veilring.privacy.budgets import RecordCharge
+from veilring.privacy.ledger import open_ledger
 
 
 def test_a_forgotten_record_pays_nothing_and_comes_back_with_what_wasleft(tmp_path: Path) -> None:

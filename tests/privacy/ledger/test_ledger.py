@@ -9,7 +9,8 @@ import pytest
 from tests.privacy.ledger.charged import BUDGETS, charge
 
 from veilring.errors import BudgetExhausted, InputError
-from veilring.privacy.ledger import Budgets, Ledger, open_ledger
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import Ledger, open_ledger
 
 
 @pytest.fixture(params=["file", "memory"])

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.privacy.ledger.charged import BUDGETS
 
 from veilring.errors import BudgetExhausted, InputError
-from veilring.privacy.ledger import UNITS, Charge, Ledger, from_units, open_ledger, read_totals
+from veilring.privacy.budgets import UNITS, Charge, from_units
+from veilring.privacy.ledger import Ledger, open_ledger, read_totals
 
 
 class _Attempt(NamedTuple):

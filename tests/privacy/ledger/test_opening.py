@@ -8,9 +8,8 @@ import pytest
 from tests.privacy.ledger.charged import BUDGETS, charge
 
 from veilring.errors import InputError, StoreFailed
-from veilring.privacy.ledger import Budgets, Charge, RecordCharge, open_ledger, read_totals
-from veilring.privacy.ledger.charges import ANSWER_BYTES_MAX
-from veilring.privacy.ledger.store import open_store
+from veilring.privacy.budgets import ANSWER_BYTES_MAX, Budgets, Charge, RecordCharge
+from veilring.privacy.ledger import open_ledger, open_ledger_store, read_totals
 
 
 def test_other_budgets_need_to_be_meant(tmp_path: Path) -> None:
@@ -117,7 +116,7 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
 def test_a_ledger_that_was_never_begun_has_no_totals(tmp_path: Path) -> None:
     """A process that died between making the file and its budgets leaves one that can be begun."""
     path = tmp_path / "a"
-    open_store(path).close()
+    open_ledger_store(path).close()
     with pytest.raises(InputError, match="ledger is without budgets"):
         read_totals(path)
     open_ledger(path, BUDGETS).close()

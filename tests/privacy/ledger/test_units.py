@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilring.errors import InputError
-from veilring.privacy.ledger import UNITS, from_units, to_units
-from veilring.privacy.ledger.units import AMOUNT_MAX, budget_units
+from veilring.privacy.budgets import AMOUNT_MAX, UNITS, budget_units, from_units, to_units
 
 AMOUNTS = st.floats(0, AMOUNT_MAX, allow_subnormal=False)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tests.privacy.generators import follows, seeded
 from tests.protocols.ldp.laws import ENUMERABLE, law_of
 
-from veilring.privacy.loss import log_ceil
+from veilring.privacy.exact import log_ceil
 from veilring.protocols.ldp.algorithm.encodings import SummedHistogram
 from veilring.protocols.ldp.algorithm.hashing import LocalHashing
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle

@@ -18,8 +18,8 @@ from veilring.errors import InputError, StoreFailed
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer
-from veilring.privacy.ledger import Budgets, Ledger, open_ledger
-from veilring.privacy.ledger.totals import Totals
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import Ledger, Totals, open_ledger
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     NearestRows,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from veilring.privacy.ledger import UNITS
+from veilring.privacy.budgets import UNITS
 from veilring.protocols.prediction.algorithm.filter import FilterParameters
 
 # Votes are rounded down to these steps. One that lies on a step up to `_EITHER` could be rounded

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.privacy.ledger import UNITS
+from veilring.privacy.budgets import UNITS
 from veilring.protocols.prediction.algorithm.features import quantise
 from veilring.protocols.prediction.algorithm.filter import FilterParameters, PricedLabel
 from veilring.protocols.prediction.algorithm.kernels import Kernel

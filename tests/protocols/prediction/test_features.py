@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.accounting import ZCDP
-from veilring.privacy.ledger import to_units
+from veilring.privacy.budgets import to_units
 from veilring.protocols.prediction.algorithm.features import (
     LENGTH,
     LENGTH_MAX,

@@ -10,7 +10,7 @@ from scipy import integrate, stats
 from tests.protocols.prediction.naive import naive_answer
 
 from veilring.errors import InputError
-from veilring.privacy.ledger import UNITS
+from veilring.privacy.budgets import UNITS
 from veilring.protocols.prediction.algorithm.filter import (
     FilterParameters,
     Neighbours,

@@ -16,7 +16,7 @@ from tests.protocols.prediction.serving import (
 from tests.protocols.prediction.test_server import labels
 
 from veilring.errors import InputError
-from veilring.privacy.ledger import UNITS
+from veilring.privacy.budgets import UNITS
 from veilring.protocols.prediction.records import ID_BYTES_MAX, LabelledRecords
 from veilring.protocols.prediction.state import ChangeRefused
 

@@ -18,7 +18,7 @@ from veilring.privacy.audits import (
     guess_membership,
     membership_advantage,
 )
-from veilring.privacy.ledger import UNITS
+from veilring.privacy.budgets import UNITS
 from veilring.protocols.prediction.algorithm.features import quantise
 from veilring.protocols.prediction.algorithm.filter import (
     FilterParameters,

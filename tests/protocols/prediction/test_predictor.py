@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.protocols.prediction.streams import Table, answers, clustered, predictor, same
 
 from veilring.errors import InputError
-from veilring.privacy.ledger import UNITS
+from veilring.privacy.budgets import UNITS
 from veilring.protocols.prediction.algorithm.features import inner_products, lengths
 from veilring.protocols.prediction.algorithm.filter import (
     FilterParameters,

@@ -6,7 +6,8 @@ from typing import NamedTuple
 from veilring.data.table import Rows
 from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
-from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import open_ledger
 from veilring.protocols.radius.analyst import request_labels
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner

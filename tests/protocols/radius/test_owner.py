@@ -16,7 +16,8 @@ from tests.outcomes import Outcome, world
 from veilring.data.table import Rows
 from veilring.errors import InputError, StoreFailed
 from veilring.nodes.offload import run_inline
-from veilring.privacy.ledger import Budgets, Ledger, open_ledger
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.radius import owner
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid
 from veilring.protocols.radius.algorithm.voting import answer_next

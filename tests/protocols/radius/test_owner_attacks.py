@@ -15,7 +15,8 @@ from veilring.privacy.audits import (
     guess_membership,
     membership_advantage,
 )
-from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import open_ledger
 from veilring.protocols.radius.algorithm import voting as radius
 from veilring.protocols.radius.algorithm.balls import overlap_graph
 from veilring.protocols.radius.algorithm.voting import label_law

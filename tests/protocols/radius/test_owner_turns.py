@@ -11,7 +11,8 @@ from veilring.data.table import Rows
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.offload import Threads
 from veilring.nodes.party import Party
-from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import open_ledger
 from veilring.protocols.radius import owner
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.algorithm.voting import label_within

@@ -12,7 +12,8 @@ from tests.outcomes import Outcome, neighbours, world
 
 from veilring.data.table import Rows
 from veilring.nodes.offload import run_inline
-from veilring.privacy.ledger import UNITS, Budgets, open_ledger
+from veilring.privacy.budgets import UNITS, Budgets
+from veilring.privacy.ledger import open_ledger
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid, Conversion
 from veilring.protocols.radius.algorithm.voting import Mechanism

@@ -11,7 +11,7 @@ from veilring.data.table import Rows
 from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
-from veilring.privacy.ledger import Budgets
+from veilring.privacy.budgets import Budgets
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_nearest
 from veilring.protocols.radius.algorithm.voting import label_within

@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from veilring.errors import InputError, ProtocolViolation
-from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import open_ledger
 from veilring.protocols.treewalk.memory import WalkMemory, ask_once
 from veilring.protocols.treewalk.roles import Keeper, NearestPlaces
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
-from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import open_ledger
 from veilring.protocols.treewalk.algorithm.one_message import Blur
 from veilring.protocols.treewalk.algorithm.tree import Places
 from veilring.protocols.treewalk.algorithm.walks import (

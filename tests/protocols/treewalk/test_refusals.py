@@ -17,7 +17,8 @@ from veilring.nodes.adversary import Adversary, Lines, corrupt
 from veilring.nodes.node import Node
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, opening
-from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import open_ledger
 from veilring.protocols.treewalk import (
     Blur,
     BlurPlan,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.audits import ALARM
-from veilring.privacy.proportions import proportion_bounds
+from veilring.privacy.tails import proportion_bounds
 from veilring.protocols.ldp.algorithm.laws import Codes, MeanLaw, rounded
 from veilring.protocols.ldp.algorithm.means import Means, SampledFeature, SignVector
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle

@@ -23,7 +23,8 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.service import Offer, opening
 from veilring.nodes.session import SessionLimits
-from veilring.privacy.ledger import Charge, Ledger
+from veilring.privacy.budgets import Charge
+from veilring.privacy.ledger import Ledger
 from veilring.protocols.noisyvotes.algorithm.parameters import NoisyVotesParameters
 from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer
 from veilring.protocols.noisyvotes.messages import VotesBatch

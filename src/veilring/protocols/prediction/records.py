@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.privacy.budgets import RecordCharge
 from veilring.privacy.checks import require
-from veilring.privacy.ledger import Ledger, RecordCharge
+from veilring.privacy.ledger import Ledger
 from veilring.protocols.prediction.algorithm.features import require_quantised
 from veilring.protocols.prediction.rules import Queriers
 

@@ -7,10 +7,9 @@ from typing import Final, Literal, get_args
 import numpy as np
 
 from veilring.errors import InputError
-from veilring.privacy.accounting.individual import Accountant, individual_budget
+from veilring.privacy.accounting import Accountant, individual_budget
+from veilring.privacy.budgets import AMOUNT_MAX, Budgets
 from veilring.privacy.checks import require
-from veilring.privacy.ledger import Budgets
-from veilring.privacy.ledger.units import AMOUNT_MAX
 from veilring.protocols.prediction.algorithm.features import BLOCK, require_quantised
 from veilring.protocols.prediction.algorithm.filter import (
     SIGMA2,

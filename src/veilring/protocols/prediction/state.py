@@ -27,9 +27,9 @@ import numpy as np
 from numpy.random import Generator
 
 from veilring.errors import InputError, StoreFailed
+from veilring.privacy.budgets import Charge
 from veilring.privacy.checks import require
-from veilring.privacy.ledger import Charge, Ledger, open_ledger
-from veilring.privacy.ledger.store import unreadable
+from veilring.privacy.ledger import Ledger, ledger_unreadable, open_ledger
 from veilring.protocols.prediction.messages import PredictionAnswer, PredictionRequest, StreamStatus
 from veilring.protocols.prediction.records import Accounts, LabelledRecords, require_ids
 from veilring.protocols.prediction.rowfile import (
@@ -95,7 +95,7 @@ def open_state(
             )
         return _opened(rules, budgets, rows, schema)
     except sqlite3.Error as error:
-        raise unreadable(budgets, error) from error
+        raise ledger_unreadable(budgets, error) from error
     except OSError as error:
         raise unreadable_rows(Path(error.filename or rows), error) from error
 
@@ -388,7 +388,7 @@ def repair_state(
                 files.repair()
             return damage
     except sqlite3.Error as error:
-        raise unreadable(budgets, error) from error
+        raise ledger_unreadable(budgets, error) from error
 
 
 class _Files:

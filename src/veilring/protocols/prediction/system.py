@@ -14,9 +14,8 @@ from veilring.errors import InputError, StoreFailed
 from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
-from veilring.privacy.accounting import ZCDP, GaussianDP
-from veilring.privacy.accounting.individual import Accountant
-from veilring.privacy.ledger.units import budget_units
+from veilring.privacy.accounting import ZCDP, Accountant, GaussianDP
+from veilring.privacy.budgets import budget_units
 from veilring.protocols.forecast import Forecast, in_all
 from veilring.protocols.prediction.algorithm.features import BLOCK, quantise
 from veilring.protocols.prediction.algorithm.filter import (

@@ -16,7 +16,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.ledger.units import budget_units
+from veilring.privacy.budgets import budget_units
 from veilring.protocols.prediction.algorithm.filter import FilterParameters
 from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel, kernel_vote
 from veilring.protocols.prediction.algorithm.predictor import Predictor

@@ -17,7 +17,8 @@ from veilring.errors import InputError, ProtocolViolation, StoreFailed
 from veilring.nodes.offload import Offload
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer
-from veilring.privacy.ledger import Charge, Ledger, RecordCharge, to_units
+from veilring.privacy.budgets import Charge, RecordCharge, to_units
+from veilring.privacy.ledger import Ledger
 from veilring.protocols.radius.algorithm.nearest import label_nearest
 from veilring.protocols.radius.algorithm.voting import answer_next, label_within
 from veilring.protocols.radius.messages import LabelAnswer, LabelRequest

@@ -14,7 +14,8 @@ from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
-from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import open_ledger
 from veilring.protocols.forecast import Forecast, in_all
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.response import ResponseLaw
+from veilring.privacy.tables import ResponseLaw
 from veilring.protocols.treewalk.algorithm.one_message import (
     Blur,
     blur,

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError, ProtocolViolation
-from veilring.privacy.ledger import Charge, Ledger
-from veilring.privacy.ledger.charges import ANSWER_BYTES_MAX
+from veilring.privacy.budgets import ANSWER_BYTES_MAX, Charge
+from veilring.privacy.ledger import Ledger
 from veilring.protocols.treewalk.algorithm.tree import nearest_found
 from veilring.protocols.treewalk.roles import Keeper, NearestPlaces
 

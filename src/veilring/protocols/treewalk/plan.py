@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.response import EPSILON_MAX
+from veilring.privacy.tables import EPSILON_MAX
 from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.treewalk.algorithm.one_message import bucket_law
 from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, POINTS_MAX, depth_of

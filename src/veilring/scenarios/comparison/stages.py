@@ -15,7 +15,8 @@ from veilring.data.table import Rows
 from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.nodes.run import Run
-from veilring.privacy.ledger import Budgets, open_ledger
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import open_ledger
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.ldp import ClientPool, Survey, Task, gather, gather_cost
 from veilring.protocols.ldp.messages import ID_BYTES, ReportBatch

@@ -27,12 +27,9 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.privacy.clamped import clamped_laplace
-from veilring.privacy.coins import bernoulli, packed_bernoulli
-from veilring.privacy.dyadic import Dyadic
-from veilring.privacy.loss import exp_ceil, exp_floor, unary_epsilon
-from veilring.privacy.response import ResponseLaw, randomised_response
-from veilring.privacy.tables import TableLaws
+from veilring.privacy.draws import bernoulli, packed_bernoulli
+from veilring.privacy.exact import Dyadic, exp_ceil, exp_floor, unary_epsilon
+from veilring.privacy.tables import ResponseLaw, TableLaws, clamped_laplace, randomised_response
 from veilring.privacy.tails import binomial_range, laplace_sum_max
 from veilring.protocols.ldp.algorithm.oracle import (
     BITS,

@@ -26,10 +26,9 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.privacy.coins import bernoulli
-from veilring.privacy.dyadic import Dyadic
-from veilring.privacy.loss import epsilon_of, exp_floor
-from veilring.privacy.response import ResponseLaw, randomised_response
+from veilring.privacy.draws import bernoulli
+from veilring.privacy.exact import Dyadic, epsilon_of, exp_floor
+from veilring.privacy.tables import ResponseLaw, randomised_response
 from veilring.protocols.ldp.algorithm.oracle import BITS, PureOracle, require_values
 from veilring.protocols.ldp.algorithm.packing import (
     client_slices,

@@ -26,12 +26,8 @@ from typing_extensions import override
 
 from veilring.errors import InputError
 from veilring.privacy import Dyadic, bernoulli, exp_floor, log_ceil
-from veilring.privacy.laplace import (
-    discrete_laplace,
-    discrete_laplace_pmf,
-    discrete_laplace_variance,
-)
-from veilring.privacy.loss import float_ceil
+from veilring.privacy.exact import float_ceil
+from veilring.privacy.noise import discrete_laplace, discrete_laplace_pmf, discrete_laplace_variance
 from veilring.privacy.tails import laplace_sum_max
 from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX
 from veilring.protocols.ldp.algorithm.packing import width_of

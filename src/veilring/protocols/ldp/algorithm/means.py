@@ -32,7 +32,7 @@ from typing_extensions import override
 
 from veilring.errors import InputError
 from veilring.privacy import exp_floor, log_ceil
-from veilring.privacy.loss import float_ceil
+from veilring.privacy.exact import float_ceil
 from veilring.protocols.ldp.algorithm.laws import (
     Codes,
     Laplace,

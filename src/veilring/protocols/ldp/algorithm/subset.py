@@ -16,9 +16,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.privacy.coins import bernoulli, packed_bernoulli
-from veilring.privacy.dyadic import Dyadic
-from veilring.privacy.loss import exp_floor, log_ceil
+from veilring.privacy.draws import bernoulli, packed_bernoulli
+from veilring.privacy.exact import Dyadic, exp_floor, log_ceil
 from veilring.protocols.ldp.algorithm.oracle import BITS, PureOracle, require_values
 from veilring.protocols.ldp.algorithm.packing import (
     bit_of,

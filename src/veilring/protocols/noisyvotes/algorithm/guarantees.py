@@ -57,8 +57,8 @@ from typing import Final
 import numpy as np
 
 from veilring.privacy.checks import require
-from veilring.privacy.loss import float_ceil
-from veilring.privacy.polya import POLYA_SCALE_MAX
+from veilring.privacy.exact import float_ceil
+from veilring.privacy.noise import POLYA_SCALE_MAX
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.ring.algorithm.sums import SumMethod, leaked_groups, walecki_cycles
 

@@ -5,7 +5,7 @@ budget, is sent the noisy total of all parties, and goes on from there. The netw
 `noisy_votes`, which is all parties in one process, run the same one.
 
 All parties' shares of noise together are the discrete Laplace noise of one trusted owner, exactly:
-shares are differences of Pólya draws, whose exponents add up (see `privacy.polya`).
+shares are differences of Pólya draws, whose exponents add up (see `privacy.noise`).
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from veilring.data.table import Rows
 from veilring.privacy.checks import require
-from veilring.privacy.polya import POLYA_SCALE_MAX, polya
+from veilring.privacy.noise import POLYA_SCALE_MAX, polya
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,

@@ -19,9 +19,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.privacy.budgets import from_units, to_units
 from veilring.privacy.checks import floats
-from veilring.privacy.ledger import to_units
-from veilring.privacy.ledger.units import from_units
 
 LENGTH_MAX: Final = 4096
 """The maximum length of a quantised vector. Its square is 2**24, the last whole number up to which

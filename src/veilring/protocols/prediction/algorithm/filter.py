@@ -15,8 +15,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.ledger import UNITS, to_units
-from veilring.privacy.ledger.units import AMOUNT_MAX
+from veilring.privacy.budgets import AMOUNT_MAX, UNITS, to_units
 from veilring.protocols.prediction.algorithm.features import require_quantised
 from veilring.protocols.prediction.algorithm.kernels import Hashing
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from veilring.data.table import Rows, pairwise_distances
 from veilring.privacy.checks import require, require_choice
-from veilring.privacy.laplace import discrete_laplace
+from veilring.privacy.noise import discrete_laplace
 from veilring.privacy.selection import exponential_mechanism, permute_and_flip
 from veilring.protocols.radius.algorithm.allocation import (
     WORK_MAX,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from veilring.data.table import Rows, pairwise_distances
 from veilring.privacy.checks import require
-from veilring.privacy.laplace import discrete_laplace
+from veilring.privacy.noise import discrete_laplace
 from veilring.privacy.selection import exponential_mechanism
 from veilring.protocols.radius.algorithm.allocation import WORK_MAX, AllocationRule
 from veilring.protocols.radius.algorithm.balls import require_queries, require_width

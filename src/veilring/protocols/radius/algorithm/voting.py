@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from veilring.data.table import Rows, pairwise_distances
 from veilring.privacy.checks import require, require_choice
-from veilring.privacy.laplace import discrete_laplace, discrete_laplace_pmf
+from veilring.privacy.noise import discrete_laplace, discrete_laplace_pmf
 from veilring.privacy.selection import (
     exponential_mechanism,
     exponential_probabilities,

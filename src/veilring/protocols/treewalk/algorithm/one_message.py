@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.checks import require, require_positive
-from veilring.privacy.laplace import discrete_laplace
-from veilring.privacy.loss import float_ceil
-from veilring.privacy.planar import ROOT_OF_TWO, planar_laplace
-from veilring.privacy.response import ResponseLaw, randomised_response
+from veilring.privacy.exact import float_ceil
+from veilring.privacy.noise import ROOT_OF_TWO, discrete_laplace, planar_laplace
+from veilring.privacy.tables import ResponseLaw, randomised_response
 from veilring.protocols.treewalk.algorithm.tree import Tree
 from veilring.protocols.treewalk.algorithm.walks import Variant, leaves_below
 

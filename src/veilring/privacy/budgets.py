@@ -1,7 +1,14 @@
-"""A charge: an answer, and what it costs."""
+"""Budgets and charges of a ledger, in whole units, so that adding them up loses and wins nothing.
+
+An amount such as an epsilon is counted in millionths of a millionth. A charge is rounded up to the
+next whole unit and a budget down, except that the rounding of the float itself, a relative 2**-50,
+is forgiven: 0.1 is a tenth, and ten of them fit into 1.
+"""
 
 import hashlib
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Final, Self
 
 import numpy as np
@@ -9,7 +16,124 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilring.errors import BudgetExhausted, InputError
 from veilring.privacy.checks import require
-from veilring.privacy.ledger.units import to_units
+
+UNITS: Final = 10**12
+"""Units of one whole: fine beside the smallest useful charge, and 64 bits hold nine million."""
+
+# Sums of two amounts must fit into 64 bits, and an epsilon this large protects nobody.
+AMOUNT_MAX: Final = 10**6
+# Twice the rounding error of an amount that was computed, rounded, and multiplied by `UNITS`.
+_FLOAT_ERROR: Final = 2.0**-50
+
+
+def to_units(amounts: ArrayLike, *, field: str = "amounts") -> NDArray[np.int64]:
+    """Return charges in units, rounded up.
+
+    Args:
+        amounts: Of any shape, each from 0 to `AMOUNT_MAX`.
+        field: How an error calls them; it does not show their values, which may be secret.
+
+    Raises:
+        InputError: If an amount is negative, too large or no number.
+    """
+    return np.ceil(_scaled(amounts, field) * (1 - _FLOAT_ERROR)).astype(np.int64)
+
+
+def budget_units(amount: float, *, field: str) -> int:
+    """Return a budget in units, rounded down.
+
+    Raises:
+        InputError: If it is negative, too large or no number.
+    """
+    return int(np.floor(_scaled(amount, field) * (1 + _FLOAT_ERROR)))
+
+
+def from_units(units: ArrayLike) -> NDArray[np.float64]:
+    """Return the amounts that these units are."""
+    return np.asarray(units, np.int64) / float(UNITS)
+
+
+def _scaled(amounts: ArrayLike, field: str) -> NDArray[np.float64]:
+    given = np.asarray(amounts, np.float64)
+    valid = bool(np.all((given >= 0) & (given <= AMOUNT_MAX)))
+    require(valid, field, "out of range", f"numbers from 0 to {AMOUNT_MAX:,}")
+    return given * UNITS
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """The budgets of a ledger. `None` sets none, and what is spent is counted all the same.
+
+    Attributes:
+        unit: What is counted, such as `"epsilon"` or `"rho"`: a name for people. Amounts in it must
+            add up under composition.
+        total: For all answers together. Analysts may show each other their answers; only this
+            budget bounds what they learn then.
+        analyst: For the answers to any one analyst.
+        analysts: For those analysts who have a budget of their own.
+        record: For each record, under an individual filter.
+
+    Raises:
+        InputError: If a budget is negative, too large or no number.
+    """
+
+    unit: str = "epsilon"
+    total: float | None = None
+    analyst: float | None = None
+    analysts: Mapping[str, float] = field(default_factory=dict)
+    record: float | None = None
+
+    def __post_init__(self) -> None:
+        Limits.of(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Budgets in whole units, as the ledger's file has them."""
+
+    unit: str
+    total: int | None
+    analyst: int | None
+    analysts: dict[str, int]
+    record: int | None
+
+    @classmethod
+    def of(cls, budgets: Budgets) -> Self:
+        """Return budgets in units, rounded down."""
+        require(bool(budgets.unit), "unit", "empty", "the name of what is counted")
+        return cls(
+            budgets.unit,
+            _units("total", budgets.total),
+            _units("analyst", budgets.analyst),
+            {
+                name: budget_units(amount, field=f"analysts.{name}")
+                for name, amount in budgets.analysts.items()
+            },
+            _units("record", budgets.record),
+        )
+
+    def for_analyst(self, name: str) -> int | None:
+        """Return what this analyst may spend."""
+        return self.analysts.get(name, self.analyst)
+
+    def to_json(self) -> str:
+        """Return what the file holds."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return what a file holds."""
+        return cls(**json.loads(text))
+
+
+def units_left(limit: int | None, spent: int) -> int:
+    """Return how many units are left; where there is no limit, what 64 bits can still count."""
+    return max(0, (AMOUNT_MAX * UNITS if limit is None else limit) - spent)
+
+
+def _units(field_name: str, amount: float | None) -> int | None:
+    return None if amount is None else budget_units(amount, field=field_name)
+
 
 # An answer is labels or counts of one batch; what is larger belongs into a file of its own.
 ANSWER_BYTES_MAX: Final = 1 << 20
@@ -19,7 +143,7 @@ KEY_SIZE: Final = 256
 # What one slot pays for one answer is a 64-bit number.
 _UNITS_END: Final = 1 << 63
 
-Outcome = bytes | BudgetExhausted | InputError
+ChargeOutcome = bytes | BudgetExhausted | InputError
 """The answer that may leave, or why there is none."""
 
 
@@ -95,7 +219,7 @@ class Charge:
     records: RecordCharge | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        require_names(self.analyst, self.key)
+        require_request_names(self.analyst, self.key)
         fits = len(self.answer) <= ANSWER_BYTES_MAX
         require(
             fits, "answer", f"{len(self.answer):,} bytes", f"at most {ANSWER_BYTES_MAX:,} bytes"
@@ -103,7 +227,7 @@ class Charge:
         to_units(self.amount, field="amount")
 
 
-def require_names(analyst: str, key: str) -> None:
+def require_request_names(analyst: str, key: str) -> None:
     """Refuse names that are empty, too long, or hold what no file can."""
     for field_name, text in (("analyst", analyst), ("key", key)):
         fits = 0 < len(text) <= KEY_SIZE and text.isprintable()
@@ -124,7 +248,7 @@ def _occurrences_max(slots: NDArray[np.int64]) -> int:
     return int(counts.max())
 
 
-def merged(
+def merge_slots(
     slots: NDArray[np.int64], units: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return each slot once, sorted, with the sum of its units."""

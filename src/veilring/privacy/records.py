@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.ledger.budgets import left
-from veilring.privacy.ledger.charges import RecordCharge, merged
+from veilring.privacy.budgets import RecordCharge, merge_slots, units_left
 from veilring.privacy.statefile import StateFile
 
 # Smaller journals are not folded, whatever the number of records: reading this much takes no time.
@@ -45,7 +44,7 @@ class Records:
 
     def __init__(self, store: StateFile, guard: RLock, limit: int | None, key: bytes) -> None:
         self._store, self._guard, self._key = store, guard, key
-        self._limit = left(limit, 0)
+        self._limit = units_left(limit, 0)
         self._spent, self._journal_bytes, self._dirty = _load_spent(store.connection)
         live = store.connection.execute("SELECT live FROM records ORDER BY number")
         self._live = np.fromiter((row[0] for row in live), np.bool_)
@@ -125,7 +124,7 @@ class Records:
         Raises:
             InputError: If there is no such slot.
         """
-        slots, units = merged(charge.slots, charge.units)
+        slots, units = merge_slots(charge.slots, charge.units)
         if len(slots) and not 0 <= slots[0] <= slots[-1] < len(self):
             raise InputError("slots", "not all known", "slots that `add` gave")
         enough = self._live[slots] & (units <= self._limit - self._spent[slots])
@@ -139,7 +138,7 @@ class Records:
         """Write what was charged since the last time, within a transaction."""
         if not self._pending:
             return
-        slots, units = merged(*map(np.concatenate, zip(*self._pending, strict=True)))
+        slots, units = merge_slots(*map(np.concatenate, zip(*self._pending, strict=True)))
         self._pending.clear()
         pieces = (slice(first, first + _ENTRY) for first in range(0, len(slots), _ENTRY))
         on_disk = slots.astype(_ON_DISK), units.astype(_ON_DISK)

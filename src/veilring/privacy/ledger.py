@@ -1,24 +1,193 @@
-"""The ledger: a charge and the answer that it pays for, in one transaction, once a request."""
+"""The durable ledger of privacy budgets: no answer leaves before it is paid for.
+
+One engine counts what analysts spend, each and together, and what each record still has under an
+individual filter. A charge and the answer that it pays for are one transaction of one SQLite file.
+"""
 
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
 from typing import Final, Self
 
-from veilring.errors import BudgetExhausted, InputError
+from veilring.errors import BudgetExhausted, InputError, StoreFailed
+from veilring.privacy.budgets import (
+    Budgets,
+    Charge,
+    ChargeOutcome,
+    Limits,
+    digest_of,
+    from_units,
+    require_request_names,
+    to_units,
+    units_left,
+)
 from veilring.privacy.checks import require
-from veilring.privacy.ledger.budgets import Budgets, Limits, left
-from veilring.privacy.ledger.charges import Charge, Outcome, digest_of, require_names
-from veilring.privacy.ledger.records import Records
-from veilring.privacy.ledger.store import open_store, unreadable
-from veilring.privacy.ledger.totals import Totals, totals_of
-from veilring.privacy.ledger.units import from_units, to_units
-from veilring.privacy.statefile import StateFile
+from veilring.privacy.records import Records
+from veilring.privacy.statefile import (
+    MEMORY,
+    Format,
+    StateFile,
+    back_up,
+    open_state_file,
+    read_state_file,
+)
+
+_SCHEMA: Final = """
+CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE analysts (
+    name TEXT PRIMARY KEY, spent INTEGER NOT NULL, answers INTEGER NOT NULL
+);
+CREATE TABLE answers (
+    analyst TEXT NOT NULL, key TEXT NOT NULL, request BLOB NOT NULL, answer BLOB NOT NULL,
+    units INTEGER NOT NULL, PRIMARY KEY (analyst, key)
+);
+CREATE TABLE records (
+    number INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, live INTEGER NOT NULL
+);
+CREATE TABLE blocks (number INTEGER PRIMARY KEY, units BLOB NOT NULL);
+CREATE TABLE journal (number INTEGER PRIMARY KEY, slots BLOB NOT NULL, units BLOB NOT NULL);
+"""
+
+_FORMAT: Final = Format(
+    name="ledger",
+    application=0x5645494C,  # "VEIL"
+    version=2,
+    schema=_SCHEMA,
+    sealed=("settings", "analysts", "answers", "records", "blocks", "journal"),
+    loss="what was spent is forgotten, and every budget is whole again",
+)
+
+
+def open_ledger_store(path: Path | None) -> StateFile:
+    """Open a ledger for writing, or begin it: see `open_state_file`."""
+    return open_state_file(path, _FORMAT)
+
+
+@contextmanager
+def read_store(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a ledger for reading; its writer goes on undisturbed: see `read_state_file`.
+
+    Raises:
+        InputError: If there is none.
+        StoreFailed: If the disk failed, or the file is damaged or not complete.
+    """
+    try:
+        with read_state_file(path, _FORMAT) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise ledger_unreadable(path, error) from error
+
+
+def back_up_ledger(path: Path, to: Path) -> None:
+    """Copy a ledger into one file, while its writer goes on.
+
+    Args:
+        path: The ledger.
+        to: Where the copy is to be; nothing is there.
+
+    Raises:
+        InputError: If there is no ledger, or something is where the copy is to be.
+        StoreFailed: If the disk failed, or the ledger is damaged or not complete.
+    """
+    try:
+        back_up(path, to, _FORMAT)
+    except sqlite3.Error as error:
+        raise ledger_unreadable(path, error) from error
+
+
+def ledger_unreadable(path: Path | None, error: Exception) -> StoreFailed:
+    """Return what to say of a ledger that cannot be opened or read."""
+    return StoreFailed(
+        f"{path or MEMORY}: {error}. Check the disk, and who may write there. If the file is "
+        f"damaged, put back the newest copy that you have: without it {_FORMAT.loss}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AnalystTotal:
+    """What one analyst spent.
+
+    Attributes:
+        name: Who.
+        spent: In the ledger's unit.
+        budget: What it may spend; none if that is not limited.
+        answers: How many answers it got, repeated ones once.
+    """
+
+    name: str
+    spent: float
+    budget: float | None
+    answers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What was spent.
+
+    Attributes:
+        unit: What is counted.
+        spent: By all analysts together.
+        budget: What they may spend; none if that is not limited.
+        answers: How many answers all got.
+        analysts: Each who got an answer, by name.
+    """
+
+    unit: str
+    spent: float
+    budget: float | None
+    answers: int
+    analysts: tuple[AnalystTotal, ...]
+
+
+def read_totals(path: Path) -> Totals:
+    """Read the totals of a ledger, whether or not a process is writing it, which goes on.
+
+    Raises:
+        InputError: If there is no ledger at `path`, or it has no budgets yet.
+        StoreFailed: If the disk failed, or the file is damaged.
+    """
+    with read_store(path) as connection:
+        return totals_of(connection)
+
+
+def totals_of(connection: sqlite3.Connection) -> Totals:
+    """Return the totals that a ledger's file holds.
+
+    Raises:
+        InputError: If it has no budgets yet: it is being begun, or that was interrupted.
+    """
+    # One statement is one snapshot, even while another process writes.
+    rows = connection.execute(
+        "SELECT value, name, spent, answers FROM"
+        " (SELECT CAST(value AS TEXT) AS value FROM settings WHERE name = 'budgets')"
+        " LEFT JOIN (SELECT name, spent, answers FROM analysts) ON true ORDER BY name"
+    ).fetchall()
+    if not rows:
+        raise InputError("ledger", "without budgets", "one that `open_ledger` has begun")
+    limits = Limits.from_json(rows[0][0])
+    each = [row[1:] for row in rows if row[1] is not None]
+    return Totals(
+        limits.unit,
+        float(from_units(sum(spent for _, spent, _ in each))),
+        _amount(limits.total),
+        sum(answers for _, _, answers in each),
+        tuple(
+            AnalystTotal(name, float(from_units(spent)), _amount(limits.for_analyst(name)), answers)
+            for name, spent, answers in each
+        ),
+    )
+
+
+def _amount(units: int | None) -> float | None:
+    return None if units is None else float(from_units(units))
+
 
 _KEY_BYTES: Final = 32
 _OWNERS: Final = "owner's "  # begins the names of settings that are not the ledger's own
@@ -48,9 +217,9 @@ def open_ledger(
         StoreFailed: If the disk failed, or the file is damaged; it says what to do.
     """
     try:
-        return _opened(open_store(path), Limits.of(budgets), key, amend=amend)
+        return _opened(open_ledger_store(path), Limits.of(budgets), key, amend=amend)
     except (sqlite3.Error, OSError) as error:
-        raise unreadable(path, error) from error
+        raise ledger_unreadable(path, error) from error
 
 
 def _opened(store: StateFile, limits: Limits, key: bytes | None, *, amend: bool) -> "Ledger":
@@ -116,7 +285,7 @@ class Ledger:
         Raises:
             InputError: If the analyst used this key for another request, or it can be none.
         """
-        require_names(analyst, key)
+        require_request_names(analyst, key)
         with self._guard:
             return self._find(analyst, key, digest_of(request))
 
@@ -154,7 +323,7 @@ class Ledger:
             return outcome
         raise outcome
 
-    def charge_many(self, charges: Iterable[Charge]) -> list[Outcome]:
+    def charge_many(self, charges: Iterable[Charge]) -> list[ChargeOutcome]:
         """Charge one after the other in one transaction, which waits for the disk once.
 
         Returns:
@@ -196,7 +365,7 @@ class Ledger:
     ) -> None:
         self.close()
 
-    def _settle(self, charge: Charge, charged: Counter[str]) -> Outcome:
+    def _settle(self, charge: Charge, charged: Counter[str]) -> ChargeOutcome:
         """Charge within a transaction, or say why not; then nothing has changed."""
         digest, units = digest_of(charge.request), int(to_units(charge.amount))
         try:
@@ -237,8 +406,8 @@ class Ledger:
                 raise BudgetExhausted(budget, asked, rest, self._limits.unit)
 
     def _left(self, analyst: str) -> tuple[tuple[str, int], ...]:
-        own = left(self._limits.for_analyst(analyst), self._spent[analyst])
-        return ("analyst", own), ("total", left(self._limits.total, self._total))
+        own = units_left(self._limits.for_analyst(analyst), self._spent[analyst])
+        return ("analyst", own), ("total", units_left(self._limits.total, self._total))
 
     def _write_analysts(self, charged: Counter[str]) -> None:
         self._store.connection.executemany(

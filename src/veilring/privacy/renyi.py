@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilring.privacy.accounting.checks import (
+from veilring.privacy.checks import (
+    require,
     require_count,
     require_delta,
-    require_epsilon,
     require_noise,
 )
-from veilring.privacy.checks import require
 
 # Dense where the best order for epsilon in 0.1 … 20 lies, sparse up to what tiny epsilons want.
 ORDERS: Final = (
@@ -56,12 +54,6 @@ class RenyiDP:
         """Return what Gaussian noise gives at this L2 sensitivity (Mironov 2017, Prop. 7)."""
         require_noise(sigma, sensitivity)
         return cls(orders, tuple(a * (sensitivity / sigma) ** 2 / 2 for a in orders))
-
-    @classmethod
-    def of_pure(cls, bound: float, orders: tuple[float, ...] = ORDERS) -> Self:
-        """Return what pure DP implies: the divergence of randomised response (Prop. 5 there)."""
-        require_epsilon(bound, "bound")
-        return cls(orders, tuple(_randomised_response(bound, a) for a in orders))
 
     @classmethod
     def subsampled_gaussian(
@@ -114,16 +106,6 @@ class RenyiDP:
             return 0.0
         bounds = divergences + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
         return max(0.0, float(np.min(bounds)))
-
-
-def _randomised_response(bound: float, order: float) -> float:
-    """Return the divergence of the two answers' distributions, without overflow."""
-    yes = -math.log1p(math.exp(-bound))
-    no = -math.log1p(math.exp(bound)) if bound < 1 else yes - bound
-    logs: NDArray[np.float64] = np.array(
-        [order * yes + (1 - order) * no, order * no + (1 - order) * yes]
-    )
-    return max(0.0, float(np.logaddexp(*logs)) / (order - 1))
 
 
 def _subsampled(noise: float, rate: float, order: int) -> float:

@@ -1,0 +1,572 @@
+"""What several releases cost together, and how much each may cost.
+
+Six ways to count, each a small frozen class that composes, converts to (epsilon, delta), and
+is calibrated from it.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, Literal, Protocol, Self, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+from veilring.privacy.checks import (
+    require,
+    require_count,
+    require_delta,
+    require_epsilon,
+    require_loss,
+    require_noise,
+)
+from veilring.privacy.exact import EXP_MAX, exp_ceil, exp_floor, float_ceil, log_ceil, log_floor
+
+
+def find_least(holds: Callable[[float], bool]) -> float:
+    """Return the least positive number for which the condition holds, given that it then stays so.
+
+    What is returned fulfils the condition; the float before it does not.
+
+    Raises:
+        InputError: If no float fulfils it, or all do.
+    """
+    good = _walk(holds, 1.0, 2.0)
+    return _bisect(holds, good, _walk(_opposite(holds), good, 0.5))
+
+
+def find_greatest(holds: Callable[[float], bool]) -> float:
+    """Return the greatest number for which the condition holds, given that it does below that.
+
+    What is returned fulfils the condition; the float after it does not.
+
+    Raises:
+        InputError: If no float fulfils it, or all do.
+    """
+    good = _walk(holds, 1.0, 0.5)
+    return _bisect(holds, good, _walk(_opposite(holds), good, 2.0))
+
+
+def _walk(holds: Callable[[float], bool], start: float, factor: float) -> float:
+    """Multiply until the condition holds."""
+    x = start
+    while not holds(x):
+        x *= factor
+        if x in {0.0, float("inf")}:
+            raise InputError("target", "out of reach", "what some positive finite number gives")
+    return x
+
+
+def _opposite(holds: Callable[[float], bool]) -> Callable[[float], bool]:
+    return lambda x: not holds(x)
+
+
+def _bisect(holds: Callable[[float], bool], good: float, bad: float) -> float:
+    """Narrow down to two neighbouring floats and return the good one."""
+    while (middle := good + (bad - good) / 2) not in {good, bad}:
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good
+
+
+class Guarantee(Protocol):
+    """What is known of the privacy loss of one release, or of several together."""
+
+    def compose(self, *others: Self) -> Self:
+        """Return what this and the others guarantee together, chosen adaptively in any order."""
+        ...
+
+    def repeat(self, count: int) -> Self:
+        """Return what `count` releases like this guarantee together."""
+        ...
+
+    def epsilon(self, delta: float) -> float:
+        """Return an epsilon such that (epsilon, delta)-DP holds; the least that is known."""
+        ...
+
+
+def least_noise(of: Callable[[float], Guarantee], epsilon: float, delta: float) -> float:
+    """Return the least noise with which everything together is (epsilon, delta)-DP.
+
+    This calibrates what has no closed form, such as many steps of a subsampled mechanism:
+    `least_noise(lambda sigma: RenyiDP.subsampled_gaussian(sigma, 0.01).repeat(1000), 1.0, 1e-5)`.
+
+    Args:
+        of: What is guaranteed at a given noise; more noise must not guarantee less.
+        epsilon: The target, above 0.
+        delta: The target, in (0, 1).
+
+    Raises:
+        InputError: If a target is outside its range, or no noise reaches it.
+    """
+    require_epsilon(epsilon)
+    require_delta(delta)
+    return find_least(lambda noise: of(noise).epsilon(delta) <= epsilon)
+
+
+# The best order for delta is nearer to 1 than e to minus this: it gives 1 to all digits of a float,
+# and a bit farther on floats have no such order.
+_NEAR: Final = 700.0
+
+
+@dataclass(frozen=True, slots=True)
+class ZCDP:
+    """The Renyi divergence of every order alpha > 1 is at most `alpha * rho`.
+
+    Attributes:
+        rho: At least 0.
+
+    Raises:
+        InputError: If rho is negative or no number.
+    """
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        require_loss("rho", self.rho)
+
+    @classmethod
+    def of_gaussian(cls, sigma: float, sensitivity: float = 1.0) -> Self:
+        """Return what Gaussian noise gives at this L2 sensitivity (Bun and Steinke, Prop. 1.6)."""
+        require_noise(sigma, sensitivity)
+        return cls((sensitivity / sigma) ** 2 / 2)
+
+    @classmethod
+    def calibrate(cls, epsilon: float, delta: float) -> Self:
+        """Return the weakest zCDP whose tight conversion gives (epsilon, delta)-DP.
+
+        Raises:
+            InputError: If epsilon is negative or infinite, or delta is outside (0, 1).
+        """
+        require_epsilon(epsilon)
+        require_delta(delta)
+        return cls(find_greatest(lambda rho: cls(rho).epsilon(delta) <= epsilon))
+
+    def compose(self, *others: Self) -> Self:
+        """Return what all guarantee together: rho adds up (Bun and Steinke, Lemma 1.7)."""
+        return type(self)(math.fsum((self.rho, *(other.rho for other in others))))
+
+    def repeat(self, count: int) -> Self:
+        """Return what `count` releases like this guarantee together."""
+        require_count(count)
+        return type(self)(count * self.rho if count else 0.0)
+
+    def epsilon(self, delta: float) -> float:
+        """Return the least epsilon over all orders, by the tight conversion.
+
+        It is the least of `alpha rho + ln(1 - 1/alpha) - ln(delta alpha) / (alpha - 1)` (Canonne,
+        Kamath and Steinke 2020, Prop. 12; Balle et al. 2020). The derivative of this vanishes
+        where `rho (alpha - 1)**2 = -ln(delta alpha)`, and only there. Every order gives a valid
+        bound, so rounding costs nothing but a last digit.
+        """
+        require_delta(delta)
+        if self.rho in {0.0, math.inf}:
+            return self.rho
+        above = find_least(lambda x: self.rho * x * x >= -math.log(delta) - math.log1p(x))
+        log_order = math.log1p(above)
+        bound = self.rho * (1 + above) + math.log(above) - log_order
+        return max(0.0, bound - (math.log(delta) + log_order) / above)
+
+    def delta(self, epsilon: float) -> float:
+        """Return the least delta over all orders, by the tight conversion (Cor. 13 there).
+
+        It is the least of `exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)**alpha /
+        (alpha - 1)`.
+        """
+        require_epsilon(epsilon)
+        if self.rho == 0 or epsilon / self.rho == math.inf:
+            return 0.0
+        if self.rho - epsilon > _NEAR:
+            return 1.0
+        above = find_least(
+            lambda x: (2 * x + 1) * self.rho - epsilon + math.log(x) - math.log1p(x) >= 0
+        )
+        ratio = math.log(above) - math.log1p(above)
+        log_delta = above * ((1 + above) * self.rho - epsilon + ratio) - math.log1p(above)
+        return min(1.0, math.exp(log_delta))
+
+    def epsilon_2016(self, delta: float) -> float:
+        """Return the looser epsilon of Bun and Steinke's Prop. 1.3, to compare with papers."""
+        require_delta(delta)
+        return self.rho + 2 * math.sqrt(self.rho * -math.log(delta))
+
+    def sigma(self, sensitivity: float = 1.0) -> float:
+        """Return the standard deviation of Gaussian noise at this L2 sensitivity."""
+        require_noise(1.0, sensitivity)
+        return sensitivity / math.sqrt(2 * self.rho) if self.rho else math.inf
+
+
+# More than three roundings can take off.
+_UP: Final = 1 + 2.0**-50
+
+
+@dataclass(frozen=True, slots=True)
+class PureDP:
+    """The privacy loss is never above `bound`.
+
+    Attributes:
+        bound: Epsilon of pure DP; at least 0.
+
+    Raises:
+        InputError: If the bound is negative or no number.
+    """
+
+    bound: float
+
+    def __post_init__(self) -> None:
+        require_loss("bound", self.bound)
+
+    @classmethod
+    def calibrate(cls, epsilon: float, delta: float = 0.0) -> Self:
+        """Return the weakest pure guarantee that implies (epsilon, delta)-DP, rounded down.
+
+        Raises:
+            InputError: If epsilon is negative or infinite, or delta is outside [0, 1).
+        """
+        require_epsilon(epsilon)
+        require_delta(delta, zero=True)
+        if (
+            delta == 0.0 or epsilon > EXP_MAX
+        ):  # beyond which delta gains less than ln(1 / (1 - delta))
+            return cls(epsilon)
+        return cls(log_floor((exp_floor(epsilon) + Fraction(delta)) / (1 - Fraction(delta))))
+
+    def compose(self, *others: Self) -> Self:
+        """Return what all guarantee together: the losses add up."""
+        return type(self)(math.fsum((self.bound, *(other.bound for other in others))))
+
+    def repeat(self, count: int) -> Self:
+        """Return what `count` releases like this guarantee together."""
+        require_count(count)
+        return type(self)(count * self.bound if count else 0.0)
+
+    def delta(self, epsilon: float) -> float:
+        """Return the least delta: that of randomised response, which no pure mechanism exceeds.
+
+        It is `(e**bound - e**epsilon) / (1 + e**bound)` (Kairouz, Oh and Viswanath 2015), rounded
+        up.
+        """
+        require_epsilon(epsilon)
+        if epsilon >= self.bound:
+            return 0.0
+        if self.bound > EXP_MAX:
+            return min(1.0, -math.expm1(epsilon - self.bound) * _UP)
+        beyond = exp_ceil(self.bound) - exp_floor(epsilon)
+        return float_ceil(beyond / (1 + exp_floor(self.bound)))
+
+    def epsilon(self, delta: float = 0.0) -> float:
+        """Return the least epsilon for a delta in [0, 1), rounded up; for 0 it is the bound."""
+        require_delta(delta, zero=True)
+        if delta == 0.0 or self.bound > EXP_MAX:
+            return self.bound
+        rest = exp_ceil(self.bound) * (1 - Fraction(delta)) - Fraction(delta)
+        return min(self.bound, log_ceil(rest)) if rest > 1 else 0.0
+
+    def zcdp(self) -> ZCDP:
+        """Return the zCDP that follows: rho is `bound**2 / 2` (Bun and Steinke 2016, Prop. 1.4)."""
+        return ZCDP(self.bound**2 / 2)
+
+    def scale(self, sensitivity: float = 1.0) -> float:
+        """Return the scale of Laplace noise for a function of this L1 sensitivity."""
+        require_noise(1.0, sensitivity)
+        return sensitivity / self.bound if self.bound else math.inf
+
+
+# Below it `epsilon**2 / 8`, which is never less (Hoeffding's lemma), agrees to 9 digits.
+_SMALL: Final = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedRange:
+    """Steps whose privacy losses each lie in an interval of length `epsilon_i`.
+
+    Every epsilon-DP exponential mechanism (with its factor 2) is epsilon-bounded-range, which is
+    stronger than epsilon-DP. Only three sums over the steps matter; make one with `step`.
+
+    Attributes:
+        linear: The sum of epsilon_i.
+        divergence: The sum of the largest Kullback-Leibler divergence of each step.
+        squares: The sum of epsilon_i squared.
+    """
+
+    linear: float
+    divergence: float
+    squares: float
+
+    @classmethod
+    def step(cls, epsilon: float) -> Self:
+        """Return the guarantee of one epsilon-bounded-range step.
+
+        Raises:
+            InputError: If epsilon is negative, infinite or no number.
+        """
+        require_epsilon(epsilon)
+        return cls(epsilon, _divergence(epsilon), epsilon**2)
+
+    @classmethod
+    def calibrate(cls, epsilon: float, delta: float, steps: int) -> float:
+        """Return the epsilon of each of so many equal steps that are (epsilon, delta)-DP together.
+
+        Raises:
+            InputError: If epsilon is negative or infinite, delta is outside (0, 1), or there is
+                no step.
+        """
+        require_epsilon(epsilon)
+        require_delta(delta)
+        require(steps >= 1, "steps", steps, "a whole number of at least 1")
+        return find_greatest(lambda each: cls.step(each).repeat(steps).epsilon(delta) <= epsilon)
+
+    def compose(self, *others: Self) -> Self:
+        """Return what all steps guarantee together."""
+        every = (self, *others)
+        return type(self)(
+            math.fsum(each.linear for each in every),
+            math.fsum(each.divergence for each in every),
+            math.fsum(each.squares for each in every),
+        )
+
+    def repeat(self, count: int) -> Self:
+        """Return what `count` times these steps guarantee together."""
+        require_count(count)
+        return type(self)(count * self.linear, count * self.divergence, count * self.squares)
+
+    def epsilon(self, delta: float) -> float:
+        """Return the least of three valid bounds, for a delta in (0, 1).
+
+        They are the sum of epsilon_i; Theorem 3 of Dong, Durfee and Rogers; and zCDP, converted.
+        """
+        return min(self.linear, self.epsilon_2020(delta), self.zcdp().epsilon(delta))
+
+    def epsilon_2020(self, delta: float) -> float:
+        """Return the epsilon of Theorem 3 by itself, to compare with papers."""
+        require_delta(delta)
+        return self.divergence + math.sqrt(-math.log(delta) * self.squares / 2)
+
+    def zcdp(self) -> ZCDP:
+        """Return the zCDP that follows: `epsilon_i**2 / 8` a step (Cesar and Rogers 2021)."""
+        return ZCDP(self.squares / 8)
+
+
+def _divergence(epsilon: float) -> float:
+    """Return `x - 1 - ln x` for `x = epsilon / (1 - e**-epsilon)`, without cancellation near 0."""
+    if epsilon < _SMALL:
+        return epsilon**2 / 8
+    excess = epsilon / -math.expm1(-epsilon) - 1
+    return excess - math.log1p(excess)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianDP:
+    """Telling two neighbours apart is as hard as telling N(0, 1) from N(mu, 1).
+
+    For Gaussian noise this loses nothing: composition and conversion are exact.
+
+    Attributes:
+        mu: At least 0.
+
+    Raises:
+        InputError: If mu is negative or no number.
+    """
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        require_loss("mu", self.mu)
+
+    @classmethod
+    def of_gaussian(cls, sigma: float, sensitivity: float = 1.0) -> Self:
+        """Return what Gaussian noise gives at this L2 sensitivity (Theorem 1)."""
+        require_noise(sigma, sensitivity)
+        return cls(sensitivity / sigma)
+
+    @classmethod
+    def calibrate(cls, epsilon: float, delta: float) -> Self:
+        """Return the weakest Gaussian guarantee that implies (epsilon, delta)-DP.
+
+        Raises:
+            InputError: If epsilon is negative or infinite, or delta is outside (0, 1).
+        """
+        require_epsilon(epsilon)
+        require_delta(delta)
+        return cls(find_greatest(lambda mu: cls(mu).delta(epsilon) <= delta))
+
+    def compose(self, *others: Self) -> Self:
+        """Return what all guarantee together: the squares of mu add up (Corollary 2)."""
+        return type(self)(math.hypot(self.mu, *(other.mu for other in others)))
+
+    def repeat(self, count: int) -> Self:
+        """Return what `count` releases like this guarantee together."""
+        require_count(count)
+        return type(self)(math.sqrt(count) * self.mu if count else 0.0)
+
+    def delta(self, epsilon: float) -> float:
+        """Return the exact delta (Corollary 1; Balle and Wang 2018, Theorem 8).
+
+        With `a = epsilon/mu - mu/2` and `b = epsilon/mu + mu/2` it is
+        `Phi(-a) - e**epsilon Phi(-b)`; and `e**epsilon phi(b) = phi(a)`, which lets the second
+        term be found without overflow.
+        """
+        from scipy.special import erfcx  # noqa: PLC0415  (a party that counts otherwise starts sooner)
+
+        require_epsilon(epsilon)
+        if self.mu in {0.0, math.inf}:
+            return float(self.mu > 0)
+        a, b = epsilon / self.mu - self.mu / 2, epsilon / self.mu + self.mu / 2
+        second = math.exp(-a * a / 2) * float(erfcx(b / math.sqrt(2)))
+        return max(0.0, (math.erfc(a / math.sqrt(2)) - second) / 2)
+
+    def epsilon(self, delta: float) -> float:
+        """Return the exact epsilon for a delta in (0, 1)."""
+        require_delta(delta)
+        if self.mu == math.inf:
+            return math.inf
+        return 0.0 if self.delta(0) <= delta else find_least(lambda eps: self.delta(eps) <= delta)
+
+    def zcdp(self) -> ZCDP:
+        """Return the zCDP that follows: rho is `mu**2 / 2` (its Renyi divergences are equal)."""
+        return ZCDP(self.mu**2 / 2)
+
+    def sigma(self, sensitivity: float = 1.0) -> float:
+        """Return the standard deviation of Gaussian noise at this L2 sensitivity."""
+        require_noise(1.0, sensitivity)
+        return sensitivity / self.mu if self.mu else math.inf
+
+
+# An epsilon of so many takes some seconds. Nothing takes more of them.
+STEPS_MAX: Final = 1_000_000_000
+# What is beyond e**-_FAR of the peak of a law is left out, and counted as if it were all there.
+_FAR: Final = 64.0
+_ULP: Final = 2.0**-52
+
+
+@dataclass(frozen=True, slots=True)
+class PureSteps:
+    """So many adaptively chosen steps, each of them `bound`-DP.
+
+    No such steps tell more than as many randomised responses, and of these it is known exactly. For
+    delta = 0 the losses add up; for any other delta they come to less.
+
+    Attributes:
+        bound: Epsilon of one step; at least 0 and finite.
+        count: How many steps; from 0 to `STEPS_MAX`.
+
+    Raises:
+        InputError: If one of them is outside its range, as of several that are composed.
+    """
+
+    bound: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        require_epsilon(self.bound, "bound")
+        require(0 <= self.count <= STEPS_MAX, "count", self.count, f"from 0 to {STEPS_MAX:,}")
+
+    def compose(self, *others: Self) -> Self:
+        """Return what all guarantee together.
+
+        Raises:
+            InputError: If their steps have other bounds than these.
+        """
+        if any(other.bound != self.bound for other in others):
+            raise InputError("bound", [other.bound for other in others], f"{self.bound} for all")
+        return type(self)(self.bound, sum((self.count, *(other.count for other in others))))
+
+    def repeat(self, count: int) -> Self:
+        """Return what `count` times these steps guarantee together."""
+        require_count(count)
+        return type(self)(self.bound, count * self.count)
+
+    def epsilon(self, delta: float = 0.0) -> float:
+        """Return the least epsilon for a delta in [0, 1), rounded up as `delta` is."""
+        require_delta(delta, zero=True)
+        total = float_ceil(Fraction(self.bound) * self.count)
+        if delta == 0.0 or total == 0.0:
+            return total
+        if self.delta(0.0) <= delta:
+            return 0.0
+        return min(total, find_least(lambda epsilon: self.delta(epsilon) <= delta))
+
+    def delta(self, epsilon: float) -> float:
+        """Return the least delta: the mass of losses above epsilon, less what that bounds.
+
+        It is rounded up: by 1e-9 of itself for 10,000 steps, and by 1e-4 at most for `STEPS_MAX`.
+        Time and memory grow with the square root of `count`.
+        """
+        require_epsilon(epsilon)
+        top = self._lies_at_most(epsilon)
+        if top < 0:
+            return 0.0
+        lies, log_mass, slack = self._masses(top)
+        losses = (self.count - 2.0 * lies) * self.bound
+        beyond = np.maximum(0.0, -np.expm1(epsilon - losses * (1 + _ULP)))
+        mass = np.exp(log_mass)
+        left_out = float(lies[0] * mass[0] + (top - lies[-1]) * mass[-1])
+        return min(1.0, (math.fsum(beyond * mass) + left_out) * math.exp(slack))
+
+    def _lies_at_most(self, epsilon: float) -> int:
+        """Return the most lies whose loss may be above epsilon; -1 if none is."""
+        if Fraction(self.bound) * self.count <= Fraction(epsilon):
+            return -1
+        # One more than it may be: its part is 0 then.
+        return min(self.count // 2, int((self.count - epsilon / self.bound) / 2) + 1)
+
+    def _masses(self, top: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+        """Return numbers of lies from 0 to `top`, and ln of the probability of each.
+
+        Those that are left out on either side are less likely than the nearest of them by `_FAR`.
+        The law of the lies is log-concave: s lies from its peak m the logarithm has fallen by at
+        least s**2 / (2 (m + s)).
+
+        Returns:
+            The numbers, the logarithms, and by how much these may be too small.
+        """
+        n, shrunk = self.count, math.log1p(math.exp(-self.bound))
+        peak = min(top, int((n + 1) / (1 + math.exp(self.bound))))
+        reach = math.ceil(_FAR + math.sqrt(_FAR * (_FAR + 2 * peak)))
+        low, high = max(0, peak - reach), min(top, peak + reach)
+        terms = (
+            math.lgamma(n + 1),
+            -math.lgamma(low + 1),
+            -math.lgamma(n - low + 1),
+            -low * self.bound,
+            -n * shrunk,
+        )
+        lies = np.arange(low, high + 1, dtype=np.float64)
+        ratios = np.log((n - lies[:-1]) / lies[1:])
+        rises = np.concatenate([[0.0], np.cumsum(ratios - self.bound)])
+        # What was rounded: each term, each sum so far, and each summand.
+        rounded = float(np.abs(rises).sum() + (np.abs(ratios) + self.bound + 1).sum())
+        slack = 4 * _ULP * (math.fsum(map(abs, terms)) + rounded + 2)
+        return lies, math.fsum(terms) + rises, slack
+
+
+Accountant = Literal["rdp", "gdp"]
+
+
+def individual_budget(epsilon: float, delta: float, accountant: Accountant = "rdp") -> float:
+    """Return the budget B that each record has, in the unit of zCDP.
+
+    A record pays `(its own sensitivity)**2 / (2 sigma**2)` for each Gaussian release that it takes
+    part in, and takes part in no more when it could exceed B. All answers together are then
+    (epsilon, delta)-DP.
+
+    Args:
+        epsilon: The target, above 0.
+        delta: The target, in (0, 1).
+        accountant: `"rdp"`: (alpha, alpha B)-Renyi DP for all alpha, converted as by Balle et al.
+            2020 (the accounting of Individual Kernelized Nearest Neighbor; filters: Feldman and
+            Zrnic 2021). `"gdp"`: exact Gaussian DP with mu = sqrt(2 B), which is larger and needs
+            that every charged release is exactly Gaussian: neither subsampled nor discrete (fully
+            adaptive filters: Smith and Thakurta 2022; individual ones: Koskela et al. 2023).
+
+    Raises:
+        InputError: If epsilon or delta is outside its range.
+    """
+    match accountant:
+        case "rdp":
+            return ZCDP.calibrate(epsilon, delta).rho
+        case "gdp":
+            return GaussianDP.calibrate(epsilon, delta).mu ** 2 / 2
+        case _:
+            assert_never(accountant)

@@ -1,0 +1,269 @@
+"""Exact probabilities, bounds of logarithms, and the privacy loss of finite laws.
+
+A probability such as `1 / (e**epsilon + 1)` is no binary fraction, so no finite number of coins
+gives it. The mechanisms use a neighbour that one can (`Dyadic`), publish that exact number, and
+account for the loss that *it* has.
+
+The loss of a pair of laws is the greatest `|ln(a / b)|` over all outcomes: the `epsilon` of pure
+differential privacy for this pair of inputs. It is computed from fractions, and its float is
+rounded up, so that what is reported is never below the truth.
+"""
+
+import decimal
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final, Self, TypeAlias
+
+from veilring.privacy.checks import require
+
+FractionBounds = tuple[Fraction, Fraction]
+
+# A fraction of e**-10000 has 4,343 digits; those of lesser numbers could fill the memory.
+_DEEPEST: Final = Fraction(-10_000)
+
+
+def exp_bounds(x: Fraction, digits: int) -> FractionBounds:
+    """Return fractions below and above `e**x`; both are 1 if `x` is 0.
+
+    Args:
+        x: Any number of at most 10,000; below -10,000 the lower bound is 0.
+        digits: The precision of the computation, in decimal digits.
+    """
+    if x == 0:
+        return Fraction(1), Fraction(1)
+    if x < _DEEPEST:
+        return Fraction(0), exp_bounds(_DEEPEST, digits)[1]
+    down, up = _contexts(digits)
+    low, high = _quotients(x, down, up)
+    return Fraction(down.next_minus(down.exp(low))), Fraction(up.next_plus(up.exp(high)))
+
+
+def log_bounds(x: Fraction, digits: int) -> FractionBounds:
+    """Return fractions below and above `ln(x)`; both are 0 if `x` is 1.
+
+    Args:
+        x: Any number above 0.
+        digits: The precision of the computation, in decimal digits.
+    """
+    if x == 1:
+        return Fraction(0), Fraction(0)
+    down, up = _contexts(digits)
+    low, high = _quotients(x, down, up)
+    return Fraction(down.next_minus(down.ln(low))), Fraction(up.next_plus(up.ln(high)))
+
+
+def _contexts(digits: int) -> tuple[decimal.Context, decimal.Context]:
+    """Return one that rounds down and one up; `exp` and `ln` round to the nearest in both."""
+    return _context(digits, decimal.ROUND_FLOOR), _context(digits, decimal.ROUND_CEILING)
+
+
+def _context(digits: int, rounding: str) -> decimal.Context:
+    return decimal.Context(digits, rounding, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
+
+
+def _quotients(x: Fraction, down: decimal.Context, up: decimal.Context) -> tuple[Decimal, Decimal]:
+    numerator, denominator = Decimal(x.numerator), Decimal(x.denominator)
+    return down.divide(numerator, denominator), up.divide(numerator, denominator)
+
+
+# One coin takes at most one word of the generator.
+MOST_BITS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Dyadic:
+    """The probability `numerator / 2**bits`.
+
+    Attributes:
+        numerator: From 0 to `2**bits`, both included.
+        bits: From 0 to 64: how many random bits decide one coin.
+
+    Raises:
+        InputError: If one of them is outside its range.
+    """
+
+    numerator: int
+    bits: int
+
+    def __post_init__(self) -> None:
+        require(0 <= self.bits <= MOST_BITS, "bits", self.bits, f"from 0 to {MOST_BITS}")
+        allowed = f"from 0 to 2**{self.bits}"
+        require(0 <= self.numerator <= 2**self.bits, "numerator", self.numerator, allowed)
+
+    @classmethod
+    def floor(cls, x: float | Fraction, bits: int) -> Self:
+        """Return the greatest probability of so many bits that is not above `x`, in [0, 1].
+
+        Raises:
+            InputError: If `x` is no probability, or `bits` is outside its range.
+        """
+        return cls(math.floor(_scaled(x, bits)), bits)
+
+    @classmethod
+    def ceil(cls, x: float | Fraction, bits: int) -> Self:
+        """Return the least probability of so many bits that is not below `x`, in [0, 1].
+
+        Raises:
+            InputError: If `x` is no probability, or `bits` is outside its range.
+        """
+        return cls(math.ceil(_scaled(x, bits)), bits)
+
+    @property
+    def fraction(self) -> Fraction:
+        """The same number as a fraction."""
+        return Fraction(self.numerator, 2**self.bits)
+
+    @property
+    def complement(self) -> "Dyadic":
+        """The probability of the other side of the coin."""
+        return Dyadic(2**self.bits - self.numerator, self.bits)
+
+    def __float__(self) -> float:
+        return self.numerator / (1 << self.bits)
+
+
+# What exact computations take.
+Probability: TypeAlias = Dyadic | Fraction
+
+
+def fraction_of(p: Probability) -> Fraction:
+    """Return a probability as a fraction."""
+    return p.fraction if isinstance(p, Dyadic) else Fraction(p)
+
+
+def _scaled(x: float | Fraction, bits: int) -> Fraction:
+    require(0 <= x <= 1, "x", x, "a probability, from 0 to 1")
+    require(0 <= bits <= MOST_BITS, "bits", bits, f"from 0 to {MOST_BITS}")
+    return Fraction(x) * (1 << bits)
+
+
+# Ratios of 64-bit weights differ from 1 by 2**-64 at least: 40 digits to spare.
+_DIGITS: Final = 60
+# Rounding a power of this size to so many digits still gives 50 digits of its exponential.
+EXP_MAX: Final = 10**4
+
+
+def epsilon_of(p: Probability, q: Probability) -> float:
+    """Return the loss of two coins: the `epsilon` of a bit that is set with `p` or with `q`.
+
+    Returns:
+        Rounded up; infinite if one coin can show what the other cannot.
+    """
+    a, b = fraction_of(p), fraction_of(q)
+    return loss((a, 1 - a), (b, 1 - b))
+
+
+def unary_epsilon(p: Probability, q: Probability) -> float:
+    """Return the loss of a unary encoding: a value sets its own bit with `p`, others with `q`.
+
+    Two values differ in two bits, so that it is `ln(p (1 - q) / (q (1 - p)))` (Wang et al. 2017,
+    Theorem 2), rounded up.
+
+    Args:
+        p: At least `q`.
+        q: The probability that the bit of another value is set.
+
+    Raises:
+        InputError: If `p` is below `q`.
+    """
+    a, b = fraction_of(p), fraction_of(q)
+    require(a >= b, "p", a, f"at least q, which is {b}")
+    if a != b and (b == 0 or a == 1):
+        return math.inf
+    return 0.0 if a == b else log_ceil(a * (1 - b) / (b * (1 - a)))
+
+
+def loss(a: Sequence[Probability], b: Sequence[Probability]) -> float:
+    """Return the greatest `|ln(a[i] / b[i])|` over all i with a probability above 0.
+
+    Args:
+        a: The law of the outcomes for one input. Weights on a common total do as well.
+        b: The law of the same outcomes for another.
+
+    Returns:
+        Rounded up; infinite if one input can show what the other cannot.
+
+    Raises:
+        InputError: If the laws have different lengths or a negative entry.
+    """
+    require(len(a) == len(b), "b", f"of length {len(b)}", f"of length {len(a)}, as a")
+    greatest = Fraction(1)
+    for one, other in zip(map(fraction_of, a), map(fraction_of, b), strict=True):
+        require(min(one, other) >= 0, "a, b", "with a negative entry", "probabilities")
+        if one == other:
+            continue
+        if min(one, other) == 0:
+            return math.inf
+        greatest = max(greatest, one / other, other / one)
+    return log_ceil(greatest)
+
+
+def log_ceil(ratio: Fraction) -> float:
+    """Return a float that is not below `ln(ratio)`, and at most the second one above it.
+
+    Args:
+        ratio: A number of at least 1.
+
+    Raises:
+        InputError: If it is below 1.
+    """
+    require(ratio >= 1, "ratio", ratio, "a number of at least 1")
+    if ratio == 1:
+        return 0.0
+    bound = log_bounds(ratio, _DIGITS)[1]
+    return float_ceil(bound)
+
+
+def log_floor(ratio: Fraction) -> float:
+    """Return a float that is not above `ln(ratio)`, and at least the second one below it.
+
+    Args:
+        ratio: A number of at least 1.
+
+    Raises:
+        InputError: If it is below 1.
+    """
+    require(ratio >= 1, "ratio", ratio, "a number of at least 1")
+    return 0.0 if ratio == 1 else -float_ceil(-log_bounds(ratio, _DIGITS)[0])
+
+
+def float_ceil(x: Fraction) -> float:
+    """Return the least float that is not below a fraction; infinity beyond the greatest."""
+    try:
+        nearest = float(x)
+    except OverflowError:
+        return math.inf
+    return nearest if nearest >= x else math.nextafter(nearest, math.inf)
+
+
+def exp_floor(x: float | Fraction) -> Fraction:
+    """Return a fraction just below `e**x`, by less than 1e-50 of it; exactly 1 for 0.
+
+    Args:
+        x: From -10,000 to 10,000.
+
+    Raises:
+        InputError: If it is outside.
+    """
+    return exp_bounds(_power(x), _DIGITS)[0]
+
+
+def exp_ceil(x: float | Fraction) -> Fraction:
+    """Return a fraction just above `e**x`, by less than 1e-50 of it; exactly 1 for 0.
+
+    Args:
+        x: From -10,000 to 10,000.
+
+    Raises:
+        InputError: If it is outside.
+    """
+    return exp_bounds(_power(x), _DIGITS)[1]
+
+
+def _power(x: float | Fraction) -> Fraction:
+    allowed = f"from -{EXP_MAX} to {EXP_MAX}"
+    require(-EXP_MAX <= x <= EXP_MAX, "x", x, allowed)
+    return Fraction(x)

@@ -1,0 +1,463 @@
+"""Noise on whole numbers, and the grids that turn real statistics into whole numbers.
+
+Mironov (CCS 2012): the low bits of a float tell which value a float noise was added to. On a grid
+there are no low bits: a statistic is rounded to whole steps, and the noise is a whole number of
+steps.
+
+**Discrete Laplace**, or two-sided geometric: `P[k]` is proportional to `e**(-|k| / scale)`. A shift
+of the input by s changes no probability by more than a factor `e**(s / scale)`: a count of
+sensitivity s with noise of scale `s / epsilon` is epsilon-differentially private, exactly (Ghosh,
+Roughgarden and Sundararajan, STOC 2009). Divide as fractions, or round the scale up: a float
+quotient may be a bit too small.
+
+**Discrete Gaussian** (Canonne, Kamath and Steinke, NeurIPS 2020): `P[k]` is proportional to
+`e**(-k**2 / (2 sigma**2))`. A shift of the input by a vector v of whole numbers has a Rényi
+divergence of at most `alpha * |v|**2 / (2 sigma**2)` at every order, as the continuous law has
+(their Proposition 5). It is *not* a Gaussian mechanism in the sense of Gaussian differential
+privacy: account for it by Rényi orders.
+
+**Planar Laplace** on the points of a square grid, for geo-indistinguishability: `P[v]` is
+proportional to `e**(-|v| / scale)` with the Euclidean length of v. Two inputs at a distance of s
+steps are told apart by at most a factor `e**(s / scale)`, since all inputs have the same
+normaliser. With steps that are small beside the scale it is the planar Laplace law of Andrés et al.
+(CCS 2013) without the leak that float noise has, and without its special cases.
+
+**Pólya**, also called negative binomial, with exponent a and `q = e**(-1 / scale)`:
+
+    P[k] = (a (a + 1) ... (a + k - 1) / k!) (1 - q)**a q**k
+
+Exponents add up: the sum of m independent draws with exponent 1 / m is one with exponent 1, which
+is geometric; and the difference of two geometric numbers is discrete Laplace noise, exactly. So m
+parties that each add the difference of two draws make the noise of one trusted party together
+(Goryczka and Xiong, IEEE TDSC 14, 2017, Section 4).
+
+A Pólya draw is exact by inversion of `S[k] = P[at least k]`. Floats decide, and the rare doubtful
+case is computed with more and more digits against more and more bits, as in `draws`. Let
+u = 2**-53, and let exponentials be right to 32 u of their value. A term of the table errs by at
+most `(4 k + 200) u` of its value: four roundings for each factor, and the power of q. What is at
+least k is `k + scale` on average at most, and adding up errs by `(scale + 2) u`. So
+`8 (k + scale) + 4096` units are more than enough.
+"""
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from veilring.privacy.checks import require, require_positive
+from veilring.privacy.draws import (
+    Scale,
+    Scales,
+    UniformBits,
+    bernoulli_exp,
+    geometric,
+    require_scale,
+)
+from veilring.privacy.exact import FractionBounds, exp_bounds, log_bounds
+
+
+def discrete_laplace(
+    scale: Scale, shape: int | tuple[int, ...], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw exact discrete Laplace noise: the difference of two geometric numbers.
+
+    Args:
+        scale: In whole numbers (or steps of a grid), from 2**-20 to 2**40, for all draws or an
+            array of it that fits `shape`. A float is taken as the fraction that it is.
+        shape: The shape of the result.
+        rng: Source of the noise.
+
+    Raises:
+        InputError: If `scale` is outside its range.
+    """
+    return geometric(scale, shape, rng) - geometric(scale, shape, rng)
+
+
+def discrete_laplace_pmf(k: ArrayLike, scale: float | Fraction) -> NDArray[np.float64]:
+    """Return the probabilities of whole numbers, of the same shape.
+
+    Raises:
+        InputError: If `scale` is outside its range.
+    """
+    inverse = float(1 / require_scale("scale", scale))
+    return np.asarray(math.tanh(inverse / 2) * np.exp(-np.abs(k) * inverse))
+
+
+def discrete_laplace_variance(scale: float | Fraction) -> float:
+    """Return the variance, a little below that of the Laplace law, which is `2 * scale**2`.
+
+    Raises:
+        InputError: If `scale` is outside its range.
+    """
+    q = math.exp(-float(1 / require_scale("scale", scale)))
+    # 1 - q would lose its digits for large scales.
+    return 2 * q / math.expm1(-float(1 / Fraction(scale))) ** 2
+
+
+# One less for the scale of the proposal, a whole number above sigma.
+_SIGMA_MAX: Final = 2**40 - 1
+# From here on the sums over the whole numbers are the integrals, to all digits of a float: by
+# Poisson's formula they differ by a factor of 1 + 2 e**(-2 pi**2 sigma**2), about 1e-34.
+_GAUSSIAN_SMOOTH: Final = 2.0
+# Beyond so many whole numbers nothing is left at sigma below 2.
+_GAUSSIAN_REACH: Final = 80
+
+
+def discrete_gaussian(
+    sigma: Scale, shape: int | tuple[int, ...], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw exact discrete Gaussian noise, by rejection (their Algorithm 3).
+
+    Args:
+        sigma: In whole numbers (or steps of a grid), from 2**-20 to 2**40 - 1, for all draws or an
+            array of it that fits `shape`. A float is taken as the fraction that it is.
+        shape: The shape of the result.
+        rng: Source of the noise.
+
+    Raises:
+        InputError: If `sigma` is outside its range.
+    """
+    sigmas = Scales.of("sigma", sigma, shape)
+    inside = bool((sigmas.floats <= _SIGMA_MAX).all())
+    require(inside, "sigma", "out of range", f"at most {_SIGMA_MAX}")
+    noise = np.empty(sigmas.floats.size, dtype=np.int64)
+    missing = np.arange(noise.size)
+    while missing.size:
+        proposed, accepted = _propose_gaussian(sigmas.take(missing), rng)
+        noise[missing[accepted]] = proposed[accepted]
+        missing = missing[~accepted]
+    return noise.reshape(shape)
+
+
+def _propose_gaussian(
+    sigmas: Scales, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Draw discrete Laplace noise, and whether each is accepted: `e**-gamma` is its chance."""
+    scales = np.floor(sigmas.floats) + 1
+    proposed = discrete_laplace(scales, scales.size, rng)
+
+    def exact(index: int) -> Fraction:
+        square = sigmas.exact(index) ** 2
+        return (abs(int(proposed[index])) - square / int(scales[index])) ** 2 / (2 * square)
+
+    squares = sigmas.floats**2
+    gamma = (np.abs(proposed) - squares / scales) ** 2 / (2 * squares)
+    return proposed, bernoulli_exp(gamma, exact, rng)
+
+
+def discrete_gaussian_pmf(k: ArrayLike, sigma: float | Fraction) -> NDArray[np.float64]:
+    """Return the probabilities of whole numbers, of the same shape.
+
+    Raises:
+        InputError: If `sigma` is outside its range.
+    """
+    spread = 2 * float(require_scale("sigma", sigma)) ** 2
+    return np.asarray(
+        np.exp(-np.square(k, dtype=np.float64) / spread) / _gaussian_mass(float(sigma))
+    )
+
+
+def discrete_gaussian_variance(sigma: float | Fraction) -> float:
+    """Return the variance, below `sigma**2` by less than a float can tell from 2 on.
+
+    Raises:
+        InputError: If `sigma` is outside its range.
+    """
+    if float(require_scale("sigma", sigma)) >= _GAUSSIAN_SMOOTH:
+        return float(sigma) ** 2
+    k = np.arange(-_GAUSSIAN_REACH, _GAUSSIAN_REACH + 1)
+    return float(np.sum(k**2 * discrete_gaussian_pmf(k, sigma)))
+
+
+def _gaussian_mass(sigma: float) -> float:
+    """Return the sum of `e**(-k**2 / (2 sigma**2))` over all whole numbers."""
+    if sigma >= _GAUSSIAN_SMOOTH:
+        return math.sqrt(2 * math.pi) * sigma
+    k = np.arange(-_GAUSSIAN_REACH, _GAUSSIAN_REACH + 1)
+    return float(np.sum(np.exp(-(k**2) / (2 * sigma**2))))
+
+
+# A table has 42 entries for each unit of the scale: here 11 MB, built in a tenth of a second.
+POLYA_SCALE_MAX: Final = 2**15
+# Beyond so many scales there is less than 2**-60, as q**k bounds S[k] for exponents up to 1.
+_POLYA_REACH: Final = 42
+_POLYA_BEYOND: Final = 2.0**-60
+_UNIT: Final = 2.0**-53  # what half a unit in the last place is of a float, at most
+_POLYA_SLACK: Final = 8.0
+_POLYA_CONSTANT: Final = 512  # times the slack: the 4096 units above
+_POLYA_DIGITS: Final = 40
+
+
+def polya(
+    exponent: float | Fraction,
+    scale: float | Fraction,
+    shape: int | tuple[int, ...],
+    rng: np.random.Generator,
+    *,
+    slack: float = _POLYA_SLACK,
+) -> NDArray[np.int64]:
+    """Draw exact Pólya noise, at least 0.
+
+    Args:
+        exponent: a, above 0 and at most 1. A float is taken as the fraction that it is.
+        scale: From 2**-20 to `POLYA_SCALE_MAX`, or to 2**40 if the exponent is 1. A float is taken
+            as the fraction that it is.
+        shape: The shape of the result.
+        rng: Source of the noise.
+        slack: How many roundings of a float an entry of the table may be off for each unit of its
+            index and of the scale. More of them change only the speed.
+
+    Raises:
+        InputError: If `exponent` or `scale` is outside its range.
+    """
+    require(0 < exponent <= 1, "exponent", exponent, "above 0 and at most 1")
+    if exponent == 1:
+        return geometric(scale, shape, rng)
+    require(scale <= POLYA_SCALE_MAX, "scale", scale, f"at most {POLYA_SCALE_MAX:,}")
+    a, s = Fraction(exponent), require_scale("scale", scale)
+    draws = rng.random(shape)
+    rising = _polya_tail(a, s)
+    drawn = len(rising) - np.searchsorted(rising, draws.ravel(), side="right")
+    for index in np.flatnonzero(_doubtful(rising, draws.ravel(), drawn, float(s), slack)):
+        drawn[index] = _settled(UniformBits(float(draws.flat[index])), a, s, rng)
+    return drawn.astype(np.int64).reshape(shape)
+
+
+def polya_pmf(
+    k: ArrayLike, exponent: float | Fraction, scale: float | Fraction
+) -> NDArray[np.float64]:
+    """Return the probabilities of whole numbers, of the same shape; 0 below 0.
+
+    Args:
+        k: Whole numbers; time and memory grow with the greatest.
+        exponent: a, above 0.
+        scale: As `polya` takes it.
+
+    Raises:
+        InputError: If `exponent` or `scale` is outside its range.
+    """
+    a, s = require_positive("exponent", exponent), require_scale("scale", scale)
+    numbers = np.asarray(k, dtype=np.int64)
+    law = _polya_law(a, s, int(numbers.max(initial=0)) + 1)
+    return np.where(numbers < 0, 0.0, law[np.maximum(numbers, 0)])
+
+
+def polya_difference_pmf(
+    k: ArrayLike, exponent: float | Fraction, scale: float | Fraction
+) -> NDArray[np.float64]:
+    """Return the law of the difference of two draws: discrete Laplace if the exponent is 1.
+
+    It is the sum of `P[j] P[j + |k|]` over all j, so that also small probabilities have small
+    relative errors.
+
+    Args:
+        k: Whole numbers. Each takes time in proportion to the scale.
+        exponent: a, above 0: that of all shares together.
+        scale: As `polya` takes it.
+
+    Raises:
+        InputError: If `exponent` or `scale` is outside its range.
+    """
+    a, s = require_positive("exponent", exponent), require_scale("scale", scale)
+    apart, back = np.unique(np.abs(np.asarray(k, dtype=np.int64)), return_inverse=True)
+    # Exponents above 1 have the bulk of their law further out.
+    terms = math.ceil((_POLYA_REACH + 4 * a) * s) + 2
+    law = _polya_law(a, s, terms + int(apart.max(initial=0)))
+    sums = np.array([law[:terms] @ law[gap : gap + terms] for gap in apart.tolist()])
+    return sums[back].reshape(np.shape(k))
+
+
+def _polya_law(a: Fraction, scale: Fraction, terms: int) -> NDArray[np.float64]:
+    """Return the probabilities of the first so many whole numbers."""
+    k = np.arange(1, terms)
+    factors = np.cumprod(np.concatenate([[1.0], (k - 1 + float(a)) / k]))
+    first = float(_first(a, *_ratio(scale, _POLYA_DIGITS), 10**_POLYA_DIGITS)[0])
+    return np.asarray(first * factors * np.exp(-np.arange(terms) * float(1 / scale)))
+
+
+@lru_cache(maxsize=32)
+def _polya_tail(a: Fraction, scale: Fraction) -> NDArray[np.float64]:
+    """Return the probabilities to be at least ..., 2, 1: ascending, to be searched."""
+    law = _polya_law(a, scale, math.ceil(_POLYA_REACH * scale) + 2)
+    return np.cumsum(law[:0:-1])
+
+
+def _doubtful(
+    rising: NDArray[np.float64],
+    draws: NDArray[np.float64],
+    drawn: NDArray[np.intp],
+    scale: float,
+    slack: float,
+) -> NDArray[np.bool_]:
+    """Return which draws are too near the last entry above them, or the next one."""
+    share = slack * (drawn + 1 + scale + _POLYA_CONSTANT) * _UNIT
+    above = rising.take(len(rising) - drawn, mode="clip")
+    below = rising.take(len(rising) - drawn - 1, mode="clip")
+    near_above = (drawn > 0) & (above - draws <= above * share + _UNIT)
+    return np.asarray(near_above | (draws - below <= below * share + _POLYA_BEYOND))
+
+
+def _settled(number: UniformBits, a: Fraction, scale: Fraction, rng: np.random.Generator) -> int:
+    """Return the greatest k such that the number is below `S[k]`, drawing bits of it as needed."""
+    while True:
+        found = _found(number, a, scale)
+        if found is not None:
+            return found
+        number.refine(rng)
+
+
+def _found(number: UniformBits, a: Fraction, scale: Fraction) -> int | None:
+    """Return that k if the known bits of the number tell it; terms are in units of 10**-digits."""
+    unit = 10**number.digits
+    q_low, q_high = _ratio(scale, number.digits)
+    first = _first(a, q_low, q_high, unit)
+    low, high = math.floor(first[0] * unit), math.ceil(first[1] * unit)
+    # S[k] is 1 less the terms before k.
+    enough, too_few = math.ceil((1 - number.low) * unit), math.floor((1 - number.high) * unit)
+    least, most, k = low, high, 0
+    while least < enough:
+        if most > too_few:
+            return None
+        k += 1
+        above, below = (k - 1) * a.denominator + a.numerator, k * a.denominator * unit
+        low, high = low * q_low * above // below, -(-high * q_high * above // below)
+        least, most = least + low, most + high
+    return k
+
+
+def _ratio(scale: Fraction, digits: int) -> tuple[int, int]:
+    """Return bounds of q in units of 10**-digits."""
+    low, high = exp_bounds(-1 / scale, digits)
+    return math.floor(low * 10**digits), math.ceil(high * 10**digits)
+
+
+def _first(a: Fraction, q_low: int, q_high: int, unit: int) -> FractionBounds:
+    """Return bounds of `(1 - q)**a`."""
+    digits = len(str(unit))
+    low = log_bounds(Fraction(unit - q_high, unit), digits)[0]
+    high = log_bounds(Fraction(unit - q_low, unit), digits)[1]
+    return exp_bounds(a * low, digits)[0], exp_bounds(a * high, digits)[1]
+
+
+# A length to this many digits decides all but one draw in 10**30, and that one as well as any.
+_PLANAR_DIGITS: Final = 60
+# Proposals have to be wider than what they are thinned to.
+ROOT_OF_TWO: Final = Fraction(math.isqrt(2 << 128) + 1, 1 << 64)
+"""The square root of 2, rounded up by less than 2**-64."""
+
+
+def planar_laplace(
+    scale: float | Fraction, size: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw planar Laplace noise by thinning two discrete Laplace coordinates.
+
+    Of the proposals about 3 in 4 or more are kept, whatever the scale (π / 4 for many steps).
+
+    Args:
+        scale: 1 / epsilon in steps of the grid, from 2**-20 to 2**39.
+        size: How many draws.
+        rng: Source of the noise.
+
+    Returns:
+        Shape (size, 2), in steps.
+
+    Raises:
+        InputError: If `scale` is outside its range.
+    """
+    exact = require_scale("scale", scale)
+    kept = np.zeros((0, 2), dtype=np.int64)
+    while len(kept) < size:
+        missing = size - len(kept)
+        proposals = discrete_laplace(exact * ROOT_OF_TWO, (missing, 2), rng)
+        kept = np.vstack([kept, proposals[_keep_planar(proposals, exact, rng)]])
+    return kept
+
+
+def _keep_planar(
+    proposals: NDArray[np.int64], scale: Fraction, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Keep each proposal with the probability that its length has beyond its coordinates."""
+    along = np.abs(proposals).sum(axis=1) / float(ROOT_OF_TWO)
+    # Equal coordinates make the difference zero, which floats may miss on either side.
+    surplus = np.maximum(np.hypot(*proposals.T.astype(np.float64)) - along, 0.0)
+
+    def exact(index: int) -> Fraction:
+        x, y = (int(part) for part in proposals[index])
+        with localcontext(prec=_PLANAR_DIGITS):
+            length = Fraction(Decimal(x * x + y * y).sqrt())
+        return max(length - (abs(x) + abs(y)) / ROOT_OF_TWO, Fraction(0)) / scale
+
+    return bernoulli_exp(surplus / float(scale), exact, rng)
+
+
+# Whole numbers up to here are floats, and their sums with any noise stay below 2**63.
+_MOST_STEPS: Final = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class PublicGrid:
+    """The whole multiples of a step.
+
+    Attributes:
+        step: A power of two, such as 2**-16.
+
+    Raises:
+        InputError: If it is none.
+    """
+
+    step: float
+
+    def __post_init__(self) -> None:
+        power = math.isfinite(self.step) and math.frexp(self.step)[0] == 0.5  # noqa: PLR2004  (the mantissa of a power of two)
+        require(power, "step", self.step, "a power of two")
+
+    def nearest(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return values in whole steps, rounded to the nearest.
+
+        Vectors that differ by D in a norm differ by at most `sensitivity(D, ...)` steps after it.
+
+        Raises:
+            InputError: If a value is not finite, or more than 2**53 steps from 0.
+        """
+        return self._whole(np.rint(self._in_steps(values)))
+
+    def values(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return whole steps as real numbers; exact up to 2**53 steps."""
+        return np.asarray(steps * self.step)
+
+    def sensitivity(self, distance: float | Fraction, dimensions: int, norm: int) -> float:
+        """Return by how many steps two vectors can differ after `nearest`, rounded up.
+
+        Rounding moves each entry by at most half a step, so two of them by one step against each
+        other: by a vector of ones, whose L1 norm is `dimensions` and L2 norm its square root.
+
+        Args:
+            distance: How far apart the vectors are at most, at least 0, in the same norm.
+            dimensions: The number of entries, at least 1.
+            norm: 1 or 2.
+
+        Raises:
+            InputError: If an argument is outside its range.
+        """
+        finite = math.isfinite(distance) and distance >= 0
+        require(finite, "distance", distance, "a finite number of at least 0")
+        require(dimensions >= 1, "dimensions", dimensions, "a whole number of at least 1")
+        require(norm in {1, 2}, "norm", norm, "1 or 2")
+        steps = Fraction(distance) / Fraction(self.step)
+        ones = dimensions if norm == 1 else math.nextafter(math.sqrt(dimensions), math.inf)
+        exact = steps + Fraction(ones)
+        return float(exact) if float(exact) >= exact else math.nextafter(float(exact), math.inf)
+
+    def _in_steps(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        with np.errstate(over="ignore"):  # what is infinite is refused
+            return np.asarray(values / self.step)
+
+    def _whole(self, rounded: NDArray[np.float64]) -> NDArray[np.int64]:
+        inside = bool((np.abs(rounded) <= _MOST_STEPS).all())
+        require(inside, "values", "out of range", "finite, at most 2**53 steps from 0")
+        return rounded.astype(np.int64)

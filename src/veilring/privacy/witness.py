@@ -1,0 +1,171 @@
+"""The witness of a state file: a lock beside it, and what the file was when it was last written.
+
+A witness says which state file was begun here and how many transactions it has had. It is not
+synced at each transaction: after a loss of power it may know of fewer than there were, never of
+more.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+import msgpack
+
+from veilring.errors import InputError, StoreFailed
+from veilring.privacy.files import create_private
+
+# How long to wait for the lock of a file; another writer's transaction takes less.
+BUSY_SECONDS: Final = 5.0
+# How long to wait for a reader of the witness, which holds its lock for the time of one row.
+_WITNESS_SECONDS: Final = 0.5
+# Sums of hashes of this size: accidents do not find two tables with one sum.
+SEAL_BYTES: Final = 16
+_COUNT_BYTES: Final = 8
+# What SQLite or Python raises over bytes that have changed: a broken page, or a text that is none.
+UNREADABLE: Final = (sqlite3.DatabaseError, ValueError, TypeError, OverflowError)
+# The number of transactions is a blob: as an integer it would change its size as it grows, and the
+# row its place, which a loss of power could tear.
+_WITNESS_SCHEMA: Final = """
+CREATE TABLE witness (id BLOB NOT NULL, transactions BLOB NOT NULL, digest BLOB NOT NULL);
+"""
+
+
+class Witness:
+    """The file beside a state file: its lock, and what the state file was when it was last written.
+
+    It is SQLite's as well, so that the lock is made by the means of each operating system.
+
+    Args:
+        path: The state file.
+        name: What the state file is, as a noun for messages.
+
+    Raises:
+        InputError: If another process holds the lock.
+        StoreFailed: If the witness is damaged.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path, self.beside, self._name = path, lock_path(path), name
+        create_private(self.beside, name)
+        self._lock = sqlite3.connect(
+            self.beside, timeout=_WITNESS_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self.known = self._locked()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def write(self, file_id: bytes, transactions: int) -> None:
+        """Keep what the state file is now."""
+        count = transactions.to_bytes(_COUNT_BYTES)
+        digest = hash_row(("witness", file_id, count)).to_bytes(SEAL_BYTES)
+        row = (file_id, count, digest)
+        if self.known is None:
+            self._lock.executescript(f"BEGIN;{_WITNESS_SCHEMA}")
+            self._lock.execute("INSERT INTO witness VALUES (?, ?, ?)", row)
+            self._lock.execute("COMMIT")
+            self._change_in_place()
+            # SQLite leaves the journal of a locked file, whose header it has zeroed.
+            self.beside.with_name(f"{self.beside.name}-journal").unlink(missing_ok=True)
+        else:
+            self._lock.execute("UPDATE witness SET id = ?, transactions = ?, digest = ?", row)
+        self.known = file_id, transactions
+
+    def close(self) -> None:
+        """Drop the lock."""
+        self._lock.close()
+
+    def _locked(self) -> tuple[bytes, int] | None:
+        try:
+            # The lock that the first transaction takes is kept until the connection is closed.
+            self._lock.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._lock.execute("BEGIN EXCLUSIVE")
+            known = _known_in(self._lock, self.path)
+            self._lock.execute("COMMIT")
+            if known is not None:
+                self._change_in_place()
+        except sqlite3.OperationalError as error:
+            if primary_code(error) != sqlite3.SQLITE_BUSY:
+                raise _damaged_witness(self.path) from None
+            value = f"in use: {self.path} is locked"
+            raise InputError(self._name, value, "one that nobody else writes") from None
+        except UNREADABLE:
+            raise _damaged_witness(self.path) from None
+        return known
+
+    def _change_in_place(self) -> None:
+        """Write without a journal on the disk and without waiting: a row never changes its size."""
+        self._lock.execute("PRAGMA journal_mode = MEMORY")
+        self._lock.execute("PRAGMA synchronous = OFF")
+
+
+def known_to_readers(path: Path) -> tuple[bytes, int] | None:
+    """Return the witness's id and count, or `None` while a writer, which checked them, holds it.
+
+    Raises:
+        StoreFailed: If the witness is damaged.
+    """
+    beside = lock_path(path)
+    if not beside.exists():
+        return None
+    with closing(connect_to_read(beside)) as witness:
+        witness.execute("PRAGMA busy_timeout = 0")
+        try:
+            return _known_in(witness, path)
+        except sqlite3.OperationalError as error:
+            if primary_code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY}:
+                return None  # it is being written, or was when its process died
+            raise _damaged_witness(path) from None
+        except UNREADABLE:
+            raise _damaged_witness(path) from None
+
+
+def _known_in(witness: sqlite3.Connection, path: Path) -> tuple[bytes, int] | None:
+    """Return the id and the number of transactions that a witness knows, if it knows of a file."""
+    (tables,) = witness.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if not tables:
+        return None
+    if witness.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+        raise _damaged_witness(path)
+    rows = witness.execute("SELECT id, transactions, digest FROM witness").fetchall()
+    for name, count, digest in rows:
+        if digest == hash_row(("witness", name, count)).to_bytes(SEAL_BYTES):
+            return name, int.from_bytes(count)
+    raise _damaged_witness(path)
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Connect to a file that this connection never changes."""
+    uri = f"{path.as_uri()}?mode=ro"
+    return sqlite3.connect(
+        uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
+
+
+def hash_row(values: tuple[object, ...]) -> int:
+    """Return the hash of a row, a whole number of `SEAL_BYTES` bytes."""
+    packed: Callable[[object], bytes] = msgpack.packb
+    return int.from_bytes(blake2b(packed(values), digest_size=SEAL_BYTES).digest())
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """Return SQLite's primary code; an error of Python's own module over a bad text has none."""
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return code & 0xFF
+
+
+def _damaged_witness(path: Path) -> StoreFailed:
+    beside = lock_path(path)
+    return StoreFailed(
+        f"{beside} is damaged. It shows whether {path.name} is the file that was written here "
+        f"last, and complete. If you are sure that it is, remove {beside.name} and start again"
+    )
+
+
+def lock_path(path: Path) -> Path:
+    """Return where the witness of a state file is."""
+    return path.with_name(f"{path.name}.lock")
