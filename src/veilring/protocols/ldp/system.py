@@ -18,8 +18,7 @@ from veilring.protocols.ldp.algorithm.bayes import (
     SMOOTHING_MIN,
     VARIANCE_FLOOR,
     Classifier,
-    learn_discrete,
-    learn_gaussian,
+    learn,
 )
 from veilring.protocols.ldp.algorithm.means import Approach, make_means
 from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX
@@ -172,14 +171,13 @@ class LDPBayes(System):
         Raises:
             InputError: If the tally is of another survey.
         """
-        if isinstance(survey, DiscreteBayesSurvey):
-            added = None if self.smoothing == "auto" else self.smoothing
-            discrete = learn_discrete(survey, tally, consistency=self.consistency, smoothing=added)
-            return Classifier(survey.steps, discrete)
-        gaussian = learn_gaussian(
-            survey, tally, consistency=self.consistency, variance_floor=self.variance_floor
+        return learn(
+            survey,
+            tally,
+            consistency=self.consistency,
+            smoothing=None if self.smoothing == "auto" else self.smoothing,
+            variance_floor=self.variance_floor,
         )
-        return Classifier(survey.steps, gaussian)
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "LDPSetup":

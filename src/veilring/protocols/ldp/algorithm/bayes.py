@@ -22,7 +22,7 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     Sums,
     SurveyEstimate,
 )
-from veilring.protocols.ldp.algorithm.steps import Step, apply_steps
+from veilring.protocols.ldp.algorithm.steps import Step, apply_steps, require_columns
 from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,
     GaussianBayesSurvey,
@@ -158,8 +158,7 @@ class DiscreteBayes(Posterior):
                 value that does not exist.
         """
         sizes = [len(counts) for counts in self.feature_counts]
-        if rows.ndim != 2 or rows.shape[1] != len(sizes):  # noqa: PLR2004  (rows by features)
-            raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {len(sizes)})")
+        require_columns(rows, len(sizes))
         if rows.dtype.kind not in "iu":
             allowed = "numbered values; a model of binned numbers has the step that numbers them"
             raise InputError("rows", f"of {rows.dtype}", allowed)
@@ -177,7 +176,7 @@ def learn_discrete(
     smoothing: float | None = None,
     confidence: float = INTERVAL_CONFIDENCE,
 ) -> DiscreteBayes:
-    """Return the classifier that a tally says.
+    """Return the model that a tally gives.
 
     Args:
         survey: The survey.
@@ -231,9 +230,7 @@ class GaussianBayes(Posterior):
         Raises:
             InputError: If a row has another number of features.
         """
-        features = len(self.means)
-        if rows.ndim != 2 or rows.shape[1] != features:  # noqa: PLR2004  (rows by features)
-            raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {features})")
+        require_columns(rows, len(self.means))
         terms = zip(np.clip(rows, -1.0, 1.0).T, self.means, self.variances, strict=True)
         return log_of(
             log_shares(self.class_counts),
@@ -252,7 +249,7 @@ def learn_gaussian(
     variance_floor: float = VARIANCE_FLOOR,
     confidence: float = INTERVAL_CONFIDENCE,
 ) -> GaussianBayes:
-    """Return the classifier that a tally says.
+    """Return the model that a tally gives.
 
     What is estimated of a feature is its mean within a class times the share of that class, and
     so it is divided by the share. Means are cut to [-1, 1], squares to [0, 1].
@@ -288,8 +285,8 @@ class Classifier(Posterior):
     """Naive Bayes behind the public steps that each client's row went through.
 
     Attributes:
-        steps: What becomes of a row first.
-        model: What the reports say.
+        steps: The public steps of a row.
+        model: The model of rows after these steps.
     """
 
     steps: tuple[Step, ...]
@@ -300,30 +297,40 @@ class Classifier(Posterior):
         """Return the logarithm of each class's probability with the row, (rows, classes).
 
         Raises:
-            InputError: If rows do not fit the steps, or what comes of them not the model.
+            InputError: If rows do not fit the steps, or the prepared rows not the model.
         """
         return self.model.joint(apply_steps(self.steps, rows))
 
 
-def learn(survey: Survey, tally: Tally, *, consistency: Consistency = "paper") -> Classifier:
-    """Return the classifier that a tally says, for rows as clients have them.
-
-    `learn_discrete` and `learn_gaussian` leave more to choose.
+def learn(
+    survey: Survey,
+    tally: Tally,
+    *,
+    consistency: Consistency = "paper",
+    smoothing: float | None = None,
+    variance_floor: float = VARIANCE_FLOOR,
+) -> Classifier:
+    """Return the classifier that a tally gives, for rows as clients have them.
 
     Args:
         survey: The survey: one of naive Bayes.
         tally: The tally of the answers.
         consistency: How negative counts are made consistent.
+        smoothing: As for `learn_discrete`.
+        variance_floor: As for `learn_gaussian`.
 
     Raises:
-        InputError: If the survey asks for something else, or the tally is of another one.
+        InputError: If an argument is not allowed, the survey asks for something else, or the tally
+            is of another one.
     """
+    model: BayesModel
     match survey:
         case DiscreteBayesSurvey():
-            discrete = learn_discrete(survey, tally, consistency=consistency)
-            return Classifier(survey.steps, discrete)
+            model = learn_discrete(survey, tally, consistency=consistency, smoothing=smoothing)
         case GaussianBayesSurvey():
-            gaussian = learn_gaussian(survey, tally, consistency=consistency)
-            return Classifier(survey.steps, gaussian)
+            model = learn_gaussian(
+                survey, tally, consistency=consistency, variance_floor=variance_floor
+            )
         case _:
             raise InputError("survey", type(survey).__name__, "one of naive Bayes")
+    return Classifier(survey.steps, model)

@@ -142,9 +142,7 @@ class LinearProjection(Step):
 
     @override
     def __call__(self, rows: NDArray[Any]) -> NDArray[np.float64]:
-        if rows.ndim != 2 or rows.shape[1] != len(self.centre):  # noqa: PLR2004  (rows by features)
-            allowed = f"of shape (rows, {len(self.centre)})"
-            raise InputError("rows", f"of shape {rows.shape}", allowed)
+        require_columns(rows, len(self.centre))
         return np.asarray((rows - np.array(self.centre)) @ np.array(self.axes).T)
 
 
@@ -219,3 +217,13 @@ def _directed(axes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Scale axes to length 1 with their largest entry above 0, so that equal rows give equal."""
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
     return np.asarray(axes * np.sign(largest) / np.linalg.norm(axes, axis=1, keepdims=True))
+
+
+def require_columns(rows: NDArray[Any], columns: int) -> None:
+    """Refuse rows of another shape than (rows, columns).
+
+    Raises:
+        InputError: If they are.
+    """
+    if rows.ndim != 2 or rows.shape[1] != columns:  # noqa: PLR2004  (rows by features)
+        raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {columns})")

@@ -23,7 +23,7 @@ from veilring.protocols.ldp.algorithm.laws import require_normalised
 from veilring.protocols.ldp.algorithm.means import Means, SignVector
 from veilring.protocols.ldp.algorithm.planner import MakeOracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports, Sums
-from veilring.protocols.ldp.algorithm.steps import Step, apply_steps
+from veilring.protocols.ldp.algorithm.steps import Step, apply_steps, require_columns
 
 ValidRows: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
 """Rows after public steps, of which every cell was checked, and the class of each."""
@@ -383,16 +383,6 @@ def census(survey: Survey, rows: NDArray[Any], labels: NDArray[np.int64], rng: G
         for number, question in enumerate(survey.questions)
     ]
     return tally_reports(survey, reports)
-
-
-def require_columns(rows: NDArray[Any], columns: int) -> None:
-    """Refuse rows of another shape than (rows, columns).
-
-    Raises:
-        InputError: If they are.
-    """
-    if rows.ndim != 2 or rows.shape[1] != columns:  # noqa: PLR2004  (rows by features)
-        raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {columns})")
 
 
 def whole_numbers(values: NDArray[Any], count: int, column: int | str) -> NDArray[np.int64]:

@@ -364,10 +364,8 @@ def _as_tally(kept: Sequence[RunningSums]) -> Tally:
 
 
 def _pieces(count: int) -> list[slice]:
-    return [
-        slice(first, min(first + PIECE_REPORTS_MAX, count))
-        for first in range(0, count, PIECE_REPORTS_MAX)
-    ]
+    starts = range(0, count, PIECE_REPORTS_MAX)
+    return [slice(first, first + PIECE_REPORTS_MAX) for first in starts]
 
 
 class _Repeats:
