@@ -8,10 +8,10 @@ import pytest
 from tests.scenarios.reporting.pages import Page
 
 from veilring.scenarios.comparison import Comparison
-from veilring.scenarios.comparison.chart import HEIGHT, picture
 from veilring.scenarios.comparison.choosing import RULE
 from veilring.scenarios.comparison.page import render_page, render_picture
 from veilring.scenarios.comparison.words import HEADINGS, cells, promises
+from veilring.scenarios.reporting.charts import ACCURACY_HEIGHT, accuracy_chart
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ class TestPicture:
 
     def test_has_a_point_for_each_line_with_an_epsilon(self, comparison: Comparison) -> None:
         """At its accuracy, with its interval; equal ε stand together, greater ones to the right."""
-        drawn = picture(comparison)
+        drawn = accuracy_chart(comparison.lines, comparison.question.epsilon)
         bounded = [line for line in comparison.lines if line.epsilon is not None]
         assert len(drawn.points) == len(bounded)
         top, bottom = drawn.down[0], drawn.down[-1]
@@ -117,7 +117,7 @@ class TestPicture:
         for point, line in zip(drawn.points, bounded, strict=True):
             share = 1 - (point.y - top.at) / (bottom.at - top.at) * (1 - low)
             assert share == pytest.approx(line.accuracy.mean)
-            assert 0 <= point.top <= point.y <= point.bottom <= HEIGHT
+            assert 0 <= point.top <= point.y <= point.bottom <= ACCURACY_HEIGHT
             assert 0 <= point.x <= 100
         first = [
             point.x for point, line in zip(drawn.points, bounded, strict=True) if line.epsilon == 1
@@ -129,7 +129,7 @@ class TestPicture:
 
     def test_draws_equal_accuracies_without_epsilon_once(self, comparison: Comparison) -> None:
         """The ring's line is the pooled classifier's."""
-        bands = picture(comparison).bands
+        bands = accuracy_chart(comparison.lines, comparison.question.epsilon).bands
         assert len(bands) == 2
         assert "PP-kNN" in bands[0].label
         assert bands[0].label.startswith(comparison.pooled.name)

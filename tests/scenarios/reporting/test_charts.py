@@ -11,7 +11,7 @@ from veilring.nodes.trace import TracedMessage
 from veilring.protocols.system import Estimate
 from veilring.scenarios.reporting.charts import (
     Bar,
-    Column,
+    ChartColumn,
     Whisker,
     bar_chart,
     column_chart,
@@ -108,7 +108,7 @@ class TestCharts:
     def test_columns_stand_on_one_line(self, messages: list[TracedMessage]) -> None:
         """All end where the chart does, the highest is as high as the chart, and none overlap."""
         chart = column_chart(by_round(messages))
-        columns = [column for column in chart.marks if isinstance(column, Column)]
+        columns = [column for column in chart.marks if isinstance(column, ChartColumn)]
         assert all(column.y + column.height == pytest.approx(chart.height) for column in columns)
         assert not columns or max(column.height for column in columns) == chart.height
         for one, following in pairwise(columns):

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 import tomli_w
 
 from veilring.nodes.cost import Traffic
-from veilring.scenarios.comparison.chart import picture
 from veilring.scenarios.comparison.choosing import RULE
 from veilring.scenarios.comparison.comparison import Comparison
 from veilring.scenarios.comparison.words import HEADINGS, NUMBERS, cells, promises, setting
-from veilring.scenarios.reporting.charts import bar_chart
+from veilring.scenarios.reporting.charts import AccuracyChart, accuracy_chart, bar_chart
 from veilring.scenarios.reporting.page import estimates, make_environment
 from veilring.scenarios.reporting.tables import Amount
 
@@ -25,7 +24,7 @@ def render_page(comparison: Comparison) -> str:
             title=_title(comparison),
             setting=setting(comparison),
             comparison=comparison,
-            picture=picture(comparison),
+            picture=_picture(comparison),
             headings=HEADINGS,
             numbers=NUMBERS,
             rows=[
@@ -50,9 +49,13 @@ def render_picture(comparison: Comparison) -> str:
         .render(
             title=_title(comparison),
             desc=f"{setting(comparison)}. Means over splits with 95% intervals.",
-            picture=picture(comparison),
+            picture=_picture(comparison),
         )
     )
+
+
+def _picture(comparison: Comparison) -> AccuracyChart:
+    return accuracy_chart(comparison.lines, comparison.question.epsilon)
 
 
 def _title(comparison: Comparison) -> str:

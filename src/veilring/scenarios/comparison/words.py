@@ -3,9 +3,8 @@
 from typing import Final, NamedTuple
 
 from veilring.scenarios.comparison.comparison import Comparison, Line
-from veilring.scenarios.intervals import Interval
 from veilring.scenarios.reporting.summary import leaks
-from veilring.scenarios.reporting.words import percent
+from veilring.scenarios.reporting.words import interval_text, percent
 
 _NONE: Final = "-"
 HEADINGS: Final = (
@@ -61,7 +60,7 @@ def cells(line: Line) -> Cells:
         line.name,
         _NONE if line.epsilon is None else f"{line.epsilon:g}",
         percent(line.accuracy.mean),
-        reach(line.accuracy),
+        interval_text(line.accuracy),
         line.trust,
         line.guarantee if line.leakage is None else f"no ε; {measured_leak(line)}",
         *(
@@ -91,11 +90,6 @@ def measured_leak(line: Line) -> str:
         label: percent(estimate.value) for label, estimate, _ in leaks(line.leakage, "private-knn")
     }
     return f"exposure {each['exposure']}, claim {each['claim']}"
-
-
-def reach(interval: Interval) -> str:
-    """Write the ends of an interval of a share."""
-    return f"{100 * interval.low:.1f} to {percent(interval.high)}"
 
 
 def promises(comparison: Comparison) -> list[Promise]:

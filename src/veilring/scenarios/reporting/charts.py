@@ -1,16 +1,19 @@
-"""Where the marks of a chart are.
+"""Where the marks of a page's charts are.
 
 Across they are placed in percent of the chart's width and down in pixels, so that a chart fits a
-phone and a wide screen alike, while its text stays as large as the page's.
+phone and a wide screen alike, while its text stays as large as the page's. Charts that are files of
+their own are drawn by `veilring.scenarios.charts`.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import ceil, floor
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from veilring.protocols.system import Estimate
+from veilring.scenarios.intervals import Interval
 from veilring.scenarios.reporting.tables import Amount
-from veilring.scenarios.reporting.words import in_bytes, percent, shortened
+from veilring.scenarios.reporting.words import in_bytes, interval_text, percent, shortened
 
 INTERVAL_ERRORS: Final = 1.96
 """How many standard errors a normal estimate's 95% interval reaches to either side."""
@@ -20,9 +23,17 @@ _ROW: Final = 40  # pixels of a bar and of the line of text above it
 _LABEL_LETTERS_MAX: Final = 28
 _COLUMNS_HEIGHT: Final = 160
 _COLUMN_SHARE: Final = 0.8  # of the distance between two columns; the rest is between them
+ACCURACY_HEIGHT: Final = 260
+"""Pixels between the highest and the lowest share."""
+_LEFT: Final = 22.0  # percent: the first ε, with its points around it, beside the shares
+_RIGHT: Final = 88.0
+_SPREAD: Final = 0.55  # of the distance of two ε: what the points of one of them take
+_WIDEST: Final = 5.0  # percent between two points of one ε, where there are few
+_SHARE_STEPS: Final = (0.05, 0.1, 0.2)
+_TICKS_MAX: Final = 7
 
 
-class Part(NamedTuple):
+class BarPart(NamedTuple):
     """A piece of a bar; `style` is a class of the style sheet."""
 
     x: float
@@ -36,10 +47,10 @@ class Bar(NamedTuple):
     y: int
     label: str
     text: str
-    parts: tuple[Part, ...]
+    parts: tuple[BarPart, ...]
 
 
-class Column(NamedTuple):
+class ChartColumn(NamedTuple):
     """A bar that stands."""
 
     x: float
@@ -65,7 +76,7 @@ class Chart(NamedTuple):
     """What is to be drawn, and how high that is."""
 
     height: int
-    marks: Sequence[Bar | Column | Whisker]
+    marks: Sequence[Bar | ChartColumn | Whisker]
     start: float = 0.0
     """The share at the left end, where the chart shows shares."""
     end: float = 1.0
@@ -78,7 +89,7 @@ def bar_chart(amounts: Sequence[Amount]) -> Chart:
     bars = []
     for place, amount in enumerate(amounts):
         own, setup = (100 * t.bytes / most for t in (amount.protocol, amount.setup))
-        parts = (Part(0.0, own, "protocol"), Part(own, setup, "setup"))
+        parts = (BarPart(0.0, own, "protocol"), BarPart(own, setup, "setup"))
         text = in_bytes(amount.bytes)
         label = shortened(amount.label, _LABEL_LETTERS_MAX)
         bars.append(Bar(place * _ROW, label, text, tuple(p for p in parts if p.width)))
@@ -88,7 +99,7 @@ def bar_chart(amounts: Sequence[Amount]) -> Chart:
 def share_chart(shares: Iterable[tuple[str, float]]) -> Chart:
     """Draw shares from 0 to 1."""
     bars = [
-        Bar(place * _ROW, label, percent(share), (Part(0.0, 100 * share, "protocol"),))
+        Bar(place * _ROW, label, percent(share), (BarPart(0.0, 100 * share, "protocol"),))
         for place, (label, share) in enumerate(shares)
     ]
     return Chart(len(bars) * _ROW, bars)
@@ -104,7 +115,7 @@ def column_chart(amounts: Sequence[Amount]) -> Chart:
         top = _COLUMNS_HEIGHT - height
         text = f"{in_bytes(amount.protocol.bytes)} in {amount.protocol.messages:,} messages"
         x = (place + (1 - _COLUMN_SHARE) / 2) * step
-        columns.append(Column(x, step * _COLUMN_SHARE, top, height, amount.label, text))
+        columns.append(ChartColumn(x, step * _COLUMN_SHARE, top, height, amount.label, text))
     return Chart(_COLUMNS_HEIGHT, columns)
 
 
@@ -128,3 +139,174 @@ def whisker_chart(estimates: Iterable[tuple[str, Estimate]]) -> Chart:
         )
         whiskers.append(Whisker(place * _ROW, label, percent(estimate.value), low, at, high))
     return Chart(len(whiskers) * _ROW, whiskers, start, end)
+
+
+class AxisTick(NamedTuple):
+    """A place on an axis, and what is written there."""
+
+    at: float
+    text: str
+
+
+class IntervalPoint(NamedTuple):
+    """A mean with its interval; `style` numbers the system."""
+
+    x: float
+    y: float
+    top: float
+    bottom: float
+    style: int
+    title: str
+
+
+class PointJoin(NamedTuple):
+    """A line from one point of a system to its next."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    style: int
+
+
+class LevelBand(NamedTuple):
+    """What has no ε: a line across, with its interval."""
+
+    y: float
+    top: float
+    bottom: float
+    label: str
+    style: str
+
+
+class LegendKey(NamedTuple):
+    """What a style means."""
+
+    style: int
+    name: str
+
+
+class AccuracyChart(NamedTuple):
+    """All that is to be drawn."""
+
+    height: int
+    bands: Sequence[LevelBand]
+    points: Sequence[IntervalPoint]
+    segments: Sequence[PointJoin]
+    keys: Sequence[LegendKey]
+    across: Sequence[AxisTick]
+    down: Sequence[AxisTick]
+
+
+class AccuracyLine(Protocol):
+    """An accuracy of a system, at an ε if it has one."""
+
+    @property
+    def system(self) -> str:
+        """The system's key."""
+
+    @property
+    def name(self) -> str:
+        """What the system is called."""
+
+    @property
+    def label(self) -> str:
+        """The same with its ε."""
+
+    @property
+    def epsilon(self) -> float | None:
+        """The ε, if it has one."""
+
+    @property
+    def accuracy(self) -> Interval:
+        """The mean over splits with its interval."""
+
+
+class _Scale(NamedTuple):
+    low: float
+
+    def y(self, share: float) -> float:
+        return ACCURACY_HEIGHT * (1.0 - (share - self.low) / (1.0 - self.low))
+
+    def ends(self, interval: Interval) -> tuple[float, float, float]:
+        return self.y(interval.mean), self.y(interval.high), self.y(interval.low)
+
+
+def accuracy_chart(lines: Sequence[AccuracyLine], epsilons: Sequence[float]) -> AccuracyChart:
+    """Draw accuracy over ε: systems with an ε as points, those without as lines across.
+
+    Args:
+        lines: The accuracy of each system, at each ε that it was played at.
+        epsilons: Those of the axis, ascending.
+    """
+    scale = _Scale(max(0.0, floor(10 * min(line.accuracy.low for line in lines)) / 10))
+    bounded = [line for line in lines if line.epsilon is not None]
+    names = {line.system: line.name for line in bounded}
+    across = _across(epsilons)
+    where = {tick.text: tick.at for tick in across}
+    points, segments = list[IntervalPoint](), list[PointJoin]()
+    for style, system in enumerate(names):
+        own = [line for line in bounded if line.system == system]
+        aside = (style - (len(names) - 1) / 2) * _apart(len(across), len(names))
+        placed = [_point(line, style, where[_written(line)] + aside, scale) for line in own]
+        points += placed
+        segments += [PointJoin(a.x, a.y, b.x, b.y, style) for a, b in pairwise(placed)]
+    return AccuracyChart(
+        ACCURACY_HEIGHT,
+        _bands([line for line in lines if line.epsilon is None], scale),
+        points,
+        segments,
+        [LegendKey(style, name) for style, name in enumerate(names.values())],
+        across,
+        _down(scale),
+    )
+
+
+def _across(epsilons: Sequence[float]) -> list[AxisTick]:
+    """Return where each ε stands, evenly spaced whatever their ratios."""
+    first = (_LEFT + _RIGHT) / 2 if len(epsilons) == 1 else _LEFT
+    step = _step(len(epsilons))
+    return [AxisTick(first + place * step, f"{each:.10g}") for place, each in enumerate(epsilons)]
+
+
+def _written(line: AccuracyLine) -> str:
+    return f"{line.epsilon:.10g}"
+
+
+def _step(epsilons: int) -> float:
+    return (_RIGHT - _LEFT) / max(1, epsilons - 1)
+
+
+def _apart(epsilons: int, systems: int) -> float:
+    """Return how far the points of one ε stand from each other, so that none hides another."""
+    return min(_WIDEST, _SPREAD * _step(epsilons) / systems)
+
+
+def _point(line: AccuracyLine, style: int, x: float, scale: _Scale) -> IntervalPoint:
+    y, top, bottom = scale.ends(line.accuracy)
+    share = f"{percent(line.accuracy.mean)} ({interval_text(line.accuracy)})"
+    return IntervalPoint(x, y, top, bottom, style, f"{line.label}: {share}")
+
+
+def _bands(lines: Sequence[AccuracyLine], scale: _Scale) -> list[LevelBand]:
+    """Return a line across for each accuracy, whoever has the same one."""
+    alike: dict[Interval, list[AccuracyLine]] = {}
+    for line in lines:
+        alike.setdefault(line.accuracy, []).append(line)
+    return [
+        LevelBand(
+            *scale.ends(accuracy), f"{_together(own)}: {percent(accuracy.mean)}", own[0].system
+        )
+        for accuracy, own in alike.items()
+    ]
+
+
+def _together(lines: Sequence[AccuracyLine]) -> str:
+    return ", ".join(line.name for line in lines)
+
+
+def _down(scale: _Scale) -> list[AxisTick]:
+    span = 1.0 - scale.low
+    step = next((each for each in _SHARE_STEPS if span / each <= _TICKS_MAX), _SHARE_STEPS[-1])
+    count = floor(span / step + 1e-9)
+    return [AxisTick(scale.y(1.0 - n * step), f"{1.0 - n * step:.0%}") for n in range(count + 1)]

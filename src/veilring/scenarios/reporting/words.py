@@ -3,6 +3,8 @@
 from math import floor, log10
 from typing import Final
 
+from veilring.scenarios.intervals import Interval
+
 _SECOND: Final = 1.0
 _MILLISECOND: Final = 1e-3
 
@@ -10,6 +12,11 @@ _MILLISECOND: Final = 1e-3
 def percent(share: float) -> str:
     """Write a share."""
     return f"{share:.1%}"
+
+
+def interval_text(interval: Interval) -> str:
+    """Write the ends of an interval of a share."""
+    return f"{100 * interval.low:.1f} to {percent(interval.high)}"
 
 
 def in_bytes(size: int) -> str:
