@@ -181,9 +181,9 @@ def _owner(asked: Asked, most: int) -> Iterator[_Ask]:
         budgets = Budgets(total=1e6)
         ledger = stack.enter_context(open_ledger(Path(folder, "ledger"), budgets))
         balls = clustered_balls(most, _OWNER_ROWS, _OWNER_FEATURES, per_ball=_PER_BALL, rng=rng)
-        aside = Threads(1, "labels")  # starts no thread: `settle` is called at once
+        offload = Threads(1, "labels")  # starts no thread: `settle` is called at once
         rules = OwnerRules(_OWNER_FEATURES, 2)
-        owner, numbers = Owner(balls.rows, rules, ledger, aside), itertools.count()
+        owner, numbers = Owner(balls.rows, rules, ledger, offload), itertools.count()
 
         def ask(count: int) -> None:
             name = str(next(numbers))

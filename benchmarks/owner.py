@@ -74,17 +74,17 @@ async def _hostile(ledger: Ledger, repetitions: int) -> list[Measurement]:
     rows = Rows(rng.random((ROWS, HOSTILE_FEATURES)), rng.integers(2, size=ROWS))
     points, radii = hostile_batch(1000, HOSTILE_FEATURES, HOSTILE_SHARE, rng)
     whole, waits = [], []
-    async with Threads(2, "labels") as aside:
-        owner = Owner(rows, OwnerRules(HOSTILE_FEATURES, 2), ledger, aside)
+    async with Threads(2, "labels") as offload:
+        owner = Owner(rows, OwnerRules(HOSTILE_FEATURES, 2), ledger, offload)
         for number in range(repetitions):
             hostile = ask_within(points, radii, 1.0, name=f"hostile {number}")
             single = ask_within(points[:1], radii[:1], 1.0, name=f"single {number}")
 
             started = time.perf_counter()
-            working = asyncio.create_task(aside(partial(owner.answer_once, "eve", hostile, rng)))
+            working = asyncio.create_task(offload(partial(owner.answer_once, "eve", hostile, rng)))
             await asyncio.sleep(0.2)
             asked = time.perf_counter()
-            await aside(partial(owner.answer_once, "ann", single, np.random.default_rng(number)))
+            await offload(partial(owner.answer_once, "ann", single, np.random.default_rng(number)))
             waits.append(time.perf_counter() - asked)
             await working
             whole.append(time.perf_counter() - started)

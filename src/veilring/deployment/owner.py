@@ -191,8 +191,8 @@ async def serve_owner(
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
         if ids is not None:
             _require_known(ledger, config, rows)
-        async with Threads(WORKERS_MAX, "labels") as aside:
-            owner = Owner(rows, terms.rules, ledger, aside, ids=ids)
+        async with Threads(WORKERS_MAX, "labels") as offload:
+            owner = Owner(rows, terms.rules, ledger, offload, ids=ids)
             offers = owner.offers(terms.digest)
             place = (identity, roster, config.listen, offers, _log)
             async with answering(*place, limits=config.limits, terms=terms.keys):

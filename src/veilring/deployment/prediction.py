@@ -326,8 +326,8 @@ async def serve_prediction(
         _log.warning("prediction.%s", doubt)
     with _opened(config, terms) as state:
         # One thread, because each answer depends on what the one before it has spent.
-        async with Threads(1, "predictions") as aside:
-            server = PredictionServer(state, aside, config.administrators)
+        async with Threads(1, "predictions") as offload:
+            server = PredictionServer(state, offload, config.administrators)
             offers = server.offers(terms.digest)
             kept = f"{len(state):,} records, {state.answered:,} queries answered"
             place = (identity, roster, config.listen, offers, _log)

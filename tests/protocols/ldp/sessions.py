@@ -67,12 +67,12 @@ async def collecting(
     *,
     now: float = 1000.0,
     runtime: str = "memory",
-    aside: Offload | None = None,
+    offload: Offload | None = None,
 ) -> AsyncIterator[Setting]:
     """Start a collector with three clients; it is always the same time."""
     store = open_report_store(str(path), task)
     async with (
-        Collector(store, lambda: now, aside) as collector,
+        Collector(store, lambda: now, offload) as collector,
         Cluster(["census", "ada", "bob", "eve"], runtime=runtime, seed=1) as cluster,
     ):
         yield Setting(store, collector, cluster)

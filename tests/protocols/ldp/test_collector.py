@@ -58,7 +58,7 @@ def test_the_collector_runs_on_the_simulated_clock(path: Path) -> None:
     """The same role, its store called in the loop, takes what it takes on a real clock."""
 
     async def main() -> tuple[int, set[int]]:
-        async with collecting(path, aside=run_inline, runtime="simulated") as setting:
+        async with collecting(path, offload=run_inline, runtime="simulated") as setting:
             verdicts = await setting.submit_reports("ada", batches(TASK, 3000, at_once=50))
             return setting.store.recount().clients, set(verdicts)
 
@@ -141,7 +141,7 @@ async def test_what_cannot_be_answered_ends_the_session_and_names_the_client(
         await gate.wait()
         return call()
 
-    async with collecting(path, aside=when_told) as setting:
+    async with collecting(path, offload=when_told) as setting:
         with pytest.raises(RunFailed) as caught:
             await setting.play("eve", role)
         (violation,) = (e for e in caught.value.errors.values() if isinstance(e, ProtocolViolation))
@@ -222,7 +222,7 @@ async def test_groups_form_while_one_is_stored(path: Path) -> None:
         groups.append(sum(map(len, result)))
         return result
 
-    async with collecting(path, aside=counted) as setting:
+    async with collecting(path, offload=counted) as setting:
         running = asyncio.gather(
             setting.submit_reports("ada", batches(TASK, 200, 1, at_once=1)),
             setting.submit_reports("bob", batches(TASK, 200, 2, at_once=1)),

@@ -57,8 +57,8 @@ def test_others_are_answered_while_one_batch_is_worked_on(
     async def main() -> None:
         async with Cluster(["owner", "ann", "bob"], seed=1) as cluster:
             with open_ledger(None, Budgets()) as ledger:
-                async with Threads(2, "labels") as aside, asyncio.TaskGroup() as group:
-                    room = Owner(ROWS, RULES, ledger, aside)
+                async with Threads(2, "labels") as offload, asyncio.TaskGroup() as group:
+                    room = Owner(ROWS, RULES, ledger, offload)
 
                     def ask(who: str, name: str) -> asyncio.Task[object]:
                         run = cluster.run(part, among=["owner", who], name=name, room=room)
@@ -94,8 +94,8 @@ def test_an_answer_that_comes_too_late_is_kept(monkeypatch: pytest.MonkeyPatch) 
     async def main() -> None:
         async with Cluster(["owner", "ann"], seed=1) as cluster:
             with open_ledger(None, Budgets(total=0.5)) as ledger:
-                async with Threads(1, "labels") as aside:
-                    room = Owner(ROWS, RULES, ledger, aside)
+                async with Threads(1, "labels") as offload:
+                    room = Owner(ROWS, RULES, ledger, offload)
                     first = asyncio.create_task(cluster.run(part, room=room))
                     assert await asyncio.to_thread(working.wait, 20)
                     first.cancel()
@@ -130,8 +130,8 @@ def test_a_cancelled_batch_keeps_its_turn_until_its_thread_is_done(
     async def main() -> None:
         async with Cluster(["owner", "ann"], seed=1) as cluster:
             with open_ledger(None, Budgets()) as ledger:
-                async with Threads(2, "labels") as aside:
-                    room = Owner(ROWS, RULES, ledger, aside)
+                async with Threads(2, "labels") as offload:
+                    room = Owner(ROWS, RULES, ledger, offload)
                     first = asyncio.create_task(cluster.run(part, name="first", room=room))
                     assert await asyncio.to_thread(working.wait, 20)
                     first.cancel()

@@ -45,7 +45,7 @@ class Collector:
     Args:
         store: The store of the reports; the collector closes it.
         now: Returns the seconds since 1970 (UTC).
-        aside: Runs what takes long; by default in a thread of the collector's own.
+        offload: Runs slow calls; by default in a thread of the collector's own.
         quotas: The greatest number of reports of each member that count; by default no limit.
     """
 
@@ -53,13 +53,13 @@ class Collector:
         self,
         store: Store,
         now: Callable[[], float],
-        aside: Offload | None = None,
+        offload: Offload | None = None,
         *,
         quotas: Quotas = NO_QUOTAS,
     ) -> None:
         self._store = store
         self._thread = Threads(1, "store")  # starts no thread before the first call
-        self._groups = _GroupCommit(store, now, aside or self._thread, quotas)
+        self._groups = _GroupCommit(store, now, offload or self._thread, quotas)
         self._running: asyncio.Task[None] | None = None
 
     @property
@@ -201,13 +201,13 @@ class _Slot:
 class _GroupCommit:
     """Stores what the slots hold, one transaction after the other, until cancelled.
 
-    `aside` keeps the event loop free while a transaction runs.
+    `offload` keeps the event loop free while a transaction runs.
     """
 
     def __init__(
-        self, store: Store, now: Callable[[], float], aside: Offload, quotas: Quotas
+        self, store: Store, now: Callable[[], float], offload: Offload, quotas: Quotas
     ) -> None:
-        self._store, self._now, self._aside, self._quotas = store, now, aside, quotas
+        self._store, self._now, self._offload, self._quotas = store, now, offload, quotas
         self._slots: dict[_Slot, None] = {}
         self._work = asyncio.Event()
 
@@ -230,7 +230,7 @@ class _GroupCommit:
         closed = self._store.task.is_closed(self._now())
         try:
             members = [slot.member for slot in slots]
-            verdicts = await self._aside(lambda: self._settle(members, messages, closed=closed))
+            verdicts = await self._offload(lambda: self._settle(members, messages, closed=closed))
         except StoreFailed as error:
             _log.error("nothing is stored, clients have to send again: %s", error)
             for slot in slots:

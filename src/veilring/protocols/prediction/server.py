@@ -41,14 +41,14 @@ class PredictionServer:
 
     Args:
         state: The state of the server, which its opener closes.
-        aside: Runs long calls, one at a time.
+        offload: Runs long calls, one at a time.
         administrators: The names of the peers that may add and forget records.
     """
 
     def __init__(
-        self, state: ServerState, aside: Offload, administrators: Collection[str] = ()
+        self, state: ServerState, offload: Offload, administrators: Collection[str] = ()
     ) -> None:
-        self._state, self._aside, self._administrators = state, aside, frozenset(administrators)
+        self._state, self._offload, self._administrators = state, offload, frozenset(administrators)
         self._failure = ServerFailure()
 
     def offers(self, terms: bytes) -> dict[str, Offer]:
@@ -170,7 +170,7 @@ class PredictionServer:
 
     async def _do(self, step: Callable[[], _T]) -> _T:
         try:
-            return await self._aside(step)
+            return await self._offload(step)
         except StoreFailed as error:
             self._failure.report(error)
             raise

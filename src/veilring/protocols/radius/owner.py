@@ -43,7 +43,7 @@ class Owner:
         rows: Secret.
         rules: Public.
         ledger: Where all is charged; whoever opened it closes it.
-        aside: Calls what takes long.
+        offload: Runs slow calls.
         ids: Where rows have budgets of their own: the id of each row, by which the ledger knows it
             again. Each id once, since one person is one row.
 
@@ -56,12 +56,12 @@ class Owner:
         rows: Rows,
         rules: OwnerRules,
         ledger: Ledger,
-        aside: Offload,
+        offload: Offload,
         *,
         ids: Sequence[str] | None = None,
     ) -> None:
         _require_fitting(rows, rules, ids)
-        self._rows, self._rules, self._ledger, self._aside = rows, rules, ledger, aside
+        self._rows, self._rules, self._ledger, self._offload = rows, rules, ledger, offload
         self._slots = ledger.records.add(ids or ())
         self._failure = ServerFailure()
         # One analyst's requests take turns, so that it never has more than a thread of ours.
@@ -136,7 +136,7 @@ class Owner:
         return LabelAnswer(verdict=RequestVerdict.ANSWERED, left=0.0, labels=labels, radii=radii)
 
     async def _in_turn(self, analyst: str, act: Callable[[], LabelAnswer]) -> LabelAnswer:
-        """Act aside, in an analyst's turn. It lasts as long, even if nobody waits any more."""
+        """Act in a worker thread, in an analyst's turn, which a cancelled call does not end."""
         turn = self._turns[analyst]
         await turn.acquire()
         settling = asyncio.create_task(self._settled(act, turn))
@@ -145,7 +145,7 @@ class Owner:
     async def _settled(self, act: Callable[[], LabelAnswer], turn: asyncio.Lock) -> LabelAnswer:
         try:
             self._failure.check()
-            return await self._aside(act)
+            return await self._offload(act)
         except StoreFailed as error:
             self._failure.report(error)
             raise
