@@ -1,4 +1,4 @@
-"""What an adversary gets from clients' reports, measured against what the loss allows.
+"""Attacks on clients' reports, measured against what the loss allows.
 
 `attack_oracle`, `attack_law`
     The best guess of a client's value from one report, and its bound. With a uniform prior over d
@@ -32,13 +32,13 @@ _EVENTS: Final = 256  # thresholds that are tried; a finer choice finds hardly m
 
 @dataclass(frozen=True, slots=True)
 class Guesses:
-    """How often a guess was right.
+    """The success of guesses.
 
     Attributes:
-        right: Of the trials.
-        trials: How many clients were guessed at.
-        values: How many values were equally likely before the report came.
-        exact_epsilon: What the report spent.
+        right: The number of right guesses.
+        trials: The number of guesses, one a client.
+        values: The number of values that were equally likely before the report came.
+        exact_epsilon: The loss of a report.
     """
 
     right: int
@@ -70,8 +70,8 @@ def attack_oracle(oracle: FrequencyOracle, trials: int, rng: Generator) -> Guess
     histograms it is the largest number. Ties are broken at random.
 
     Args:
-        oracle: What the clients use.
-        trials: How many clients there are, at least 1.
+        oracle: The oracle that the clients use.
+        trials: The number of clients, at least 1.
         rng: Source of the values, the reports and the ties.
 
     Raises:
@@ -91,9 +91,9 @@ def attack_law(
     """Guess clients' numbers, uniform over some candidates, from one code each.
 
     Args:
-        law: What the clients use.
+        law: The law that the clients use.
         candidates: Different numbers in [-1, 1], at least two, shape (values,).
-        trials: How many clients there are, at least 1.
+        trials: The number of clients, at least 1.
         rng: Source of the values, the codes and the ties.
 
     Raises:
@@ -138,12 +138,12 @@ def loss_of(
     """Return a lower bound of a randomiser's epsilon, found by playing it.
 
     Args:
-        randomiser: What to examine.
+        randomiser: The randomiser to examine.
         pair: Two values as `perturb` takes them, shape (2, ...).
-        weights: Of each sum in the score by which reports are told apart; see `weights_of`.
-        trials: Reports of each value, at least 4.
+        weights: The weight of each sum in a report's score; see `weights_of`.
+        trials: The number of reports of each value, at least 4.
         rng: Source of the reports.
-        alarm: How often the bound may be wrong.
+        alarm: The probability that the bound is wrong.
 
     Raises:
         InputError: If there are too few trials.
@@ -190,7 +190,7 @@ def epsilon_at_least(
     Args:
         first: Independent scores under one value, at least 4.
         second: The same under another.
-        alarm: How often the bound may be wrong.
+        alarm: The probability that the bound is wrong.
 
     Returns:
         At least 0.

@@ -129,7 +129,7 @@ class ClientBatch:
 
     @property
     def payload_bytes(self) -> int:
-        """How many bytes the reports and their ids have."""
+        """The bytes of the reports and their ids."""
         return self.ids.nbytes + self.reports.nbytes
 
     def message(self, task: Task, *, more: bool) -> ReportBatch:

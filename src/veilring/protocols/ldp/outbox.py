@@ -34,7 +34,7 @@ from veilring.protocols.ldp.store.base import as_store_failed
 from veilring.protocols.ldp.task import Task
 
 ROW_NUMBER: Final = "row number"
-"""What names clients where no column does."""
+"""The name of clients where no column names them."""
 
 _WHAT: Final = "outbox"
 _SCHEMA: Final = """
@@ -254,8 +254,8 @@ class Outbox:
         """Yield all reports that were not answered, as they were made, by question.
 
         Args:
-            task: What they were made for.
-            at_once: How many a batch may have; as many as `BATCH_BYTES_MAX` unless given.
+            task: The task that they were made for.
+            at_once: The most reports of a batch; by default as many as `BATCH_BYTES_MAX`.
 
         Raises:
             InputError: If no report may be in a batch.

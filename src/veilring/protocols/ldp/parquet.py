@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     import polars as pl
 REPORT_COLUMNS: Final = ("task", "question", "report")
 """Binary of 32 bytes, unsigned integer, and binary of the question's `report_bytes`."""
-# Of reports that are looked at together: what a process holds is a few times this, and what it
+# Reports that are looked at together: what a process holds is a few times this, and what it
 # computes takes long beside being told to.
 PIECE_BYTES_MAX: Final = 1 << 26
 ROW_BYTES: Final = 64
-"""What Polars and Python hold of a row beside its report."""
+"""The memory that Polars and Python need for a row beside its report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Piece:
     Attributes:
         path: Absolute, so that it means the same in each process.
         first: The first row, counted from 0.
-        reports: How many.
+        reports: The number of rows.
     """
 
     path: Path
@@ -54,9 +54,9 @@ def write_parquet(
     """Write reports as files of a new folder, which appears when all of them are there.
 
     Args:
-        task: What they answer.
+        task: The task that they answer.
         reports: Questions and reports to them, in any order; each report once.
-        folder: Where to; there is nothing yet.
+        folder: A folder that does not exist yet.
 
     Returns:
         The files, each of about `PIECE_BYTES_MAX` before it is compressed; at least one.
@@ -85,7 +85,7 @@ def tally_parquet(task: Task, paths: Iterable[Path], *, at_once: int | None = No
     """Return the tally of all reports in some files, piece by piece, in this process.
 
     Args:
-        task: What they answer.
+        task: The task that they answer.
         paths: The files.
         at_once: As for `cut_pieces`; the tally is the same.
 
@@ -105,9 +105,9 @@ def cut_pieces(
     """Return pieces that together cover files, without reading any report.
 
     Args:
-        task: What the reports are said to answer.
+        task: The task that the reports are said to answer.
         paths: The files.
-        at_once: How many reports a piece may have; as many as `PIECE_BYTES_MAX` unless given.
+        at_once: The most reports of a piece; by default as many as `PIECE_BYTES_MAX`.
 
     Raises:
         InputError: If there is no file, one is named twice, or one cannot be read as Parquet with

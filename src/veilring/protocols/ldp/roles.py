@@ -69,9 +69,9 @@ class ClientPool:
         Every call makes new reports and spends the task's epsilon again.
 
         Args:
-            task: What is asked.
+            task: The task.
             rng: The clients' secret randomness; the ids are drawn from it, too.
-            at_once: How many reports a batch may have; as many as `BATCH_BYTES_MAX` unless given.
+            at_once: The most reports of a batch; by default as many as `BATCH_BYTES_MAX`.
 
         Raises:
             InputError: If a row does not fit, or no report may be in a batch.
@@ -162,7 +162,7 @@ def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:
     `s = batch_reports(report_bytes)`, and one empty message if it has no clients.
 
     Args:
-        task: What is asked.
+        task: The task.
         asked: For each party but the aggregator, how many of its clients drew each question.
     """
     total = Traffic()
@@ -181,7 +181,7 @@ def gather_cost_bounds(task: Task, parties: int, rows: int) -> Forecast:
     """Forecast `gather` before clients draw their questions: the least cost, with its `most`.
 
     Args:
-        task: What is asked.
+        task: The task.
         parties: The number of pools of clients.
         rows: The number of clients in all pools together.
     """
@@ -238,8 +238,8 @@ async def submit_reports(
 
     Args:
         party: This participant, in a session with the collector alone.
-        batches: What to send; none of them empty. They are asked for as there is room.
-        task: What the reports were made for.
+        batches: The batches to send; none is empty. They are taken as there is room.
+        task: The task that the reports were made for.
         settled: Called once a batch, in order.
 
     Raises:

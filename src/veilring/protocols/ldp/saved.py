@@ -40,7 +40,7 @@ def save_classifier(classifier: Classifier, path: Path) -> None:
     """Write a classifier with its steps and evidence; every number is read back bit for bit.
 
     Args:
-        classifier: What `learn` returns, or the `model_` of an estimator.
+        classifier: The result of `learn`, or the `model_` of an estimator.
         path: A file that is not there yet; only its owner reads it.
 
     Raises:

@@ -190,7 +190,7 @@ class LDPSetup(Setup):
     A client answers once. Asked again, as after the loss of another party, it sends the same bytes.
 
     Attributes:
-        survey: What clients are asked.
+        survey: The questions to clients.
         task: The survey as the server publishes it.
     """
 

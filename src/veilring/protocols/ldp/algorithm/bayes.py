@@ -71,7 +71,7 @@ def log_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 CONSISTENCIES: Final[tuple[Consistency, ...]] = ("paper", "clip", "norm-sub")
-"""What may be done to negative counts; they cannot stay, since a classifier takes logarithms."""
+"""Ways to treat negative counts; they cannot stay, since a classifier takes logarithms."""
 
 
 def evidence(
@@ -185,7 +185,7 @@ def learn_discrete(
         smoothing: Added to each count of a value; at least `SMOOTHING_MIN`, which stands for none.
             By default none with the paper's consistency, whose negative counts become 1 already,
             and else 1 (Laplace), since one count of 0 would rule out a class.
-        confidence: Of the intervals in its evidence.
+        confidence: The confidence of the intervals in its evidence.
 
     Raises:
         InputError: If an argument is not allowed, or the tally is of another survey.
@@ -202,7 +202,7 @@ def learn_discrete(
     return DiscreteBayes(counts[0], features, smoothing, found)
 
 
-# Of features in [-1, 1]. A difference of two noisy numbers is often below 0; a class must not win
+# For features in [-1, 1]. A difference of two noisy numbers is often below 0; a class must not win
 # or lose by that. A tenth of half the range is narrow for a feature, and wide enough for noise.
 VARIANCE_FLOOR: Final = 0.01
 
@@ -213,8 +213,8 @@ class GaussianBayes(Posterior):
 
     Attributes:
         class_counts: After consistency, shape (classes,).
-        means: Of each feature within each class, in [-1, 1], shape (features, classes).
-        variances: The same, in [floor, 1].
+        means: The mean of each feature within each class, in [-1, 1], shape (features, classes).
+        variances: The variances, in [floor, 1].
         evidence: The raw estimates with their intervals: of the class's shares, of
             `mean(x_i [class = c])` over all clients asked, and of the same of squares.
     """
@@ -259,7 +259,7 @@ def learn_gaussian(
         tally: The tally of the answers.
         consistency: How negative counts of classes are made consistent.
         variance_floor: The least variance, above 0 and at most 1.
-        confidence: Of the intervals in its evidence.
+        confidence: The confidence of the intervals in its evidence.
 
     Raises:
         InputError: If an argument is not allowed, or the tally is of another survey.

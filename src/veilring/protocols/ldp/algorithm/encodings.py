@@ -254,7 +254,7 @@ class SummedHistogram(FrequencyOracle):
 
     @property
     def half(self) -> int:
-        """How many steps of the grid 1/2 is."""
+        """The number of steps of the grid in 1/2."""
         return max(1, round(_SCALE_STEPS * self.epsilon / 4))
 
     @property
@@ -265,7 +265,7 @@ class SummedHistogram(FrequencyOracle):
 
     @cached_property
     def _most_together(self) -> int:
-        """What the absolute values of an honest report's numbers ever add up to."""
+        """The greatest sum of absolute values in an honest report."""
         return self.domain * self.half + laplace_sum_max(self._scale * _WIDER, self.domain)
 
     @property
@@ -353,8 +353,8 @@ class SummedHistogram(FrequencyOracle):
 
         Args:
             sums: The summed steps of each value, shape (domain,).
-            clients: How many reports there are, at least 1.
-            confidence: Of each interval by itself, in (0, 1).
+            clients: The number of reports, at least 1.
+            confidence: The confidence of each interval by itself, in (0, 1).
 
         Raises:
             InputError: If there are no clients, or the sums are not of this oracle.
@@ -376,7 +376,7 @@ def _laws(half: int, scale: Fraction, bound: int) -> TableLaws:
 
 @dataclass(frozen=True)
 class ThresholdedHistogram(UnaryOracle):
-    """Of each coordinate plus its noise, the client says whether it is above `theta`.
+    """The client says of each coordinate with its noise whether it is above `theta`.
 
     A comparison of noise with a public number is a coin, and coins are what is drawn. So it *is*
     unary encoding, with `p = 1 - e^((epsilon/2)(theta - 1)) / 2` and

@@ -47,8 +47,8 @@ class HashFamily:
     """Hash functions from `[0, domain)` to `[0, buckets)`, each named by two words.
 
     Attributes:
-        domain: How many values are hashed.
-        buckets: Into how many buckets, `g`; at least 2.
+        domain: The number of values that are hashed.
+        buckets: The number of buckets, `g`; at least 2.
         word_bits: The size of a word: 8, 16 or 32. Small ones are for enumeration.
     """
 
@@ -63,7 +63,7 @@ class HashFamily:
 
     @property
     def high_bits(self) -> int:
-        """How many bits of a word choose the bucket, `k`."""
+        """The number of bits of a word that choose the bucket, `k`."""
         return self.word_bits + 1 - (self.domain - 1).bit_length()
 
     @cached_property
@@ -228,7 +228,7 @@ class HadamardResponse(PureOracle):
 
     @property
     def order(self) -> int:
-        """How many rows the matrix has, `K`."""
+        """The number of rows of the matrix, `K`."""
         return 1 << self.domain.bit_length()
 
     @cached_property

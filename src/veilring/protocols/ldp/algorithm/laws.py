@@ -33,7 +33,7 @@ from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX
 from veilring.protocols.ldp.algorithm.packing import width_of
 
 Codes = NDArray[np.int64]
-"""What a law says, numbers from 0 to `Law.codes - 1`."""
+"""The codes that a law draws, numbers from 0 to `MeanLaw.codes - 1`."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class MeanLaw(ABC):
 
     Attributes:
         epsilon: The most that a code may spend.
-        name: What configurations and tables call it.
+        name: The name in configurations and tables.
         least_epsilon: Below it, the integers of the law can no longer show the number.
         levels: The grid's points are the multiples of `1 / levels`.
-        parts: How many integers are summed of each code.
+        parts: The number of integers that are summed of each code.
         covers_one_hot: Whether all entries of a vector may be perturbed for the price of one, if
             the vector is 0 but at one secret place.
     """
@@ -66,11 +66,11 @@ class MeanLaw(ABC):
     @property
     @abstractmethod
     def exact_epsilon(self) -> float:
-        """What a code really spends, rounded up; never more than `epsilon`."""
+        """The exact loss of a code, rounded up; never more than `epsilon`."""
 
     @property
     def bias(self) -> float:
-        """How far the mean of the reported value may be from the number, at most."""
+        """The greatest distance of the reported value's mean from the number."""
         return 0.0
 
     @property
@@ -82,11 +82,11 @@ class MeanLaw(ABC):
     @property
     @abstractmethod
     def codes(self) -> int:
-        """How many codes there are."""
+        """The number of codes."""
 
     @property
     def bits(self) -> int:
-        """How wide a code is on the wire: 1, or a multiple of 8."""
+        """The bits of a code on the wire: 1, or a multiple of 8."""
         return 1 if self.codes == 2 else 8 * width_of(self.codes)  # noqa: PLR2004  (a bit's)
 
     @property
@@ -112,7 +112,7 @@ class MeanLaw(ABC):
 
         Args:
             codes: All codes of each report, shape (..., codes a report).
-            numbers: How many of the codes stand for a number; the others stand for a 0.
+            numbers: The number of codes that stand for a number; the others stand for a 0.
         """
         return np.ones(codes.shape[:-1], dtype=np.bool_)
 
@@ -199,7 +199,7 @@ class Laplace(MeanLaw):
 
     @cached_property
     def scale(self) -> Fraction:
-        """Of the noise, in steps of the grid: exactly the sensitivity divided by epsilon."""
+        """The scale of the noise in steps of the grid: exactly the sensitivity over epsilon."""
         return 2 * _LAPLACE_LEVELS / Fraction(self.epsilon)
 
     @cached_property
@@ -239,7 +239,7 @@ class Laplace(MeanLaw):
         away = np.abs(codes - self.most - grid)
         ratio = exp(-1 / self.scale)
         is_end = (codes == 0) | (codes == 2 * self.most)
-        # What is cut counts at the end: a geometric series.
+        # The tail that is cut counts at the end: a geometric series.
         cut = np.exp(-away / float(self.scale)) / (1 + ratio)
         return np.where(is_end, cut, discrete_laplace_pmf(away, self.scale))
 
@@ -357,7 +357,7 @@ class Piecewise(MeanLaw):
 
     @cached_property
     def reach(self) -> int:
-        """How far the window goes to each side, `h`."""
+        """The width of the window to each side, `h`."""
         return max(1, round(_PIECEWISE_LEVELS * exp(-self.epsilon / 2)))
 
     @cached_property
@@ -450,12 +450,12 @@ class Hybrid(MeanLaw):
 
     @cached_property
     def piecewise(self) -> Piecewise:
-        """What is drawn from with probability `share`."""
+        """The law that is drawn from with probability `share`."""
         return Piecewise(self.epsilon)
 
     @cached_property
     def share(self) -> Dyadic:
-        """How often the piecewise mechanism answers, `alpha`: `1 - e^(-epsilon/2)`, or never."""
+        """The probability of the piecewise mechanism, `alpha`: `1 - e^(-epsilon/2)`, or 0."""
         if self.epsilon <= _ALL_ONE_BIT:
             return Dyadic(0, _SHARE_BITS)
         return Dyadic.floor(-expm1(-self.epsilon / 2), _SHARE_BITS)

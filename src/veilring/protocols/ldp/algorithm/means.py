@@ -77,9 +77,9 @@ class Means(LocalRandomiser):
     clients, whatever their class: shape (features * classes,), classes innermost.
 
     Attributes:
-        law: Of each number.
-        features: How many, `n` of the paper.
-        classes: How many, `k` of the paper; 1 if there is no class to hide.
+        law: The law of each number.
+        features: The number of features, `n` of the paper.
+        classes: The number of classes, `k` of the paper; 1 if there is no class to hide.
 
     Raises:
         InputError: If there are no features or classes, or the law cannot hide a class.
@@ -101,7 +101,7 @@ class Means(LocalRandomiser):
     @property
     @abstractmethod
     def _told(self) -> int:
-        """How many codes a report has."""
+        """The number of codes in a report."""
 
     @property
     def _code_bytes(self) -> int:
@@ -362,7 +362,7 @@ class SignVector(LocalRandomiser):
     Attributes:
         epsilon: The most that a report may spend, above 0 and at most 20; so much that the weights
             differ, 2**-15 at the most.
-        features: How many, at least 1; `features + epsilon / ln(2)` is at most 46.
+        features: The number of features, at least 1; `features + epsilon / ln(2)` is at most 46.
 
     Raises:
         InputError: If a field is outside its range.
@@ -487,9 +487,9 @@ def make_means(approach: Approach, epsilon: float, features: int, classes: int =
 
     Args:
         approach: 1, 2 or 3 of the paper's Section 2.2.3, in the order of `APPROACHES`.
-        epsilon: What a report may spend, above 0.
-        features: How many, at least 1.
-        classes: How many to hide a client's among, or 1.
+        epsilon: The most that a report may spend, above 0.
+        features: The number of features, at least 1.
+        classes: The number of classes to hide a client's among, or 1.
 
     Raises:
         InputError: If an argument is not allowed.

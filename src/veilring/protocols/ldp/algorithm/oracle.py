@@ -40,7 +40,7 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     z_score,
 )
 
-# Of a client's coins: at epsilon 20 the rarest still has a numerator of two digits.
+# The bits of a client's coins: at epsilon 20 the rarest still has a numerator of two digits.
 BITS: Final = 32
 
 # Beyond this nothing is hidden, and e^epsilon soon has no room in 64 bits.
@@ -54,7 +54,7 @@ class FrequencyOracle(LocalRandomiser):
     """A randomiser whose estimate is the share of the clients that hold each value.
 
     Attributes:
-        domain: How many values there are, `d` of the papers; at least 2.
+        domain: The number of values, `d` of the papers; at least 2.
         epsilon: The most that a report may spend; above 0.
 
     Raises:
@@ -108,7 +108,7 @@ class FrequencyOracle(LocalRandomiser):
     @property
     @abstractmethod
     def influence(self) -> float:
-        """How many clients the count of a value moves by if one report says the opposite."""
+        """The number of clients by which one opposite report moves the count of a value."""
 
     @abstractmethod
     def variance(self, frequency: float = 0.0) -> float:
@@ -192,9 +192,9 @@ class PureOracle(FrequencyOracle):
         reported: if they are a sample of more, its error comes on top.
 
         Args:
-            sums: How many reports support each value, shape (domain,).
-            clients: How many reports there are, at least 1.
-            confidence: Of each interval by itself, in (0, 1).
+            sums: The number of reports that support each value, shape (domain,).
+            clients: The number of reports, at least 1.
+            confidence: The confidence of each interval by itself, in (0, 1).
 
         Raises:
             InputError: If there are no clients, or the sums are not of this oracle.
@@ -223,7 +223,7 @@ class PlainOracle(LocalRandomiser):
     """The client's value itself. It hides nothing.
 
     Attributes:
-        domain: How many values there are, at least 1.
+        domain: The number of values, at least 1.
     """
 
     domain: int

@@ -82,8 +82,8 @@ def counted(digits: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
     """Return how often each number from 0 to `count - 1` occurs, shape (count,).
 
     Args:
-        digits: What `encoded` gave of such numbers, shape (numbers, width).
-        count: How many numbers there are.
+        digits: The bytes that `encoded` gave of such numbers, shape (numbers, width).
+        count: The number of different numbers.
     """
     sums = np.zeros(count, dtype=np.int64)
     for chunk in client_slices(len(digits), _NUMBER_BYTES):
@@ -109,7 +109,7 @@ def column_sums(packed: NDArray[np.uint8], columns: int) -> NDArray[np.int64]:
 
     Args:
         packed: Shape (rows, ceil(columns / 8)), in the order of `numpy.packbits`.
-        columns: How many bits of a row count.
+        columns: The number of bits of a row that count.
     """
     if packed.size * 8 <= _FEW_BITS:
         bits = np.unpackbits(packed, axis=1, count=columns)

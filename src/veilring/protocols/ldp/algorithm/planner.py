@@ -74,8 +74,8 @@ def oracle_options(domain: int, epsilon: float) -> tuple[OracleOption, ...]:
     """Return all oracles for a domain, the least variance first.
 
     Args:
-        domain: How many values there are.
-        epsilon: What a report may spend.
+        domain: The number of values.
+        epsilon: The most that a report may spend.
 
     Raises:
         InputError: If an argument is outside the oracles' range.
@@ -99,8 +99,8 @@ def recommend_oracle(domain: int, epsilon: float, *, max_bytes: int | None = Non
     """Return the oracle with the shortest reports among those of nearly the least variance.
 
     Args:
-        domain: How many values there are.
-        epsilon: What a report may spend.
+        domain: The number of values.
+        epsilon: The most that a report may spend.
         max_bytes: The most that a report may have, or any size.
 
     Raises:
@@ -120,7 +120,7 @@ def make_oracle(name: str, epsilon: float) -> MakeOracle:
 
     Args:
         name: One of `ORACLES`, or `auto` for the best of them for each domain.
-        epsilon: What a report may spend.
+        epsilon: The most that a report may spend.
 
     Raises:
         InputError: If there is no such oracle.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.packing import client_slices
 
-INTERVAL_CONFIDENCE: Final = 0.95  # of the intervals that are shown unless others are asked for
+INTERVAL_CONFIDENCE: Final = 0.95  # of intervals, by default
 # Intervals are those of the normal law. Where fewer reports than this are expected to say the
 # rarest thing that a report may say, a nominal 0.95 was seen to cover 0.82 by exact binomial laws.
 RAREST_MIN: Final = 10
@@ -35,7 +35,8 @@ class SurveyEstimate:
 
     Attributes:
         values: Frequencies (shares of the clients, not counts) or means, shape (entries,).
-        variance: Of each value, over the randomiser's draws and, for means, the clients' values.
+        variance: The variance of each value, over the randomiser's draws and, for means, over the
+            clients' values.
         low: The lower ends of intervals that each hold with the confidence asked for.
         high: The upper ends.
         clients: The number of reports behind them.
@@ -52,7 +53,7 @@ class LocalRandomiser(ABC):
     """A mechanism that a client applies to its own value; frozen and equal by its parameters.
 
     Attributes:
-        name: What configurations and tables call it.
+        name: The name in configurations and tables.
     """
 
     name: ClassVar[str]
@@ -60,7 +61,7 @@ class LocalRandomiser(ABC):
     @property
     @abstractmethod
     def exact_epsilon(self) -> float:
-        """What a report really spends: never more than was asked for, since it is rounded so."""
+        """The exact loss of a report: never more than was asked for, since it is rounded so."""
 
     @property
     @abstractmethod
@@ -70,12 +71,12 @@ class LocalRandomiser(ABC):
     @property
     @abstractmethod
     def cells(self) -> int:
-        """How many sums an aggregate has."""
+        """The number of sums in an aggregate."""
 
     @property
     @abstractmethod
     def entries(self) -> int:
-        """How many numbers an estimate has."""
+        """The number of entries in an estimate."""
 
     @property
     @abstractmethod
@@ -120,7 +121,7 @@ class LocalRandomiser(ABC):
 
     @property
     def _judging_bytes(self) -> int:
-        """What judging one report holds in memory: each of its bytes as a whole number, or less."""
+        """The memory for judging one report: each of its bytes as a whole number, or less."""
         return 8 * self.report_bytes
 
     @abstractmethod
@@ -146,8 +147,8 @@ class LocalRandomiser(ABC):
         """Return which intervals rest on too few reports to hold their confidence, by entry.
 
         Args:
-            sums: What `estimate` takes.
-            clients: How many reports they are over.
+            sums: The sums, as `estimate` takes them.
+            clients: The number of reports behind them.
         """
 
 

@@ -48,7 +48,7 @@ class Scaling(Step):
     """Scale each feature from a public range to [-1, 1]; what is outside is cut to its ends.
 
     Attributes:
-        ranges: Of each feature; one whose two ends are equal becomes 0.
+        ranges: The range of each feature; one whose two ends are equal becomes 0.
     """
 
     ranges: Ranges
@@ -68,8 +68,8 @@ class Bins(Step):
     """Equal-width bins over public ranges (the paper's EWD, Section 3.2), numbered from 0.
 
     Attributes:
-        ranges: Of each feature; what is outside goes to the outermost bins.
-        counts: How many bins each feature has, at least 1.
+        ranges: The range of each feature; values outside go to the outermost bins.
+        counts: The number of bins of each feature, at least 1.
 
     Raises:
         InputError: If there are not as many counts as ranges, or one is below 1.
@@ -108,7 +108,7 @@ class LinearProjection(Step):
     Attributes:
         centre: Shape (features,).
         axes: One tuple a new feature, each of shape (features,).
-        origin: Where its numbers come from, in words: which public rows, or which private release.
+        origin: The origin of its numbers, in words: which public rows, or which private release.
 
     Raises:
         InputError: If the origin is empty, there is no axis, or an axis has another length.
@@ -153,8 +153,8 @@ def principal_components(
 
     Args:
         public_rows: Shape (rows, features); no client's.
-        components: How many, from 1 to the lesser of rows and features.
-        origin: Where the rows come from, in words.
+        components: The number of components, from 1 to the lesser of rows and features.
+        origin: The origin of the rows, in words.
 
     Raises:
         InputError: If the components are not as many.
@@ -185,8 +185,8 @@ def discriminant_components(
     Args:
         public_rows: Shape (rows, features); no client's.
         labels: The class of each, at least two different ones.
-        components: How many, from 1 to the features.
-        origin: Where the rows come from, in words.
+        components: The number of components, from 1 to the features.
+        origin: The origin of the rows, in words.
         ridge: `rho` as a share of the mean eigenvalue of `S_W`, above 0.
 
     Raises:

@@ -50,7 +50,7 @@ class SubsetSelection(PureOracle):
 
     @cached_property
     def size(self) -> int:
-        """How many values a set has, `w`."""
+        """The number of values in a set, `w`."""
         below = int(self.domain / (math.exp(self.epsilon) + 1))
         # Rounding may give half of a domain of two and one more; a set of all values tells nothing.
         return max((max(1, below), min(below + 1, self.domain - 1)), key=self._told)

@@ -56,7 +56,7 @@ class Survey(ABC):
 
     @property
     def exact_epsilon(self) -> float:
-        """What one answer spends, whichever question it is to."""
+        """The loss of one answer, whichever question it is to."""
         return max(question.exact_epsilon for question in self.questions)
 
     @abstractmethod
@@ -89,7 +89,7 @@ class Survey(ABC):
 
 @dataclass(frozen=True)
 class FrequencySurvey(Survey):
-    """Which share of the clients holds each value of one attribute, the only column of the rows.
+    """The share of the clients that hold each value of one attribute, the rows' only column.
 
     Attributes:
         oracle: Over the attribute's values, numbered from 0.
@@ -247,7 +247,7 @@ class GaussianBayesSurvey(Survey):
 
     Attributes:
         oracle: The class's.
-        means: Of features within classes; the same for both questions.
+        means: The randomiser of features within classes; the same for both questions.
         steps: The public steps that a row goes through first; their result is cut to [-1, 1].
 
     Raises:

@@ -1,4 +1,4 @@
-"""Where reports are kept: SQLite, or PostgreSQL by URL."""
+"""Stores of reports: SQLite, or PostgreSQL by URL."""
 
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ def open_report_store(where: str, task: Task, *, read_only: bool = False) -> Sto
 
     Args:
         where: The path of an SQLite file, or the URL of a PostgreSQL database.
-        task: What the reports answer.
+        task: The task that the reports answer.
         read_only: Whether it is only read, for estimates.
 
     Raises:

@@ -111,7 +111,7 @@ class Store(ABC):
     """A database of the reports to one task. It is used by one thread at a time.
 
     Args:
-        task: What the reports answer.
+        task: The task that the reports answer.
 
     Raises:
         StoreFailed: If the database cannot be reached; so do all methods.

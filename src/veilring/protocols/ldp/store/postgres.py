@@ -81,8 +81,8 @@ class PostgresStore(Store):
     Several collectors may share a database: each transaction sees what the others have committed.
 
     Args:
-        url: Of the database; it is never shown, as it may hold a password.
-        task: What the reports answer.
+        url: The database's URL; it is never shown, as it may hold a password.
+        task: The task that the reports answer.
         read_only: Whether it is only read, for estimates.
     """
 

@@ -43,7 +43,7 @@ from veilring.protocols.ldp.task import Task
 
 # Pages of the tree of ids that stay in memory; what a collector takes does not grow beyond it.
 CACHE_BYTES_MAX: Final = 64 << 20
-# Of the write-ahead log before it is moved into the file: large enough that a page that many groups
+# The write-ahead log before it is moved into the file: large enough that a page that many groups
 # touch is moved once, small enough that a restart reads it in no time.
 LOG_BYTES_MAX: Final = 64 << 20
 
@@ -98,7 +98,7 @@ class SqliteStore(Store):
 
     Args:
         path: The file; it is made if there is none, unless `read_only`.
-        task: What the reports answer.
+        task: The task that the reports answer.
         read_only: For estimates while a collector writes: neither waits for the other.
 
     Raises:
