@@ -1,4 +1,4 @@
-"""What a run will cost, before it is run: the form that each family's closed forms take."""
+"""Forecasts: what a run will cost, before it is run."""
 
 from dataclasses import dataclass, field
 from functools import reduce
@@ -13,12 +13,12 @@ _UNITS: Final = ("rounds", "messages", "bytes")
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a run will cost.
+    """The cost of a run, before it is run.
 
     Attributes:
-        rounds: Communication rounds.
-        traffic: Messages and bytes of the protocol.
-        setup: Messages and bytes before its first round.
+        rounds: The communication rounds.
+        traffic: The messages and bytes of the protocol.
+        setup: The messages and bytes before its first round.
         most: The greatest cost, where it depends on secret draws and the other numbers are the
             least.
     """
@@ -38,7 +38,7 @@ class Forecast:
 
 
 def repeated(messages: int, message: Message) -> Traffic:
-    """Return the traffic of so many messages of the size of one.
+    """Return the traffic of the given number of messages of the size of one.
 
     A message's size depends on its shapes and on a few small numbers only, so one of zeros will do.
     """

@@ -102,11 +102,11 @@ def charging() -> Iterator[None]:
     """Let a ledger's refusals and a session's errors pass, and make one error of all others.
 
     Raises:
-        BudgetExhausted: If an asker's or the total budget does not suffice.
-        InputError: If the asker used the key for another request.
-        VeilringError: What ended the session, if something is sent within.
-        StoreFailed: For everything else. Its message is for the server's log: to the asker a failed
-            disk and a failed draw are the same.
+        BudgetExhausted: If a client's or the total budget does not suffice.
+        InputError: If the client used the key for another request.
+        VeilringError: If the session ended, where something is sent within.
+        StoreFailed: For everything else. Its message is for the server's log: to the client a
+            failed disk and a failed draw are the same.
     """
     try:
         yield
@@ -182,7 +182,7 @@ def _failure(error: Exception) -> str:
             what = "the ledger has charged what nobody here has seen"
         case sqlite3.Error() | OSError() | InputError(field="ledger"):
             what = f"the ledger failed: {error}"
-        case _:  # its text may quote a row, so that only its kind and its place are told
+        case _:  # its text may quote a row, so that only its kind and its place are named
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{Path(place.filename).name}:{place.lineno}"
             what = f"an answer could not be drawn: {type(error).__name__} in {where}"

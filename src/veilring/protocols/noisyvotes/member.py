@@ -36,9 +36,9 @@ from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Array, Message
 
 VOTES_ASK: Final = "noisyvotes.ask"
-"""What a client asks of one member: the labels of a batch of queries."""
+"""The service that a client asks of one member: to label a batch of queries."""
 VOTES_JOIN: Final = "noisyvotes.private-votes"
-"""What that member asks of the others: to join the noisy votes."""
+"""The service that this member asks of the others: to join the noisy votes."""
 
 _log = logging.getLogger("veilring.votes")
 
@@ -47,12 +47,12 @@ _KEPT: Final = np.dtype("<i8")  # a label, as the ledger's file has it
 
 
 class VotesLabels(Message, kind="noisyvotes.labels"):
-    """What became of a batch, from a member to its client.
+    """The outcome of a batch, from a member to its client.
 
     Attributes:
         labels: Shape (queries,); empty if it was refused.
-        exhausted: Whose budget does not suffice, a member's or the client's own at the member that
-            it asked; empty if it was answered.
+        exhausted: The name of the party whose budget does not suffice: a member, or the client
+            itself at the member that it asked; empty if the batch was answered.
     """
 
     labels: Annotated[NDArray[np.int64], Array("<i8", 1)]
@@ -61,7 +61,7 @@ class VotesLabels(Message, kind="noisyvotes.labels"):
 
 @dataclass(frozen=True, slots=True)
 class VotesMember:
-    """What a party of deployed noisy votes offers, under the budget of its own ledger.
+    """A party of deployed noisy votes, which pays from a ledger of its own.
 
     It pays for a batch before it sends any of the first sum, and then others may have the total. So
     a batch is paid for, however its run ends. The member that was asked keeps the labels: the same
@@ -71,18 +71,18 @@ class VotesMember:
     neither vote nor refuse, because its disk or its memory fails, ends: see `failure`.
 
     Attributes:
-        node: Where it is reached.
-        rows: Its private rows.
+        node: The node at which it is reached.
+        rows: The party's private rows.
         parties: All members, in the order of the roster.
-        parameters: Public.
-        ledger: Where batches are charged: to the client at the member that was asked, and to that
-            member at the others; its owner closes it. A charge is on the disk within
+        parameters: The public parameters.
+        ledger: The ledger in which batches are charged: to the client at the member that was asked,
+            and to that member at the others; its owner closes it. A charge is on the disk within
             milliseconds, and nobody else's turn comes meanwhile, as while rows are counted.
         terms: SHA-256 of all that must be equal at parties that run together.
-        limits: How long sessions may take.
+        limits: The time that sessions may take.
 
     Raises:
-        InputError: If the rows are of another schema, or the parameters are not for so many
+        InputError: If the rows are of another schema, or the parameters do not fit the number of
             parties.
     """
 
@@ -205,7 +205,7 @@ class VotesMember:
         self.ledger.check(payer, self.parameters.epsilon)
 
     def _paying(self, payer: str) -> Callable[[Allocation], object]:
-        """Return what pays for the whole batch before its first release, and once.
+        """Return a callback that charges the whole batch once, before its first release.
 
         The key is our own and new: a session's name is the asker's choice, who could use one again.
         """
@@ -223,8 +223,8 @@ def ask_votes(
     labels; the client learns the labels.
 
     Args:
-        terms: SHA-256 of what the client believes is run; a member that has others refuses.
-        parameters: What it believes, likewise.
+        terms: The SHA-256 of the terms that the client expects; a member with other terms refuses.
+        parameters: The parameters that it expects, likewise.
     """
     return opening(partial(_ask, parameters=parameters), VOTES_ASK, terms)
 
@@ -246,7 +246,7 @@ async def _ask(
     if labels.shape != queries.shape[:1]:
         raise ProtocolViolation(member, f"sent {len(labels)} labels for {len(queries)} queries")
     if labels.size and not 0 <= labels.min() <= labels.max() < parameters.classes:
-        raise ProtocolViolation(member, "sent a class that there is not")
+        raise ProtocolViolation(member, "sent a label outside of the public classes")
     return labels
 
 

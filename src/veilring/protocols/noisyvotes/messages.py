@@ -22,7 +22,7 @@ _DIGEST_BYTES: Final = 32  # SHA-256
 
 
 class VotesBatch(Message, kind="noisyvotes.batch"):
-    """A batch of queries, from whoever asks to all. It is public to the parties.
+    """A batch of queries, from the client to all. It is public to the parties.
 
     Attributes:
         queries: Shape (queries, features), in [0, 1].
@@ -53,11 +53,11 @@ def votes_cost(
     all agree, and a secure sum: by shares two rounds of as many.
 
     Args:
-        parties: n.
-        queries: How many are in the batch.
-        parameters: Public.
-        drawn: Whether the parties draw the ring, where there is one; it costs nothing if dealt.
-        rows: How many rows the grid is cut for, if that is not public but counted with noise, as
+        parties: The number of parties, n.
+        queries: The number of queries in the batch.
+        parameters: The public parameters.
+        drawn: Whether the parties draw the ring, where there is one; a dealt ring costs nothing.
+        rows: The number of rows that the grid is cut for, if that is counted with noise, as
             `NoisyVotes.rows` says afterwards.
 
     Raises:

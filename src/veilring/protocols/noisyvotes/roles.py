@@ -1,10 +1,10 @@
 """The party of noisy votes: it counts its own rows, adds its share of the noise, and sums.
 
-Before each sum all parties tell each other a hash of what they hold to be public: who takes part,
-the ring, parameters, queries, radii, all totals so far, and how they divide the budget by them. If
-somebody could tell some parties that queries lie far apart and others that they overlap, the former
-would add less noise than the rows of the latter need; so nobody adds anything before all have told
-it the same.
+Before each sum all parties send each other a hash of what they hold to be public: the parties, the
+ring, parameters, queries, radii, all totals so far, and how they divide the budget by them. If a
+liar could send some parties queries that lie far apart and others queries that overlap, the former
+would add less noise than the rows of the latter need; so no party adds anything before all hashes
+agree.
 """
 
 import hashlib
@@ -64,9 +64,9 @@ async def private_votes(
 
     Args:
         party: This participant.
-        rows: Its private rows; it may have none.
+        rows: The party's private rows; it may have none.
         asker: The participant that hands out the queries.
-        parameters: Public.
+        parameters: The public parameters.
         queries: Shape (Q, features) at the asker; the others leave it out.
         radii: Shape (Q,) at the asker, if the parameters leave them to it.
         ring: An order that was dealt beforehand. Left out, it is drawn together, if the method of
@@ -82,7 +82,7 @@ async def private_votes(
     Raises:
         InputError: If own rows or queries do not fit; nothing was sent then.
         ProtocolViolation: If a peer sent what no honest party sends.
-        Tampered: If parties were told different things.
+        Tampered: If parties hold different things to be public.
     """
     exponent = parameters.exponent(len(party.parties))
     parameters.check_rows(rows)
@@ -170,8 +170,8 @@ async def _agree(party: Party, digest: bytes, number: int) -> None:
     """Wait until all parties have said that they hold the same.
 
     Raises:
-        Tampered: If one does not. Whoever handed out queries or told a total may have told it
-            something else, or it lies itself.
+        Tampered: If one does not. The party that sent queries or a total may have sent it something
+            else, or it lies itself.
     """
     party.round(number)
     await broadcast(party, PublicDigest(digest=digest))

@@ -1,7 +1,7 @@
-"""Malicious parties of the ring: what they do to PP-TopK, to the secure sum and to PP-kNN.
+"""Malicious parties of the ring, which attack PP-TopK, the secure sum and PP-kNN.
 
-What each of them gains, and which of them is found by what, is measured in the documentation.
-Where only the vector or only the sum is run, those that touch the other are honest.
+The documentation measures what each of them gains, and which check finds which of them. Where only
+the vector or only the sum is run, adversaries that touch the other are honest.
 """
 
 from collections.abc import Mapping
@@ -31,10 +31,10 @@ _WORD: Final = 2**64
 
 @dataclass
 class InputSubstitution(Adversary):
-    """Claims in PP-kNN that all its rows are of one class, which is a lie about its input only.
+    """Claims in PP-kNN that all its rows are of one class: it lies about its input only.
 
     Attributes:
-        label: The class, from 0. Honest parties refuse nothing, so it has to be one that exists.
+        label: The class, from 0. No honest party checks it, so it has to be a known class.
     """
 
     label: int = 0
@@ -52,8 +52,9 @@ class InflateTopK(Adversary):
     """Forgets the nearest: puts the last entry of the vector in the place of its first ones.
 
     Attributes:
-        entries: How many entries it takes out, at least 1; all but the last if there are fewer.
-        first_round: In which of PP-TopK's rounds it begins, from 1.
+        entries: The number of entries that it takes out, at least 1; all but the last if there are
+            fewer.
+        first_round: The round of PP-TopK in which it begins, from 1.
     """
 
     entries: int = 1
@@ -75,10 +76,10 @@ class InflateTopK(Adversary):
 
 @dataclass
 class DeflateTopK(Adversary):
-    """Puts in what nobody has: passes on a vector with all its entries made smaller.
+    """Puts in values that nobody has: passes on a vector with all its entries made smaller.
 
     Attributes:
-        factor: By which they are multiplied, from 0 to 1.
+        factor: The factor by which entries are multiplied, from 0 to 1.
     """
 
     factor: float = 0.5
@@ -95,7 +96,7 @@ class DeflateTopK(Adversary):
 
 @dataclass
 class Replayer(Adversary):
-    """Sends its first vector again in every later round: what came after it is forgotten."""
+    """Sends its first vector again in every later round, and forgets what came after it."""
 
     _first: NDArray[np.float64] | None = field(default=None, init=False)
 
@@ -112,9 +113,9 @@ class WrongSum(Adversary):
     """Adds something to each total on its way, as if that were its own input.
 
     Attributes:
-        by: What it adds, in units of the sum; it may be negative, or a fraction.
-        entry: To which entry of each run, from 0; in PP-kNN it is the class.
-        scale_bits: Of the sum's fixed point; by default PP-kNN's.
+        by: The amount that it adds, in units of the sum; it may be negative, or a fraction.
+        entry: The entry of each run that it adds to, from 0; in PP-kNN it is the class.
+        scale_bits: The fractional bits of the sum's fixed point; by default PP-kNN's.
     """
 
     by: float = 1.0
@@ -146,8 +147,8 @@ class TakeOver(WrongSum):
     """Decides alone: shrinks the radius to nothing, so that nobody votes, and casts all votes.
 
     Attributes:
-        by: How many votes it casts; k of them pass for honest ones.
-        entry: For which class.
+        by: The number of votes that it casts; k of them pass for honest ones.
+        entry: The class that it votes for.
     """
 
     by: float = 100.0
@@ -161,15 +162,15 @@ class TakeOver(WrongSum):
 
 @dataclass
 class Equivocate(Adversary):
-    """Publishes one thing to a victim and another to everybody else.
+    """Publishes one thing to a victim and another to all other parties.
 
-    A starter does it to the result, of which the victim hears that it is nothing but zeros, and to
-    the total; and each party to its partial sum of shares.
+    A starter sends the victim another total, and a result of zeros; any party sends it another
+    partial sum of shares.
 
     Attributes:
-        victim: Who is told the wrong thing.
-        by: What is added to each entry of a sum.
-        scale_bits: Of the sum's fixed point; by default PP-kNN's.
+        victim: The party that is sent the wrong thing.
+        by: The amount that is added to each entry of a sum.
+        scale_bits: The fractional bits of the sum's fixed point; by default PP-kNN's.
     """
 
     victim: str
@@ -198,4 +199,4 @@ ADVERSARIES: Final[Mapping[str, type[Adversary]]] = MappingProxyType(
         "wrong-sum": WrongSum,
     }
 )
-"""The ready ones by the names that scenarios use."""
+"""The adversaries by the names that scenarios use."""

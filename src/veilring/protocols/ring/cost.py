@@ -65,10 +65,10 @@ def knn_cost(
     """Forecast PP-kNN on one batch: `n * (rounds + 3) - 2` messages with votes round the ring.
 
     Args:
-        parties: n.
-        queries: How many are in the batch.
-        parameters: Public.
-        drawn: Whether the parties draw the ring; it costs nothing if it is dealt.
+        parties: The number of parties, n.
+        queries: The number of queries in the batch.
+        parameters: The public parameters.
+        drawn: Whether the parties draw the ring; a dealt ring costs nothing.
     """
     topk = topk_cost(parties, queries, parameters.topk)
     votes = sum_cost(parties, queries, parameters.classes, parameters.sum)
@@ -87,11 +87,11 @@ def nested_cost(
     `n * (r + 3) + g * (r + 1) - 2` messages and `(m + g) * (r + 1) + 2` rounds.
 
     Args:
-        parties: n.
-        queries: How many are in the batch.
-        parameters: Public; votes go round the rings.
-        groups: g.
-        drawn: Whether the parties draw the order; it costs nothing if it is dealt.
+        parties: The number of parties, n.
+        queries: The number of queries in the batch.
+        parameters: The public parameters; votes go round the rings.
+        groups: The number of groups, g.
+        drawn: Whether the parties draw the order; a dealt order costs nothing.
 
     Raises:
         InputError: If there are too few parties for the groups.
@@ -99,8 +99,8 @@ def nested_cost(
     largest = group_sizes(parties, groups)[0]
     values = np.zeros((queries, parameters.k))
     words = np.zeros((queries, parameters.classes), dtype=np.uint64)
-    told = repeated(parties - 1, TopKResult(values=values))
-    traffic = told.plus(repeated(parties - 1, SumTotal(values=words)))
+    traffic = repeated(parties - 1, TopKResult(values=values))
+    traffic = traffic.plus(repeated(parties - 1, SumTotal(values=words)))
     for number in range(1, parameters.rounds + 1):
         vector = TopKVector(round=number, values=values)
         traffic = traffic.plus(repeated(parties + groups, vector))
@@ -128,8 +128,8 @@ class Chain:
     """The longest chain of messages that wait for each other.
 
     Attributes:
-        rounds: How many they are.
-        bytes: Of all of them, and of what leaves on the same link before them.
+        rounds: The number of messages in the chain.
+        bytes: The bytes of all of them, and of what leaves on the same link before them.
     """
 
     rounds: int
@@ -139,8 +139,8 @@ class Chain:
         """Return how long it takes.
 
         Args:
-            latency: Of each message, in seconds.
-            bandwidth: In bytes a second; infinity if bytes take no time.
+            latency: The latency of each message, in seconds.
+            bandwidth: The bandwidth in bytes a second; infinity if bytes take no time.
         """
         return self.rounds * latency + self.bytes / bandwidth
 
@@ -180,7 +180,7 @@ def nested_chain(parties: int, queries: int, parameters: KNNParameters, groups: 
 
 
 class _Sizes:
-    """How many bytes each message of a batch has."""
+    """The size of each message of a batch, in bytes."""
 
     def __init__(self, queries: int, parameters: KNNParameters) -> None:
         if parameters.sum.name != "ring":

@@ -52,7 +52,7 @@ from veilring.protocols.ring.algorithm.topk import (
 # A transcript of this many entries takes 64 MiB; more trials are run one chunk after another.
 TRANSCRIPT_ENTRIES: Final = 2**23
 
-# Calls cost little beside the work on so many trials, and a hop's vectors still fit a core's cache.
+# With this many trials calls cost little beside the work, and a hop's vectors fit a core's cache.
 CHUNK_TRIALS: Final = 2**13
 
 KINDS: Final = 4
@@ -146,9 +146,9 @@ def estimate_hop_leakage(
     Args:
         values: Each party's own k smallest in each trial, shape (T, n, k) with T >= 2 and n >= 3,
             as `run_ring` takes them. To estimate for a data set, deal its rows to the parties and
-            the parties to the positions anew in each trial.
+            the parties to the positions again in each trial.
         parameters: The public parameters.
-        rng: Source of the parties' coins and noise.
+        rng: The source of the parties' coins and noise.
 
     Returns:
         The three estimators, in total and broken down.
@@ -176,7 +176,7 @@ def sample_hop_leakage(
         draw: Called for one slice of trials after another, in order.
         shape: The number of trials T, at least 2, and that of the parties n, at least 3.
         parameters: The public parameters.
-        rng: Source of the parties' coins and noise.
+        rng: The source of the parties' coins and noise.
         distinct: Whether the values of a trial are distinct and below `upper`, as those of a
             continuous law are. The estimates are the same, and many times faster for large k.
 
@@ -236,7 +236,7 @@ def exposure_to_coalition(
         values: As for `estimate_hop_leakage`, shape (T, n, k).
         parameters: The public parameters.
         coalition: Positions of the corrupt parties, 0 (the starter) to n - 1.
-        rng: Source of the parties' coins and noise.
+        rng: The source of the parties' coins and noise.
 
     Raises:
         InputError: If a position is not in the ring, or as `run_ring` does.
@@ -276,8 +276,8 @@ def proportion_interval(
 
     Args:
         proportion: Estimated from independent trials, in [0, 1].
-        trials: How many, at least 1.
-        confidence: In (0, 1).
+        trials: The number of trials, at least 1.
+        confidence: The probability that the interval covers, in (0, 1).
 
     Raises:
         InputError: If an argument is outside its range.
@@ -306,12 +306,12 @@ def uniform_values(  # noqa: PLR0917  (a shape and a law)
     of N + 1 exponential variables over the sum of all, and the sum of those beyond k is a gamma.
 
     Args:
-        trials: T, at least 1.
-        parties: n, at least 1.
-        k: How many of the smallest, at least 1.
-        rows_per_party: N, the rows that each party holds, at least 0.
-        rng: Source of the rows.
-        upper: Positive.
+        trials: The number of trials, T, at least 1.
+        parties: The number of parties, n, at least 1.
+        k: The number of smallest rows to keep, at least 1.
+        rows_per_party: The number of rows of each party, N, at least 0.
+        rng: The source of the rows.
+        upper: The greatest value, positive.
 
     Returns:
         Shape (trials, parties, k), rows ascending, filled up with `+inf` if N < k.
@@ -325,7 +325,7 @@ def uniform_values(  # noqa: PLR0917  (a shape and a law)
     require(0 < upper < np.inf, "upper", upper, "a finite number above 0")
     kept = min(k, rows_per_party)
     values = rng.standard_exponential((trials, parties, kept))
-    # In place, as fresh memory for so many numbers costs as much as the arithmetic.
+    # In place, as fresh memory costs as much here as the arithmetic.
     np.cumsum(values, axis=2, out=values)
     values /= values[:, :, -1:] + rng.standard_gamma(
         rows_per_party + 1 - kept, (trials, parties, 1)
@@ -441,7 +441,7 @@ def watch_distinct(
         values: Each party's own k smallest, shape (T, n, k), the finite ones of a trial distinct
             and below `upper`.
         parameters: The public parameters, of which `is_noise_distinct` is true.
-        rng: Source of the parties' coins and noise.
+        rng: The source of the parties' coins and noise.
     """
     trials, parties, k = values.shape
     hops = parties * parameters.rounds
@@ -550,8 +550,8 @@ class HopTally:
         """Count what all hops of some trials gave away.
 
         Args:
-            chunk: Which trials.
-            counts: Theirs, as `watch_hops` returns them.
+            chunk: The trials that are counted.
+            counts: Their counts, as `watch_hops` returns them.
         """
         kinds, _, trials = counts.shape
         by_hop = counts.reshape(kinds, *self.hops.shape[2:], trials)

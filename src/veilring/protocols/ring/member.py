@@ -20,9 +20,9 @@ from veilring.randomness import Streams
 from veilring.transport.messages import Array, Message
 
 RING_ASK: Final = "ring.ask"
-"""What a client asks of one member: the labels of a batch of queries."""
+"""The service that a client asks of one member: to label a batch of queries."""
 RING_JOIN: Final = "ring.private-knn"
-"""What that member asks of the others: to join the private kNN."""
+"""The service that this member asks of the others: to join the private kNN."""
 
 _log = logging.getLogger("veilring.member")
 
@@ -35,15 +35,15 @@ class RingLabels(Message, kind="ring.labels"):
 
 @dataclass(frozen=True, slots=True)
 class RingMember:
-    """What a party of a deployed ring offers.
+    """A party of a deployed ring, and the services that it offers.
 
     Attributes:
-        node: Where it is reached.
-        rows: Its private rows.
+        node: The node at which it is reached.
+        rows: The party's private rows.
         parties: All members of the ring, in the order of the roster.
-        parameters: Public.
-        terms: SHA-256 of all that must be equal at parties that run together.
-        limits: How long sessions may take.
+        parameters: The public parameters.
+        terms: The SHA-256 of all that must be equal at parties that run together.
+        limits: The time that sessions may take.
 
     Raises:
         InputError: If the rows are of another schema.
@@ -108,7 +108,7 @@ def ask_ring(terms: bytes) -> Callable[..., Awaitable[NDArray[np.int64]]]:
     queries, and so do all others; the client learns the labels.
 
     Args:
-        terms: SHA-256 of what the client believes is run; a member that has others refuses.
+        terms: The SHA-256 of the terms that the client expects; a member with other terms refuses.
     """
     return opening(_ask, RING_ASK, terms)
 

@@ -41,10 +41,10 @@ from veilring.protocols.ring.roles import (
 
 @dataclass(frozen=True, slots=True)
 class NestedRings:
-    """Who goes round with whom.
+    """A ring cut into arcs, each a ring of its own, and the ring of their starters.
 
     Attributes:
-        order: Of all parties.
+        order: The order of all parties.
         groups: Arcs of that order, the longer ones first; each is a ring.
         starters: The first of each group, in the order of the groups.
     """
@@ -119,11 +119,11 @@ async def nested_knn(
 
     Args:
         party: This participant.
-        rows: Its private rows.
+        rows: The party's private rows.
         asker: The participant that hands out the queries.
         parameters: Public. PP-TopK's rounds are those of both levels, and votes go round rings.
-        rings: How many groups there are, and all parties draw them together; or rings that were
-            dealt beforehand, the same at all parties.
+        rings: The number of groups, which all parties draw together; or rings that were dealt
+            beforehand, the same at all parties.
         queries: Shape (Q, features) at the asker; the others leave it out.
 
     Returns:
@@ -169,7 +169,7 @@ class Levels:
     Args:
         party: The participant.
         rings: The same at all parties.
-        parameters: Public.
+        parameters: The public parameters.
     """
 
     def __init__(self, party: Party, rings: NestedRings, parameters: KNNParameters) -> None:
@@ -182,11 +182,11 @@ class Levels:
         # The starters begin when the largest group is through.
         self._starters_round = self._largest * parameters.rounds + 1
         self._result_round = self._starters_round + among_starters
-        """In which the first starter knows the result and tells it."""
+        """The round in which the first starter knows the result and publishes it."""
 
     @property
-    def _told_round(self) -> int:
-        """In which this party's group is told what its starter was told a round before."""
+    def _known_round(self) -> int:
+        """The round in which this party's group gets what its starter got a round before."""
         return self._result_round + (self._number > 0)
 
     async def topk(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -203,19 +203,19 @@ class Levels:
                 parameters=parameters,
                 first_round=self._starters_round,
             )
-            self._party.round(self._told_round)
+            self._party.round(self._known_round)
             await broadcast(self._party, TopKResult(values=result), inside.peers)
             return result
         starter = self._group.starter
-        due = self._told_round
-        told = (await self._party.receive(TopKResult, sender=starter, due=due)).values
-        check_values(told, starter, parameters, 0, len(own))
-        return told
+        due = self._known_round
+        result = (await self._party.receive(TopKResult, sender=starter, due=due)).values
+        check_values(result, starter, parameters, 0, len(own))
+        return result
 
     async def sum(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return the sum of all parties' words modulo 2^64, the same shape."""
         first = self._result_round + self._largest  # when the largest group is through
-        told = first + len(self._rings.starters) + (self._number > 0)
+        known = first + len(self._rings.starters) + (self._number > 0)
         if self._place == 0:
             part = await self._collect(words)
             starters = self._rings.starters
@@ -226,12 +226,12 @@ class Levels:
                 method=self._parameters.sum,
                 first_round=first,
             )
-            self._party.round(told)
+            self._party.round(known)
             await broadcast(self._party, SumTotal(values=total), self._group.order[1:])
             return total
         await self._pass_on(words)
         starter = self._group.starter
-        total = (await self._party.receive(SumTotal, sender=starter, due=told)).values
+        total = (await self._party.receive(SumTotal, sender=starter, due=known)).values
         check_shape(total, starter, words.shape)
         return total
 
@@ -240,20 +240,20 @@ class Levels:
         party, group = self._party, self._group
         if self._place == KEEPER:
             part, kept = split_shares(words, _SHARES, party.rng)
-            party.round(self._told_round + self._place)
+            party.round(self._known_round + self._place)
             following = self._rings.starters.successor(group.starter)
             await party.send(following, SumShare(values=kept))
         else:
-            due = self._told_round + self._place - 1
+            due = self._known_round + self._place - 1
             part = words + await receive_part(party, group, 1, words.shape, due=due)
-            party.round(self._told_round + self._place)
+            party.round(self._known_round + self._place)
         await party.send(group.successor(party.me), SumPart(cycle=1, values=part))
 
     async def _collect(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return what a starter brings: its group's sum but for one share, and a share more."""
         giver = (self._number - 1) % len(self._rings.groups)
         keeper = self._rings.groups[giver].order[KEEPER]
-        due = self._told_round + len(self._group) - 1
+        due = self._known_round + len(self._group) - 1
         own = words + await receive_part(self._party, self._group, 1, words.shape, due=due)
         due = self._result_round + (giver > 0) + KEEPER
         share = (await self._party.receive(SumShare, sender=keeper, due=due)).values

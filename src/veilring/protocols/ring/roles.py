@@ -69,15 +69,15 @@ class KNNParameters:
     """The public parameters of PP-kNN; all parties must hold the same.
 
     Attributes:
-        features: How many features a row has, each in [0, 1].
-        classes: How many classes there are.
-        k: How many nearest neighbours vote.
+        features: The number of features of a row, each in [0, 1].
+        classes: The number of classes.
+        k: The number of nearest neighbours that vote.
         P0: PP-TopK's probability of noise in round 1, in [0, 1].
         d: The factor by which it falls each round, in (0, 1].
-        rounds: How often PP-TopK's vector goes round.
+        rounds: The number of times that PP-TopK's vector goes round.
         delta: The least range of its noise, as a distance; at most sqrt(features) makes sense.
         weights: `uniform`, or `distance` for votes of 1/distance.
-        sum: How votes are added up.
+        sum: The method by which votes are added up.
 
     Raises:
         InputError: If a value is not allowed.
@@ -125,7 +125,7 @@ class KNNParameters:
         if not 1 <= len(queries) <= self.queries_max:
             raise InputError("queries", len(queries), f"1 to {self.queries_max} in a batch")
         if not in_unit_cube(queries):
-            raise InputError("queries", "a table with others", "numbers from 0 to 1")
+            raise InputError("queries", "outside in some place", "numbers from 0 to 1")
 
     def check_rows(self, rows: Rows) -> None:
         """Refuse rows of another schema.
@@ -141,13 +141,13 @@ class KNNParameters:
 
 @dataclass(frozen=True, slots=True)
 class KNNAnswer:
-    """What every party of the ring learns about a batch of Q queries.
+    """The answer that every party of the ring learns about a batch of Q queries.
 
     Attributes:
         labels: Shape (Q,), the class with most votes, the lowest of them if several have.
         votes: Shape (Q, classes), the total of all parties' votes.
         nearest: Shape (Q, k), the k smallest distances, ascending.
-        starter: Who began.
+        starter: The party that began.
     """
 
     labels: NDArray[np.int64]
@@ -172,9 +172,9 @@ async def private_knn(
 
     Args:
         party: This participant.
-        rows: Its private rows.
+        rows: The party's private rows.
         asker: The participant that hands out the queries.
-        parameters: Public.
+        parameters: The public parameters.
         queries: Shape (Q, features) at the asker; the others leave it out.
         ring: An order that was dealt beforehand; drawn together if left out.
 
@@ -262,7 +262,7 @@ async def pp_topk(
         party: This participant.
         own: Its values, shape (runs, any number), in `[parameters.lower, parameters.upper]`.
         ring: The order, the same at all parties.
-        parameters: Public.
+        parameters: The public parameters.
         first_round: The communication round in which the starter sends.
 
     Returns:
@@ -271,7 +271,7 @@ async def pp_topk(
     Raises:
         InputError: If a value is out of bounds; nothing was sent then.
         ProtocolViolation: If the predecessor or the starter sent what no honest party sends.
-        Tampered: If entries are gone that this party had passed on and no honest party displaces.
+        Tampered: If entries are missing that this party passed on and no honest party displaces.
     """
     G = await topk_turns(party, own, ring=ring, parameters=parameters, first_round=first_round)
     last = len(ring) * parameters.rounds
@@ -280,8 +280,8 @@ async def pp_topk(
         await broadcast(party, TopKResult(values=G))
     else:
         due = first_round + last
-        told = await party.receive(TopKResult, sender=ring.starter, due=due)
-        before, G = G, told.values
+        result = await party.receive(TopKResult, sender=ring.starter, due=due)
+        before, G = G, result.values
         check_values(G, ring.starter, parameters, last, len(own))
         check_result(party, ring, parameters, before, G)
     return final_result(G, parameters)
@@ -295,7 +295,7 @@ async def topk_turns(
     parameters: TopKParameters,
     first_round: int = 1,
 ) -> NDArray[np.float64]:
-    """Let the vector go round, and stop before its last state is told to anybody.
+    """Let the vector go round, and stop before its last state is published.
 
     Takes `len(ring) * parameters.rounds` communication rounds and as many messages. The arguments
     are those of `pp_topk`, and so are the errors.
@@ -328,7 +328,7 @@ async def topk_turns(
 async def _receive_vector(  # noqa: PLR0917  (which vector, and what it has to be)
     party: Party, ring: Ring, parameters: TopKParameters, hop: int, first_round: int, runs: int
 ) -> NDArray[np.float64]:
-    """Receive the vector that has made `hop` hops, and hold it against all that is public."""
+    """Receive the vector that has made `hop` hops, and check it by all that is public."""
     sender = ring.predecessor(party.me)
     message = await party.receive(TopKVector, sender=sender, due=first_round + hop - 1)
     due = (hop - 1) // len(ring) + 1
@@ -353,8 +353,8 @@ async def secure_sum(
         party: This participant.
         own: Its summand, shape (runs, entries), finite and at most `fixed.limit` in size.
         ring: The order, the same at all parties; `shares` does not use it.
-        fixed: How reals are written in Z_{2^64}.
-        method: How to sum.
+        fixed: The encoding of reals in Z_{2^64}.
+        method: The method of the sum.
         first_round: The communication round in which the first message is sent.
 
     Returns:
@@ -440,8 +440,8 @@ async def receive_part(
     Args:
         party: This participant.
         cycle: The order that the sum goes round.
-        number: Which of all cycles that is, from 1.
-        shape: That of the sum.
+        number: The number of the cycle, from 1.
+        shape: The shape of the sum.
         due: The round in which the predecessor sends it.
 
     Raises:
@@ -486,7 +486,7 @@ def _add_up(parts: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def check_values(
     values: NDArray[np.float64], sender: str, parameters: TopKParameters, hops: int, runs: int
 ) -> None:
-    """Hold a vector that has made some hops since the start against all that is public.
+    """Check a vector that has made some hops since the start by all that is public.
 
     Raises:
         ProtocolViolation: If its shape, its range or its order is wrong; it names the sender.
@@ -508,11 +508,11 @@ def check_history(
     before: NDArray[np.float64],
     after: NDArray[np.float64],
 ) -> None:
-    """Hold a vector that has gone round against what this party had passed on.
+    """Compare a vector that has gone round with the one that this party had passed on.
 
     Raises:
-        Tampered: If entries are gone that honest parties could not have displaced. All others had
-            the vector meanwhile, and those after the culprit could not know.
+        Tampered: If entries are missing that honest parties could not have displaced. All others
+            had the vector meanwhile, and those after the culprit could not know.
     """
     if not could_become(before, after, len(ring) - 1, parameters).all():
         party.accuse(Tampered(_after(ring, party.me), "took entries out of the vector"))
@@ -525,13 +525,13 @@ def check_result(
     before: NDArray[np.float64],
     result: NDArray[np.float64],
 ) -> None:
-    """Hold the starter's result against what this party, not the starter, had passed on last.
+    """Compare the starter's result with the vector that this party, another, passed on last.
 
     Raises:
         ProtocolViolation: If this party is the last, and the starter sent something else than it
             was given.
-        Tampered: If entries are gone that honest parties could not have displaced. The starter and
-            those in between had the vector meanwhile.
+        Tampered: If entries are missing that honest parties could not have displaced. The starter
+            and those in between had the vector meanwhile.
     """
     hops = len(ring) - 1 - ring.position(party.me)
     if could_become(before, result, hops, parameters).all():
@@ -553,7 +553,7 @@ def check_totals(
     weights: Weights,
     upper: float,
 ) -> None:
-    """Hold vote totals against this party's own votes and the public result.
+    """Compare vote totals with this party's own votes and the public result.
 
     Raises:
         Tampered: If no honest votes have these totals. Anybody may have added anything.

@@ -62,9 +62,9 @@ from veilring.privacy.noise import POLYA_SCALE_MAX
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.ring.algorithm.sums import SumMethod, leaked_groups, walecki_cycles
 
-_PAIR: Final = 2  # so many colluders enclose a party of a ring
+_PAIR: Final = 2  # colluders that enclose a party of a ring
 _UNIT: Final = 2.0**-53
-# Terms fall as e**(-2 j / scale): what is left beyond so many scales is below 1e-21 of the sum.
+# Terms fall as e**(-2 j / scale): what is left beyond this many scales is below 1e-21 of the sum.
 _REACH: Final = 26
 
 
@@ -73,7 +73,7 @@ def count_loss(epsilon: float, exponent: Fraction) -> float:
     """Return what a count loses whose noise has this total exponent, rounded up: g of epsilon.
 
     Args:
-        epsilon: What it loses if the exponent is 1; at least `1 / POLYA_SCALE_MAX`.
+        epsilon: The loss if the exponent is 1; at least `1 / POLYA_SCALE_MAX`.
         exponent: A, at least 0: infinite loss for 0, and `epsilon` from 1 on.
 
     Raises:
@@ -109,9 +109,9 @@ def remaining_epsilon(
 
     Args:
         spent: The plan of each release, as `NoisyVotes.spent` has it.
-        parties: n.
-        tolerated: How many may be missing for nothing.
-        missing: How many are for whoever looks, from 0 to n - 1.
+        parties: The number of parties, n.
+        tolerated: The number of shares that may be missing at no loss.
+        missing: The number of shares that are missing for the observer, from 0 to n - 1.
 
     Raises:
         InputError: If a number is out of its range.
@@ -135,14 +135,14 @@ def guarantee(
 
     Args:
         spent: The plan of each release.
-        parties: n.
-        coalition: How many parties pool all that they see, from 0 to n - 1.
-        method: How noisy votes are added up.
-        tolerated: As in the parameters.
-        missing: How many more parties, not in the coalition, add no noise. The victim does.
+        parties: The number of parties, n.
+        coalition: The number of parties that pool all that they see, from 0 to n - 1.
+        method: The method by which noisy votes are added up.
+        tolerated: The number that the parameters tolerate.
+        missing: The number of parties outside of the coalition that add no noise. The victim does.
 
     Raises:
-        InputError: If a number is out of its range, or the method does not serve so many parties.
+        InputError: If a number is out of its range, or the method does not serve the parties.
     """
     shares = protecting_shares(parties, coalition, method)
     return _by_shares(spent, parties, shares - missing, tolerated)
@@ -161,14 +161,14 @@ def guarantee_in_ring(
 
     Args:
         spent: The plan of each release.
-        parties: n.
+        parties: The number of parties, n.
         coalition: The places of the colluders in the ring, from 0; at most n - 1 of them.
-        method: How noisy votes are added up.
-        tolerated: As in the parameters.
-        missing: How many more parties, not in the coalition, add no noise. The victim does.
+        method: The method by which noisy votes are added up.
+        tolerated: The number that the parameters tolerate.
+        missing: The number of parties outside of the coalition that add no noise. The victim does.
 
     Raises:
-        InputError: If a number is out of its range, or the method does not serve so many parties.
+        InputError: If a number is out of its range, or the method does not serve the parties.
     """
     members = set(coalition)
     _require_coalition(parties, len(members), method)
@@ -190,12 +190,12 @@ def protecting_shares(parties: int, coalition: int, method: SumMethod) -> int:
     neighbours, for every number of parties that was tried; here it is computed.
 
     Args:
-        parties: n.
-        coalition: How many collude, from 0 to n - 1.
-        method: How noisy votes are added up.
+        parties: The number of parties, n.
+        coalition: The number of colluding parties, from 0 to n - 1.
+        method: The method by which noisy votes are added up.
 
     Raises:
-        InputError: If a number is out of its range, or the method does not serve so many parties.
+        InputError: If a number is out of its range, or the method does not serve the parties.
     """
     _require_coalition(parties, coalition, method)
     if method.name == "shares" or coalition < _PAIR:

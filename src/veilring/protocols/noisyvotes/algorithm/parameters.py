@@ -1,8 +1,8 @@
-"""How a batch is labelled: what all parties know and hold the same, and the plans that follow.
+"""The public parameters of noisy votes, which all parties hold, and the worst plans they allow.
 
-Where radii are found for k, how a budget is divided depends on totals that were told before. What
-has to be said of a batch beforehand, or whatever its answer is, is said of the worst plan, in which
-one row may be in reach of all queries.
+Where radii are found for k, the division of a budget depends on totals that were published before.
+A statement about a batch that has to hold beforehand, or whatever its answer is, is made of the
+worst plan, in which one row may be in reach of all queries.
 """
 
 from dataclasses import dataclass, field
@@ -50,10 +50,10 @@ class ByAnnuli:
     candidate whose ball holds k.
 
     Attributes:
-        number: How many candidates, from 2 to `CANDIDATES_MAX`. The noise of a ball's count grows
-            with the number of annuli in it, so that a few are better than many.
-        spacing: How they lie up to twice the radius that would be right for evenly spread rows.
-        allocation: By what a query's share of the budget is divided, on the overlap graph of the
+        number: The number of candidates, from 2 to `CANDIDATES_MAX`. The noise of a ball's count
+            grows with the number of annuli in it, so that a few are better than many.
+        spacing: Their spacing, up to twice the radius that would be right for evenly spread rows.
+        allocation: The divisor of a query's share of the budget, on the overlap graph of the
             largest candidates' balls.
 
     Raises:
@@ -74,7 +74,7 @@ class WithinRadius:
     """The rows within a public radius of a query vote.
 
     Attributes:
-        radius: Of all queries; or none, if whoever asks gives each query its own.
+        radius: The radius of all queries; or none, if the client gives each query its own.
 
     Raises:
         InputError: If `radius` is not a finite number of at least 0.
@@ -92,13 +92,13 @@ class NearestRows:
     """About the k nearest rows of a query vote: k is turned into a radius first, under a budget.
 
     Attributes:
-        k: How many neighbours are wanted, from 1 to 2**53.
-        epsilon_conversion: What turning k into radii may spend, within the same bounds as a vote.
-        rows: How many rows all parties have, up to 2**53, if that is public. It is stated here, and
-            never read off the data for nothing.
-        epsilon_count: What counting the rows may spend, likewise, if `rows` is none; else 0.
-        conversion: How: one noisy grid for all queries, for up to six features; or noisy counts
-            around each query.
+        k: The number of neighbours that are wanted, from 1 to 2**53.
+        epsilon_conversion: The budget for turning k into radii, within the same bounds as a vote's.
+        rows: The number of rows of all parties, up to 2**53, if that is public. It is stated here,
+            and never read off the data.
+        epsilon_count: The budget for counting the rows, likewise, if `rows` is none; otherwise 0.
+        conversion: The way to turn k into radii: one noisy grid for all queries, for up to six
+            features; or noisy counts around each query.
 
     Raises:
         InputError: If a number is out of range, or the rows are neither public nor paid for.
@@ -124,19 +124,20 @@ class NearestRows:
 
 @dataclass(frozen=True, slots=True)
 class NoisyVotesParameters:
-    """How a batch is labelled. Public; all parties hold the same.
+    """The public parameters of a batch; all parties hold the same.
 
     Attributes:
-        features: Of a row and a query.
+        features: The number of features of a row and of a query.
         classes: The number of classes.
-        epsilon_vote: What voting may spend, above 2**-15 and at most 2**20.
-        neighbours: Which rows vote.
-        tolerated: How many parties' shares of noise may be missing before epsilon rises, those of
-            whoever looks and of its colluders among them: each share is one of
-            `parties - tolerated`. So 0 protects from outsiders, if all add their noise; 1, the
-            default, from any single party likewise; and each party beyond that may add none.
-        allocation: By what a query's share of the vote's budget is divided.
-        sum: How noisy votes are added up; see `guarantee` for what each protects from.
+        epsilon_vote: The budget of the vote, above 2**-15 and at most 2**20.
+        neighbours: The rows that vote.
+        tolerated: The number of colluding or missing parties, the observer included, up to which
+            epsilon holds: each share of noise is one of `parties - tolerated`. So 0 protects from
+            outsiders, if all add their noise; 1, the default, from any single party likewise; and
+            each party beyond that may add none.
+        allocation: The divisor of a query's share of the vote's budget.
+        sum: The method by which noisy votes are added up; see `guarantee` for what each protects
+            from.
         work: The limit of each clique search.
 
     Raises:
@@ -180,8 +181,8 @@ class NoisyVotesParameters:
         """Return the exponent of each party's share of noise.
 
         Raises:
-            InputError: If the sum does not serve so many parties, or all of their shares may be
-                missing.
+            InputError: If the sum does not serve that number of parties, or all of their shares may
+                be missing.
         """
         self.sum.check(parties)
         allowed = f"below the number of parties, {parties}"
@@ -248,12 +249,12 @@ def single_run_plan(epsilon: float) -> Allocation:
 def worst_plans(parameters: NoisyVotesParameters, queries: int) -> tuple[Allocation, ...]:
     """Return a plan for each release, whose shares no other plan's are below.
 
-    `guarantee` says of them what all batches of so many queries lose at most, however many shares
-    of noise are missing: see there why no other plan loses more.
+    `guarantee` of them is the most that any batch of that size loses, however many shares of noise
+    are missing: see there why no other plan loses more.
 
     Args:
-        parameters: Public.
-        queries: How many are in the batch.
+        parameters: The public parameters.
+        queries: The number of queries in the batch.
     """
     near, voting = parameters.neighbours, _all_overlap(parameters.epsilon_vote, queries)
     if isinstance(near, WithinRadius):
@@ -269,11 +270,11 @@ def worst_plans(parameters: NoisyVotesParameters, queries: int) -> tuple[Allocat
 def require_shares(parameters: NoisyVotesParameters, queries: int) -> None:
     """Refuse a batch about k of which a later release might find too little noise to draw from.
 
-    So nothing is told of a batch that is not answered in the end.
+    So nothing is published about a batch that is not answered in the end.
 
     Args:
-        parameters: Public.
-        queries: How many are in the batch.
+        parameters: The public parameters.
+        queries: The number of queries in the batch.
 
     Raises:
         InputError: If so. Where radii are public, the first release is the only one, and refuses.

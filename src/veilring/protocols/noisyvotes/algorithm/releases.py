@@ -50,9 +50,9 @@ class Release:
     """Counts that are to be added up, with noise.
 
     Attributes:
-        plan: What each run of counts may spend.
-        entries: How many counts a run has.
-        count: What a party brings, shape (runs, entries): a row is in one entry of each run at
+        plan: The budget of each run of counts.
+        entries: The number of counts of a run.
+        count: Returns a party's counts, shape (runs, entries): a row is in one entry of each run at
             most, and the runs that it is in spend no more than the release's budget together.
     """
 
@@ -63,16 +63,16 @@ class Release:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VotesAnswer:
-    """What all parties learn about a batch.
+    """The answer that all parties learn about a batch.
 
     Attributes:
         labels: Shape (Q,): the class with the greatest total, the lowest of them if several have.
         totals: Shape (Q, classes): the noisy votes.
         radii: Shape (Q,), within which rows voted.
-        epsilon: What it cost, if no more shares are missing than tolerated for whoever looks: a
-            party that does misses its own.
+        epsilon: The cost, if no more shares are missing than tolerated for the observer: a party
+            that observes misses its own.
         spent: The plan of each release: what `remaining_epsilon` and `guarantee` reckon with.
-        rows: How many rows there are, about, if they were counted with noise.
+        rows: The noisy number of rows, if they were counted.
     """
 
     labels: Counts
@@ -98,12 +98,12 @@ def batch_steps(
 
     Args:
         queries: Shape (Q, features), in [0, 1].
-        parameters: Public.
+        parameters: The public parameters.
         radii: Shape (Q,), if the batch comes with them.
 
     Raises:
-        InputError: If queries and radii do not fit the parameters, or there are so many queries
-            that a later release might refuse them; before the first release.
+        InputError: If queries and radii do not fit the parameters, or a later release
+            might find too little noise for the queries; before the first release.
     """
     known = parameters.radii_of(queries, radii)
     require_shares(parameters, len(queries))
@@ -214,9 +214,9 @@ def noise_share(
 
     Args:
         epsilons: Shape (runs,), at least `1 / POLYA_SCALE_MAX` each.
-        entries: How many counts a run has.
+        entries: The number of counts of a run.
         exponent: Above 0 and at most 1.
-        rng: Secret.
+        rng: The party's own randomness, a secret.
 
     Raises:
         InputError: If an argument is out of its range.
@@ -241,17 +241,17 @@ def noisy_votes(
     radii: NDArray[np.float64] | None = None,
     missing: int = 0,
 ) -> VotesAnswer:
-    """Label a batch as so many parties would, with the steps that they run.
+    """Label a batch as the parties would, with the steps that they run.
 
     The masks of the secure sum cancel in the total and are left out.
 
     Args:
         queries: Shape (Q, features), in [0, 1].
         parts: The rows of each party, at least 3 parties; any of them may have none.
-        parameters: Public.
-        rng: Source of all parties' shares of the noise.
-        radii: Shape (Q,), if the parameters leave them to whoever asks.
-        missing: How many parties, the last ones, add no noise: to see what that does.
+        parameters: The public parameters.
+        rng: The source of all parties' shares of the noise.
+        radii: Shape (Q,), if the parameters leave them to the client.
+        missing: The number of parties, the last ones, that add no noise: to see what that does.
 
     Raises:
         InputError: If queries, radii, parties or rows do not fit the parameters.

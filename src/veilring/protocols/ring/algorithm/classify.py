@@ -20,14 +20,14 @@ from veilring.protocols.ring.algorithm.sums import FixedPoint
 from veilring.protocols.ring.algorithm.topk import TopKParameters, cut_rows, own_smallest, run_ring
 
 Weights = Literal["uniform", "distance"]
-"""How a row's vote counts: 1, or in proportion to 1 / distance."""
+"""The weight of a row's vote: 1, or in proportion to 1 / distance."""
 
 # With an exact result no weight exceeds 1. A noisy result can be larger than a party's own
 # distances, and the fixed point of the secure sum needs a public bound on a vote: a row this many
 # times nearer than the public nearest outvotes any usual k by far.
 MOST_WEIGHT: Final = 1024.0
 
-# The k smallest of all parties for so many queries take 32 MiB; more are run one after another.
+# The k smallest of all parties take 32 MiB at this size; more queries are run one after another.
 INPUT_ENTRIES: Final = 2**22
 
 
@@ -134,7 +134,7 @@ def pooled_knn(  # noqa: PLR0917  (a query, a data set and a classifier)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Classified:
-    """What every party would learn about Q queries.
+    """The answer that every party would learn about Q queries.
 
     Attributes:
         labels: Shape (Q,), the class with most votes, the lowest of them if several have.
@@ -171,8 +171,8 @@ def ring_knn(
             at least 3 parties, each of which may have no rows.
         labels: The classes of each party's rows, from 0.
         parameters: The public parameters of PP-TopK.
-        rng: Source of the orders, and of all parties' coins and noise.
-        fixed: In which the votes are added up.
+        rng: The source of the orders, and of all parties' coins and noise.
+        fixed: The fixed point in which the votes are added up.
         classes: The number of classes, at least 1.
         weights: `"uniform"` or `"distance"`.
 

@@ -1,8 +1,8 @@
 """What honest hops cannot do to a vector, and honest parties not to vote totals.
 
-PP-TopK is made for semi-honest parties. A malicious one can put in what it likes, and nothing here
-finds that. But who takes out what others have put in can be found out, because entries leave the
-vector from its top only.
+PP-TopK is made for semi-honest parties. A malicious party can put in any values, and nothing here
+finds that. But a party that takes out what others have put in can be found, because entries leave
+the vector from its top only.
 
 What one honest hop does (Algorithm 2), for sorted `G` and an `x` of which a copy is displaced
     The displaced entries are the last m, so `x >= G[k-m+1]`. If the party inserts, the new last
@@ -136,7 +136,7 @@ def could_become(
     Args:
         before: A vector, shape (T, k), rows ascending and finite.
         after: The vector that it is said to have become, the same.
-        hops: How many parties passed it on in between, 0 or more.
+        hops: The number of parties that passed it on in between, 0 or more.
         parameters: The public parameters.
 
     Raises:
@@ -186,7 +186,7 @@ def could_be_totals(
         totals: Shape (Q, classes).
         own: The votes of one party as the secure sum rounds them, the same shape.
         result: The public result of PP-TopK, shape (Q, k), rows ascending.
-        weights: How a row's vote counts.
+        weights: The weight of a row's vote.
         upper: The public bound of all values.
     """
     possible = (totals >= own).all(axis=1)

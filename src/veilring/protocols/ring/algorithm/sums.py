@@ -40,11 +40,11 @@ from veilring.protocols.ring.algorithm.topk import SMALLEST_RING
 
 @dataclass(frozen=True, slots=True)
 class SumMethod:
-    """How a sum is computed.
+    """The way in which a sum is computed.
 
     Attributes:
         name: `ring`, `cycles` or `shares`.
-        cycles: How many edge-disjoint cycles `cycles` uses: at least 2, and at most
+        cycles: The number of edge-disjoint cycles that `cycles` uses: at least 2, and at most
             `(n - 1) // 2` for n parties. The others leave it at 1.
 
     Raises:
@@ -64,7 +64,7 @@ class SumMethod:
         """Refuse a number of parties that the method cannot serve.
 
         Raises:
-            InputError: If there are fewer than three, or too few for so many cycles.
+            InputError: If there are fewer than three, or too few for the cycles.
         """
         if parties < SMALLEST_RING:
             raise InputError("parties", parties, f"at least {SMALLEST_RING}")
@@ -85,7 +85,7 @@ class FixedPoint:
 
     Attributes:
         scale_bits: Number of fractional bits, 0 to 62; the resolution is `2**-scale_bits`.
-        parties: How many encoded values are added up at most, at least 1.
+        parties: The greatest number of encoded values that are added up, at least 1.
 
     Raises:
         InputError: If a field is outside its range.
@@ -119,7 +119,7 @@ class FixedPoint:
 
         Args:
             values: Any shape; each finite and of magnitude at most `limit`.
-            field: What to call the values in an error.
+            field: The name of the values in an error.
 
         Raises:
             InputError: If any value is not finite or too large. The message gives the limit, never
@@ -153,9 +153,9 @@ def split_shares(
     Any `shares - 1` of them are independent and uniform.
 
     Args:
-        values: What to split, any shape.
-        shares: How many shares, at least 1.
-        rng: Source of the shares. A secret of the party.
+        values: The words to split, any shape.
+        shares: The number of shares, at least 1.
+        rng: The source of the shares. A secret of the party.
 
     Returns:
         Shape `(shares, *values.shape)`.
@@ -207,7 +207,7 @@ def exposure_probability(n: int, c: int) -> float:
 
     Args:
         n: Number of parties, at least 3.
-        c: How many of the others are corrupt, 0 to n - 1.
+        c: The number of the other parties that are corrupt, 0 to n - 1.
 
     Raises:
         InputError: If an argument is outside its range.
@@ -226,8 +226,8 @@ def exposure_probability_split(n: int, c: int, s: int) -> float:
 
     Args:
         n: Number of parties, at least 3.
-        c: How many of the others are corrupt, 0 to n - 1.
-        s: How many edge-disjoint cycles, 1 to `(n-1)//2`.
+        c: The number of the other parties that are corrupt, 0 to n - 1.
+        s: The number of edge-disjoint cycles, 1 to `(n-1)//2`.
 
     Raises:
         InputError: If an argument is outside its range.

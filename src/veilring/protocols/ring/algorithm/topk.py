@@ -44,10 +44,10 @@ class TopKParameters:
     """The public parameters of PP-TopK; all parties must hold the same.
 
     Attributes:
-        k: How many of the smallest values are sought, at least 1.
+        k: The number of smallest values that are sought, at least 1.
         P0: Probability of answering with noise in round 1, in [0, 1].
         d: Factor by which that probability falls each round, in (0, 1].
-        rounds: How often the vector goes round the ring (`r_max`), at least 1.
+        rounds: The number of times that the vector goes round the ring (`r_max`), at least 1.
         delta: Least range of the noise, in the unit of the values; positive.
         upper: A bound that no value exceeds; the vector starts filled with it.
         lower: A bound that no value falls below.
@@ -100,7 +100,7 @@ def own_smallest(values: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     Args:
         values: All of the party's values, shape (T, m), in any order; m may be 0, and `+inf`
             stands for a value that is missing.
-        k: How many to keep, at least 1.
+        k: The number of values to keep, at least 1.
 
     Returns:
         Shape (T, k), each row ascending and filled up with `+inf` where m < k.
@@ -162,7 +162,7 @@ def topk_step(  # noqa: PLR0917  (the inputs of Algorithm 2, no more)
         inserted: Whether the party has inserted before, shape (T,).
         round_number: The round, from 1.
         parameters: The public parameters.
-        rng: Source of the coins and of the noise. Both are secrets of the party.
+        rng: The source of the coins and of the noise. Both are secrets of the party.
 
     Returns:
         New arrays: the vector passed on, shape (T, k), and `inserted` afterwards, shape (T,).
@@ -237,7 +237,7 @@ def highest_entry(parameters: TopKParameters, hops: int) -> float:
 
     Args:
         parameters: The public parameters.
-        hops: How many parties have passed the vector on since the start, 0 or more.
+        hops: The number of parties that have passed the vector on since the start, 0 or more.
 
     Raises:
         InputError: If `hops` is negative.
@@ -316,7 +316,7 @@ def run_ring(
         values: Each party's own k smallest, shape (T, n, k) with n >= 3, rows ascending and
             padded with `+inf`. Axis 1 is the ring's order, its index 0 the starter.
         parameters: The public parameters.
-        rng: One source for all parties.
+        rng: The randomness of all parties.
         observe: Called after every hop, in order. It must not change what it is given.
 
     Raises:
@@ -360,14 +360,14 @@ def _require_ring(values: NDArray[np.float64], parameters: TopKParameters) -> No
 
 
 def brought_by(G: NDArray[np.float64], parameters: TopKParameters) -> NDArray[np.float64]:
-    """Return what a group's starter brings to the ring of starters, shape (T, k).
+    """Return the values that a group's starter brings to the ring of starters, shape (T, k).
 
-    These are the entries of its group's last vector. Those at `upper` or above stand for values
-    that the group has not, and become `+inf`.
+    These are the entries of its group's last vector. Entries at `upper` or above stand for values
+    that the group does not have, and become `+inf`.
 
     Args:
         G: The last vector, shape (T, k), rows ascending.
-        parameters: Public.
+        parameters: The public parameters.
     """
     return np.where(parameters.upper > G, G, np.inf)
 
@@ -404,10 +404,10 @@ def run_nested_rings(
     """Run rings of rings T times and return the public result of each run, shape (T, k).
 
     Args:
-        groups: For each group its parties' own k smallest as `run_ring` takes them, shape
+        groups: Each group's own k smallest values by party, as `run_ring` takes them, shape
             (T, m, k) with m >= 3; at least three groups.
-        parameters: Public, the same on both levels.
-        rng: One source for all parties.
+        parameters: The public parameters, the same on both levels.
+        rng: The randomness of all parties.
 
     Raises:
         InputError: As `run_ring`.

@@ -1,8 +1,8 @@
 """The optimal attack of any other coalition on PP-TopK, a successor alone first of all: simulated.
 
 A coalition that does not see what the victim received cannot integrate over what the parties
-between did. It simulates: runs of the very protocol with values from its prior, in which it looks
-at the new entries as it would in earnest. Each new entry has *features*, and the posterior of a
+between did. It simulates runs of the protocol with values from its prior, in which it looks at
+the new entries as it would in a real run. Each new entry has *features*, and the posterior of a
 *cell* of equal features is the fraction of its entries that were the victim's own.
 
 The estimator, exactly
@@ -60,12 +60,12 @@ _Codes = tuple[NDArray[np.int64], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellPosterior:
-    """What simulation tells of each cell; made by `fit_cells`.
+    """The posterior of each cell, by simulation. Create it with `fit_cells`.
 
     Attributes:
-        prior: What the coalition believed.
-        levels: For each level the cells' codes, ascending, how many entries each met and how many
-            of them were the victim's own.
+        prior: The law of values that the coalition believed in.
+        levels: Each level's codes of cells, ascending, the number of entries that each met, and the
+            number of these that were the victim's own.
     """
 
     prior: UniformPrior
@@ -75,7 +75,7 @@ class CellPosterior:
         """Return the probability that each new entry is the victim's own.
 
         Args:
-            view: Of a coalition at the positions that were simulated.
+            view: The view of a coalition at the positions that were simulated.
             victim: The party at the position that was simulated.
 
         Returns:
@@ -109,14 +109,14 @@ def fit_cells(  # noqa: PLR0917  (a ring, who is who in it, a prior and a budget
     """Simulate what a coalition sees of a victim.
 
     Args:
-        parameters: Public.
-        parties: How many, n, at least 3.
-        victim: Its position, from 0, the starter.
-        coalition: The members' positions; one of them is the victim's successor, or it is not
-            worth while.
-        prior: What the coalition believes of all values but its own, which hardly matter.
-        trials: How many runs to simulate, at least 1.
-        rng: Source of the simulated values, coins and noise.
+        parameters: The public parameters.
+        parties: The number of parties, n, at least 3.
+        victim: The victim's position, from 0, the starter.
+        coalition: The members' positions; without the victim's successor among them little is
+            learned.
+        prior: The law of all values that the coalition believes in; its own hardly matter.
+        trials: The number of runs to simulate, at least 1.
+        rng: The source of the simulated values, coins and noise.
 
     Raises:
         InputError: If an argument is out of range.
@@ -211,9 +211,10 @@ class Setting:
     """A ring to attack.
 
     Attributes:
-        parties: How many, n, at least 3.
-        victim: Its position, from 0, the starter, whose first vector is the easiest to read.
-        parameters: Public.
+        parties: The number of parties, n, at least 3.
+        victim: The victim's position, from 0, the starter, whose first vector is the easiest to
+            read.
+        parameters: The public parameters.
         prior: The law of all values, which the adversary knows.
     """
 
@@ -225,11 +226,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class AttackRow:
-    """What one coalition gets in one setting.
+    """The success of one coalition in one setting.
 
     Attributes:
-        setting: Which ring.
-        coalition: Who colludes: the victim's successor, or its predecessor as well.
+        setting: The ring.
+        coalition: The colluding parties: the victim's successor, or its predecessor as well.
         simple: The success of claiming all that is new.
         optimal: The success of claiming what is more likely the victim's own than not, on the same
             runs.
@@ -253,9 +254,9 @@ def attack_table(
 
     Args:
         grid: The settings.
-        trials: How many runs to attack in each setting, at least 1.
-        simulated: How many runs the successor simulates to prepare itself, at least 1.
-        rng: Source of everything.
+        trials: The number of runs to attack in each setting, at least 1.
+        simulated: The number of runs that the successor simulates beforehand, at least 1.
+        rng: The source of all randomness.
     """
     return [row for setting in grid for row in _rows(setting, trials, simulated, rng)]
 

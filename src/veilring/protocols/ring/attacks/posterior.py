@@ -79,9 +79,9 @@ def sandwich_posterior(view: TopKView, victim: str, prior: UniformPrior) -> NDAr
     """Return the exact probability that each new entry is the victim's own, given all of the view.
 
     Args:
-        view: Of a coalition that saw what the victim received and what it passed on in each round.
+        view: The view of a coalition that saw what the victim received and passed on in each round.
         victim: An honest party.
-        prior: Of the victim's values. They are continuous: runs with ties do not follow it.
+        prior: The law of the victim's values. They are continuous: it does not hold for ties.
 
     Returns:
         Shape (rounds, T, k), in the places of `claim_new`; 0 where that is `+inf`, and NaN where
@@ -103,10 +103,10 @@ def plug_in_posterior(
     probability, only a number that tends to be great for real values.
 
     Args:
-        view: Of any coalition.
+        view: The view of any coalition.
         victim: An honest party.
-        claims: What `claim_new` returned.
-        prior: Of the victim's values.
+        claims: The new entries, as `claim_new` returns them.
+        prior: The law of the victim's values.
 
     Returns:
         Shape (rounds, T, k), as `sandwich_posterior` does.
@@ -288,13 +288,13 @@ def integrate_log_likelihood(  # noqa: PLR0917  (a grid, a factor, what is known
     """Integrate the density of V[1], ..., V[M] times the factors, all but the constant N!/(N-M)!.
 
     Args:
-        grid: Whose cells end where a factor jumps.
-        factor: What is known of one value, as a logarithm.
+        grid: A grid whose cells end where a factor jumps.
+        factor: The logarithm of what is known of one value.
         known: Values that are known exactly and so not integrated over, shape (T, any), ascending:
             the first ones of V.
-        count: How many of them there are, shape (T,), 0 to M.
-        depth: M, at most N.
-        rows: N.
+        count: The number of known values, shape (T,), 0 to M.
+        depth: The number of values in all, M, at most N.
+        rows: The number of rows, N.
 
     Returns:
         The logarithm, shape (T,); `-inf` if what is known cannot be.

@@ -13,8 +13,7 @@ posterior over the owners, all equally likely beforehand, is exact for what is k
 Without noise, a lone adversary that meets a value in round 1 knows that the owner sits between the
 starter and itself: each session leaves two thirds of the others under suspicion.
 
-A session that failed halfway is one more, as far as it went: who retries gives the adversary
-another draw.
+A session that failed halfway counts as far as it went: a retry gives the adversary another draw.
 """
 
 from collections.abc import Sequence
@@ -39,7 +38,7 @@ QUERIES_TOGETHER: Final = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Owners:
-    """Whose values are, as far as a coalition can tell after some sessions.
+    """The owners of values, as far as a coalition can infer them after some sessions.
 
     Attributes:
         candidates: The honest parties, by name.
@@ -62,11 +61,12 @@ def recurring(
     """Return the values that a coalition saw in several sessions, and so knows to be real.
 
     Args:
-        sessions: What the coalition saw of each, for the same T queries. Those that failed count.
-        tolerance: How far values may be apart to count as one; 0 for the same query. The distances
+        sessions: The coalition's view of each session, for the same T queries. Sessions that failed
+            count.
+        tolerance: The distance up to which values count as one; 0 for the same query. The distances
             of a row to two queries differ by at most the distance of the queries. Noise then
             recurs by chance.
-        least: In how many sessions, at least.
+        least: The least number of sessions that a value has to be seen in.
 
     Returns:
         For each of the T runs the values, ascending.
@@ -126,14 +126,15 @@ def tracing_success(
     equally likely; guessing would be right once in `parties - coalition` times.
 
     Args:
-        parties: How many, n, at least 3.
-        parameters: Public.
+        parties: The number of parties, n, at least 3.
+        parameters: The public parameters.
         prior: The law of all values.
-        coalition: How many parties collude, 1 to n - 1; their places are drawn with each ring.
-        sessions: How many there are, at least 1.
-        batches: How many independent batches of `QUERIES_TOGETHER` queries to try, at least 1.
-        rng: Source of everything.
-        failed_after: If given, the first session failed after so many hops.
+        coalition: The number of parties that collude, 1 to n - 1; their places are drawn with each
+            ring.
+        sessions: The number of sessions, at least 1.
+        batches: The number of independent batches of `QUERIES_TOGETHER` queries, at least 1.
+        rng: The source of all randomness.
+        failed_after: The number of hops after which the first session failed, if it did.
 
     Returns:
         Shape (sessions,); NaN if no true result was an honest party's.
@@ -169,12 +170,12 @@ def tracing_success(
 
 
 def expected_hits(posterior: NDArray[np.float64], held: NDArray[np.bool_]) -> float:
-    """Return how many owners are named by who names the likeliest, and any of those as likely.
+    """Return how many owners are named correctly by naming the likeliest, or any of several.
 
     Args:
-        posterior: Of each candidate to own each value, up to a factor, shape (values, candidates);
-            a value for which all are 0 is not named.
-        held: Which candidates own it, same shape.
+        posterior: The probability of each candidate to own each value, up to a factor, shape
+            (values, candidates); no owner is named for a value for which all are 0.
+        held: Whether each candidate owns it, same shape.
 
     Returns:
         The expected number.

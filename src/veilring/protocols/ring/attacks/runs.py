@@ -30,12 +30,12 @@ from veilring.protocols.ring.roles import sum_cycles
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoalitionView:
-    """All that a semi-honest coalition knows of one run.
+    """The knowledge of a semi-honest coalition about one run.
 
     Attributes:
         ring: The order of the parties; all know it.
-        views: What each member saw, by its name: `Run.views` of a run that watched the members.
-        own: What each member put in, by its name, shape (runs, entries); as far as it is needed.
+        views: The view of each member, by its name: `Run.views` of a run that watched the members.
+        own: The input of each member, by its name, shape (runs, entries); as far as it is needed.
 
     Raises:
         InputError: If there is no member, one is not in the ring, or `own` has another party's
@@ -64,11 +64,11 @@ class CoalitionView:
 
 
 def topk_view(view: CoalitionView, parameters: TopKParameters) -> TopKView:
-    """Return what a coalition saw of PP-TopK in a run, be it alone or within PP-kNN.
+    """Return what a coalition saw of PP-TopK in a run, by itself or within PP-kNN.
 
     Args:
         view: The joint view.
-        parameters: Public; in PP-kNN they are `KNNParameters.topk`.
+        parameters: The public parameters; in PP-kNN they are `KNNParameters.topk`.
 
     Raises:
         InputError: If no member saw a vector.
@@ -97,16 +97,16 @@ def recover_groups(
 
     For `ring` and `cycles`: the running sums that the coalition received from a group, less those
     that it sent to it, are the shares that the group added, over all cycles; the uniform parts of
-    the shares and the masks cancel. In the starter's group each cycle began anew, so that its
-    whole total is missing: the public total makes up for it.
+    the shares and the masks cancel. In the starter's group each cycle began again, so that
+    its whole total is missing: the public total makes up for it.
 
     For `shares` the honest parties are one group: the total, less what the members put in.
 
     Args:
         view: The joint view of a run of the secure sum, alone or within PP-kNN. `shares` needs
             every member's input in `own`, shape (runs, entries).
-        method: How the sum was computed.
-        fixed: How reals were written.
+        method: The method of the sum.
+        fixed: The fixed point of the sum.
 
     Returns:
         The sums, shape (runs, entries), exact up to the rounding of `fixed`, by group.
@@ -141,8 +141,8 @@ def recover_input(
     Args:
         view: As for `recover_groups`.
         victim: An honest party.
-        method: How the sum was computed.
-        fixed: How reals were written.
+        method: The method of the sum.
+        fixed: The fixed point of the sum.
 
     Raises:
         InputError: If the victim is a member, or as `recover_groups` does.

@@ -27,7 +27,7 @@ class TopKView:
     `n * rounds`, is public too: the starter hands it to all.
 
     Attributes:
-        parameters: Public.
+        parameters: The public parameters.
         order: The parties, the starter first.
         members: Those of the coalition.
         vectors: The vectors seen by their numbers, each of shape (T, k) for T independent runs.
@@ -82,10 +82,10 @@ def simulated_view(
     Args:
         vectors: All vectors, shape (n * rounds + 1, T, k), as
             `veilring.protocols.ring.leakage.transcript` returns them.
-        parameters: Public.
+        parameters: The public parameters.
         order: The parties, the starter first.
         members: Those of the coalition.
-        failed_after: If given, the session failed after so many hops, and nobody saw more.
+        failed_after: The number of hops after which the session failed, if it did.
 
     Raises:
         InputError: If the number of vectors does not fit, or a member is not in the ring.
@@ -108,10 +108,10 @@ def simulated_view(
 
 @dataclass(frozen=True, slots=True)
 class UniformPrior:
-    """What the adversary believes of the others' values: independent and uniform.
+    """The adversary's belief about the others' values: independent and uniform.
 
     Attributes:
-        rows_per_party: How many rows each party holds, N, at least 1.
+        rows_per_party: The number of rows of each party, N, at least 1.
         upper: They are uniform on [0, upper]; positive, at most `TopKParameters.upper`.
 
     Raises:
@@ -137,14 +137,14 @@ class UniformPrior:
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """How good claims are, over all rounds and runs.
+    """The quality of claims, over all rounds and runs.
 
     A *new entry* is one that the simple attack claims. An attack decides for each whether it is
     the victim's own.
 
     Attributes:
-        new: How many new entries there were, a run.
-        claims: How many of them were claimed, a run.
+        new: The number of new entries a run.
+        claims: The number of claimed entries a run.
         precision: The fraction of claims that are right; 0 if there was none.
         recall: The fraction of the victim's values that were claimed; 0 if it has none.
         accuracy: The fraction of new entries that were decided right, claimed or not; 1 if there
@@ -170,7 +170,7 @@ def claim_new(view: TopKView, victim: str) -> NDArray[np.float64]:
     The start vector and the result are public, and used.
 
     Args:
-        view: What the coalition saw.
+        view: The coalition's view.
         victim: An honest party.
 
     Returns:
@@ -207,12 +207,12 @@ def judge_claims(
     own: NDArray[np.float64],
     decided: NDArray[np.bool_] | None = None,
 ) -> Success:
-    """Hold claims against the truth.
+    """Compare claims with the truth.
 
     Args:
-        claims: What `claim_new` returned, shape (rounds, T, k).
+        claims: The new entries, as `claim_new` returns them, shape (rounds, T, k).
         own: The victim's k smallest values, shape (T, k), filled up with `+inf`.
-        decided: Which of the claims the attack makes, same shape; all of them if left out.
+        decided: Whether the attack makes each claim, same shape; all of them by default.
     """
     new = np.isfinite(claims)
     made = new if decided is None else decided & new
