@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.measurement import peak_mib
-from veilring.data import load_table
+from veilring.data import load
 from veilring.deployment.config import load_credentials
 from veilring.deployment.estimating import tally_files
 from veilring.deployment.examples import COLLECTOR, TERMS, SurveyExample
@@ -112,7 +112,7 @@ def drive_collection(reports: int, drive: Drive) -> Collected:
         with bind(LOOPBACK, 0) as free:
             port = free.getsockname()[1]
         example = _example(drive)
-        example.write(load_table("wine"), folder, seed=0, port=port)
+        example.write(load("wine"), folder, seed=0, port=port)
         serve = [sys.executable, "-m", "veilring", "serve", str(folder / f"{COLLECTOR}.toml")]
         with (folder / "log").open("w", encoding="utf-8") as log:
             collector = subprocess.Popen(serve, stderr=log, text=True)  # noqa: S603  (our own module)
@@ -212,7 +212,7 @@ def write_reports(reports: int, folder: Path, seed: int = 0) -> tuple[Task, tupl
     with tempfile.TemporaryDirectory() as name:
         survey = Path(name) / "survey"
         example = _example(Drive(1))
-        example.write(load_table("wine"), survey, seed=seed, port=1)
+        example.write(load("wine"), survey, seed=seed, port=1)
         terms = SurveyTerms.load(survey / TERMS)
         people = terms.read_clients(survey / f"{example.names[0]}.csv")
     streams = Streams(seed)

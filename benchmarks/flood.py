@@ -32,7 +32,7 @@ from typing import Final, Self
 import psutil
 
 from benchmarks.measurement import Bound, Measurement
-from veilring.data import load_table
+from veilring.data import load
 from veilring.deployment.examples import COLLECTOR, SurveyExample
 from veilring.errors import FrameError
 from veilring.nodes.session import Abort, Open
@@ -165,7 +165,7 @@ class Server:
         with bind(LOOPBACK, 0) as free:
             port = free.getsockname()[1]
         example = SurveyExample(clients=100, submitters=submitters)
-        example.write(load_table("iris"), self.folder, seed=0, port=port)
+        example.write(load("iris"), self.folder, seed=0, port=port)
         self._log = self.folder / "log"
         serve = [sys.executable, "-m", "veilring", "serve", str(self.folder / f"{COLLECTOR}.toml")]
         with self._log.open("w", encoding="utf-8") as log:

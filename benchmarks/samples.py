@@ -7,7 +7,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data import load_table, partition, scale_to_unit
+from veilring.data import load, partition, scale_to_unit
 from veilring.data.table import Rows, pairwise_distances
 from veilring.protocols.prediction.algorithm.features import quantise
 from veilring.protocols.ring.roles import KNNParameters
@@ -18,7 +18,7 @@ _SPREAD = 0.12
 
 def dealt_wine(parties: int, rng: Generator) -> tuple[list[Rows], KNNParameters]:
     """Return each party's share of the 178 rows of wine, and the parameters that fit them."""
-    table = scale_to_unit(load_table("wine"))
+    table = scale_to_unit(load("wine"))
     shares = partition(table.y, parties, rng)
     rows = [Rows(table.X[share], table.y[share]) for share in shares]
     features, classes = len(table.features), len(table.features.classes)

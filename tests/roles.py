@@ -6,7 +6,7 @@ import signal
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.nodes.party import Party
+from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import draw_ring
 from veilring.transport.messages import Message
 
@@ -15,6 +15,19 @@ class Word(Message, kind="test.word"):
     """Something to say."""
 
     text: str
+
+
+class Number(Message, kind="test.number"):
+    """A number to add."""
+
+    number: int
+
+
+async def add_up(party: Party, own: int) -> int:
+    """Tell all parties the own number, and return the sum of all."""
+    party.round(1)
+    await broadcast(party, Number(number=own))
+    return own + sum([(await party.receive(Number, sender=p)).number for p in party.peers])
 
 
 async def draw(party: Party) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from veilring.data import load_table
+from veilring.data import load
 from veilring.deployment.examples import write_table
 
 _AROUND: Final = (37.7749, -122.4194)  # where the pages stand: San Francisco
@@ -26,7 +26,7 @@ def write_sample(path: Path, source: str) -> None:
     """
     count, _, kind = source.partition(" ")
     if not kind:
-        write_table(path, load_table(source))
+        write_table(path, load(source))
         return
     rng = np.random.default_rng(zlib.crc32(path.name.encode()))
     made = {"patients": _patients, "places": _places}[kind](rng, int(count))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from veilring.data import load_table
+from veilring.data import load
 from veilring.errors import InputError
 
 
@@ -17,7 +17,7 @@ class TestBuiltIn:
     def test_is_what_scikit_learn_loads(self, name: str) -> None:
         """Rows, labels and all names are those of scikit-learn's own loader."""
         theirs = getattr(datasets, f"load_{name.replace('-', '_')}")()
-        ours = load_table(name)
+        ours = load(name)
         np.testing.assert_array_equal(ours.X, theirs.data)
         np.testing.assert_array_equal(ours.y, theirs.target)
         assert ours.features.names == tuple(map(str, theirs.feature_names))
@@ -28,9 +28,9 @@ class TestBuiltIn:
         self, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Where scikit-learn keeps its files elsewhere, the table is the same."""
-        usual = load_table(name)
+        usual = load(name)
         monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-        asked = load_table(name)
+        asked = load(name)
         np.testing.assert_array_equal(asked.X, usual.X)
         np.testing.assert_array_equal(asked.y, usual.y)
 
@@ -38,4 +38,4 @@ class TestBuiltIn:
     def test_an_unknown_source_is_refused(self, name: str) -> None:
         """A source that is none names all that are."""
         with pytest.raises(InputError, match=r"breast-cancer.*openml:NAME.*\.csv"):
-            load_table(name)
+            load(name)

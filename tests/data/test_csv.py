@@ -8,7 +8,7 @@ import pytest
 from numpy.random import default_rng
 from sklearn.preprocessing import OneHotEncoder
 
-from veilring.data import load_table, scale_to_unit, split
+from veilring.data import load, scale_to_unit, split
 from veilring.errors import InputError
 
 WriteCsv = Callable[[str], str]
@@ -31,7 +31,7 @@ class TestCsv:
 
     def test_numbers_stay_and_categories_become_one_hot(self, write_csv: WriteCsv) -> None:
         """A mixed table is what scikit-learn's encoder makes of it, classes in numerical order."""
-        table = load_table(write_csv("size,colour,class\n1.5,red,10\n-2,blue,9\n1e3,red,10\n"))
+        table = load(write_csv("size,colour,class\n1.5,red,10\n-2,blue,9\n1e3,red,10\n"))
         colours = OneHotEncoder(sparse_output=False).fit_transform([["red"], ["blue"], ["red"]])
         np.testing.assert_array_equal(table.X[:, 0], [1.5, -2, 1000])
         np.testing.assert_array_equal(table.X[:, 1:], colours)
@@ -41,7 +41,7 @@ class TestCsv:
 
     def test_which_features_were_one_column_is_remembered(self, write_csv: WriteCsv) -> None:
         """Through scaling and splitting too, so that each row's category can be read again."""
-        table = load_table(write_csv("size,kind,x,y\n2,b,p,0\n3,a,p,1\n4,c,p,1\n5,a,p,0\n"))
+        table = load(write_csv("size,kind,x,y\n2,b,p,0\n3,a,p,1\n4,c,p,1\n5,a,p,0\n"))
         half = split(scale_to_unit(table), 0.5, default_rng(0)).train
         kind, only = half.features.categories
         assert (kind.column, kind.first, kind.values) == ("kind", 1, ("a", "b", "c"))
@@ -54,19 +54,19 @@ class TestCsv:
 
     def test_how_columns_were_read_is_told(self, write_csv: WriteCsv) -> None:
         """In one line, after scaling too: numbers, categories with their sizes, and the label."""
-        table = load_table(write_csv("size,sex,ward,class\n2,f,a,x\n3,m,b,y\n4,f,c,x\n"))
+        table = load(write_csv("size,sex,ward,class\n2,f,a,x\n3,m,b,y\n4,f,c,x\n"))
         told = "rows.csv: columns: 1 of numbers, 2 of categories (sex 2, ward 3); "
         assert scale_to_unit(table).describe() == told + "label 'class' (2 classes)"
 
     @pytest.mark.parametrize("unknown", ["?", "NA", "null", "None"])
     def test_no_word_means_missing(self, write_csv: WriteCsv, unknown: str) -> None:
         """A word for a missing value is a category like any other, even among numbers."""
-        table = load_table(write_csv(f"a,class\n1,x\n{unknown},y\n"))
+        table = load(write_csv(f"a,class\n1,x\n{unknown},y\n"))
         assert set(table.features.names) == {"a=1", f"a={unknown}"}
 
     def test_spaces_and_a_byte_order_mark_do_not_count(self, write_csv: WriteCsv) -> None:
         """Names and cells are read without what surrounds them."""
-        table = load_table(write_csv("\ufeffa, b, class\n 1, u , x\n2,u,x \n"))
+        table = load(write_csv("\ufeffa, b, class\n 1, u , x\n2,u,x \n"))
         assert table.features.names == ("a", "b=u")
         assert table.features.classes == ("x",)
 
@@ -98,7 +98,7 @@ class TestCsv:
     def test_what_is_no_table_is_refused(self, write_csv: WriteCsv, text: str, named: str) -> None:
         """The error names the file and what is wrong, with column and line if there is one."""
         with pytest.raises(InputError) as caught:
-            load_table(write_csv(text))
+            load(write_csv(text))
         assert named in str(caught.value)
         assert "rows.csv" in str(caught.value)
 
@@ -107,14 +107,14 @@ class TestCsv:
         for column, allowed in (("1\n\n2", "a number; drop the row"), ("u\n\n2", "write '\\?'")):
             rows = "".join(f"{cell},x\n" for cell in column.split("\n"))
             with pytest.raises(InputError, match=f"line 3 is empty; allowed: .*{allowed}"):
-                load_table(write_csv(f"a,class\n{rows}"))
+                load(write_csv(f"a,class\n{rows}"))
 
     def test_numbers_with_a_slip_are_no_categories(self, write_csv: WriteCsv) -> None:
         """Nine numbers of ten are a column of numbers, and the tenth is shown; eight are not."""
         rows = [f"{n},x\n" for n in range(8)]
         with pytest.raises(InputError, match=r"'age'.* 9 of 10 cells are numbers; line 3 is '\?'"):
-            load_table(write_csv("age,class\n" + "".join([rows[0], "?,y\n", *rows[1:], "9,x\n"])))
-        table = load_table(write_csv("age,class\n" + "".join([*rows, "?,y\n", "NA,y\n"])))
+            load(write_csv("age,class\n" + "".join([rows[0], "?,y\n", *rows[1:], "9,x\n"])))
+        table = load(write_csv("age,class\n" + "".join([*rows, "?,y\n", "NA,y\n"])))
         assert len(table.features) == 10
 
     @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ class TestCsv:
         """The last column is named, and that it was taken as the label."""
         rows = "".join(f"1,{label}\n" for label in labels)
         with pytest.raises(InputError, match=f"'size' is of {found}.* last column is taken"):
-            load_table(write_csv(f"a,size\n{rows}"))
+            load(write_csv(f"a,size\n{rows}"))
 
     @pytest.mark.parametrize(
         "labels",
@@ -140,7 +140,7 @@ class TestCsv:
     )
     def test_many_classes_are_classes(self, write_csv: WriteCsv, labels: Iterable[object]) -> None:
         """As many as the rules allow: numbers with ten rows each, words with two, any twenty."""
-        table = load_table(write_csv("a,class\n" + "".join(f"1,{label}\n" for label in labels)))
+        table = load(write_csv("a,class\n" + "".join(f"1,{label}\n" for label in labels)))
         assert len(table.features.classes) == len(set(labels))
 
     @pytest.mark.parametrize(
@@ -150,24 +150,24 @@ class TestCsv:
     def test_a_first_line_of_data_is_no_header(self, write_csv: WriteCsv, rows: str) -> None:
         """No row of a file without a header is lost silently."""
         with pytest.raises(InputError, match=r"rows.csv, line 1 .* has to name the columns"):
-            load_table(write_csv(rows))
+            load(write_csv(rows))
 
     @pytest.mark.parametrize("header", ["0,1,2", "1,2,3", "0,1,class", "1990,b,1992"])
     def test_numbers_may_be_names(self, write_csv: WriteCsv, header: str) -> None:
         """Those that count the columns, and those beside a name over numbers."""
         assert (
-            load_table(write_csv(f"{header}\n5,6,0\n7,8,1\n")).features.names[0]
+            load(write_csv(f"{header}\n5,6,0\n7,8,1\n")).features.names[0]
             == header[: header.index(",")]
         )
 
     def test_a_file_that_is_not_there_is_named(self) -> None:
         """The path is in the error."""
         with pytest.raises(InputError, match=r"nowhere\.csv.*exists"):
-            load_table("nowhere.csv")
+            load("nowhere.csv")
 
     def test_a_file_that_is_not_utf_8_is_refused(self, tmp_path: Path) -> None:
         """No byte is guessed."""
         path = tmp_path / "latin.csv"
         path.write_bytes("a,class\né,x\n".encode("latin-1"))
         with pytest.raises(InputError, match="UTF-8"):
-            load_table(str(path))
+            load(str(path))

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.data import load_table
+from veilring.data import load
 from veilring.data.csv import Separator, read_cells, read_csv
 from veilring.errors import InputError
 
@@ -39,9 +39,9 @@ def good() -> dict[str, Iterable[object]]:
 
 def test_a_good_table_has_no_notes(tmp_path: Path) -> None:
     """Nothing is said of what is as it should be, nor of what comes with the package."""
-    assert load_table(str(table(tmp_path / "rows.csv", good()))).notes == ()
+    assert load(str(table(tmp_path / "rows.csv", good()))).notes == ()
     for name in ("wine", "iris"):
-        assert load_table(name).notes == ()
+        assert load(name).notes == ()
 
 
 @pytest.mark.parametrize("read", [read_csv, read_cells])
@@ -85,7 +85,7 @@ def test_empty_lines_at_the_end_do_not_count(tmp_path: Path, end: str) -> None:
     """A table with them is the table without them."""
     path = tmp_path / "rows.csv"
     path.write_bytes(f"a,class\n1,x\n2,y{end}".encode())
-    read = load_table(str(path))
+    read = load(str(path))
     assert read.X.tolist() == [[1], [2]]
     assert read.features.classes == ("x", "y")
     assert read_cells(path)["class"].tolist() == ["x", "y"]
@@ -95,7 +95,7 @@ def test_a_column_of_ids_is_refused(tmp_path: Path) -> None:
     """As categories they would be a feature for each row, and stand in public terms."""
     path = table(tmp_path / "rows.csv", {"patient": [f"p{n}" for n in range(ROWS)], **good()})
     with pytest.raises(InputError, match=r"'patient' is of a different word in each of 40 rows"):
-        load_table(str(path))
+        load(str(path))
     deployed = CliRunner().invoke(
         app, ["deploy", "owner", str(path), "--r", "0.1", "--out", str(tmp_path / "owner")]
     )
@@ -134,7 +134,7 @@ def test_what_may_be_meant_is_noted(
     tmp_path: Path, changed: dict[str, Iterable[object]], says: str
 ) -> None:
     """One sentence, which names the column, and the table is read."""
-    (note,) = load_table(str(table(tmp_path / "rows.csv", {**good(), **changed}))).notes
+    (note,) = load(str(table(tmp_path / "rows.csv", {**good(), **changed}))).notes
     assert note.startswith(says)
 
 
@@ -144,10 +144,10 @@ def test_a_column_that_is_called_label_is_offered(tmp_path: Path, name: str) -> 
     columns = good()
     labels = columns.pop("class")
     path = table(tmp_path / "rows.csv", {name: labels, **columns})
-    (note,) = load_table(str(path)).notes
+    (note,) = load(str(path)).notes
     assert note.startswith("the last column, 'ward', is taken as the label, though there is")
     assert note.endswith(f"choose it by --label {name}")
-    chosen = load_table(str(path), label=name)
+    chosen = load(str(path), label=name)
     assert (chosen.notes, chosen.label_name) == ((), name)
     assert chosen.features.names == ("glucose", "ward=w0", "ward=w1", "ward=w2")
     np.testing.assert_array_equal(chosen.y, np.array([*labels]))
@@ -161,21 +161,21 @@ def test_a_label_of_many_numbers_is_doubted(tmp_path: Path) -> None:
         "age": [row % 52 for row in range(rows)],
     }
     path = table(tmp_path / "rows.csv", columns)
-    (note,) = load_table(str(path)).notes
+    (note,) = load(str(path)).notes
     assert "'age', is taken as the label: 52 classes, which are numbers" in note
     assert "--label" in note
-    assert load_table(str(path), label="sick").notes == ()
+    assert load(str(path), label="sick").notes == ()
 
 
 def test_a_label_that_is_no_column_is_refused(tmp_path: Path) -> None:
     """The columns are listed; sets that are no CSV files have the label that they have."""
     path = table(tmp_path / "rows.csv", good())
     with pytest.raises(InputError, match=r"label is sick; allowed: .*glucose, ward, class"):
-        load_table(str(path), label="sick")
+        load(str(path), label="sick")
     with pytest.raises(InputError, match=r"label is class; allowed: left out but for a \.csv"):
-        load_table("wine", label="class")
+        load("wine", label="class")
     with pytest.raises(InputError, match=r"separator is ;; allowed: left out but for a \.csv"):
-        load_table("wine", separator=";")
+        load("wine", separator=";")
 
 
 @pytest.mark.parametrize(("separator", "mark"), [(";", ";"), ("|", "|"), ("tab", "\t")])

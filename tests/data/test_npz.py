@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilring.data import load_table
+from veilring.data import load
 from veilring.data.npz import Vectors, read_vectors, write_vectors
 from veilring.errors import InputError
 
@@ -20,14 +20,14 @@ def test_arrays_become_a_table(tmp_path: Path) -> None:
     """Numbers of any precision are features, labels are positions in the names."""
     path = tmp_path / "embeddings.npz"
     np.savez(path, X=X, y=Y, class_names=np.array(["a", "b", "c"]), ignored=np.zeros(9))
-    table = load_table(str(path))
+    table = load(str(path))
     assert table.name == "embeddings.npz"
     assert np.array_equal(table.X, X)
     assert table.y.tolist() == [0, 2, 1]
     assert table.features.classes == ("a", "b", "c")
     assert table.features.names == ("x0", "x1")
     np.savez(path, X=X, y=Y)
-    assert load_table(str(path)).features.classes == ("0", "1", "2")
+    assert load(str(path)).features.classes == ("0", "1", "2")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path, arrays: dict[str, Any]) -> 
     path = tmp_path / "broken.npz"
     np.savez(path, **arrays)
     with pytest.raises(InputError):
-        load_table(str(path))
+        load(str(path))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lone.npy").rename(tmp_path / "lone.npz")
     for name in ("missing.npz", "text.npz", "lone.npz"):
         with pytest.raises(InputError, match="source"):
-            load_table(str(tmp_path / name))
+            load(str(tmp_path / name))
 
 
 def header(shape: tuple[int, ...], kind: str = "<f8") -> bytes:

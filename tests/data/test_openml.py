@@ -7,7 +7,7 @@ import pytest
 from sklearn import datasets
 from sklearn.utils import Bunch
 
-from veilring.data import load_table
+from veilring.data import load
 from veilring.errors import InputError
 
 
@@ -22,7 +22,7 @@ class TestOpenMl:
 
         monkeypatch.setattr(datasets, "fetch_openml", offline)
         with pytest.raises(InputError) as caught:
-            load_table("openml:adult")
+            load("openml:adult")
         assert "openml:adult" in str(caught.value)
         assert "no route to host" in str(caught.value)
         assert "\n" not in str(caught.value)
@@ -38,7 +38,7 @@ class TestOpenMl:
             categories={"sex": ["F", "M"]},
         )
         monkeypatch.setattr(datasets, "fetch_openml", lambda *_, **__: found)
-        table = load_table("openml:made")
+        table = load("openml:made")
         assert table.features.names == ("age", "sex=?", "sex=F", "sex=M")
         np.testing.assert_array_equal(table.X, [[0.5, 0, 0, 1], [1.5, 0, 1, 0], [2.5, 1, 0, 0]])
         assert table.features.classes == ("no", "yes")
@@ -53,11 +53,11 @@ class TestOpenMl:
         )
         monkeypatch.setattr(datasets, "fetch_openml", lambda *_, **__: found)
         with pytest.raises(InputError, match="column 'age', row 2"):
-            load_table("openml:made")
+            load("openml:made")
 
     def test_two_labels_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A table has one label a row."""
         found = Bunch(data=np.zeros((2, 1)), target=np.zeros((2, 2)), feature_names=["a"])
         monkeypatch.setattr(datasets, "fetch_openml", lambda *_, **__: found)
         with pytest.raises(InputError, match="one label"):
-            load_table("openml:made")
+            load("openml:made")

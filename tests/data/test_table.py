@@ -8,7 +8,7 @@ from numpy.random import default_rng
 from sklearn.preprocessing import MinMaxScaler
 from tests.data.tables import table_of
 
-from veilring.data import Ranges, Table, load_table, partition, scale_to_unit, split
+from veilring.data import Ranges, Table, load, partition, scale_to_unit, split
 from veilring.errors import InputError
 from veilring.randomness import Streams
 
@@ -18,7 +18,7 @@ class TestScaling:
 
     def test_is_what_scikit_learn_does_by_default(self) -> None:
         """With a table's own ranges it is scikit-learn's min-max scaler."""
-        wine = load_table("wine")
+        wine = load("wine")
         theirs = MinMaxScaler().fit_transform(wine.X)
         np.testing.assert_allclose(scale_to_unit(wine).X, theirs, rtol=0, atol=1e-12)
 
@@ -76,12 +76,12 @@ class TestSplit:
 
     def test_the_first_held_out_rows_are_a_sample_of_all_classes(self) -> None:
         """A table in the order of its labels is held out in random order."""
-        _, held_out = split(load_table("iris"), 0.5, default_rng(5))
+        _, held_out = split(load("iris"), 0.5, default_rng(5))
         assert set(held_out.y[:20].tolist()) == {0, 1, 2}
 
     def test_is_that_of_a_scenario_with_the_same_seed(self) -> None:
         """So are the parts that are dealt, and all of them keep the public schema."""
-        wine, streams = load_table("wine"), Streams(3)
+        wine, streams = load("wine"), Streams(3)
         train, test = wine.split(0.25, seed=3)
         theirs = split(wine, 0.25, streams.generator("split"))
         np.testing.assert_array_equal(test.X, theirs.held_out.X)

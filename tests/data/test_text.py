@@ -9,7 +9,7 @@ from tests.data.standin import install_stand_in
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.data import load_table
+from veilring.data import load
 from veilring.data.npz import read_vectors
 from veilring.data.text import embed, embed_csv
 from veilring.errors import InputError
@@ -35,7 +35,7 @@ def test_texts_become_a_table_and_a_file(model: Path, texts: Path, tmp_path: Pat
     command = ["embed", str(texts), "--model", str(model), "--out", str(out)]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
-    table = load_table(str(out))
+    table = load(str(out))
     assert table.features.classes == ("x", "y")
     assert table.y.tolist() == [0, 1, 0]
     expected = np.array([[2, 0, 3], [0, 2, 3], [1, 1, 3]]) / np.sqrt([[13], [13], [11]])

@@ -17,7 +17,7 @@ from tests.deployment.commands import SECONDS, Server, free_port
 from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
-from veilring.data import load_table
+from veilring.data import load
 from veilring.deployment.config import load_credentials
 from veilring.deployment.examples import OWNER, OwnerExample
 from veilring.deployment.owner import OwnerTerms
@@ -46,7 +46,7 @@ class Deployed(Server):
         super().__init__(folder, OWNER)
         options = {"record": budgets.get("record")} | (asked or {"epsilon": 1.0, "r": 0.2})
         example = OwnerExample.model_validate(options | {"analysts": len(ANALYSTS)})
-        example.write(load_table("iris"), folder, seed=0, port=free_port())
+        example.write(load("iris"), folder, seed=0, port=free_port())
         path = folder / f"{OWNER}.toml"
         config = tomllib.loads(path.read_text()) | {"budgets": budgets}
         path.write_text(tomli_w.dumps(config))

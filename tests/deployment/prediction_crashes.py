@@ -13,7 +13,7 @@ import numpy as np
 from tests.deployment.commands import Server, free_port
 from tests.deployment.prediction_clients import Administrator, Crashes, Querier
 
-from veilring.data import load_table
+from veilring.data import load
 from veilring.deployment import load_config
 from veilring.deployment.config import load_credentials
 from veilring.deployment.examples import REGISTRAR, SERVER, PredictionExample
@@ -48,7 +48,7 @@ class Served(Server):
             | {"queriers": len(QUERIERS)}
         )
         settings = {"prediction": prediction.model_dump(exclude_defaults=True)}
-        example.write(load_table("wine"), folder, seed=0, port=free_port(), settings=settings)
+        example.write(load("wine"), folder, seed=0, port=free_port(), settings=settings)
         return cls(folder)
 
     def everything(self) -> bytes:

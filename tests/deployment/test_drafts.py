@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from veilring.data import load_table, scale_to_unit
+from veilring.data import load, scale_to_unit
 from veilring.deployment.examples import write_ring
 from veilring.deployment.ring import RingTerms
 from veilring.protocols.ring.system import PrivateKNN
@@ -31,7 +31,7 @@ def test_a_trials_terms_are_a_draft_of_ones_own(tmp_path: Path) -> None:
     """A column of words has its categories, one of numbers its range, and the files fit them."""
     source = tmp_path / "patients.csv"
     write_patients(source)
-    table = load_table(str(source))
+    table = load(str(source))
     folder = tmp_path / "ring"
     names = write_ring(table, PrivateKNN(), folder, parties="abc", seed=0, port=7311)
     sex, age, level = tomllib.loads((folder / "terms.toml").read_text())["features"]

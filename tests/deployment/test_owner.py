@@ -14,7 +14,7 @@ from tests.deployment.owner_crashes import Deployed, crash_rounds
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.data import load_table
+from veilring.data import load
 from veilring.deployment import load_config
 from veilring.deployment.owner import OwnerConfig, OwnerTerms, serve_owner
 from veilring.deployment.roles import ask, serve
@@ -224,7 +224,7 @@ def test_an_owner_whose_rows_pay_can_be_tried(tmp_path: Path) -> None:
     assert made.exit_code == 0, made.output
     config = load_config(tmp_path / "owner" / "owner.toml")
     assert isinstance(config, OwnerConfig)
-    queries = len(load_table("iris")) // 4
+    queries = len(load("iris")) // 4
     assert config.budgets.analyst is None
     assert config.budgets.total >= queries
 

@@ -19,7 +19,7 @@ from tests.deployment.commands import SECONDS, free_ports
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.data import load_table
+from veilring.data import load
 from veilring.deployment.examples import write_ring
 from veilring.deployment.ring import ClientConfig, RingMemberConfig, ask_ring, serve_ring
 from veilring.deployment.roles import load_config
@@ -175,7 +175,7 @@ async def test_members_whose_terms_differ_refuse_each_other_and_the_client(
     """Asked is one member, the terms of another differ: the client learns who is waited for."""
     folder, parties = tmp_path / "ring", [f"party-{number}" for number in range(PARTIES)]
     names = write_ring(
-        load_table("wine"),
+        load("wine"),
         PrivateKNN(),
         folder,
         parties=parties,
@@ -210,9 +210,7 @@ async def test_a_client_asks_as_much_at_once_as_the_terms_say(
     monkeypatch.setattr(RingMember, "ask", counting)
     protocol = PrivateKNN(sum="cycles", cycles=2, batch=20)
     folder, parties = tmp_path / "ring", [f"party-{number}" for number in range(5)]
-    names = write_ring(
-        load_table("wine"), protocol, folder, parties=parties, seed=0, port=free_ports(5)
-    )
+    names = write_ring(load("wine"), protocol, folder, parties=parties, seed=0, port=free_ports(5))
     async with _served(folder, names, ready=5):
         client = load_config(folder / "client.toml")
         assert isinstance(client, ClientConfig)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from veilring.data import load_table, scale_to_unit
+from veilring.data import load, scale_to_unit
 from veilring.deployment.ring import RingTerms
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.ring.system import PrivateKNN
@@ -117,7 +117,7 @@ def test_terms_differ_if_anything_differs(terms_file: Path) -> None:
 
 def test_terms_of_a_table_scale_as_a_scenario_does(tmp_path: Path) -> None:
     """A trial deployment sees the same numbers as a scenario run on the same data."""
-    wine = load_table("wine")
+    wine = load("wine")
     terms = RingTerms.of_table(wine, protocol=PrivateKNN())
     lines = [",".join([*wine.features.names, "label"])]
     lines += [

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from typing_extensions import override
 
 from veilring.cli.app import app
-from veilring.data import load_table
+from veilring.data import load
 from veilring.deployment import load_config
 from veilring.deployment.examples import VotesExample
 from veilring.deployment.ring import ClientConfig, ask_ring
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     """Write three parties whose budgets suffice for two batches."""
     example = VotesExample(epsilon=EPSILON, budget=BUDGET)
     port, settings = free_ports(len(NAMES)), {"votes": {"r": 0.3}}
-    example.write(load_table("iris"), tmp_path / "votes", seed=0, port=port, settings=settings)
+    example.write(load("iris"), tmp_path / "votes", seed=0, port=port, settings=settings)
     return tmp_path / "votes"
 
 

@@ -20,7 +20,7 @@ from veilring.protocols.forecast import Forecast
 
 Table = tuple[NDArray[np.float64], NDArray[np.str_]]
 
-COINS = "veilring.estimators.session.Session.coins"
+COINS = "veilring.estimators.base.Asked.coins"
 """What draws a batch's randomness: replaced where it has to be that of a party on a network."""
 RANGES = (-4.0, 4.0)
 """What `three_classes` is drawn within, but for one value in ten thousand."""

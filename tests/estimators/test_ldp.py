@@ -173,6 +173,6 @@ def test_a_promise_is_the_exact_epsilon_of_a_report(estimator: LDPNaiveBayes, bl
     before = model.deployment_privacy_
     model.predict(blobs[0][:10])
     assert model.deployment_privacy_ == before
-    assert (before.measure, before.unit, before.delta) == ("ε-LDP", "one report", 0.0)
+    assert (before.measure, before.unit, before.delta) == ("ε-LDP", "report", 0.0)
     assert before.epsilon == model.survey_.exact_epsilon
     assert ("Nothing is hidden" in before.note) == (estimator.epsilon == math.inf)

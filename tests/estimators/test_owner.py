@@ -40,7 +40,7 @@ def asked(model: Model, queries: NDArray[np.float64], epsilon: float = 0.7) -> L
     """Return what an analyst sends."""
     if isinstance(model, OwnerKNNClassifier):
         return ask_nearest(scaled(queries), model.k, epsilon)
-    return ask_within(scaled(queries), np.full(len(queries), model.r), epsilon)
+    return ask_within(scaled(queries), np.full(len(queries), float(model.radius)), epsilon)
 
 
 def held() -> Rows:
@@ -102,10 +102,10 @@ def test_the_papers_mode_is_the_papers_solution() -> None:
 WRONG: list[tuple[Model, str]] = [
     (OwnerRadiusClassifier(0.0), "epsilon"),
     (OwnerKNNClassifier(11.0), "epsilon"),
-    (OwnerRadiusClassifier(mode="loud"), "mode"),  # type: ignore[arg-type]  # that is the point
-    (OwnerRadiusClassifier(r=2.0), "radii"),
+    (OwnerRadiusClassifier(mode="loud"), "mode"),
+    (OwnerRadiusClassifier(radius=2.0), "radii"),
     (OwnerKNNClassifier(k=0), "k is 0"),
-    (OwnerKNNClassifier(k=2.5), "k is 2.5"),  # type: ignore[arg-type]  # that is the point
+    (OwnerKNNClassifier(k=2.5), "k is 2.5"),
 ]
 
 

@@ -20,8 +20,8 @@ from veilring.estimators import (
     NoisyVotesClassifier,
     OwnerKNNClassifier,
     OwnerRadiusClassifier,
-    Privacy,
     PrivateKNNClassifier,
+    Promise,
     TreeWalkClassifier,
 )
 from veilring.protocols.forecast import Forecast
@@ -33,7 +33,7 @@ FEW = np.int64(3)
 NUMPYS: list[tuple[Any, dict[str, object]]] = [
     (PrivateKNNClassifier(), {"parties": FEW, "k": FEW, "rounds": FEW, "cycles": np.int64(1)}),
     (NoisyVotesClassifier(), {"parties": FEW, "epsilon": ONE, "k": FEW, "tolerated": np.int64(2)}),
-    (OwnerRadiusClassifier(), {"epsilon": ONE, "r": ONE}),
+    (OwnerRadiusClassifier(), {"epsilon": ONE, "radius": ONE}),
     (OwnerKNNClassifier(), {"epsilon": ONE, "k": FEW}),
     (IndKNNClassifier(), {"epsilon": ONE, "queries": np.int64(50)}),
     (
@@ -48,7 +48,7 @@ NUMPYS: list[tuple[Any, dict[str, object]]] = [
 ACCURATE: list[tuple[Any, str, list[Any]]] = [
     (PrivateKNNClassifier(), "k", [5, 60]),
     (NoisyVotesClassifier(epsilon=100.0), "r", [0.2, 0.0]),
-    (OwnerRadiusClassifier(10.0), "r", [0.2, 0.0]),
+    (OwnerRadiusClassifier(10.0), "radius", [0.2, 0.0]),
     (OwnerKNNClassifier(10.0), "k", [10, 80]),
     (IndKNNClassifier(50.0, tau=0.9), "sigma2", [2.0, 1e9]),
     (TreeWalkClassifier(20.0, splits=0), "epsilon", [20.0, 1e-3]),
@@ -110,7 +110,7 @@ def test_numbers_of_a_grid_are_numbers(estimator: Any, given: dict[str, object])
     model = clone(estimator).set_params(ranges=RANGES, **given).fit(ROWS, LABELS)
     model.predict(QUERIES)
     assert model.cost_.traffic.bytes > 0
-    assert isinstance(model.privacy_, Privacy)
+    assert isinstance(model.privacy_, Promise)
 
 
 @each
@@ -122,7 +122,7 @@ def test_cost_and_privacy_wait_for_what_they_are_of(estimator: Any) -> None:  # 
             getattr(model, name)
     model.fit(ROWS, LABELS).predict(QUERIES)
     assert isinstance(model.cost_, Forecast)
-    assert isinstance(model.privacy_, Privacy)
+    assert isinstance(model.privacy_, Promise)
     assert model.cost_.rounds > 0
 
 

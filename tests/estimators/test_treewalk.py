@@ -125,7 +125,7 @@ def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier, variant:
     assert before.epsilon == spent.loss(0.1)
     assert 0.999999 * 6.0 < before.epsilon <= 6.0
     assert before.measure == ("geo-indistinguishability" if near else "ε-LDP")
-    assert (before.unit, before.delta) == ("one query", 0.0)
+    assert (before.unit, before.delta) == ("query", 0.0)
 
 
 @pytest.mark.parametrize(("rows", "splits"), [(100, 5), (16, 3), (3, 1), (2, 0)])

@@ -5,7 +5,7 @@ import pytest
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
 from sklearn.preprocessing import MinMaxScaler
 
-from veilring.data import Categories, Table, load_table, scale_to_unit, split
+from veilring.data import Categories, Table, load, scale_to_unit, split
 from veilring.papers.claims import CurveKey, Measured
 from veilring.papers.evidence import heights, in_measure, leads, near, ratios, since, up_to
 from veilring.papers.figure import MAJORITY_CLASS, measure_figure
@@ -30,7 +30,7 @@ def measured(name: str) -> Measured:
     """Measure a figure on iris at few points, and look at what every figure must be."""
     found = measure_figure(
         find_figure(name),
-        load_table("iris"),
+        load("iris"),
         splits=SPLITS,
         quick=True,
         streams=Streams(1),
@@ -62,7 +62,7 @@ def test_figure_2_has_five_oracles_beside_scikit_learns_classifier() -> None:
     assert list(found.curves) == [
         CurveKey(part, name) for part in (ONE_QUESTION, ALL_QUESTIONS) for name in series
     ]
-    table = scale_to_unit(load_table("iris"))
+    table = scale_to_unit(load("iris"))
     for number in range(SPLITS):
         rng = Streams(1).generator("figure", "ldp/figure-2", "iris", number)
         train, held_out = split(table, 0.2, rng)
@@ -85,7 +85,7 @@ def test_figure_3_and_4_have_all_features_and_one() -> None:
     ] * 2
     moments = measured("ldp/figure-4")
     assert len(moments.curves) == 4 * 5
-    table = scale_to_unit(load_table("iris"))
+    table = scale_to_unit(load("iris"))
     for number in range(SPLITS):
         rng = Streams(1).generator("figure", "ldp/figure-4", "iris", number)
         train, held_out = split(table, 0.2, rng)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from veilring.data import load_table
+from veilring.data import load
 from veilring.errors import InputError
 from veilring.papers.claims import CurveKey, Measured, judge_claim
 from veilring.papers.figure import ACCURACY
@@ -35,7 +35,7 @@ from veilring.protocols.prediction.algorithm.features import LENGTH, quantise
 
 def _observe(name: str, x: tuple[float, ...]) -> Mapping[CurveKey, NDArray[np.float64]]:
     """Measure one split of iris at these points."""
-    figure, table = find_figure(f"prediction/{name}"), load_table("iris")
+    figure, table = find_figure(f"prediction/{name}"), load("iris")
     found = figure.observe(figure.subject.prepare(table), x, np.random.default_rng(1))
     assert all(np.shape(curve) == (len(x),) for curve in found.values())
     return {key: np.asarray(curve) for key, curve in found.items()}
@@ -48,7 +48,7 @@ def test_each_figure_and_table_of_the_paper_has_claims_and_a_grid() -> None:
     assert [figure.name for figure in PREDICTION_FIGURES] == [*names, *tables]
     for figure in PREDICTION_FIGURES:
         assert figure.claims
-        for table in map(load_table, ("iris", "digits")):
+        for table in map(load, ("iris", "digits")):
             for quick in (False, True):
                 grid = figure.grid(table, quick)
                 assert list(grid) == sorted(set(grid))
@@ -56,7 +56,7 @@ def test_each_figure_and_table_of_the_paper_has_claims_and_a_grid() -> None:
 
 def test_a_split_has_private_rows_and_two_sets_of_queries() -> None:
     """All rows are dealt once, as directions from the mean of the public queries' directions."""
-    table = load_table("digits")
+    table = load("digits")
     rng = np.random.default_rng(2)
     order = rng.permutation(len(table))
     dealt = split_for_stream(table, np.random.default_rng(2))
@@ -83,7 +83,7 @@ def test_all_methods_stand_side_by_side() -> None:
 
 def test_measures_are_those_of_the_split() -> None:
     """The vote without privacy, and the means without noise to speak of, classify iris."""
-    table = load_table("iris")
+    table = load("iris")
     dealt = split_for_stream(table, np.random.default_rng(3))
     assert open_vote_accuracy(dealt) > 0.8
     assert class_means_accuracy(dealt, 1e4, np.random.default_rng(0)) > 0.8
@@ -117,7 +117,7 @@ def test_retraining_costs_epsilon_and_ind_knn_does_not() -> None:
 def test_what_retraining_costs_is_a_claim_that_can_fail() -> None:
     """There is a change at every point, and trainings that cost no more than one refute it."""
     figure = find_figure("prediction/figure-3")
-    for table in map(load_table, ("iris", "digits")):
+    for table in map(load, ("iris", "digits")):
         for quick in (False, True):
             assert 2 * max(figure.grid(table, quick)) <= stream_queries(table) + 1
     ones = np.ones((3, 2))

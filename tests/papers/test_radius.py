@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from veilring.data import load_table, scale_to_unit
+from veilring.data import load, scale_to_unit
 from veilring.papers.claims import CurveKey, Measured, judge_claim
 from veilring.papers.figure import ACCURACY, MAJORITY_CLASS, measure_figure
 from veilring.papers.radius import (
@@ -30,7 +30,7 @@ def _measure(number: int, table: str = "iris", splits: int = 2) -> Measured:
     """Measure a figure at few points."""
     found = measure_figure(
         find_figure(f"radius/figure-{number}"),
-        load_table(table),
+        load(table),
         splits=splits,
         quick=True,
         streams=Streams(1),
@@ -83,7 +83,7 @@ def test_the_proposed_classifier_is_more_accurate_than_the_baseline() -> None:
 
 def test_a_split_has_as_many_rows_a_ball_as_it_says() -> None:
     """On average over the held-out rows; or all rows, if there are fewer."""
-    table = scale_to_unit(load_table("iris"))
+    table = scale_to_unit(load("iris"))
     dealt = split_for_owner(table, np.random.default_rng(0))
     assert len(dealt.split.held_out) == len(dealt.queries) == 30
     radii = dealt.radii(30)

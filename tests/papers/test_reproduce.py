@@ -12,7 +12,7 @@ from numpy.random import Generator
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.data import Table, load_table, scale_to_unit
+from veilring.data import Table, load, scale_to_unit
 from veilring.errors import InputError
 from veilring.papers.claims import Claim, CurveKey
 from veilring.papers.evidence import LAST, heights
@@ -27,7 +27,7 @@ def _measure(name: str, splits: int = 2, table: str = "iris") -> Mapping[CurveKe
     """Measure a figure at few points."""
     found = measure_figure(
         find_figure(name),
-        load_table(table),
+        load(table),
         splits=splits,
         quick=True,
         streams=Streams(1),
@@ -51,7 +51,7 @@ def test_the_ring_has_the_papers_five_figures() -> None:
 def test_figure_2_sets_both_classifiers_side_by_side() -> None:
     """Its ordinary classifier is the pooled one on the very split that the parties are dealt."""
     curves = _measure("ring/figure-2")
-    table = scale_to_unit(load_table("iris"))
+    table = scale_to_unit(load("iris"))
     for number in range(2):
         rng = Streams(1).generator("figure", "ring/figure-2", "iris", number)
         train, held_out = deal_rows(table, rng).split
@@ -92,7 +92,7 @@ def test_figure_6_has_three_estimators_for_each_ring() -> None:
 def test_held_out_rows_are_counted() -> None:
     """The number of queries that grids reckon with is that of a split."""
     for rows in (4, 5, 6, 7, 150):
-        table = load_table("iris").take(np.arange(rows))
+        table = load("iris").take(np.arange(rows))
         for share in (0.2, 0.25):
             split = hold_out(table, share, np.random.default_rng(0))
             assert held_out_rows(table, share) == len(split.held_out)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from veilring.data import load_table, partition, scale_to_unit
+from veilring.data import load, partition, scale_to_unit
 from veilring.data.table import Rows
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.ring import KNNParameters, pooled_knn, private_knn, rounds_for
@@ -15,7 +15,7 @@ PARTIES = 8
 @pytest.mark.parametrize("source", ["wine", "breast-cancer", "digits"])
 async def test_private_and_pooled_knn_agree_on_every_row(source: str, k: int) -> None:
     """With rounds for an error of 1e-6 and uniform votes no label of the whole set differs."""
-    table = scale_to_unit(load_table(source))
+    table = scale_to_unit(load(source))
     dealt = partition(table.y, PARTIES, np.random.default_rng(k))
     parameters = KNNParameters(
         features=len(table.features),

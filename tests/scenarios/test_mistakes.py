@@ -8,7 +8,13 @@ import pytest
 from tests.scenarios.mistakes import MISTAKES
 
 from veilring.errors import ScenarioError
-from veilring.scenarios import load_scenario, make_scenario, run_scenario, runner, scenario_text
+from veilring.scenarios import (
+    labelling,
+    load_scenario,
+    make_scenario,
+    run_scenario,
+    scenario_text,
+)
 
 
 class TestMistakes:
@@ -24,7 +30,7 @@ class TestMistakes:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The error has the key, the value and what is allowed, and no cluster was made."""
-        monkeypatch.delattr(runner, "Cluster")
+        monkeypatch.delattr(labelling, "Cluster")
         with pytest.raises(ScenarioError) as caught:
             run_scenario(load_scenario("wine", overrides), seed=1)
         error = caught.value

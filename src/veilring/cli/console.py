@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 
 from veilring.data.csv import Separator
-from veilring.data.sources import load_table
+from veilring.data.sources import load
 from veilring.data.table import Table
 from veilring.errors import InputError
 
@@ -78,7 +78,7 @@ def load_noting(source: str, label: str | None = None, separator: Separator = ",
     Raises:
         InputError: As `load_table`.
     """
-    table = load_table(source, label=label or None, separator=separator)
+    table = load(source, label=label or None, separator=separator)
     for note in table.notes:
         typer.echo(f"{table.name}: {note}", err=True)
     return table
@@ -94,5 +94,5 @@ def show_notes(source: str, label: str | None, separator: Separator) -> None:
 def show_columns(source: str, label: str | None, separator: Separator) -> None:
     """Print how the columns of a CSV file are read, and nothing of other sources."""
     if source.lower().endswith(".csv"):
-        line = load_table(source, label=label or None, separator=separator).describe()
+        line = load(source, label=label or None, separator=separator).describe()
         make_console().print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,7 +1,7 @@
 """Data sets as tables of numbers: where they come from, how they are scaled, split and dealt."""
 
 from veilring.data.partition import PARTITIONS, PartitionKind, partition
-from veilring.data.sources import load_table
+from veilring.data.sources import load
 from veilring.data.table import (
     Categories,
     Features,
@@ -22,7 +22,7 @@ __all__ = (
     "Rows",
     "Split",
     "Table",
-    "load_table",
+    "load",
     "partition",
     "scale_to_unit",
     "split",

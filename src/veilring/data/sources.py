@@ -15,7 +15,7 @@ _OPENML: Final = "openml:"
 _CSV: Final = ".csv"
 
 
-def load_table(source: str, *, label: str | None = None, separator: Separator = ",") -> Table:
+def load(source: str, *, label: str | None = None, separator: Separator = ",") -> Table:
     """Load a data set.
 
     Args:

@@ -119,6 +119,11 @@ class Features:
     def __len__(self) -> int:
         return len(self.names)
 
+    @property
+    def is_categorical(self) -> bool:
+        """Whether all columns were categories, so that no feature was a number."""
+        return sum(len(each.values) for each in self.categories) == len(self)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Rows:
@@ -217,12 +222,6 @@ class Table:
     def __repr__(self) -> str:
         shape = f"{len(self)} rows, {len(self.features)} features"
         return f"Table({self.name!r}: {shape}, {len(self.features.classes)} classes)"
-
-    @property
-    def is_categorical(self) -> bool:
-        """Whether all columns are categories, so that no feature was a number."""
-        categories = self.features.categories
-        return sum(len(each.values) for each in categories) == len(self.features)
 
     def describe(self) -> str:
         """Say in one line which columns are numbers, categories and the label."""

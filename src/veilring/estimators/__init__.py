@@ -12,14 +12,14 @@ from private rows, or a seed, no ε holds, and `fit` warns; `deployment_privacy_
 would promise without them.
 """
 
-from veilring.estimators.base import RangesLike, Seed
+from veilring.estimators.base import PrivacyLeakWarning, RangesLike, Seed
 from veilring.estimators.ldp import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.estimators.noisyvotes import NoisyVotesClassifier
 from veilring.estimators.owner import OwnerKNNClassifier, OwnerRadiusClassifier
 from veilring.estimators.prediction import IndKNNClassifier
-from veilring.estimators.privacy import Privacy, PrivacyLeakWarning
 from veilring.estimators.ring import PrivateKNNClassifier
 from veilring.estimators.treewalk import TreeWalkClassifier
+from veilring.protocols.system import Promise
 
 __all__ = (
     "IndKNNClassifier",
@@ -28,9 +28,9 @@ __all__ = (
     "NoisyVotesClassifier",
     "OwnerKNNClassifier",
     "OwnerRadiusClassifier",
-    "Privacy",
     "PrivacyLeakWarning",
     "PrivateKNNClassifier",
+    "Promise",
     "RangesLike",
     "Seed",
     "TreeWalkClassifier",

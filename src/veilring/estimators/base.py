@@ -1,13 +1,16 @@
-"""What all the estimators share: public ranges, numbered classes, seeds, and what is told after."""
+"""What the estimators share: public ranges, numbered classes, seeds, and a system of their own."""
 
+import hashlib
+import hmac
+import inspect
 import operator
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from numbers import Real
-from typing import Any, ClassVar, Final, Self, TypeAlias
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.random import Generator, RandomState
@@ -17,12 +20,125 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from typing_extensions import override
 
+from veilring.data.partition import partition
 from veilring.data.table import Ranges, Rows
 from veilring.errors import InputError
-from veilring.estimators.privacy import RANGES_TELL, SEED_TELLS, Privacy, PrivacyLeakWarning
-from veilring.estimators.session import Answered, Session
+from veilring.privacy.checks import require
 from veilring.protocols.forecast import Forecast
-from veilring.randomness import KEY_BYTES, Streams
+from veilring.protocols.system import PARTIES, Facts, Promise, System
+from veilring.randomness import KEY_BYTES, Streams, keyed
+
+RANGES_TELL: Final = (
+    "The ranges were taken from the rows and reveal something of them, so that no ε holds: "
+    "give public ranges."
+)
+"""A sentence of a note, where ranges are those of private rows."""
+SEED_TELLS: Final = (
+    "The noise is that of a seed, so that no ε holds against a reader who knows the seed: "
+    "leave out random_state."
+)
+"""A sentence of a note, where an ε would rest on seeded noise."""
+
+
+class PrivacyLeakWarning(UserWarning):
+    """Shown where an estimator reveals more than its ε says: by its ranges, a seed, or a δ."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answered:
+    """What came of one batch.
+
+    Attributes:
+        labels: Class numbers, shape (queries,).
+        cost: What the batch costs on a network.
+    """
+
+    labels: NDArray[np.int64]
+    cost: Forecast
+
+
+Answer: TypeAlias = Callable[[NDArray[np.float64], Generator], Answered]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Asked:
+    """All batches since `fit`, each of which was asked once.
+
+    Who asks the same batch again has its labels already. So they come from here: no noise is drawn
+    twice for one question, and nothing more is spent.
+
+    Attributes:
+        key: 32 secret bytes, of which the parties' randomness is made.
+        last: What came of the batch that was asked last, if any was.
+    """
+
+    key: bytes
+    last: Answered | None = None
+    _kept: dict[bytes, Answered] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def ask(self, queries: NDArray[np.float64], answer: Answer) -> NDArray[np.int64]:
+        """Return the labels of a batch, shape (queries,).
+
+        Args:
+            queries: Shape (queries, features).
+            answer: Answers a batch that was not asked before; what it refuses is not counted.
+        """
+        batch = hashlib.sha256(b"".join(names_of(queries))).digest()
+        if batch not in self._kept:
+            self._kept[batch] = answer(queries, self.coins(batch))
+        self.last = self._kept[batch]
+        return self.last.labels
+
+    def coins(self, batch: bytes) -> Generator:
+        """Return the parties' randomness for a batch that was not asked before.
+
+        It depends on all batches so far. A copy of a model that is asked the same answers the same;
+        once they are asked different things, their coins have nothing to do with each other. From
+        one stream both would draw equal noise for different questions, which cancels out.
+
+        Args:
+            batch: Its digest.
+        """
+        return keyed(hmac.digest(self.key, b"".join([*self._kept, batch]), "sha256"))
+
+
+def names_of(queries: NDArray[np.float64]) -> list[bytes]:
+    """Return a name for each query: equal queries have equal names."""
+    # Adding zero turns the negative zero, which equals it, into zero.
+    return [row.tobytes() for row in queries + 0.0]
+
+
+def blocks(queries: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:
+    """Yield queries in blocks of at most so many."""
+    return (queries[first : first + size] for first in range(0, len(queries), size))
+
+
+Dealing = Literal["iid", "dirichlet", "by-label"]
+"""How rows are dealt to the parties: see `veilring.data.partition`."""
+
+Dealt = tuple[tuple[NDArray[np.int64], ...], tuple[Rows, ...]]
+"""Which rows each party was dealt, and the rows themselves."""
+
+
+def deal(rows: Rows, parties: int, how: Dealing, alpha: float, rng: Generator) -> Dealt:
+    """Deal each row to exactly one party; a party may have none.
+
+    Args:
+        rows: Of all.
+        parties: How many.
+        how: By which law.
+        alpha: Of `dirichlet`.
+        rng: Source of the shuffle and of the proportions.
+
+    Raises:
+        InputError: If an argument is not allowed.
+    """
+    parts = tuple(partition(rows.labels, parties, rng, kind=how, alpha=alpha))
+    return parts, tuple(Rows(rows.features[part], rows.labels[part]) for part in parts)
+
 
 RangesLike: TypeAlias = tuple[Sequence[float] | float, Sequence[float] | float]
 """The least and the greatest value of each feature, or one of each for all features."""
@@ -57,7 +173,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         """What it costs on a network."""
 
     @property
-    def privacy_(self) -> Privacy:
+    def privacy_(self) -> Promise:
         """What holds of this model, and what has been spent since `fit`.
 
         Its ε is none where ranges of private rows or a seed reveal more than any ε allows.
@@ -70,7 +186,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     @property
     @abstractmethod
-    def deployment_privacy_(self) -> Privacy:
+    def deployment_privacy_(self) -> Promise:
         """What the same would promise and spend with public ranges, and without a seed."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -128,7 +244,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             raise InputError("ranges", found, _RANGES_ALLOWED)
         return given
 
-    def _told(self, promised: Privacy) -> list[str]:
+    def _told(self, promised: Promise) -> list[str]:
         """Return by which ways more is revealed than is promised, a sentence each."""
         told = [RANGES_TELL] if self.ranges_origin_ == _TAKEN else []
         if self._is_seeded and promised.epsilon not in {None, inf}:
@@ -142,7 +258,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn has no types)
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self._is_noisy()
-        # Privacy costs accuracy: what is fine with thousands of rows is noise with thirty.
+        # Promise costs accuracy: what is fine with thousands of rows is noise with thirty.
         tags.classifier_tags.poor_score = self._is_noisy()
         return tags
 
@@ -164,7 +280,7 @@ class BatchClassifier(PrivateClassifier):
 
     @property
     @override
-    def deployment_privacy_(self) -> Privacy:
+    def deployment_privacy_(self) -> Promise:
         """What the same would promise and spend with public ranges, and without a seed."""
         check_is_fitted(self)
         return self._spent()
@@ -180,7 +296,7 @@ class BatchClassifier(PrivateClassifier):
     def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
         self._ranges = self._public_ranges(rows)
         self._hold(Rows(self._ranges.to_unit(rows), numbers), rng)
-        self._session = Session(rng.bytes(KEY_BYTES))
+        self._session = Asked(rng.bytes(KEY_BYTES))
 
     @abstractmethod
     def _hold(self, rows: Rows, rng: Generator) -> None:
@@ -191,8 +307,138 @@ class BatchClassifier(PrivateClassifier):
         """Answer a batch that was not asked before, scaled into [0, 1]."""
 
     @abstractmethod
-    def _spent(self) -> Privacy:
+    def _spent(self) -> Promise:
         """Return what is promised, and spent in all, given that ranges are public."""
+
+
+class SystemClassifier(BatchClassifier):
+    """A classifier that is derived from a system: its parameters, its steps, its promise.
+
+    A subclass names its system. Its constructor takes the system's parameters, with the system's
+    own defaults; then how rows are dealt to parties, the ranges and the seed.
+
+    Attributes:
+        system_: The system, with the parameters that it was fitted with.
+        parts_: The rows that each party was dealt, if there are several.
+    """
+
+    system_: System
+    parts_: tuple[NDArray[np.int64], ...]
+    _system: ClassVar[type[System]]
+    _leaves_out: ClassVar[frozenset[str]] = frozenset({"name", "batch"})
+    _first: ClassVar[tuple[str, ...]] = ()
+    """The parameters that may be given by their places, in order."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401  (those of other bases)
+        super().__init_subclass__(**kwargs)
+        if "_system" in vars(cls):
+            cls.__init__ = _constructor(cls)  # type: ignore[method-assign]  # each class has its own
+
+    @classmethod
+    def _parameters(cls) -> dict[str, object]:
+        """Return the default of each parameter of the system that the constructor takes."""
+        return {
+            name: each.get_default(call_default_factory=True)
+            for name, each in cls._system.model_fields.items()
+            if name not in cls._leaves_out
+        }
+
+    @classmethod
+    def _others(cls) -> dict[str, object]:
+        """Return the default of each parameter that is not the system's."""
+        return {
+            "parties": PARTIES,
+            "partition": "iid",
+            "alpha": 1.0,
+            "ranges": None,
+            "random_state": None,
+        }
+
+    def _make_system(self) -> System:
+        """Return the system with the parameters that are set.
+
+        Raises:
+            InputError: If one is not allowed.
+        """
+        chosen = {name: _plain(getattr(self, name)) for name in self._parameters()}
+        return self._system(**chosen)
+
+    @override
+    def _hold(self, rows: Rows, rng: Generator) -> None:
+        self.system_ = self._make_system()
+        parts = self._dealt(rows, rng)
+        self._facts = Facts(
+            parties=len(parts),
+            features=rows.features.shape[1],
+            classes=len(self.classes_),
+            rows=len(rows),
+        )
+        self._setup = self.system_.setup(parts, self._facts)
+
+    def _dealt(self, rows: Rows, rng: Generator) -> dict[str, Rows]:
+        parties, alpha = whole("parties", self.parties), number("alpha", self.alpha)
+        self.parts_, dealt = deal(rows, parties, self.partition, alpha, rng)
+        return {f"party-{number}": part for number, part in enumerate(dealt)}
+
+    @override
+    def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
+        most = self._setup.batch_max
+        if self.system_.promise(parties=self._facts.parties).epsilon is not None:
+            require(
+                len(queries) <= most, "queries", f"{len(queries)} queries", f"1 to {most} at once"
+            )
+        labels = [self._setup.label(part, rng) for part in self._setup.batches(queries)]
+        return Answered(np.concatenate(labels), self._forecast(len(queries)))
+
+    def _forecast(self, queries: int) -> Forecast:
+        facts = self._facts
+        return self.system_.forecast(
+            parties=facts.parties,
+            queries=queries,
+            features=facts.features,
+            classes=facts.classes,
+            rows=facts.rows,
+        )
+
+    @override
+    def _spent(self) -> Promise:
+        promise = self.system_.promise(parties=self._facts.parties)
+        spent = self._setup.spent(len(self._session))
+        return replace(promise, epsilon=spent.epsilon, delta=spent.delta)
+
+
+def _constructor(cls: type[SystemClassifier]) -> Callable[..., None]:
+    """Return the constructor of a class, with the signature that scikit-learn reads."""
+    defaults = {**cls._parameters(), **cls._others()}
+    ordered = [*cls._first, *(name for name in defaults if name not in cls._first)]
+    signature = inspect.Signature(
+        [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+        + [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD
+                if name in cls._first
+                else inspect.Parameter.KEYWORD_ONLY,
+                default=defaults[name],
+            )
+            for name in ordered
+        ]
+    )
+
+    def __init__(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401, N807  (a constructor is made)
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        self, *_ = bound.arguments.values()
+        for name in ordered:
+            setattr(self, name, bound.arguments[name])
+
+    __init__.__signature__ = signature  # type: ignore[attr-defined]  # which `inspect` reads
+    return __init__
+
+
+def _plain(value: object) -> object:
+    """Return a parameter as Python's own: those of a grid are NumPy's."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def generator_of(random_state: Seed) -> Generator:

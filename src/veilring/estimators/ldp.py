@@ -6,6 +6,7 @@ calls, and only the reports' sums reach the model. So the accuracy is that of a 
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 from typing_extensions import override
 
 from veilring.estimators.base import PrivateClassifier, RangesLike, Seed, number, whole
-from veilring.estimators.privacy import Privacy
 from veilring.nodes.cost import Traffic
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.ldp.algorithm.bayes import Classifier
@@ -35,6 +35,7 @@ from veilring.protocols.ldp.algorithm.survey import (
 from veilring.protocols.ldp.roles import batch_traffic
 from veilring.protocols.ldp.system import LDPBayes
 from veilring.protocols.ldp.task import Task
+from veilring.protocols.system import Promise
 
 _USUAL: Final = LDPBayes()
 
@@ -64,20 +65,11 @@ class LDPClassifier(PrivateClassifier):
 
     @property
     @override
-    def deployment_privacy_(self) -> Privacy:
+    def deployment_privacy_(self) -> Promise:
         """What each client would spend on its report; predicting spends nothing."""
         check_is_fitted(self)
-        promise = self._fitted.promise()
-        return Privacy(
-            protects=promise.protects,
-            against=promise.against,
-            trusts=promise.threat_model,
-            epsilon=self.epsilon_,
-            delta=promise.delta,
-            unit="one report",
-            measure=promise.measure,
-            note="" if self.epsilon_ < inf else "Nothing is hidden: rows are counted as they are.",
-        )
+        note = "" if self.epsilon_ < inf else "Nothing is hidden: rows are counted as they are."
+        return replace(self._fitted.promise(), epsilon=self.epsilon_, note=note)
 
     @override
     def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:

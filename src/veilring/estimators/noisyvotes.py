@@ -1,5 +1,6 @@
 """Noisy votes in a ring of peers, as a scikit-learn estimator."""
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -8,10 +9,16 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.data.table import Rows
-from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
-from veilring.estimators.dealing import Dealing, deal
-from veilring.estimators.privacy import Privacy
-from veilring.estimators.session import Answered
+from veilring.estimators.base import (
+    Answered,
+    BatchClassifier,
+    Dealing,
+    RangesLike,
+    Seed,
+    deal,
+    number,
+    whole,
+)
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import require
 from veilring.protocols.noisyvotes.algorithm.parameters import NoisyVotesParameters
@@ -19,7 +26,7 @@ from veilring.protocols.noisyvotes.messages import votes_cost
 from veilring.protocols.noisyvotes.roles import queries_max
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
-from veilring.protocols.system import Facts
+from veilring.protocols.system import Facts, Promise
 
 
 class NoisyVotesClassifier(BatchClassifier):
@@ -121,14 +128,6 @@ class NoisyVotesClassifier(BatchClassifier):
         return Answered(answer.labels, cost)
 
     @override
-    def _spent(self) -> Privacy:
-        promised = self._promise
-        return Privacy(
-            protects=promised.protects,
-            against=promised.against,
-            trusts=promised.threat_model,
-            epsilon=PureDP(0.0).compose(*map(PureDP, self._losses)).epsilon(),
-            delta=0.0,
-            unit=promised.adjacency,
-            measure=promised.measure,
-        )
+    def _spent(self) -> Promise:
+        lost = PureDP(0.0).compose(*map(PureDP, self._losses)).epsilon()
+        return replace(self._promise, epsilon=lost)

@@ -10,16 +10,22 @@ from typing_extensions import override
 
 from veilring.data.table import Rows
 from veilring.errors import InputError
-from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
-from veilring.estimators.privacy import Privacy, PrivacyLeakWarning
-from veilring.estimators.session import Answered
+from veilring.estimators.base import (
+    Answered,
+    BatchClassifier,
+    PrivacyLeakWarning,
+    RangesLike,
+    Seed,
+    number,
+    whole,
+)
 from veilring.privacy.accounting import Accountant
 from veilring.privacy.checks import doubt_of_delta
 from veilring.protocols.prediction.algorithm.filter import SIGMA2
 from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, TAU, KernelName
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.system import IndKNN, IndKNNSetup
-from veilring.protocols.system import SERVER, Facts
+from veilring.protocols.system import SERVER, Facts, Promise
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -131,16 +137,17 @@ class IndKNNClassifier(BatchClassifier):
         return Answered(np.array(labels), self._setup.forecast(len(queries)))
 
     @override
-    def _spent(self) -> Privacy:
+    def _spent(self) -> Promise:
         streams = self._stream.number
         spent = self._setup.spent(streams)
-        return Privacy(
+        return Promise(
             protects="the prediction server's rows",
             against="the queriers, all of them together",
-            trusts="the prediction server, with its rows",
+            threat_model="the prediction server, with its rows",
             epsilon=spent.epsilon,
             delta=spent.delta,
-            unit="one row added or removed",
+            adjacency="one row added or removed",
+            unit="stream",
             measure="(ε, δ)-DP",
             note=f"{streams} streams were begun on the same rows." if streams > 1 else "",
         )

@@ -9,10 +9,18 @@ from typing_extensions import override
 
 from veilring.data.table import Rows
 from veilring.errors import InputError
-from veilring.estimators.base import BatchClassifier, RangesLike, Seed, number, whole
-from veilring.estimators.privacy import Privacy
-from veilring.estimators.session import Answered, blocks, in_all, names_of
-from veilring.protocols.system import Facts
+from veilring.estimators.base import (
+    Answered,
+    BatchClassifier,
+    RangesLike,
+    Seed,
+    blocks,
+    names_of,
+    number,
+    whole,
+)
+from veilring.protocols.forecast import in_all
+from veilring.protocols.system import Facts, Promise
 from veilring.protocols.treewalk.algorithm.tree import Places
 from veilring.protocols.treewalk.system import TreeWalk
 
@@ -115,15 +123,5 @@ class TreeWalkClassifier(BatchClassifier):
         return Answered(np.array([self._known[name] for name in names]), in_all(*costs))
 
     @override
-    def _spent(self) -> Privacy:
-        promise = self._setup.promise
-        return Privacy(
-            protects=promise.protects,
-            against=promise.against,
-            trusts=promise.threat_model,
-            epsilon=promise.epsilon,
-            delta=promise.delta,
-            unit=f"one {promise.unit}",
-            measure=promise.measure,
-            note=f"ε is for {promise.adjacency}. {promise.note}",
-        )
+    def _spent(self) -> Promise:
+        return self._setup.promise

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data import Table, load_table, scale_to_unit, split
+from veilring.data import Table, load, scale_to_unit, split
 from veilring.papers.claims import Claim, CurveKey, Measured
 from veilring.randomness import Streams
 
@@ -43,7 +43,7 @@ class DataKind(NamedTuple):
     usual: str
 
 
-TABLES: Final = DataKind(load_table, scale_to_unit, "wine")
+TABLES: Final = DataKind(load, scale_to_unit, "wine")
 """Tables of labelled rows, scaled by their own bounds, which count as public."""
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data import Table, load_table
+from veilring.data import Table, load
 from veilring.errors import InputError
 from veilring.papers.baselines import (
     ClassMeans,
@@ -419,7 +419,7 @@ _BETWEEN_MIN: Final = 2  # changes; and at most half of the stream, so that ther
 _E: Final = "ε"
 _COST: Final = {**_SECONDS, COST_EPSILON: Axis(_E, low=0.0)}
 # Features as they are: embeddings have no bounds, and only their directions count.
-_TABLES: Final = DataKind(load_table, lambda table: table, "digits")
+_TABLES: Final = DataKind(load, lambda table: table, "digits")
 _figure: Final = partial(Figure, subject=_TABLES, splits=5)  # as in the paper
 
 

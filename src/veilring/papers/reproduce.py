@@ -15,7 +15,7 @@ from veilring.papers import treewalk_figures as treewalk
 from veilring.papers.claims import Judgement, Measured, judge_claim
 from veilring.papers.figure import Figure, measure_figure
 from veilring.randomness import Streams
-from veilring.scenarios.runner import Progress
+from veilring.scenarios.labelling import Progress
 
 # A family of protocols adds its own here.
 _FAMILIES: Final = (

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from veilring.config import Section, scenario_error
-from veilring.data.table import Rows
+from veilring.data.table import Features, Rows
 from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import PARTIES_MIN, Ring
@@ -212,6 +212,11 @@ class Setup(ABC):
         """How often a vector goes round for a batch, in systems that send one round."""
         return None
 
+    def batches(self, queries: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        """Return queries in batches of what is answered at once."""
+        size = self.batch_max
+        return [queries[first : first + size] for first in range(0, len(queries), size)]
+
     @abstractmethod
     def play(
         self,
@@ -363,7 +368,7 @@ class System(Section, ABC):
         *,
         parties: int = PARTIES,
         queries: int,
-        features: int,
+        features: int | Features,
         classes: int = 2,
         rows: int | None = None,
     ) -> Forecast:
@@ -372,8 +377,8 @@ class System(Section, ABC):
         Args:
             parties: The number of parties that hold rows.
             queries: The number of queries.
-            features: The number of features of a row, or the public description of them.
-            classes: The number of classes, unless `features` has it.
+            features: The number of features of a row, or the public schema of a table.
+            classes: The number of classes, unless `features` is a schema, which has it.
             rows: The number of rows of all parties together, where the cost depends on it.
         """
 
@@ -403,11 +408,13 @@ def together(parts: Mapping[str, Rows], among: Sequence[str] | None = None) -> R
     )
 
 
-def public_numbers(features: int, classes: int) -> tuple[int, int]:
+def public_numbers(features: int | Features, classes: int) -> tuple[int, int]:
     """Return the numbers of features and of classes.
 
     Args:
-        features: The number of features, or a public description that also has the classes.
-        classes: The number of classes, unless the description has it.
+        features: The number of features, or the public schema, which also has the classes.
+        classes: The number of classes, unless there is a schema.
     """
+    if isinstance(features, Features):
+        return len(features), len(features.classes)
     return features, classes

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.protocols.system import Leakage
-from veilring.scenarios.batches import Labelled
 from veilring.scenarios.findings import Findings, Recovery, StruckFault
+from veilring.scenarios.labelling import Labelled
 from veilring.scenarios.prepare import Prepared
 from veilring.scenarios.report import CostSummary, Report, RingOrigin
 from veilring.scenarios.schema import Scenario
@@ -19,6 +19,7 @@ def assemble(  # noqa: PLR0917  (what was run, what came of it, and what is know
     scenario: Scenario,
     prepared: Prepared,
     labelled: Labelled,
+    struck: tuple[Fault, ...],
     leakage: Leakage | None,
     findings: Findings | None,
     origin: RingOrigin | None,
@@ -30,6 +31,7 @@ def assemble(  # noqa: PLR0917  (what was run, what came of it, and what is know
         scenario: What was run.
         prepared: What the parties were given.
         labelled: What came of it.
+        struck: The faults that had an effect.
         leakage: What a hop leaks, if that was estimated.
         findings: What a coalition found, if there was one.
         origin: How the ring came about.
@@ -65,7 +67,7 @@ def assemble(  # noqa: PLR0917  (what was run, what came of it, and what is know
         seed=seed,
         secrets="cryptographic" if scenario.run.seed is None else "seeded",
         coalition=findings,
-        faults=_faults(prepared.faults, labelled.struck),
+        faults=_faults(prepared.faults, struck),
         recovery=_recovery(prepared, labelled),
     )
 

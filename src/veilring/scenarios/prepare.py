@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.config import as_scenario_errors, make_kind, require_key
-from veilring.data import Table, load_table, partition, scale_to_unit, split
+from veilring.data import Table, load, partition, scale_to_unit, split
 from veilring.data.table import Rows
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.adversary import Adversary
@@ -51,11 +51,6 @@ class Prepared:
         """The names of all parties that take part."""
         return self.setup.parties
 
-    def batches(self) -> list[NDArray[np.float64]]:
-        """Return the queries in batches of what the system answers at once."""
-        size, queries = self.setup.batch_max, self.held_out.X
-        return [queries[first : first + size] for first in range(0, len(queries), size)]
-
 
 def prepare(scenario: Scenario, streams: Streams) -> Prepared:
     """Load, split, scale and deal a scenario's data.
@@ -87,7 +82,7 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
         classes=len(table.features.classes),
         rows=len(train),
         queries=len(held_out),
-        categorical=table.is_categorical,
+        categorical=table.features.is_categorical,
     )
     with as_scenario_errors({**_KEYS, "parties": "parties.count"}, "protocol"):
         setup = scenario.protocol.setup(parts, facts)
@@ -133,7 +128,7 @@ def load_rows(data: DataSection) -> Table:
     """
     source = data.source
     try:
-        return load_table(source, label=data.label or None, separator=data.separator)
+        return load(source, label=data.label or None, separator=data.separator)
     except InputError as error:
         if error.field in {"label", "separator"}:
             raise ScenarioError(f"data.{error.field}", error.value, error.allowed) from error

@@ -35,6 +35,10 @@ class CostSummary:
     setup_messages: int
     setup_bytes: int
 
+    def __str__(self) -> str:
+        messages, size = self.messages + self.setup_messages, self.bytes + self.setup_bytes
+        return f"{self.rounds:,} rounds, {messages:,} messages, {size:,} bytes"
+
     @classmethod
     def measured(cls, costs: Iterable[Cost]) -> "CostSummary":
         """Add up what batches cost."""

@@ -3,35 +3,41 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from veilring import simulation
 from veilring.errors import InputError, VeilringError
-from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
-from veilring.nodes.runtimes import RUNTIMES, Runtime, Simulated
-from veilring.nodes.trace import Journal, Mark
+from veilring.nodes.runtimes import Simulated
+from veilring.nodes.trace import Journal
 from veilring.protocols.system import Leakage
 from veilring.randomness import Streams
 from veilring.scenarios.assemble import assemble
-from veilring.scenarios.batches import Batch, Deal, Labelled, label_batch
 from veilring.scenarios.coalition import find
+from veilring.scenarios.labelling import (
+    Conditions,
+    Deal,
+    Labelled,
+    Progress,
+    drawn_by_parties,
+    ignore_progress,
+    label_queries,
+)
 from veilring.scenarios.load import make_scenario
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import Prepared, prepare
 from veilring.scenarios.report import Report, RingOrigin
 from veilring.scenarios.schema import Scenario
+from veilring.simulation.faults import Fault
 
 # Drawing a ring takes 128 messages a party, and each is simulated one by one: above this many
 # parties that would take longer than all that the simulation is about.
 DRAWN_MAX: Final = 300
 _SEED_BITS: Final = 32
 _DRAWN: Final = "split, partition and drawn faults"
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and of how much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +84,14 @@ def run_scenario(
             a note of the error names that of the split.
     """
     scenario = _with(scenario, runtime, seed)
-    tell = progress or _tell_nobody
+    tell = progress or ignore_progress
     tell("Loading the data", 0, 1)
     own_seed = scenario.run.seed
     known_seed = secrets.randbits(_SEED_BITS) if own_seed is None else own_seed
     streams = Streams(known_seed)
     prepared = prepare(scenario, streams)
     try:
-        labelled = _label(scenario, prepared, streams, _Watch(tell, clock, journal))
+        labelled, struck = _label(scenario, prepared, streams, _Watch(tell, clock, journal))
     except InputError:
         raise  # nothing was run
     except VeilringError as error:
@@ -98,7 +104,9 @@ def run_scenario(
     if prepared.coalition:
         tell("Attacking what the coalition saw", 0, 1)
         found = find(prepared, labelled.batches, scenario.run.leakage_trials, streams)
-    return assemble(scenario, prepared, labelled, leakage, found, _origin(scenario), known_seed)
+    return assemble(
+        scenario, prepared, labelled, struck, leakage, found, _origin(scenario), known_seed
+    )
 
 
 def _with(scenario: Scenario, runtime: str | None, seed: int | None) -> Scenario:
@@ -110,25 +118,33 @@ def _with(scenario: Scenario, runtime: str | None, seed: int | None) -> Scenario
     return make_scenario(tables)
 
 
-def _tell_nobody(doing: str, done: int, total: int) -> None:
-    """Take the place of a progress that nobody asked for."""
-
-
-def _label(scenario: Scenario, prepared: Prepared, streams: Streams, watch: _Watch) -> Labelled:
+def _label(
+    scenario: Scenario, prepared: Prepared, streams: Streams, watch: _Watch
+) -> tuple[Labelled, tuple[Fault, ...]]:
+    """Return the labelled batches, and the faults that had an effect."""
     topology = make_topology(scenario.network, prepared.parties)  # refused on any runtime
+    dealt = _origin(scenario) == "dealt from the seed"
+    conditions = Conditions(
+        retries=scenario.run.retries,
+        session_seconds=scenario.run.session_seconds,
+        watch=prepared.coalition,
+        adversaries=prepared.adversaries,
+        deal=_dealer(streams) if dealt else drawn_by_parties,
+        journal=watch.journal,
+    )
+    label = partial(
+        label_queries,
+        prepared.setup,
+        prepared.held_out.X,
+        seed=scenario.run.seed,
+        conditions=conditions,
+        progress=watch.tell,
+        clock=watch.clock,
+    )
     if scenario.network.runtime != "simulated":
-        runtime = RUNTIMES[scenario.network.runtime]()
-        return asyncio.run(_label_on(runtime, scenario, prepared, _dealt_by_nobody, watch))
-    deal: Deal = _dealt_by_nobody
-    if _origin(scenario) == "dealt from the seed":
-        deal = _dealer(streams)
-    simulated = Simulated(topology, prepared.faults)
-    return simulation.run(_label_on(simulated, scenario, prepared, deal, watch))
-
-
-def _dealt_by_nobody(parties: tuple[str, ...]) -> Ring | None:  # noqa: ARG001  (a `Deal`)
-    """Leave it to the parties to draw their ring."""
-    return None
+        return asyncio.run(label(scenario.network.runtime)), ()
+    runtime = Simulated(topology, prepared.faults)
+    return simulation.run(label(runtime)), tuple(runtime.struck)
 
 
 def _dealer(streams: Streams) -> Deal:
@@ -150,40 +166,6 @@ def _origin(scenario: Scenario) -> RingOrigin | None:
     if scenario.network.runtime == "simulated" and parties > DRAWN_MAX:
         return "dealt from the seed"
     return "drawn by all" if parties <= COMMITTEE_SIZE else "drawn by a committee"
-
-
-async def _label_on(
-    runtime: Runtime, scenario: Scenario, prepared: Prepared, deal: Deal, watch: _Watch
-) -> Labelled:
-    tell, clock, journal = watch.tell, watch.clock, watch.journal
-    queries, done = len(prepared.held_out), 0
-    parties, batches = prepared.parties, list[Batch]()
-    tell("Starting the parties", 0, 1)
-    began = clock()
-    async with Cluster(
-        prepared.parties, runtime=runtime, own=prepared.setup.resident, seed=scenario.run.seed
-    ) as cluster:
-        started = clock()
-        if journal is not None:
-            journal.note(_colluding(prepared.coalition))
-        for batch in prepared.batches():
-            tell("Labelling", done, queries)
-            labelled = await label_batch(
-                batch, cluster, parties, prepared, scenario.run, deal, journal
-            )
-            batches.append(labelled)
-            parties, done = labelled.parties, done + len(batch)
-        ended = clock()
-    struck = runtime.struck if isinstance(runtime, Simulated) else ()
-    return Labelled(tuple(batches), struck, ended - started, started - began)
-
-
-def _colluding(coalition: Sequence[str]) -> list[Mark]:
-    others = {member: [name for name in coalition if name != member] for member in coalition}
-    return [
-        Mark(0.0, member, f"coalition: with {', '.join(names) or 'nobody else'}")
-        for member, names in others.items()
-    ]
 
 
 def _leakage(

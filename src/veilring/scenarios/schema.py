@@ -25,7 +25,7 @@ class DataSection(Section):
     """Which rows there are, and which of them are held out and labelled.
 
     Attributes:
-        source: A data set: see `veilring.data.load_table`. In a scenario file, a relative path is
+        source: A data set: see `veilring.data.load`. In a scenario file, a relative path is
             relative to that file.
         label: In a CSV file: the column with the class of each row; the last one if empty.
         separator: In a CSV file: what stands between the cells of a line.

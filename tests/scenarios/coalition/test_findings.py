@@ -239,7 +239,7 @@ def _own_of_batches(report: Report) -> list[dict[str, NDArray[np.float64]]]:
             party: own_smallest(pairwise_distances(queries, rows.features), 5)
             for party, rows in prepared.setup.parts.items()
         }
-        for queries in prepared.batches()
+        for queries in prepared.setup.batches(prepared.held_out.X)
     ]
 
 

@@ -1,15 +1,14 @@
 """Lines that nobody measured, to try the rule of choice on."""
 
-from veilring.estimators import Privacy
 from veilring.protocols.ring.system import PrivateKNN
-from veilring.protocols.system import Estimate, Leakage
+from veilring.protocols.system import Estimate, Leakage, Promise
 from veilring.scenarios.comparison import Line
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED
 from veilring.scenarios.comparison.playing import Played
 from veilring.scenarios.intervals import Interval
 
 HALF_WIDTH = 0.03
-PRIVACY = Privacy("rows", "others", "nobody", 1.0, 0.0, "one row", "pure ε-DP")
+PRIVACY = Promise("rows", "others", "nobody", "one row", 1.0, 0.0, "batch", "pure ε-DP")
 
 
 def _leaking(leak: float) -> Leakage:

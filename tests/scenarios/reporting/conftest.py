@@ -44,7 +44,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = open_folder(tmp_path_factory.mktemp("runs") / "crashed")
     scenario = load_scenario("wine", SETTINGS)
     prepared = prepare(scenario, Streams(SEED))
-    (batch,) = prepared.batches()
+    (batch,) = prepared.setup.batches(prepared.held_out.X)
     spies = ("party-3", "party-7")
     journal = Journal(marks=[Mark(0.0, spy, f"coalition: {' and '.join(spies)}") for spy in spies])
     crash = Fault("crash", CRASH_SECONDS, math.inf, ("party-9",))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.data.table import Ranges, Rows
+from veilring.data.table import Features, Ranges, Rows
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.protocols.forecast import Forecast
@@ -126,7 +126,7 @@ class LDPBayes(System):
         *,
         parties: int = PARTIES,
         queries: int,
-        features: int,
+        features: int | Features,
         classes: int = 2,
         rows: int | None = None,
     ) -> Forecast:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.data.table import Rows
+from veilring.data.table import Features, Rows
 from veilring.errors import InputError
 from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
@@ -143,7 +143,7 @@ class NoisyVotes(System):
         *,
         parties: int = PARTIES,
         queries: int,
-        features: int,
+        features: int | Features,
         classes: int = 2,
         rows: int | None = None,
     ) -> Forecast:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.data.table import Rows
+from veilring.data.table import Features, Rows
 from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
@@ -159,7 +159,7 @@ class DataOwner(System):
         *,
         parties: int = PARTIES,
         queries: int,
-        features: int,
+        features: int | Features,
         classes: int = 2,
         rows: int | None = None,
     ) -> Forecast:

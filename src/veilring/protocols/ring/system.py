@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.data.table import Rows, pairwise_distances
+from veilring.data.table import Features, Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
@@ -124,7 +124,7 @@ class PrivateKNN(System):
             epsilon=None,
             delta=0.0,
             unit="query",
-            measure="measured leakage",
+            measure="measured leakage, no ε",
             learned="all parties: the queries, the k smallest distances, the votes and the label",
             note="The transcript of PP-TopK is not differentially private, however its noise is"
             " chosen: what it leaks is measured, and nothing bounds it.",
@@ -136,7 +136,7 @@ class PrivateKNN(System):
         *,
         parties: int = PARTIES,
         queries: int,
-        features: int,
+        features: int | Features,
         classes: int = 2,
         rows: int | None = None,
     ) -> Forecast:

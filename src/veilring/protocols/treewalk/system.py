@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.data.table import Rows
+from veilring.data.table import Features, Rows
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
@@ -311,7 +311,7 @@ class TreeWalk(System):
         *,
         parties: int = PARTIES,
         queries: int,
-        features: int,
+        features: int | Features,
         classes: int = 2,
         rows: int | None = None,
     ) -> Forecast:

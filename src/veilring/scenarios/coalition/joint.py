@@ -11,7 +11,6 @@ from veilring.errors import InputError
 from veilring.protocols.ring.attacks import CoalitionView, TopKView, UniformPrior, topk_view
 from veilring.protocols.system import Estimate
 from veilring.randomness import Streams
-from veilring.scenarios.batches import Attempt, Batch
 from veilring.scenarios.coalition.distances import (
     attack_distances,
     beside,
@@ -24,6 +23,7 @@ from veilring.scenarios.coalition.owners import name_owners
 from veilring.scenarios.coalition.truth import Truth, parameters_of, truth_of
 from veilring.scenarios.coalition.votes import exposure, recover_votes
 from veilring.scenarios.findings import Attack, Findings, Named, Victim
+from veilring.scenarios.labelling import Attempt, Batch
 from veilring.scenarios.prepare import Prepared
 
 

@@ -13,7 +13,7 @@ from veilring.protocols.ring.algorithm.sums import FixedPoint
 from veilring.protocols.ring.algorithm.topk import own_smallest
 from veilring.protocols.ring.roles import SCALE_BITS, KNNParameters
 from veilring.protocols.ring.system import RingSetup
-from veilring.scenarios.batches import Batch
+from veilring.scenarios.labelling import Batch
 from veilring.scenarios.prepare import Prepared
 
 

@@ -3,8 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from veilring.estimators.privacy import Privacy
-from veilring.protocols.system import Leakage
+from veilring.protocols.system import Leakage, Promise
 from veilring.scenarios.comparison.playing import Played
 from veilring.scenarios.comparison.question import Question
 from veilring.scenarios.intervals import CONFIDENCE, INTERVAL, Interval
@@ -78,7 +77,7 @@ class Line:
     trusted: bool
     trust: str
     guarantee: str
-    privacy: Privacy | None = None
+    privacy: Promise | None = None
     leakage: Leakage | None = None
     cost: Played | None = None
 

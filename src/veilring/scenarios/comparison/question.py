@@ -45,7 +45,7 @@ class Question(Section):
     """All that a comparison is asked; everything in its answer follows from this, but seconds.
 
     Attributes:
-        data: A data set: see `veilring.data.load_table`.
+        data: A data set: see `veilring.data.load`.
         label: In a CSV file: the column with the class of each row; the last one if empty.
         separator: In a CSV file: what stands between the cells of a line.
         parties: Among how many parties the rows are dealt.

@@ -23,9 +23,9 @@ from veilring.scenarios.comparison.splits import Split, draw_splits, load_facts
 from veilring.scenarios.comparison.stages import SERVER
 from veilring.scenarios.comparison.systems import LEFT_OUT, SYSTEMS, Case, System, held
 from veilring.scenarios.intervals import Interval, over_splits, share_over_splits
+from veilring.scenarios.labelling import Progress
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.reporting.folder import versions_used
-from veilring.scenarios.runner import Progress
 from veilring.simulation import Topology
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.data import Table, load_table, partition, scale_to_unit, split
+from veilring.data import Table, load, partition, scale_to_unit, split
 from veilring.errors import InputError
 from veilring.randomness import Streams
 from veilring.scenarios.comparison.comparison import Facts
@@ -68,9 +68,7 @@ def load_facts(question: Question) -> tuple[Table, Facts]:
         InputError: If there is no such data set, or it has too few rows for the question.
     """
     try:
-        loaded = load_table(
-            question.data, label=question.label or None, separator=question.separator
-        )
+        loaded = load(question.data, label=question.label or None, separator=question.separator)
     except InputError as error:
         if error.field != "source":
             raise
@@ -85,7 +83,7 @@ def load_facts(question: Question) -> tuple[Table, Facts]:
         rows=len(table),
         features=len(table.features),
         classes=len(table.features.classes),
-        categorical=table.is_categorical,
+        categorical=table.features.is_categorical,
         train=len(first.train),
         held_out=held_out,
         queries=len(first.batches[0]),

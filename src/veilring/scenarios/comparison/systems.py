@@ -165,7 +165,7 @@ def _stream_stage(case: Case, fitted: IndKNNClassifier) -> Stage:
 
 def _radius(case: Case) -> float:
     train = case.split.train
-    features, categories = train.X.shape[1], train.is_categorical
+    features, categories = train.X.shape[1], train.features.is_categorical
     return public_radius(features, len(train), categories=categories)
 
 

@@ -97,7 +97,14 @@ def promises(comparison: Comparison) -> list[Promise]:
     seen: dict[str, Promise] = {}
     for line in comparison.lines:
         if (said := line.privacy) is not None:
-            what = (said.protects, said.against, said.trusts, said.unit, said.measure, said.note)
+            what = (
+                said.protects,
+                said.against,
+                said.threat_model,
+                said.unit,
+                said.measure,
+                said.note,
+            )
             seen.setdefault(line.system, Promise(line.name, *what))
     return list(seen.values())
 

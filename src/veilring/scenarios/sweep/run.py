@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from veilring.errors import ClusterError, SweepFailed
-from veilring.scenarios.runner import Progress
+from veilring.scenarios.labelling import Progress
 from veilring.scenarios.sweep.cells import Cell, Plan, check_cell, plan_cells, run_cell
 from veilring.scenarios.sweep.engine import Engine, each_done
 from veilring.scenarios.sweep.journal import Journal, open_journal

@@ -1,0 +1,326 @@
+"""Running a system, or a role of one's own, from Python in one call.
+
+`run` picks the event loop that a runtime needs. Where a loop runs already, as in a notebook, it
+works in a thread of its own and waits for it; `run_async` waits without blocking the loop.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from typing import Any, TypeAlias, TypeVar, cast, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring import simulation
+from veilring.data import Features, Table
+from veilring.data.table import Rows
+from veilring.errors import InputError
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.run import Run
+from veilring.nodes.runtimes import RUNTIMES
+from veilring.nodes.transcript import View
+from veilring.protocols.system import Facts, Promise, Setup, Spent, System
+from veilring.scenarios.labelling import Conditions, Labelled, label_queries
+from veilring.scenarios.report import CostSummary
+
+R = TypeVar("R")
+Parts: TypeAlias = Sequence[Table | Rows] | Mapping[str, Table | Rows]
+"""What each party holds: a table with its public ranges, or rows that are scaled already."""
+Role: TypeAlias = Callable[..., Awaitable[R]]
+"""A coroutine function over a `Party` and its own input."""
+
+_SIMULATED = "simulated"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SystemRun:
+    """The labels that a system gave, what it cost and what it promises.
+
+    Attributes:
+        system: The system that was run.
+        labels: The name of the class of each query.
+        accuracy: The share of queries with their true class; none if that is not known.
+        reference: The labels of a classifier that has all rows in one place.
+        cost: Rounds, messages and bytes, as they were measured.
+        forecast: The same from the closed forms.
+        promise: What is promised.
+        spent: What this run has spent of it.
+        transcript: One hash over all messages: equal transcripts mean equal runs.
+        views: All that each watched party saw, batch by batch.
+        seconds: Wall time from the first batch's start to the last one's end.
+    """
+
+    system: System
+    labels: tuple[str, ...]
+    accuracy: float | None
+    reference: tuple[str, ...]
+    cost: CostSummary
+    forecast: CostSummary
+    promise: Promise
+    spent: Spent
+    transcript: str
+    views: Mapping[str, tuple[View, ...]]
+    seconds: float
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<12}{text}" for name, text in self._lines())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th>"
+            f"<td style='text-align:left'>{escape(text)}</td></tr>"
+            for name, text in self._lines()
+        )
+        return f"<table>{rows}</table>"
+
+    def _lines(self) -> list[tuple[str, str]]:
+        agreeing = np.mean(
+            [one == other for one, other in zip(self.labels, self.reference, strict=True)]
+        )
+        accuracy = "unknown" if self.accuracy is None else f"{self.accuracy:.1%}"
+        return [
+            ("system", f"{self.system.title} ({self.system.name})"),
+            ("labels", f"{len(self.labels):,}"),
+            ("accuracy", accuracy),
+            ("agreement", f"{agreeing:.1%} with a classifier that has all rows in one place"),
+            ("guarantee", self.promise.guarantee),
+            ("spent", str(self.spent)),
+            ("cost", str(self.cost)),
+            ("forecast", "equal" if self.cost == self.forecast else str(self.forecast)),
+            ("transcript", self.transcript),
+        ]
+
+
+@overload
+def run(
+    what: System,
+    parts: Parts,
+    queries: Table | NDArray[np.float64],
+    *,
+    runtime: str = ...,
+    seed: int | None = ...,
+    watch: Sequence[str] = ...,
+) -> SystemRun: ...
+
+
+@overload
+def run(
+    what: Role[R],
+    parts: Sequence[object] | Mapping[str, object],
+    *,
+    runtime: str = ...,
+    seed: int | None = ...,
+    watch: Sequence[str] = ...,
+    **public: Any,  # noqa: ANN401  (a role's own arguments)
+) -> Run[R]: ...
+
+
+def run(
+    what: System | Role[R],
+    parts: Any,
+    queries: Any = None,
+    *,
+    runtime: str = "memory",
+    seed: int | None = None,
+    watch: Sequence[str] = (),
+    **public: Any,
+) -> SystemRun | Run[R]:
+    """Run a system or a role of one's own, and wait for the result.
+
+    Args:
+        what: A system, or a coroutine function that each party plays:
+            ``role(party, own, **public)``.
+        parts: What each party holds, in order or by its name. For a system they are tables, which
+            are scaled by their public ranges, or `Rows`.
+        queries: For a system: a table with true labels, or an array of shape (queries, features) in
+            the units of the parts.
+        runtime: Where the parties live: `memory`, `tls`, `processes` or `simulated`.
+        seed: Makes every draw, and so every transcript, the same again. Without it all randomness
+            is cryptographic.
+        watch: The parties whose views are returned.
+        **public: Arguments of a role that all parties are given by name.
+
+    Returns:
+        A `SystemRun`; of a role a `Run` with the result of each party.
+
+    Raises:
+        InputError: If the parts, the queries or the runtime do not fit.
+        RunFailed: If it failed at any party. There is no partial result.
+    """
+    if isinstance(what, System):
+        if public:
+            allowed = "nothing but the parameters of the system"
+            raise InputError(next(iter(public)), "given", allowed)
+        prepared = _prepare(what, _named(parts), queries)
+        played = partial(_play_system, prepared, runtime, seed, tuple(watch))
+        return cast("SystemRun", _complete(played, runtime))
+
+    if queries is not None:
+        raise InputError("queries", "given for a role", "arguments by their names")
+    work = partial(_play_role, what, _named(parts), runtime, seed, watch, public)
+    return cast("Run[R]", _complete(work, runtime))
+
+
+async def run_async(
+    what: System | Role[R],
+    parts: Any,  # noqa: ANN401  (as `run` takes it)
+    queries: Any = None,  # noqa: ANN401
+    *,
+    runtime: str = "memory",
+    seed: int | None = None,
+    watch: Sequence[str] = (),
+    **public: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401  (what `run` returns)
+    """Do as `run`, in a thread of its own, while the running event loop goes on."""
+    asked = partial(run, what, parts, queries, runtime=runtime, seed=seed, watch=watch, **public)
+    return await asyncio.to_thread(asked)
+
+
+def _complete(start: Callable[[], Coroutine[Any, Any, Any]], runtime: str) -> Any:  # noqa: ANN401
+    """Run a coroutine to its end, on the loop that the runtime needs."""
+    if runtime not in RUNTIMES:
+        raise InputError("runtime", repr(runtime), ", ".join(RUNTIMES))
+    loop: Callable[[Coroutine[Any, Any, Any]], Any]
+    loop = simulation.run if runtime == _SIMULATED else asyncio.run
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return loop(start())
+    found: list[Any] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            found.append(loop(start()))
+        except BaseException as error:  # noqa: BLE001  (it is raised again in the caller's thread)
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="veilring-run")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return found[0]
+
+
+async def _play_role(  # noqa: PLR0917  (the arguments of `run`)
+    role: Role[R],
+    parts: Mapping[str, object],
+    runtime: str,
+    seed: int | None,
+    watch: Sequence[str],
+    public: Mapping[str, Any],
+) -> Run[R]:
+    own = tuple(parts.values())
+    async with Cluster(tuple(parts), runtime=runtime, own=own, seed=seed) as cluster:
+        return await cluster.run(role, watch=watch, **public)
+
+
+def _named(parts: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(parts, Mapping):
+        return dict(parts)
+    return {f"party-{number}": part for number, part in enumerate(parts)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    """A system whose parties hold their rows, and what it is asked."""
+
+    setup: Setup
+    queries: NDArray[np.float64]
+    truth: NDArray[np.int64] | None
+    classes: tuple[str, ...]
+
+
+def _prepare(
+    system: System,
+    parts: Mapping[str, Table | Rows],
+    queries: Table | NDArray[np.float64] | None,
+) -> _Prepared:
+    if queries is None:
+        raise InputError("queries", "missing", "a table, or an array of shape (queries, features)")
+    features = _schema(parts.values())
+    rows = {name: _rows(part) for name, part in parts.items()}
+    asked, truth = _asked(queries, features)
+    classes = _classes(features, rows.values())
+    facts = Facts(
+        parties=len(rows),
+        features=asked.shape[1],
+        classes=len(classes),
+        rows=sum(map(len, rows.values())),
+        queries=len(asked),
+        categorical=features is not None and features.is_categorical,
+    )
+    return _Prepared(system.setup(rows, facts), asked, truth, classes)
+
+
+async def _play_system(
+    prepared: _Prepared, runtime: str, seed: int | None, watch: tuple[str, ...]
+) -> SystemRun:
+    setup, classes = prepared.setup, prepared.classes
+    labelled = await label_queries(
+        setup, prepared.queries, runtime, seed=seed, conditions=Conditions(watch=watch)
+    )
+    labels, system, truth = labelled.labels, setup.system, prepared.truth
+    return SystemRun(
+        system=system,
+        labels=tuple(classes[label] for label in labels),
+        accuracy=None if truth is None else float((labels == truth).mean()),
+        reference=tuple(classes[label] for label in setup.reference(prepared.queries)),
+        cost=CostSummary.measured(batch.run.cost for batch in labelled.batches),
+        forecast=CostSummary.forecast(batch.forecast for batch in labelled.batches),
+        promise=system.promise(parties=len(setup.parts)),
+        spent=setup.spent(len(labelled.batches)),
+        transcript=labelled.transcript,
+        views=_views(labelled, watch),
+        seconds=labelled.seconds,
+    )
+
+
+def _schema(parts: Any) -> Features | None:  # noqa: ANN401  (the parts of all parties)
+    """Return the public schema that all tables share; none if there are scaled rows only."""
+    schemas = [part.features for part in parts if isinstance(part, Table)]
+    if not schemas:
+        return None
+    if len(schemas) != len(parts) or any(each != schemas[0] for each in schemas):
+        raise InputError(
+            "parts", "of different schemas", "parts of one table, such as table.deal(8)"
+        )
+    return schemas[0]
+
+
+def _rows(part: Table | Rows) -> Rows:
+    if isinstance(part, Rows):
+        return part
+    return Rows(part.features.ranges.to_unit(part.X, constant=0.0), part.y)
+
+
+def _asked(
+    queries: Table | NDArray[np.float64], features: Features | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
+    """Return the queries, scaled into [0, 1], with their true labels if they have them."""
+    if isinstance(queries, Table):
+        ranges = (features or queries.features).ranges
+        return ranges.to_unit(queries.X, constant=0.0), queries.y
+    given = np.asarray(queries, np.float64)
+    if given.ndim != 2:  # noqa: PLR2004  (queries by features)
+        raise InputError("queries", f"of shape {given.shape}", "an array of (queries, features)")
+    return (given if features is None else features.ranges.to_unit(given, constant=0.0)), None
+
+
+def _classes(features: Features | None, parts: Any) -> tuple[str, ...]:  # noqa: ANN401
+    if features is not None:
+        return features.classes
+    highest = max(int(rows.labels.max(initial=0)) for rows in parts)
+    return tuple(str(number) for number in range(highest + 1))
+
+
+def _views(labelled: Labelled, watch: Sequence[str]) -> dict[str, tuple[View, ...]]:
+    return {
+        name: tuple(batch.run.views[name] for batch in labelled.batches if name in batch.run.views)
+        for name in watch
+    }

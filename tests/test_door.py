@@ -1,0 +1,161 @@
+"""What `import veilring` gives: few names, lazily, and one call that runs anything."""
+
+import ast
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.roles import add_up
+
+import veilring as vr
+from veilring.errors import InputError
+
+NAMES_MAX = 60
+RUNTIMES = ("memory", "tls", "processes", "simulated")
+# Without their types, to try what type checkers refuse.
+RUN: Any = vr.run
+OWNER: Any = vr.DataOwner
+SYSTEMS = (
+    vr.PrivateKNN(k=3),
+    vr.NoisyVotes(epsilon=1.0),
+    vr.DataOwner(epsilon=1.0),
+    vr.IndKNN(epsilon=1.0),
+    vr.LDPBayes(epsilon=1.0),
+)
+
+
+def _wine() -> tuple[list[vr.Table], vr.Table]:
+    train, test = vr.load("wine").split(test_share=0.25, seed=1)
+    return train.deal(4, seed=1), test
+
+
+def test_names_are_few_and_all_there() -> None:
+    """There are at most 60 names, and each can be had."""
+    assert len(vr.__all__) <= NAMES_MAX
+    for name in vr.__all__:
+        assert getattr(vr, name) is not None
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        _ = vr.nothing_like_it
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    """What is imported for type checkers is what can be had, from the same modules."""
+    tree = ast.parse(Path(vr.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {*seen, "__version__"} == set(vr.__all__)
+    for name, module in seen.items():
+        assert getattr(vr, name) is getattr(import_module(str(module)), name)
+
+
+def test_importing_loads_nothing() -> None:
+    """Neither NumPy nor any module of ours is loaded before it is used."""
+    code = "import sys, veilring; print(*(m for m in sys.modules if m[:9] in seen))"
+    code = f"seen = ('numpy', 'veilring.'); {code}"
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603  (ours)
+    assert not found.stdout.strip()
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda each: each.name)
+def test_a_system_runs_alike_on_every_runtime(system: vr.System) -> None:
+    """Labels, cost and transcript are equal on all runtimes, and the cost is the forecast."""
+    parts, test = _wine()
+    runs = [vr.run(system, parts, test, runtime=runtime, seed=1) for runtime in RUNTIMES]
+    first = runs[0]
+    for run in runs:
+        assert (run.labels, run.transcript) == (first.labels, first.transcript)
+        assert run.cost == run.forecast == first.cost
+    rows = sum(map(len, parts))
+    forecast = system.forecast(parties=4, queries=len(test), features=test.features, rows=rows)
+    cost, most = first.cost, forecast.most or forecast
+    assert forecast.rounds == cost.rounds
+    assert forecast.traffic.messages <= cost.messages <= most.traffic.messages
+    assert forecast.traffic.bytes <= cost.bytes <= most.traffic.bytes
+    assert first.accuracy is not None
+    assert first.accuracy > 0.3
+    assert set(first.labels) <= set(test.features.classes)
+
+
+def test_a_run_is_that_of_a_scenario_of_the_same_seed() -> None:
+    """The split, the partition and all draws are those of `veilring run` with the same seed."""
+    train, test = vr.load("wine").split(test_share=0.25, seed=7)
+    run = vr.run(vr.PrivateKNN(), train.deal(8, seed=7), test, seed=7)
+    scenario = vr.load_scenario("wine", ["run.leakage_trials=0"])
+    assert run.transcript == vr.run_scenario(scenario, runtime="memory", seed=7).transcript
+
+
+def test_it_works_where_a_loop_runs() -> None:
+    """In a notebook `run` waits, and `run_async` lets the loop go on."""
+    parts, test = _wine()
+    expected = vr.run(vr.PrivateKNN(), parts, test, runtime="simulated", seed=1)
+
+    async def cell() -> tuple[vr.SystemRun, vr.SystemRun]:
+        here = vr.run(vr.PrivateKNN(), parts, test, runtime="simulated", seed=1)
+        there = await vr.run_async(vr.PrivateKNN(), parts, test, runtime="memory", seed=1)
+        return here, there
+
+    for run in asyncio.run(cell()):
+        assert run.transcript == expected.transcript
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_role_of_ones_own_runs(runtime: str) -> None:
+    """A coroutine over a party needs no system."""
+    run = vr.run(add_up, [1, 2, 3], runtime=runtime, seed=1)
+    assert run.result == 6
+    assert run.cost.messages == 6
+
+
+def test_queries_are_in_the_units_of_the_parts() -> None:
+    """An array is scaled by the parts' public ranges, as a table is."""
+    parts, test = _wine()
+    table = vr.run(vr.PrivateKNN(), parts, test, seed=1)
+    array = vr.run(vr.PrivateKNN(), parts, np.array(test.X), seed=1)
+    assert (array.labels, array.transcript) == (table.labels, table.transcript)
+    assert array.accuracy is None
+
+
+def test_a_run_shows_itself() -> None:
+    """As lines, and as a table in a notebook; both name the system, its promise and its cost."""
+    parts, test = _wine()
+    run = vr.run(vr.DataOwner(epsilon=2.0), parts, test, seed=1)
+    for shown in (str(run), run._repr_html_()):
+        assert "radius" in shown
+        assert "ε = 2" in shown
+        assert f"{run.cost.messages} messages" in shown
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda p, t: RUN(vr.PrivateKNN(), p, t, runtime="abacus"), "runtime is 'abacus'"),
+        (lambda p, _t: RUN(vr.PrivateKNN(), p, None), "queries is missing"),
+        (lambda p, t: RUN(vr.PrivateKNN(), p, t, k=3), "k is given"),
+        (lambda p, t: RUN(add_up, p, t), "queries is given for a role"),
+        (lambda p, t: RUN(vr.PrivateKNN(), [*p, vr.load("iris")], t), "of different schemas"),
+        (lambda p, t: RUN(vr.PrivateKNN(), p, t.X[0]), "queries is of shape (13,)"),
+        (lambda p, t: RUN(vr.PrivateKNN(k=1000), p, t), "k is 1000"),
+        (lambda _p, _t: vr.PrivateKNN(k=0), "k is 0; allowed: a whole number of at least 1"),
+        (lambda _p, _t: OWNER(epsilon="1"), "epsilon is '1'"),
+        (lambda _p, _t: OWNER(sigma=1), "sigma is 1, but there is no such key"),
+    ],
+    ids=range(10),
+)
+def test_what_does_not_fit_is_refused(call: Callable[..., object], says: str) -> None:
+    """The error names the argument, its value and what is allowed."""
+    parts, test = _wine()
+    with pytest.raises(InputError) as refused:
+        call(parts, test)
+    assert says in str(refused.value)
