@@ -39,7 +39,7 @@ def ask_nearest(
 
     Args:
         queries: Shape (queries, features), in [0, 1].
-        k: At least 1.
+        k: The number of neighbours, at least 1.
         epsilon: What the batch may cost.
         name: See `ask_within`.
 

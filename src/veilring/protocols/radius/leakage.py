@@ -106,7 +106,7 @@ def nearest_loss(
         parameters: With `rows` given and conversion by candidates.
 
     Raises:
-        InputError: If they are for anything else.
+        InputError: If the parameters are for another conversion.
     """
     how = parameters.conversion
     if not isinstance(how, ByCandidates) or parameters.rows is None:
@@ -175,9 +175,9 @@ def collinear(pairs: int, features: int, rng: Generator) -> Crafted:
     """Return pairs of queries whose balls just meet in a point, in real numbers.
 
     Args:
-        pairs: P, how many.
-        features: f.
-        rng: Source of the places.
+        pairs: P, the number of pairs.
+        features: The number of features.
+        rng: The source of the places.
     """
     first, second = rng.random((2, pairs, features))
     share = rng.random((pairs, 1))
@@ -203,10 +203,10 @@ def hostile_batch(
     In many dimensions all distances are alike, so that edges are nearly those of a random graph.
 
     Args:
-        queries: Q, how many.
-        features: f, many.
-        share: Of all pairs that meet.
-        rng: Source of the places.
+        queries: Q, the number of queries.
+        features: The number of features; many.
+        share: The share of all pairs that meet.
+        rng: The source of the places.
 
     Returns:
         Places, shape (Q, f), and radii, shape (Q,).

@@ -62,8 +62,8 @@ def label_cost(queries: int, features: int, k: int = 0) -> Forecast:
     travels back instead of there, and 2 for its label. A refusal costs what an answer does.
 
     Args:
-        queries: How many.
-        features: f.
+        queries: The number of queries.
+        features: The number of features.
         k: How many neighbours are wanted, or 0 for radii.
     """
     radii, none = np.zeros(queries), np.zeros(0)

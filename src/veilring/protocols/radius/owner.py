@@ -40,9 +40,9 @@ class Owner:
     disk or the memory fails, ends the owner: see `failure`.
 
     Args:
-        rows: Secret.
+        rows: The table. Secret.
         rules: Public.
-        ledger: Where all is charged; whoever opened it closes it.
+        ledger: Where all is charged. The caller opens and closes it.
         offload: Runs slow calls.
         ids: Where rows have budgets of their own: the id of each row, by which the ledger knows it
             again. Each id once, since one person is one row.
@@ -90,7 +90,7 @@ class Owner:
 
         Args:
             party: The owner, in a session with the analyst alone.
-            analyst: Who asks.
+            analyst: The name of the analyst.
 
         Raises:
             ProtocolViolation: If the request is against the rules.
@@ -114,9 +114,9 @@ class Owner:
         """Return the answer that may leave: it is paid for, and on the disk.
 
         Args:
-            analyst: Who asks, as the transport authenticated it.
+            analyst: The name of the analyst, as the transport authenticated it.
             request: One that the rules allow.
-            rng: Secret, and fresh for each call.
+            rng: The source of randomness, secret and fresh for each call.
 
         Raises:
             StoreFailed: If the answer could not be drawn or charged.

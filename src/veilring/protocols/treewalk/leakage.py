@@ -47,8 +47,8 @@ def walk_log_likelihood(
     """Return ln P(bits | query) for each walk and each query that may have been asked.
 
     Args:
-        tree: The server's.
-        utility: Of a child.
+        tree: The server's tree.
+        utility: What makes a child useful.
         variant: How the walks split.
         bits: What the server saw, shape (walks, compositions); those of several walks for one query
             add up.
@@ -232,7 +232,7 @@ def attack_queries(
         candidates: Where a query may be, shape (candidates, dimensions).
         radius: What counts as near.
         runs: How many queries; each is drawn from the prior.
-        rng: Of the queries and of the clients.
+        rng: The randomness of the queries and of the clients.
         prior: What the server holds each candidate for beforehand, shape (candidates,), summing to
             1; uniform unless given. Each is above 0.
         times: How often each query is asked with new coins. A client with a memory asks once.

@@ -1,18 +1,18 @@
-"""A client's memory and budget: what was asked once is not asked, drawn or paid for again.
+"""A client's memory and budget: a query is asked, drawn and paid for once.
 
-Asking the same twice with new coins tells a server more each time. So answers are remembered, in
-the client's own ledger, beside what they cost. A query is paid for before its first private bit
+Asking the same query again with new coins tells a server more each time. So answers are remembered,
+in the client's own ledger, beside what they cost. A query is paid for before its first private bit
 leaves, and each bit is written down before it leaves. A client that was interrupted and asks again
 says the very same bits to the same questions, and pays nothing more; if the server now shows other
 nodes than before, nothing is said, since equal coins over two questions would cancel out.
 
 Blur, and walks by distance with a radius, do not hide which of two far places a query is near. A
-memory for them has a radius. What a question costs is then its loss between two queries that are at
-most so far apart, and the budget bounds by how much two histories of questions are told apart that
-differ nowhere by more than the radius. Within several radii it is as many times the budget.
+memory for them has a radius. A question then costs its loss between two queries that are at most a
+radius apart. The budget bounds how well two histories of questions are told apart that differ
+nowhere by more than the radius; for n radii the bound is n times the budget.
 
-The ledger's file holds what was found near the queries, and whoever has it can test guesses of
-them. It is as secret as they are.
+The ledger's file holds what was found near the queries, and its reader can test guesses of them. It
+is as secret as the queries are.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ class RememberedAnswer:
 
     @classmethod
     def from_bytes(cls, kept: bytes, dimensions: int) -> "RememberedAnswer":
-        """Return what the ledger kept of an answer in so many dimensions."""
+        """Return what the ledger kept of an answer in the given number of dimensions."""
         count = len(kept) // (_NUMBER_BYTES * (1 + dimensions))
         found = np.frombuffer(kept, "<i8", count).astype(np.int64)
         points = np.frombuffer(kept, "<f8", offset=_NUMBER_BYTES * count).astype(np.float64)
@@ -168,7 +168,7 @@ async def ask_once(
     """Return what was found for each query, asking the server for what is new only.
 
     Args:
-        memory: Of the server and the terms that `ask` asks by.
+        memory: The memory of the server and the terms that `ask` asks by.
         queries: Shape (queries, dimensions); secret. Equal ones are asked once.
         ask: Asks the server for some of them, and has the keeper pay. It is not called if all are
             remembered; the server then does not even know that there was a question.
@@ -216,9 +216,9 @@ def snap(queries: NDArray[np.float64], step: float) -> NDArray[np.float64]:
     """Move queries to a grid, so that a place has one name however it was measured: no privacy.
 
     Args:
-        queries: Of any shape.
-        step: Of the grid, above 0: what a satellite's or a map's place errs by anyway. Two queries
-            may be brought further apart, by the diagonal of a cell: add it to the radius that a
-            memory is to hide.
+        queries: The queries, of any shape.
+        step: The step of the grid, above 0: what a satellite's or a map's place errs by anyway.
+            Two queries may be brought further apart, by the diagonal of a cell: add it to the
+            radius that a memory is to hide.
     """
     return np.asarray(np.rint(queries / step) * step)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.privacy.checks import require
 from veilring.privacy.tables import EPSILON_MAX
 from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.treewalk.algorithm.one_message import bucket_law
@@ -45,17 +46,20 @@ from veilring.protocols.treewalk.messages import (
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 UtilityName = Literal["comparison", "distance"]
-
 UTILITIES: Final[Mapping[UtilityName, type[Utility]]] = MappingProxyType(
     {"comparison": Comparison, "distance": Distance}
 )
 """What a server has to expose for each of them is the same whatever their privacy."""
-
+# 32 places: nearly always the nearest one is among them if the bucket is the right one, and they
+# fit into one packet.
+BUCKET_SPLITS: Final = 5
+"""The default size of buckets: 2**5 places."""
 # What is sent and searched grows with it, and a client looks at a few dozen places at most.
 _NEIGHBOURS_MAX: Final = 1000
 _FLOAT_BYTES: Final = 8
 _PLACE_BYTES: Final = 4
 _ENVELOPE_BYTES: Final = 256  # the session, the kind and the headers of arrays
+_DIGEST_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ class WalkPlan:
         utility: What makes a child useful: see `Comparison` and `Distance`.
         variant: How a walk splits into threads.
         neighbours: B, how many true neighbours of each point that was found are returned with it.
-        walks: How many queries are asked together: they share the rounds.
+        walks: The number of queries that are asked together: they share the rounds.
 
     Raises:
         InputError: If a number is not allowed.
@@ -78,12 +82,9 @@ class WalkPlan:
     walks: int = 1
 
     def __post_init__(self) -> None:
-        if self.utility not in UTILITIES:
-            raise InputError("utility", self.utility, " or ".join(UTILITIES))
-        if not 0 <= self.neighbours <= _NEIGHBOURS_MAX:
-            raise InputError("neighbours", self.neighbours, f"0 to {_NEIGHBOURS_MAX}")
-        if self.walks < 1:
-            raise InputError("walks", self.walks, "at least 1")
+        require(self.utility in UTILITIES, "utility", self.utility, " or ".join(UTILITIES))
+        _check_neighbours(self.neighbours)
+        require(self.walks >= 1, "walks", self.walks, "at least 1")
 
     def check(self, depth: int, dimensions: int) -> None:
         """Refuse a plan that a tree cannot serve, or whose messages would not fit a frame.
@@ -92,9 +93,8 @@ class WalkPlan:
             InputError: If so.
         """
         self.variant.check(depth)
-        if self.walks > self.walks_max(depth, dimensions):
-            allowed = f"1 to {self.walks_max(depth, dimensions)} of this kind at once"
-            raise InputError("walks", self.walks, allowed)
+        most = self.walks_max(depth, dimensions)
+        require(self.walks <= most, "walks", self.walks, f"1 to {most} of this kind at once")
 
     def walks_max(self, depth: int, dimensions: int) -> int:
         """Return how many walks fit the frames of one session."""
@@ -135,41 +135,55 @@ class WalkPlan:
         return cls(request.utility, variant, request.neighbours, request.walks)
 
 
-def walk_cost(plan: WalkPlan, points: int, dimensions: int) -> Forecast:
-    """Forecast a session: two messages a level, one there and one back, and one for the result.
+@dataclass(frozen=True, slots=True)
+class BucketPlan:
+    """How large buckets are, and how many are named at once. Nothing of it is private.
 
-    A level is a round trip for all threads together: L for a basic and a greedy walk, and L - s
-    for the others.
+    Attributes:
+        splits: s; a bucket has at most 2**s points.
+        neighbours: B, how many true neighbours of each point are returned with it.
+        queries: The number of queries that are asked together.
 
-    Args:
-        plan: What is walked.
-        points: N.
-        dimensions: Of a point.
+    Raises:
+        InputError: If a number is not allowed.
     """
-    depth = depth_of(points)
-    total = repeated(1, _blank_found(plan.walks, plan.found(depth), dimensions))
-    for level in plan.variant.levels(depth):
-        steps = plan.walks * plan.variant.threads_at(level)
-        nodes = Nodes(values=np.zeros((steps, plan.width(dimensions))))
-        bits = Bits(packed=np.zeros(-(-steps // 8), dtype=np.uint8))
-        total = total.plus(repeated(1, nodes)).plus(repeated(1, bits))
-    ground = Ground(points=points, dimensions=dimensions)
-    setup = repeated(1, plan.request).plus(repeated(1, ground))
-    return Forecast(2 * len(plan.variant.levels(depth)) + 1, total, setup)
 
+    splits: int
+    neighbours: int = 0
+    queries: int = 1
 
-def _blank_found(queries: int, found: int, dimensions: int) -> FoundPlaces:
-    """Return an answer to so many queries with so many points each: as large as any."""
-    places = np.zeros((queries, found), dtype=np.uint32)
-    return FoundPlaces(places=places, points=np.zeros((queries * found, dimensions)))
+    def __post_init__(self) -> None:
+        allowed = f"0 to {WALK_SPLITS_MAX}"
+        require(0 <= self.splits <= WALK_SPLITS_MAX, "splits", self.splits, allowed)
+        _check_neighbours(self.neighbours)
+        require(self.queries >= 1, "queries", self.queries, "at least 1")
 
+    @property
+    def found(self) -> int:
+        """How many points come back for a query; one whose leaf stands early counts twice."""
+        return (1 << self.splits) * (1 + self.neighbours)
 
-# 32 places: nearly always the nearest one is among them if the bucket is the right one, and they
-# fit into one packet.
-BUCKET_SPLITS: Final = 5
-"""How large buckets are where nothing else is said: `BucketPlan.splits`."""
+    def check(self, depth: int, dimensions: int) -> None:
+        """Refuse a plan that a tree cannot serve, or whose messages would not fit a frame.
 
-_DIGEST_BYTES: Final = 32
+        Raises:
+            InputError: If so.
+        """
+        room = FRAME_BYTES_MAX - _ENVELOPE_BYTES
+        least = max(0, depth - (room // _FLOAT_BYTES).bit_length() + 1)
+        allowed = f"{least} to {depth - 1}, for this tree"
+        require(least <= self.splits < depth, "splits", self.splits, allowed)
+        _check_found(self.queries, self.found, dimensions)
+
+    def queries_max(self, dimensions: int) -> int:
+        """Return how many queries fit the frames of one session."""
+        return _fitting(self.found, dimensions)
+
+    def request(self, known: bytes) -> BucketRequest:
+        """Return what a client sends of it, and of the splits that it knows already."""
+        return BucketRequest(
+            splits=self.splits, neighbours=self.neighbours, queries=self.queries, known=known
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,59 +203,6 @@ class KnownTop:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketPlan:
-    """How large buckets are, and how many are named at once. Nothing of it is private.
-
-    Attributes:
-        splits: s; a bucket has at most 2**s points.
-        neighbours: B, how many true neighbours of each point are returned with it.
-        queries: How many are asked together.
-
-    Raises:
-        InputError: If a number is not allowed.
-    """
-
-    splits: int
-    neighbours: int = 0
-    queries: int = 1
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.splits <= WALK_SPLITS_MAX:
-            raise InputError("splits", self.splits, f"0 to {WALK_SPLITS_MAX}")
-        if not 0 <= self.neighbours <= _NEIGHBOURS_MAX:
-            raise InputError("neighbours", self.neighbours, f"0 to {_NEIGHBOURS_MAX}")
-        if self.queries < 1:
-            raise InputError("queries", self.queries, "at least 1")
-
-    @property
-    def found(self) -> int:
-        """How many points come back for a query; one whose leaf stands early counts twice."""
-        return (1 << self.splits) * (1 + self.neighbours)
-
-    def check(self, depth: int, dimensions: int) -> None:
-        """Refuse a plan that a tree cannot serve, or whose messages would not fit a frame.
-
-        Raises:
-            InputError: If so.
-        """
-        room = FRAME_BYTES_MAX - _ENVELOPE_BYTES
-        least = max(0, depth - (room // _FLOAT_BYTES).bit_length() + 1)
-        if not least <= self.splits < depth:
-            raise InputError("splits", self.splits, f"{least} to {depth - 1}, for this tree")
-        _check_found(self.queries, self.found, dimensions)
-
-    def queries_max(self, dimensions: int) -> int:
-        """Return how many queries fit the frames of one session."""
-        return _fitting(self.found, dimensions)
-
-    def request(self, known: bytes) -> BucketRequest:
-        """Return what a client sends of it, and of the splits that it knows already."""
-        return BucketRequest(
-            splits=self.splits, neighbours=self.neighbours, queries=self.queries, known=known
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class BlurPlan:
     """How many places a client wants for each blurred query, and how many of these it asks at once.
 
@@ -257,9 +218,8 @@ class BlurPlan:
     queries: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("nearest", "queries"):
-            if getattr(self, name) < 1:
-                raise InputError(name, getattr(self, name), "at least 1")
+        require(self.nearest >= 1, "nearest", self.nearest, "at least 1")
+        require(self.queries >= 1, "queries", self.queries, "at least 1")
 
     def check(self, dimensions: int) -> None:
         """Refuse a plan whose answer would not fit a frame.
@@ -270,16 +230,44 @@ class BlurPlan:
         _check_found(self.queries, self.nearest, dimensions)
 
 
+def _check_neighbours(neighbours: int) -> None:
+    allowed = f"0 to {_NEIGHBOURS_MAX}"
+    require(0 <= neighbours <= _NEIGHBOURS_MAX, "neighbours", neighbours, allowed)
+
+
 def _check_found(queries: int, found: int, dimensions: int) -> None:
     most = _fitting(found, dimensions)
-    if queries > most:
-        raise InputError("queries", queries, f"1 to {most}, or the answer would not fit a frame")
+    allowed = f"1 to {most}, or the answer would not fit a frame"
+    require(queries <= most, "queries", queries, allowed)
 
 
 def _fitting(found: int, dimensions: int) -> int:
     return (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // (
         found * (_FLOAT_BYTES * dimensions + _PLACE_BYTES)
     )
+
+
+def walk_cost(plan: WalkPlan, points: int, dimensions: int) -> Forecast:
+    """Forecast a session: two messages a level, one there and one back, and one for the result.
+
+    A level is a round trip for all threads together: L for a basic and a greedy walk, and L - s
+    for the others.
+
+    Args:
+        plan: What is walked.
+        points: The number of points.
+        dimensions: The number of coordinates of a point.
+    """
+    depth = depth_of(points)
+    total = repeated(1, _blank_found(plan.walks, plan.found(depth), dimensions))
+    for level in plan.variant.levels(depth):
+        steps = plan.walks * plan.variant.threads_at(level)
+        nodes = Nodes(values=np.zeros((steps, plan.width(dimensions))))
+        bits = Bits(packed=np.zeros(-(-steps // 8), dtype=np.uint8))
+        total = total.plus(repeated(1, nodes)).plus(repeated(1, bits))
+    ground = Ground(points=points, dimensions=dimensions)
+    setup = repeated(1, plan.request).plus(repeated(1, ground))
+    return Forecast(2 * len(plan.variant.levels(depth)) + 1, total, setup)
 
 
 def bucket_cost(
@@ -289,8 +277,8 @@ def bucket_cost(
 
     Args:
         plan: What is asked.
-        points: N.
-        dimensions: Of a point.
+        points: The number of points.
+        dimensions: The number of coordinates of a point.
         is_known: Whether the client has the splits from before.
     """
     depth = depth_of(points)
@@ -308,11 +296,17 @@ def blur_cost(plan: BlurPlan, dimensions: int) -> Forecast:
 
     Args:
         plan: What is asked.
-        dimensions: Of a point.
+        dimensions: The number of coordinates of a point.
     """
     asked = Blurred(points=np.zeros((plan.queries, dimensions)), nearest=plan.nearest)
     answer = _blank_found(plan.queries, plan.nearest, dimensions)
     return Forecast(2, repeated(1, asked).plus(repeated(1, answer)))
+
+
+def _blank_found(queries: int, found: int, dimensions: int) -> FoundPlaces:
+    """Return an answer of zeros, which is as large as any answer of this shape."""
+    places = np.zeros((queries, found), dtype=np.uint32)
+    return FoundPlaces(places=places, points=np.zeros((queries * found, dimensions)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,8 +316,8 @@ class LookupOption:
     Attributes:
         mechanism: `response` names a bucket in one message; `walk` takes a step a level.
         variant: How a walk splits; of a response, the size of its buckets, as of an `early` walk.
-        epsilon_i: Of each step of a walk (`Comparison`); of a response, its epsilon. A walk without
-            a step, which takes all points, spends nothing whatever it is.
+        epsilon_i: The ε_i of each step of a walk (`Comparison`); of a response, its epsilon. A walk
+            without a step, which takes all points, spends nothing whatever it is.
         probability: That the bucket or leaf on the query's side of all splits is among what is
             found.
         found: How many points come back.
@@ -360,8 +354,8 @@ def recommend_lookup(
     as often. So is blur: it gives no local privacy.
 
     Args:
-        points: N, at least 2.
-        dimensions: Of a point.
+        points: The number of points, at least 2.
+        dimensions: The number of coordinates of a point.
         epsilon: What a query may spend at delta 0; above 0 and at most 40.
         rounds: How many messages there may be one after the other, without set-up; any if left out.
         bytes: How many bytes they may have, set-up included; any if left out.
@@ -373,8 +367,7 @@ def recommend_lookup(
         ("points", points, 2, POINTS_MAX),
         ("dimensions", dimensions, 1, DIMENSIONS_MAX),
     ):
-        if not least <= value <= most:
-            raise InputError(name, value, f"{least} to {most}")
+        require(least <= value <= most, name, value, f"{least} to {most}")
     if not 0 < epsilon <= EPSILON_MAX:
         raise InputError("epsilon", epsilon, f"a number above 0 and up to {EPSILON_MAX:g}")
     options = [*_responses(points, dimensions, epsilon), *_walks(points, dimensions, epsilon)]
@@ -395,7 +388,7 @@ def own_probability(variant: Variant, depth: int, slip: float) -> float:
     Args:
         variant: How the walk splits.
         depth: L.
-        slip: Of each step.
+        slip: The probability that a step names the other child.
     """
     steps = len(variant.levels(depth))
     never = (1 - slip) ** steps

@@ -135,10 +135,10 @@ async def walk_client(
         queries: Shape (plan.walks, dimensions); secret.
         plan: What both agree on.
         utility: What the steps spend, of the kind that the plan names.
-        keeper: Pays for the walks and remembers their bits, if given.
+        keeper: Pays for the walks and remembers their bits; none by default.
 
     Returns:
-        The nearest of what was found.
+        The nearest of the places that were found.
 
     Raises:
         InputError: If the queries or the utility do not fit; no bit was sent then.
@@ -173,10 +173,10 @@ async def walk_server(party: Party, places: Places) -> NDArray[np.bool_]:
 
     Args:
         party: This participant; its one peer is the client.
-        places: What it holds.
+        places: What the server holds.
 
     Returns:
-        All that it saw of the queries: the bits, shape (walks, compositions).
+        All that the server saw of the queries: the bits, shape (walks, compositions).
 
     Raises:
         InputError: If the client asked for walks that this tree cannot serve.
@@ -226,10 +226,10 @@ async def bucket_client(
         plan: What both agree on.
         epsilon: What a response spends; above 0 and at most 40.
         known: The splits from an earlier session: they are not sent again if they still hold.
-        keeper: Pays for the responses and remembers them, if given.
+        keeper: Pays for the responses and remembers them; none by default.
 
     Returns:
-        The nearest of what was found, and the splits, for next time.
+        The nearest of the places that were found, and the splits, for next time.
 
     Raises:
         InputError: If the queries or epsilon do not fit; nothing private was sent then.
@@ -259,10 +259,10 @@ async def bucket_server(party: Party, places: Places) -> NDArray[np.int64]:
 
     Args:
         party: This participant; its one peer is the client.
-        places: What it holds.
+        places: What the server holds.
 
     Returns:
-        All that it saw of the queries: the bucket that was named for each, shape (queries,).
+        All that the server saw of the queries: the bucket named for each, shape (queries,).
 
     Raises:
         InputError: If the client asked for buckets that this tree does not have.
@@ -308,7 +308,7 @@ async def blur_client(
             radius, since blur does not hide which of two far places a query is near.
 
     Returns:
-        The nearest to the query itself of what was found.
+        The places that were found, and which is nearest to the query itself.
 
     Raises:
         InputError: If the queries or the keeper do not fit; nothing was sent then.
@@ -332,10 +332,10 @@ async def blur_server(party: Party, places: Places) -> NDArray[np.float64]:
 
     Args:
         party: This participant; its one peer is the client.
-        places: What it holds.
+        places: What the server holds.
 
     Returns:
-        All that it saw of the queries: the blurred ones.
+        All that the server saw of the queries: the blurred ones.
 
     Raises:
         InputError: If the client asked for more than there is, or in other dimensions.
@@ -356,7 +356,7 @@ def offers(places: Places, terms: bytes) -> dict[str, Offer]:
     """Return both services of a server. Anybody may use them: what it holds is public.
 
     Args:
-        places: What it holds.
+        places: What the server holds.
         terms: SHA-256 of all that clients must agree to.
     """
 

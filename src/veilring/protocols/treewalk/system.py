@@ -56,7 +56,7 @@ from veilring.protocols.treewalk.roles import (
     walk_server,
 )
 
-Floats = NDArray[np.float64]
+_Floats = NDArray[np.float64]
 
 # What steps spend is rounded up, by less than this, and together they spend ε at most.
 _SHORT_OF: Final = 1 - 2.0**-40
@@ -85,11 +85,11 @@ class Lookup(Protocol):
         """Forecast a session; `is_known` if the client has the tree's top splits from before."""
         ...
 
-    def find(self, places: Places, queries: Floats, rng: Generator) -> NDArray[np.int32]:
+    def find(self, places: Places, queries: _Floats, rng: Generator) -> NDArray[np.int32]:
         """Return the positions of the places that are found, shape (queries, found)."""
         ...
 
-    async def ask(self, party: Party, queries: Floats) -> NearestPlaces:
+    async def ask(self, party: Party, queries: _Floats) -> NearestPlaces:
         """Play the client of a session."""
         ...
 
@@ -144,7 +144,7 @@ class BucketLookup(Lookup):
         return bucket_cost(self._plan(queries), self.points, self.dimensions, is_known=is_known)
 
     @override
-    def find(self, places: Places, queries: Floats, rng: Generator) -> NDArray[np.int32]:
+    def find(self, places: Places, queries: _Floats, rng: Generator) -> NDArray[np.int32]:
         law = bucket_law(places.tree.depth, self.splits, self.epsilon)
         named = respond(places.tree.splits, queries, law, rng)
         return places.with_neighbours(
@@ -152,7 +152,7 @@ class BucketLookup(Lookup):
         )
 
     @override
-    async def ask(self, party: Party, queries: Floats) -> NearestPlaces:
+    async def ask(self, party: Party, queries: _Floats) -> NearestPlaces:
         plan = self._plan(len(queries))
         nearest, _ = await bucket_client(party, queries, plan=plan, epsilon=self.epsilon)
         return nearest
@@ -211,12 +211,12 @@ class WalkLookup(Lookup):
         return walk_cost(self._plan(queries), self.points, self.dimensions)
 
     @override
-    def find(self, places: Places, queries: Floats, rng: Generator) -> NDArray[np.int32]:
+    def find(self, places: Places, queries: _Floats, rng: Generator) -> NDArray[np.int32]:
         found = walk(places.tree, queries, self.utility, self.variant, rng).found
         return places.with_neighbours(found, self.neighbours)
 
     @override
-    async def ask(self, party: Party, queries: Floats) -> NearestPlaces:
+    async def ask(self, party: Party, queries: _Floats) -> NearestPlaces:
         plan = self._plan(len(queries))
         return await walk_client(party, queries, plan=plan, utility=self.utility)
 
@@ -401,7 +401,7 @@ class TreeWalkSetup(Setup):
 
     @override
     def play(
-        self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
+        self, queries: _Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:
         distinct, _ = _distinct(queries)
         ballots = {"k": self._asked.k, "classes": self.facts.classes}
@@ -414,7 +414,7 @@ class TreeWalkSetup(Setup):
         )
 
     @override
-    def label(self, queries: Floats, rng: Generator) -> NDArray[np.int64]:
+    def label(self, queries: _Floats, rng: Generator) -> NDArray[np.int64]:
         distinct, back = _distinct(queries)
         asked, tree = queries[distinct], self.places.tree
         found = self.lookup.find(self.places, asked, rng)
@@ -427,7 +427,7 @@ class TreeWalkSetup(Setup):
         return Spent(self.lookup.epsilon_spent, 0.0, 1, "query")
 
     @override
-    def reference(self, queries: Floats, among: Sequence[str] | None = None) -> NDArray[np.int64]:
+    def reference(self, queries: _Floats, among: Sequence[str] | None = None) -> NDArray[np.int64]:
         tree, k = self.places.tree, min(self._asked.k, len(self.places.tree))
         found = self.places.nearest(queries, k)
         away = _distances(queries, tree.points[found])
@@ -448,7 +448,7 @@ async def play_lookup(
     own: Places | NDArray[np.int64] | None,
     *,
     lookup: Lookup,
-    queries: Floats | None = None,
+    queries: _Floats | None = None,
     k: int = 1,
     classes: int = 1,
 ) -> NDArray[np.int64] | None:
@@ -484,7 +484,7 @@ async def play_lookup(
     return _vote(nearest.found, _distances(asked, nearest.points), own, k, classes)[back]
 
 
-def _distinct(queries: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _distinct(queries: _Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return where each different query stands first, and which of these each query is.
 
     They keep their order: an order by value would tell something about them.
@@ -498,14 +498,14 @@ def _distinct(queries: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.array(list(first.values())), np.array([place[name] for name in names])
 
 
-def _distances(queries: Floats, points: Floats) -> Floats:
+def _distances(queries: _Floats, points: _Floats) -> _Floats:
     """Return how far points of shape (queries, found, features) are, shape (queries, found)."""
     with np.errstate(over="ignore"):  # a server may send points that are infinitely far
         return np.asarray(np.sqrt(np.square(points - queries[:, None]).sum(axis=2)))
 
 
 def _vote(
-    found: NDArray[np.int64], away: Floats, labels: NDArray[np.int64], k: int, classes: int
+    found: NDArray[np.int64], away: _Floats, labels: NDArray[np.int64], k: int, classes: int
 ) -> NDArray[np.int64]:
     """Return the labels for which the k nearest of the places that were found vote.
 

@@ -48,7 +48,7 @@ def count_votes(
     Args:
         queries: Shape (Q, f), in [0, 1].
         radii: Shape (Q,), finite, at least 0.
-        rows: Of f features.
+        rows: The table, of f features.
         classes: The number of classes; every label is below it.
 
     Raises:

@@ -141,10 +141,10 @@ def convert_to_radii(
 
     Args:
         queries: Shape (Q, f), in [0, 1].
-        rows: Of f features. Secret.
+        rows: The table, of f features. Secret.
         k: How many neighbours are wanted, at least 1.
         conversion: How k becomes a radius.
-        rng: Secret.
+        rng: The source of randomness. Secret.
         epsilon: The budget, above 0.
         known_rows: About how many rows there are: public, or released before with noise.
         work: The limit of the clique search.
@@ -182,7 +182,7 @@ def plan_conversion(
 
     Args:
         queries: Shape (Q, f), in [0, 1].
-        k: At least 1.
+        k: The number of neighbours, at least 1.
         conversion: How k becomes a radius.
         epsilon: The budget, above 0.
         known_rows: About how many rows there are.
@@ -211,7 +211,7 @@ def true_radii(
     Args:
         queries: Shape (Q, f).
         features: The features of the rows, shape (N, f), N at least k.
-        k: At least 1.
+        k: The number of neighbours, at least 1.
 
     Raises:
         InputError: If there are fewer rows than k.
@@ -226,7 +226,7 @@ def uniform_radius(k: int, rows: int, features: int) -> float:
     It solves `k = rows * pi^(f/2) / Gamma(f/2 + 1) * r^f` (Section 4.3).
 
     Args:
-        k: At least 1.
+        k: The number of neighbours, at least 1.
         rows: Public, or released with noise; less than 1 counts as 1.
         features: f, at least 1.
 
@@ -265,7 +265,7 @@ def candidate_counts(
     Args:
         queries: Shape (Q, f), in [0, 1].
         candidates: Shape (n,), radii.
-        rows: Of f features.
+        rows: The table, of f features.
 
     Raises:
         InputError: If a shape or a value does not fit.
@@ -291,8 +291,8 @@ def candidate_qualities(
     Args:
         queries: Shape (Q, f), in [0, 1].
         candidates: Shape (n,), radii.
-        rows: Of f features.
-        k: At least 1.
+        rows: The table, of f features.
+        k: The number of neighbours, at least 1.
 
     Raises:
         InputError: If a shape or a value does not fit.
@@ -334,10 +334,10 @@ def noisy_grid(rows: Rows, side: int, epsilon: float, rng: Generator) -> NoisyGr
         rows: In [0, 1].
         side: As `grid_side` gives it, from public numbers.
         epsilon: Above 0.
-        rng: Secret.
+        rng: The source of randomness. Secret.
 
     Raises:
-        InputError: As `discrete_laplace` does.
+        InputError: See `discrete_laplace`.
     """
     counts = cell_counts(rows, side)
     noisy = counts + discrete_laplace(1 / Fraction(epsilon), len(counts), rng)
@@ -390,13 +390,13 @@ def grid_radii(
 
     Rows are taken to be spread evenly over each cell. Radii are multiples of `gamma` times the
     diagonal, and at most the diagonal, which holds whatever there is. The share of a cell that a
-    ball holds is exact in one and two dimensions up to 4,096 cells; else it is the share of points
-    that are spread over the cell by a fixed rule.
+    ball holds is exact in one and two dimensions up to 4,096 cells; otherwise it is the share of
+    points that are spread over the cell by a fixed rule.
 
     Args:
         grid: The released grid.
         queries: Shape (Q, f), in [0, 1].
-        k: At least 1.
+        k: The number of neighbours, at least 1.
         gamma: From `GAMMA_MIN` to 1.
 
     Raises:

@@ -116,9 +116,9 @@ def label_nearest(
 
     Args:
         queries: Shape (Q, f), in [0, 1].
-        rows: Of f features. Secret.
+        rows: The table, of f features. Secret.
         parameters: How the batch is labelled.
-        rng: Secret.
+        rng: The source of randomness. Secret.
 
     Raises:
         InputError: As `convert_to_radii` and `label_within` do.
@@ -148,9 +148,9 @@ def release_row_count(rows: Rows, parameters: NearestParameters, rng: Generator)
     """Return the public number of rows, or else their number with noise; at least 1.
 
     Args:
-        rows: Secret.
+        rows: The table. Secret.
         parameters: The public number, or the budget for counting.
-        rng: Secret.
+        rng: The source of randomness. Secret.
     """
     if parameters.rows is not None:
         return max(1, parameters.rows)
@@ -173,11 +173,11 @@ def label_nearest_baseline(  # noqa: PLR0917  (a query, a data set, a classifier
 
     Args:
         queries: Shape (Q, f), in [0, 1].
-        rows: Of f features. Secret.
-        k: At least 1.
+        rows: The table, of f features. Secret.
+        k: The number of neighbours, at least 1.
         classes: The number of classes.
         epsilon: The budget of the batch, above 0.
-        rng: Secret.
+        rng: The source of randomness. Secret.
 
     Raises:
         InputError: As `nearest_votes` and `exponential_mechanism` do.
@@ -196,8 +196,8 @@ def nearest_votes(
 
     Args:
         queries: Shape (Q, f), in [0, 1].
-        rows: Of f features.
-        k: At least 1.
+        rows: The table, of f features.
+        k: The number of neighbours, at least 1.
         classes: The number of classes.
 
     Raises:

@@ -10,9 +10,9 @@ the budget. Secret are rows, counts, and the generator. Labels are released.
 Queries that come one at a time have no overlap graph to plan by (`answer_next`; not in the paper).
 But which balls a row was in follows from the queries, so each row can have an account of its own:
 it votes while it can pay, and pays for every ball that it votes in. Adding a row changes no other
-row's account. So whoever asks, and however queries depend on earlier answers, the answers' laws
-with the row and without it differ by at most `e ** (what it paid)`, and it never pays more than it
-began with. What is left is secret: it tells which rows are there.
+row's account. So however queries depend on earlier answers, the answers' laws with the row and
+without it differ by at most `e ** (what it paid)`, and it never pays more than it began with. What
+is left of the accounts is secret: it reveals which rows are there.
 """
 
 from dataclasses import dataclass
@@ -100,9 +100,9 @@ def label_within(
     Args:
         queries: Shape (Q, f), in [0, 1].
         radii: Shape (Q,), finite, at least 0.
-        rows: Of f features. Secret.
+        rows: The table, of f features. Secret.
         parameters: How the batch is labelled.
-        rng: Secret.
+        rng: The source of randomness. Secret.
 
     Raises:
         InputError: As `plan_batch`, `count_votes` and `draw_labels` do.
@@ -125,12 +125,12 @@ def label_openly(
     Args:
         queries: Shape (Q, f), in [0, 1].
         radii: Shape (Q,), finite, at least 0.
-        rows: Of f features.
+        rows: The table, of f features.
         classes: The number of classes.
         rng: Breaks ties, as among the labels of a ball without rows.
 
     Raises:
-        InputError: As `count_votes` does.
+        InputError: See `count_votes`.
     """
     counts = count_votes(queries, radii, rows, classes)
     return np.asarray((counts + rng.random(counts.shape)).argmax(axis=1), dtype=np.int64)
@@ -186,7 +186,7 @@ def answer_next(  # noqa: PLR0913, PLR0917  (queries and what they may cost, a t
         rows: N rows of f features. Secret.
         left: Shape (N,): what each row may still pay; at first the budget, for each. Secret. Whole
             units, as a ledger counts, are charged exactly; other numbers are rounded down.
-        rng: Secret.
+        rng: The source of randomness. Secret.
         classes: The number of classes.
         mechanism: How a label is chosen.
         prices: Shape (Q,): `epsilons` in what `left` is counted in, if that is something else.
@@ -242,7 +242,7 @@ def draw_labels(
         counts: The votes for each class, shape (Q, classes). Secret.
         epsilons: Shape (Q,), above 0.
         mechanism: How a label is chosen.
-        rng: Secret.
+        rng: The source of randomness. Secret.
 
     Raises:
         InputError: If `mechanism` is unknown, or as the mechanisms do.
@@ -270,7 +270,7 @@ def label_law(
         mechanism: How a label is chosen.
 
     Raises:
-        InputError: As `draw_labels`.
+        InputError: See `draw_labels`.
     """
     require_choice("mechanism", mechanism, Mechanism)
     if mechanism == "permute-and-flip":

@@ -38,7 +38,7 @@ def buckets_of(
     It is a walk that never slips.
 
     Args:
-        splits: Of a tree, at least down to that level, shape (at least 2**level,).
+        splits: The splits of a tree, at least down to that level, shape (at least 2**level,).
         queries: Shape (queries, dimensions).
         level: From 0 to the depth of the tree.
     """
@@ -86,7 +86,7 @@ def bucket_points(tree: Tree, splits: int, buckets: NDArray[np.int64]) -> NDArra
     """Return the positions of all points of the buckets that were named.
 
     Args:
-        tree: The server's.
+        tree: The server's tree.
         splits: s.
         buckets: Shape (queries,), from 0 to 2**(L - s) - 1.
 
@@ -105,10 +105,11 @@ class Blur:
     first may bring two of them further apart, by the diagonal of a cell: see `loss`.
 
     Attributes:
-        epsilon: Per unit of distance, above 0: ε* / r for a level ε* within a radius r.
+        epsilon: The loss per unit of distance, above 0: ε* / r for a level ε* within a radius r.
         low: The least value of each coordinate of the domain.
-        high: The greatest.
-        step: Of the grid: at most 1 / epsilon, or the grid would tell more than the noise hides.
+        high: The greatest value of each coordinate.
+        step: The step of the grid: at most 1 / epsilon, or the grid would reveal more than the
+            noise hides.
 
     Raises:
         InputError: If the domain is empty, is not of one or two dimensions, or has too many steps
@@ -167,7 +168,7 @@ def on_grid(queries: NDArray[np.float64], by: Blur) -> NDArray[np.int64]:
 
     Args:
         queries: Finite, shape (queries, dimensions).
-        by: Of which the grid and the domain are used.
+        by: The noise; only its grid and its domain are used.
     """
     inside = np.clip(queries, by.low, by.high)
     rest = np.fmod(inside, by.step)

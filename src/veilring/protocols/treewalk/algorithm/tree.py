@@ -55,7 +55,7 @@ class Tree:
 
 
 def depth_of(points: int) -> int:
-    """Return L = ⌈log2 N⌉, the depth of the tree over so many points, at least one."""
+    """Return L = ⌈log2 N⌉, the depth of the tree over the given number of points, at least one."""
     return (points - 1).bit_length()
 
 

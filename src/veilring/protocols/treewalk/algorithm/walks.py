@@ -30,9 +30,9 @@ STEP_EPSILON_MAX: Final = 80.0
 _COIN: Final = 2.0**64
 # The exponential function and the arithmetic around it err by less than this, relative to a slip.
 _ROUNDING: Final = 2.0**-48
-# Beyond so many radii from the query a node is brought nearer: or its distances would be rounded by
-# more than the radius, and a server that makes up nodes would see on which side of an edge a query
-# lies. A map of the whole Earth may have radii from 4 cm on.
+# Beyond this many radii from the query a node is brought nearer. Otherwise its distances would be
+# rounded by more than the radius, and a server that makes up nodes would see on which side of an
+# edge a query lies. A map of the whole Earth may have radii from 4 cm on.
 _FAR: Final = 2.0**30
 # What floats add to the loss of a step with a radius, as a share of its epsilon. A difference of
 # coordinates, up to 2**30 radii, errs by 2**-23 of one; a distance in 16 dimensions by 40 times as
@@ -84,8 +84,8 @@ class Utility(ABC):
         """Return what the client has to know of the nodes at which walks stand.
 
         Args:
-            tree: The server's.
-            level: Of all the nodes, from 0 for the root.
+            tree: The server's tree.
+            level: The level of all the nodes, from 0 for the root.
             nodes: Shape (walks,).
 
         Returns:
@@ -106,7 +106,7 @@ class Utility(ABC):
         Args:
             exposed: From `expose`.
             queries: What each walk looks for, shape (walks, dimensions).
-            level: Of all the nodes.
+            level: The level of all the nodes.
         """
 
     @abstractmethod
@@ -183,7 +183,7 @@ class Distance(Utility):
 
     Attributes:
         sensitivity: Δ, or the radius r; from 1e-100 to 1e100, in the unit of the coordinates.
-        diameter: Of the domain, if the points and all queries lie in one that is known.
+        diameter: The diameter of the domain, if the points and all queries lie in a known one.
     """
 
     sensitivity: float
@@ -204,7 +204,7 @@ class Distance(Utility):
         Args:
             epsilon: What `loss(radius)` may be, above 2**-31.
             radius: Below the diameter.
-            diameter: Of the domain, if one is known.
+            diameter: The diameter of the domain, if it is known.
 
         Raises:
             InputError: If a number is out of range.
@@ -374,7 +374,7 @@ BASIC: Final = Variant()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Walks:
-    """What came of walks.
+    """The result of walks.
 
     Attributes:
         found: The positions of the points that were found, shape (queries, found).
@@ -426,7 +426,7 @@ def walk(
     Args:
         tree: The server's; public to the client.
         queries: The clients' secrets, shape (queries, dimensions).
-        utility: Of a child.
+        utility: What makes a child useful.
         variant: How a walk splits.
         rng: The clients' secret randomness.
 
@@ -494,7 +494,7 @@ def spending(utility: Utility, variant: Variant, depth: int, delta: float) -> Sp
     steps' ε nor bounded range nor zCDP is ever less.
 
     Args:
-        utility: Of the steps.
+        utility: What makes a child useful, and what a step spends.
         variant: How the walk splits.
         depth: ⌈log2 N⌉, whatever the paths.
         delta: From 0, for pure LDP, to below 1.

@@ -1,0 +1,139 @@
+"""The data owner as a system: what it promises, costs and answers, on every runtime."""
+
+import asyncio
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilring.data.table import Rows
+from veilring.errors import InputError
+from veilring.nodes.cluster import Cluster
+from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid
+from veilring.protocols.radius.algorithm.nearest import LabelledBatch
+from veilring.protocols.radius.system import DataOwner, OwnerSetup, public_radius
+from veilring.protocols.registry import find_system
+from veilring.protocols.system import SERVER, Facts
+from veilring.randomness import Streams
+from veilring.scenarios import Report, run_scenario
+from veilring.scenarios.load import make_scenario
+
+WAYS: dict[str, dict[str, Any]] = {
+    "radius": {},
+    "nearest": {"k": 5, "epsilon": 4.0},
+    "paper": {"k": 5, "conversion": "paper", "allocation": "component", "mechanism": "laplace"},
+}
+
+
+@cache
+def wine_report(way: str, runtime: str) -> Report:
+    """Return the report of a run in three batches with seed 5."""
+    return run_scenario(
+        make_scenario(
+            {
+                "data": {"source": "wine"},
+                "protocol": {"name": "radius", "batch": 20, **WAYS[way]},
+                "run": {"seed": 5},
+                "network": {"runtime": runtime},
+            }
+        )
+    )
+
+
+def handed(system: DataOwner, features: int = 2) -> OwnerSetup:
+    """Return a setup over 64 random rows of three classes, which two parties gave to the owner."""
+    rng = np.random.default_rng(1)
+    features_of, labels = rng.random((64, features)), rng.integers(3, size=64)
+    parts = {
+        "ann": Rows(features_of[:32], labels[:32]),
+        "bob": Rows(features_of[32:], labels[32:]),
+    }
+    return system.setup(parts, Facts(2, features, 3, 64))
+
+
+@pytest.mark.parametrize("runtime", ["simulated", "tls", "processes"])
+@pytest.mark.parametrize("way", ["radius", "nearest"])
+def test_every_runtime_gives_the_same(way: str, runtime: str) -> None:
+    """Labels, transcript and cost are those of a run in memory."""
+    one, other = wine_report(way, runtime), wine_report(way, "memory")
+    assert (one.labels, one.transcript, one.cost) == (other.labels, other.transcript, other.cost)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_costs_what_was_forecast(way: str) -> None:
+    """Before anything is run, of all batches, and of each run."""
+    report = wine_report(way, "memory")
+    forecast = report.scenario.protocol.forecast(queries=report.queries, features=13, classes=3)
+    assert report.cost == report.forecast
+    assert (report.cost.batches, report.cost.rounds) == (3, forecast.rounds)
+    assert (report.cost.messages, report.cost.bytes) == forecast.traffic
+    epsilon = report.scenario.protocol.promise().epsilon
+    assert epsilon is not None
+    assert report.spent.epsilon == pytest.approx(3 * epsilon)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_labels_are_those_of_the_same_steps_in_one_process(way: str) -> None:
+    """With the owner's randomness, `label` gives what the client learns."""
+    setup = handed(DataOwner(**WAYS[way]))
+    queries = np.random.default_rng(2).random((12, 2))
+
+    async def main() -> None:
+        async with Cluster(setup.parties, own=setup.resident, seed=3) as cluster:
+            play = setup.play(queries)
+            run = await cluster.run(setup.role, only=play.only, **play.public)
+        session = Streams(3).token("session", 0).hex()
+        rng = Streams(3).generator("party", SERVER, "session", session)
+        answer = run.results["ann"]
+        assert isinstance(answer, LabelledBatch)
+        np.testing.assert_array_equal(answer.labels, setup.label(queries, rng))
+        assert run.results[SERVER] is None
+
+    asyncio.run(main())
+
+
+def test_what_is_promised() -> None:
+    """Each batch spends ε, and batches add up; a public number of rows is said to be public."""
+    assert find_system("radius") is DataOwner
+    promise = DataOwner(epsilon=0.5, radius=0.2).promise()
+    assert (promise.epsilon, promise.delta, promise.unit) == (0.5, 0.0, "batch")
+    assert (promise.adjacency, promise.note) == ("one row added or removed", "")
+    assert "public" in DataOwner().promise().note
+    assert "public" in DataOwner(k=5, public_rows=True).promise().note
+    spent = handed(DataOwner(epsilon=0.5)).spent(3)
+    assert spent.epsilon == pytest.approx(1.5, rel=1e-12)
+    assert spent.times == 3
+
+
+def test_what_the_parameters_mean() -> None:
+    """The owner's rules, and the public radius, follow from the parameters and public numbers."""
+    setup = handed(DataOwner())
+    assert setup.radius == public_radius(2, 64)
+    assert setup.rules.conversion is None
+    assert handed(DataOwner(k=5)).rules.conversion == ByGrid()
+    assert handed(DataOwner(k=5), features=7).rules.conversion == ByCandidates()
+    assert handed(DataOwner(k=5, conversion="paper")).rules.conversion == ByCandidates.paper()
+    assert handed(DataOwner(k=5, public_rows=True)).rules.rows == 64
+    assert not setup.can_do_with(["ann"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": 11.0}, "epsilon"),
+        ({"radius": 2.0}, "radii"),
+        ({"k": -1}, "k"),
+        ({"allocation": "fair"}, "allocation"),
+        ({"mechanism": "loud"}, "mechanism"),
+        ({"count_share": 1.0}, "count_share"),
+        ({"batch": 0}, "batch"),
+    ],
+    ids=str,
+)
+def test_what_no_owner_answers_is_refused(wrong: dict[str, Any], field: str) -> None:
+    """The error names the parameter and what is allowed."""
+    with pytest.raises(InputError) as refused:
+        handed(DataOwner(**wrong))
+    assert refused.value.field == field
