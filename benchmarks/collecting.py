@@ -98,7 +98,7 @@ class Drive:
 
 
 def drive_collection(reports: int, drive: Drive) -> Collected:
-    """Run a collection of so many reports, drawn from the wine table at epsilon 1.
+    """Run a collection of a number of reports, drawn from the wine table at epsilon 1.
 
     Args:
         reports: A multiple of the submitters.
@@ -175,7 +175,7 @@ def _tell(process: _Process) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """Collections and tallies, for whoever measures how they grow.
+    """Collections and tallies, as studies of growth measure them.
 
     Attributes:
         drive: How each collection is driven.
@@ -184,25 +184,25 @@ class Driven:
     drive: Drive
 
     def collect(self, reports: int) -> Collected:
-        """Have one collector take so many reports."""
+        """Have one collector take this number of reports."""
         if reports % self.drive.submitters:
             raise InputError("size", reports, f"a multiple of {self.drive.submitters} submitters")
         return drive_collection(reports, self.drive)
 
     def write(self, reports: int, folder: Path) -> tuple[Task, tuple[Path, ...]]:
-        """Write so many reports as files."""
+        """Write this number of reports as files."""
         return write_reports(reports, folder)
 
     def tally(
         self, task: Task, paths: tuple[Path, ...], engine: Engine | None, at_once: int | None
     ) -> Tally:
-        """Add up files, in pieces of at most so many reports."""
+        """Add up files, in pieces of at most `at_once` reports."""
         spread = None if engine is None else partial(each_done, engine=engine)
         return tally_files(task, paths, spread, at_once=at_once)
 
 
 def write_reports(reports: int, folder: Path, seed: int = 0) -> tuple[Task, tuple[Path, ...]]:
-    """Write reports of so many clients of the same task as files.
+    """Write one report each of a number of clients of the same task as files.
 
     Args:
         reports: How many.

@@ -99,7 +99,7 @@ class RawMember:
             raise FrameError(str(answer))
 
     def send(self, data: bytes, *, record: int = 1 << 14) -> None:
-        """Send bytes in TLS records of at most so many."""
+        """Send bytes in TLS records of at most `record` bytes."""
         for start in range(0, len(data), record):
             self._tls.write(data[start : start + record])
         self._flush()

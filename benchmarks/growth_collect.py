@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.collecting import Collected
 from benchmarks.measurement import least_seconds
-from benchmarks.studies import LINE, Basis, Curve, Panel, Study, Term
+from benchmarks.studies import LINE, Basis, Curve, Panel, Study, Term, require_sizes
 from veilring.errors import InputError, SimulationError
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.store.sqlite import CACHE_BYTES_MAX
@@ -42,7 +42,7 @@ class Collection(Protocol):
     def tally(
         self, task: Task, paths: tuple[Path, ...], engine: Engine | None, at_once: int | None
     ) -> Tally:
-        """Add up files, in pieces of at most so many reports."""
+        """Add up files, in pieces of at most `at_once` reports."""
 
 
 def _tally_curves(
@@ -114,7 +114,7 @@ _DISK: Final = Panel("reports", "MB of its database")
 _GROUP: Final = 50_000
 _REPORT_BYTES: Final = 30
 _PAGE_BYTES: Final = 4096
-_GROUPS_MAX: Final = 10_000  # that are looked at one by one; of more, so many are alike
+_GROUPS_MAX: Final = 10_000  # that are looked at one by one; more are sampled evenly
 _CLIENTS: Final = 10**9
 _COLLECTORS: Final = 100
 _WORKERS: Final = 100
@@ -142,8 +142,7 @@ def study_collect(
         InputError: If there are too few sizes, or Dask is not installed.
         SimulationError: If the pieces' sums are not those of one pass.
     """
-    if len(sizes) <= len(_SECONDS_MODEL) or sorted(set(sizes)) != list(sizes) or sizes[0] < PIECES:
-        raise InputError("sizes", list(sizes), f"four or more from {PIECES} up, ascending")
+    require_sizes(sizes, 4, PIECES, f"four or more from {PIECES} up, ascending")
     found, total = list[Collected](), len(sizes) + 1 + len(workers)
     for done, size in enumerate(sizes):
         if tell is not None:
@@ -201,7 +200,7 @@ def _findings(curves: Sequence[Curve], last: Collected) -> Iterator[str]:
 
 
 def pages_written(reports: float) -> float:
-    """Return how many pages are written for so many reports, in groups of `_GROUP`.
+    """Return the number of pages that are written for reports in groups of `_GROUP`.
 
     The ids are random, so that each report of a group falls on any page of the tree: a group writes
     P * (1 - exp(-G / P)) of P pages, which is all of them at first and one a report in the end.

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measurement import apart, least_seconds, peak_mib
 from benchmarks.samples import Clusters
-from benchmarks.studies import LINE, Curve, Panel, Study
-from veilring.errors import InputError
+from benchmarks.studies import LINE, Curve, Panel, Study, require_sizes
 from veilring.privacy.budgets import UNITS
 from veilring.protocols.prediction.algorithm.features import BLOCK
 from veilring.protocols.prediction.algorithm.filter import FilterParameters
@@ -157,8 +156,7 @@ def study_records(
     Raises:
         InputError: If there are too few sizes.
     """
-    if len(sizes) <= len(LINE) or sizes[0] < 1 or sorted(set(sizes)) != list(sizes):
-        raise InputError("sizes", list(sizes), "three or more numbers of records, ascending")
+    require_sizes(sizes, 3, 1, "three or more numbers of records, ascending")
     names = ("in blocks", "alone", "alone, rows only", "alone, rows only, hashed")
     seconds: dict[str, dict[float, float]] = {name: {} for name in names}
     memory = dict[float, float]()

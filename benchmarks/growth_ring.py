@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from benchmarks.studies import Curve, Fit, Panel, Study, closed_form
+from benchmarks.studies import Curve, Fit, Panel, Study, closed_form, require_sizes
 from veilring import simulation
 from veilring.config import Section, load_toml, require_key, scenario_error
 from veilring.data.table import Rows
-from veilring.errors import InputError, ScenarioError, SimulationError
+from veilring.errors import ScenarioError, SimulationError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import PARTIES_MIN, deal_ring
 from veilring.nodes.run import Run
@@ -128,7 +128,7 @@ class Batch:
         return KNNParameters(self.features, self.classes, k=self.k, P0=_P0, d=_D, rounds=rounds)
 
     def forecast(self, parties: int, groups: int = 0) -> Forecast:
-        """Return the closed form of what a batch costs whose order was dealt."""
+        """Return the closed form of the cost of a batch in a dealt order."""
         terms = self.parameters(groups)
         if groups:
             return nested_cost(parties, self.queries, terms, groups, drawn=False)
@@ -232,10 +232,10 @@ def best_groups(batch: Batch, parties: int) -> int:
 
 
 def largest(seconds: Callable[[int], float], within: float, least: int) -> int | None:
-    """Return the most parties whose batch a model says to be done within some seconds.
+    """Return the most parties that label a batch within some seconds, by a model.
 
     Args:
-        seconds: Of a batch among so many parties; it does not fall.
+        seconds: Of a batch, by the number of parties; it does not fall.
         within: The limit.
         least: The fewest parties that there can be.
 
@@ -272,8 +272,8 @@ def study_ring(
         InputError: If there are too few numbers or one is too small.
         ScenarioError: If the network does not fit.
     """
-    if len(parties) < 2 or min(parties) < NESTED_MIN or sorted(set(parties)) != list(parties):
-        raise InputError("sizes", list(parties), f"two or more from {NESTED_MIN} up, ascending")
+    # A model and a point to leave out.
+    require_sizes(parties, 2, NESTED_MIN, f"two or more from {NESTED_MIN} up, ascending")
     ways = {"one ring": [0] * len(parties)}
     ways["rings of rings"] = [best_groups(batch, n) for n in parties]
     curves, done, total = list[Curve](), 0, 2 * len(parties) + 1

@@ -16,8 +16,7 @@ import numpy as np
 from benchmarks.growth_records import Table
 from benchmarks.measurement import least_seconds
 from benchmarks.samples import clustered_balls, dealt_wine
-from benchmarks.studies import LINE, PAIRS, Basis, Curve, Panel, Study, Term
-from veilring.errors import InputError
+from benchmarks.studies import LINE, PAIRS, Basis, Curve, Panel, Study, Term, require_sizes
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.offload import Threads
 from veilring.nodes.ring import deal_ring
@@ -52,7 +51,7 @@ _SERVER: Final = "prediction server"
 
 
 def _payers(queries: float) -> float:
-    """Return how many records a request of so many queries meets, if they are of random classes."""
+    """Return the number of records that a request meets, if its queries are of random classes."""
     others = (1 - 1 / _RECORDS.classes) ** queries
     return float(_RECORDS_COUNT * (1 - others))
 
@@ -92,10 +91,8 @@ def study_serve(
         InputError: If there are too few sizes, or one is too large for a request.
     """
     most = _RECORDS_COUNT
-    if len(sizes) < len(PAIRS) or not 1 <= sizes[0] <= sizes[-1] <= most:
-        raise InputError("sizes", list(sizes), f"three or more numbers from 1 to {most:,}")
-    if sorted(set(sizes)) != list(sizes):
-        raise InputError("sizes", list(sizes), "ascending numbers")
+    allowed = f"three or more numbers from 1 to {most:,}, ascending"
+    require_sizes(sizes, len(PAIRS), 1, allowed, most=most)
     curves = []
     for done, (name, served) in enumerate(_deployments(asked, sizes[-1]).items()):
         if tell is not None:

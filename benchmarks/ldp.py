@@ -97,7 +97,7 @@ class Library:
         return oracle in LIBRARIES[self.name].oracles
 
     def seconds(self, oracle: str, domain: int, epsilon: float, clients: int) -> float:
-        """Return the seconds that so many clients take, scaled from fewer."""
+        """Return the seconds that a number of clients takes, scaled from fewer."""
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the library's process has no pipes")
         fewer = _clients(oracle, domain)

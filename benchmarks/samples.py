@@ -42,7 +42,7 @@ class Balls(NamedTuple):
 def clustered_balls(
     queries: int, rows: int, features: int, *, per_ball: int, rng: Generator
 ) -> Balls:
-    """Draw queries and rows around the same clusters, and a radius for so many rows a ball."""
+    """Draw queries and rows around the same clusters; a ball has `per_ball` rows on average."""
     centres = rng.random((_CENTRES, features))
     near = centres[rng.integers(_CENTRES, size=rows + queries)]
     points = np.clip(near + rng.normal(0, _SPREAD, near.shape), 0, 1)
@@ -53,7 +53,7 @@ def clustered_balls(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:
-    """Classes of directions, some two in three of whose rows are near other ones of their class.
+    """Classes of directions, of whose rows some two in three are near others of their class.
 
     Attributes:
         centres: Shape (classes, features).

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from itertools import cycle, zip_longest
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -209,6 +209,19 @@ class Study:
     simulated: bool
     curves: tuple[Curve, ...]
     findings: tuple[str, ...] = ()
+
+
+def require_sizes(
+    sizes: Sequence[int], count: int, least: int, allowed: str, *, most: float = inf
+) -> None:
+    """Refuse sizes that are too few for a model, out of range or not ascending.
+
+    Raises:
+        InputError: If so; it says what is allowed.
+    """
+    ascending = sorted(set(sizes)) == list(sizes)
+    if len(sizes) < count or not ascending or not least <= sizes[0] <= sizes[-1] <= most:
+        raise InputError("sizes", list(sizes), allowed)
 
 
 def format_study(study: Study, machine: str) -> str:

@@ -23,7 +23,7 @@ from veilring.papers.baselines import (
     SAMPLED_ORDERS,
     ClassMeans,
     NoisySGD,
-    PrivateKNN,
+    SampledKNN,
     answer_by_private_knn,
     best_class,
     clipped_gradient,
@@ -50,14 +50,14 @@ def _rdp_epsilon(noise: float, rate: float, count: int) -> float:
 @pytest.mark.parametrize("epsilon", [2.0])
 def test_private_knn_is_calibrated_for_a_sensitivity_of_root_two(epsilon: float) -> None:
     """At its noise, √2 of sensitivity and all queries, dp-accounting finds the target."""
-    parameters = PrivateKNN.calibrate(4, 100, 0.05, queries=1000, epsilon=epsilon, delta=DELTA)
+    parameters = SampledKNN.calibrate(4, 100, 0.05, queries=1000, epsilon=epsilon, delta=DELTA)
     assert _rdp_epsilon(parameters.sigma / math.sqrt(2), 0.05, 1000) == pytest.approx(epsilon, 1e-6)
     assert parameters.account(1000).epsilon(DELTA) <= epsilon
 
 
 def test_one_row_moves_one_vote_and_no_subset_more() -> None:
     """Over all small samples, ties included, the counts move by √2 at most, and do so."""
-    parameters, moved = PrivateKNN(3, 2, 0.5, 1.0), set()
+    parameters, moved = SampledKNN(3, 2, 0.5, 1.0), set()
     for labels in product(range(3), repeat=4):
         for cosines in product((0.1, 0.5), repeat=4):
             whole = nearest_counts(parameters, np.array(cosines), np.array(labels))
@@ -142,7 +142,7 @@ def test_all_rivals_learn_what_is_easy() -> None:
     table = clustered(2200, 30, 3, rng)
     rows, labels = table.features[:2000], table.labels[:2000]
     queries, truth = table.features[2000:], table.labels[2000:]
-    knn, sgd = PrivateKNN(3, 60, 0.2, sigma=8.0), NoisySGD(3, 100, 0.1, 200, sigma=1.0)
+    knn, sgd = SampledKNN(3, 60, 0.2, sigma=8.0), NoisySGD(3, 100, 0.1, 200, sigma=1.0)
     means = ClassMeans.calibrate(3, 4, DELTA)
     answers = (
         answer_by_private_knn(knn, rows, labels, queries, rng),
@@ -157,7 +157,7 @@ def test_rivals_multiply_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None
     """However queries are cut, labels are the same, and no product is larger than a block."""
     rng = np.random.default_rng(31)
     rows, labels = clustered(200, 12, 3, rng)[:2]
-    queries, knn = clustered(50, 12, 3, rng).features, PrivateKNN(3, 10, 0.5, 1.0)
+    queries, knn = clustered(50, 12, 3, rng).features, SampledKNN(3, 10, 0.5, 1.0)
 
     def found() -> list[list[int]]:
         kernel = Kernel("cosine", 0.3)
@@ -197,10 +197,10 @@ def test_the_vote_without_privacy_is_its_formula() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: PrivateKNN(0, 1, 0.5, 1.0),
-        lambda: PrivateKNN(1, 0, 0.5, 1.0),
-        lambda: PrivateKNN(1, 1, 0.0, 1.0),
-        lambda: PrivateKNN(1, 1, 0.5, 0.0),
+        lambda: SampledKNN(0, 1, 0.5, 1.0),
+        lambda: SampledKNN(1, 0, 0.5, 1.0),
+        lambda: SampledKNN(1, 1, 0.0, 1.0),
+        lambda: SampledKNN(1, 1, 0.5, 0.0),
         lambda: NoisySGD(1, 0, 0.5, 10),
         lambda: NoisySGD(1, 1, 1.5, 10),
         lambda: NoisySGD(1, 1, 0.5, 0),

@@ -16,7 +16,14 @@ from veilring.data import Table, load, scale_to_unit
 from veilring.errors import InputError
 from veilring.papers.claims import Claim, CurveKey
 from veilring.papers.evidence import LAST, heights
-from veilring.papers.figure import ACCURACY, Axis, Figure, held_out_rows, hold_out, measure_figure
+from veilring.papers.figure import (
+    ACCURACY,
+    Axis,
+    Figure,
+    draw_hold_out,
+    held_out_rows,
+    measure_figure,
+)
 from veilring.papers.reproduce import FIGURES, find_figure, reproduce_figure
 from veilring.papers.ring import ESTIMATORS, ORDINARY, PRIVATE, deal_rows
 from veilring.protocols.ring import pooled_knn
@@ -94,7 +101,7 @@ def test_held_out_rows_are_counted() -> None:
     for rows in (4, 5, 6, 7, 150):
         table = load("iris").take(np.arange(rows))
         for share in (0.2, 0.25):
-            split = hold_out(table, share, np.random.default_rng(0))
+            split = draw_hold_out(table, share, np.random.default_rng(0))
             assert held_out_rows(table, share) == len(split.held_out)
 
 

@@ -80,7 +80,7 @@ COUNTS_SENSITIVITY: Final = math.sqrt(2)
 
 
 @dataclass(frozen=True, slots=True)
-class PrivateKNN:
+class SampledKNN:
     """Private-kNN: a noisy vote of the k nearest in a fresh Poisson sample, for every query.
 
     Source: Zhu, Yu, Chandraker and Wang, CVPR 2020. Each row is in a sample by a coin of its own: a
@@ -123,7 +123,7 @@ class PrivateKNN:
 
 
 def answer_by_private_knn(
-    parameters: PrivateKNN,
+    parameters: SampledKNN,
     rows: NDArray[np.float32],
     labels: NDArray[np.int64],
     queries: NDArray[np.float32],
@@ -152,7 +152,7 @@ def answer_by_private_knn(
 
 
 def nearest_counts(
-    parameters: PrivateKNN, cosines: NDArray[np.float64], labels: NDArray[np.int64]
+    parameters: SampledKNN, cosines: NDArray[np.float64], labels: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return how many of a sample's k nearest are of each class; of equals the first are nearer."""
     nearest = np.argsort(-cosines, kind="stable")[: parameters.k]

@@ -12,21 +12,21 @@ from veilring.papers.claims import CurveKey, Evidence, Measured, Take
 
 CurvePair: TypeAlias = tuple[CurveKey, CurveKey]
 """A curve, and the one that it is compared with."""
-Places: TypeAlias = Callable[[Sequence[float]], Sequence[int]]
+PointChoice: TypeAlias = Callable[[Sequence[float]], Sequence[int]]
 """Chooses among the points of the axis, given their values."""
 
 
-def since(low: float) -> Places:
+def since(low: float) -> PointChoice:
     """Choose the points from a value on, and the last one in any case."""
     return lambda x: [at for at, value in enumerate(x) if value >= low or at == len(x) - 1]
 
 
-def up_to(high: float) -> Places:
+def up_to(high: float) -> PointChoice:
     """Choose the points up to a value."""
     return lambda x: range(bisect_right(x, high))
 
 
-def near(value: float) -> Places:
+def near(value: float) -> PointChoice:
     """Choose the one point whose ratio to a value is nearest to 1."""
     return lambda x: [int(np.argmin(np.abs(np.asarray(x) / value - 1)))]
 
@@ -35,7 +35,7 @@ EVERYWHERE: Final = since(-inf)
 LAST: Final = since(inf)
 
 
-def heights(measure: str, *series: str, at: Places = EVERYWHERE, x: str = "") -> Take:
+def heights(measure: str, *series: str, at: PointChoice = EVERYWHERE, x: str = "") -> Take:
     """Take curves of a measure at some points.
 
     Args:
@@ -48,7 +48,7 @@ def heights(measure: str, *series: str, at: Places = EVERYWHERE, x: str = "") ->
 
 
 def leads(
-    pairs: Sequence[CurvePair], *, at: Places = EVERYWHERE, x: str = "", times: float = 1.0
+    pairs: Sequence[CurvePair], *, at: PointChoice = EVERYWHERE, x: str = "", times: float = 1.0
 ) -> Take:
     """Take by how much the first curve of each pair is higher than `times` the second."""
 
@@ -67,7 +67,7 @@ def in_measure(measure: str, *pairs: tuple[str, str]) -> list[CurvePair]:
     return [(CurveKey(measure, one), CurveKey(measure, other)) for one, other in pairs]
 
 
-def ratios(measure: str, *series: str, over: str, x: str, at: Places = EVERYWHERE) -> Take:
+def ratios(measure: str, *series: str, over: str, x: str, at: PointChoice = EVERYWHERE) -> Take:
     """Take the ratio of each curve's mean to that of one other curve, at some points.
 
     The values of a split are those of `linearised`.
@@ -97,7 +97,7 @@ def linearised(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[
     return np.asarray(ratio + (one - ratio * other) / mean)
 
 
-def gain(measures: tuple[str, str], one: str, other: str, *, at: Places) -> Take:
+def gain(measures: tuple[str, str], one: str, other: str, *, at: PointChoice) -> Take:
     """Take by how much more one curve leads another in the first measure than in the second."""
 
     def take(measured: Measured) -> Evidence:
@@ -181,7 +181,7 @@ def _versus(one: CurveKey, other: CurveKey, pairs: Sequence[CurvePair]) -> str:
 
 
 def _columns(
-    measured: Measured, curves: Mapping[str, NDArray[np.float64]], at: Places, x: str
+    measured: Measured, curves: Mapping[str, NDArray[np.float64]], at: PointChoice, x: str
 ) -> Evidence:
     """Return a column for each curve and chosen point; one curve needs no name beside a point."""
     places, labels = list(at(measured.x)), list[str]()

@@ -180,7 +180,7 @@ def point_by_point(
     return observe_all
 
 
-def accuracies(shares: Mapping[str, float]) -> dict[CurveKey, float]:
+def accuracy_points(shares: Mapping[str, float]) -> dict[CurveKey, float]:
     """Return shares of right answers by their series as points of curves."""
     return {CurveKey(ACCURACY, series): share for series, share in shares.items()}
 
@@ -201,11 +201,11 @@ class HoldOut(NamedTuple):
         return self.accuracy(np.full(queries or len(self.held_out), most_common))
 
 
-def hold_out(table: Table, share: float, rng: Generator) -> HoldOut:
+def draw_hold_out(table: Table, share: float, rng: Generator) -> HoldOut:
     """Split a table at random, and keep this share of it for queries."""
     return HoldOut(*split(table, share, rng))
 
 
 def held_out_rows(table: Table, share: float) -> int:
-    """Return how many queries `hold_out` keeps."""
+    """Return how many queries `draw_hold_out` keeps."""
     return min(max(1, round(share * len(table))), len(table) - 1)

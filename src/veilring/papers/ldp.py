@@ -35,7 +35,7 @@ from veilring.papers.figure import (
     HoldOut,
     Observe,
     cited,
-    hold_out,
+    draw_hold_out,
     points_at,
 )
 from veilring.protocols.ldp.algorithm.bayes import (
@@ -194,7 +194,7 @@ def _accuracy_by_oracle(
     table: Table, x: Sequence[float], rng: Generator
 ) -> Mapping[CurveKey, Sequence[float]]:
     """Measure it at each epsilon, beside no noise and the majority class, on one split."""
-    both = hold_out(table, _TEST_SHARE, rng)
+    both = draw_hold_out(table, _TEST_SHARE, rng)
     values, queries = (number_values(each, NUMBER_BINS) for each in both)
     sizes = values.domains, len(table.features.classes)
 
@@ -245,7 +245,7 @@ def _accuracy_by_reduction(measures: Mapping[str, _Learn]) -> Observe:
     def observe(
         table: Table, x: Sequence[float], rng: Generator
     ) -> Mapping[CurveKey, Sequence[float]]:
-        train, held_out = hold_out(table, _TEST_SHARE, rng)
+        train, held_out = draw_hold_out(table, _TEST_SHARE, rng)
         clients, public = split(train, _PUBLIC_SHARE, rng)
         both, reduced = HoldOut(clients, held_out), _reduced(clients, public, held_out)
         curves: dict[CurveKey, Sequence[float]] = {}

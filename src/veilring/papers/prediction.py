@@ -24,7 +24,7 @@ from veilring.errors import InputError
 from veilring.papers.baselines import (
     ClassMeans,
     NoisySGD,
-    PrivateKNN,
+    SampledKNN,
     answer_by_private_knn,
     best_class,
     release_sums,
@@ -39,7 +39,7 @@ from veilring.papers.figure import (
     Figure,
     Observe,
     PointsFor,
-    accuracies,
+    accuracy_points,
     point_by_point,
     points_at,
     points_of,
@@ -185,7 +185,7 @@ def _ind_knn(each: StreamSplit, epsilon: float, rng: Generator) -> dict[str, flo
 
 def _private_vote(each: StreamSplit, epsilon: float, rng: Generator) -> float:
     def labels(option: tuple[int, float], on: PublicTable) -> NDArray[np.int64]:
-        parameters = PrivateKNN.calibrate(
+        parameters = SampledKNN.calibrate(
             each.classes, *option, queries=len(each.stream.queries), epsilon=epsilon, delta=_DELTA
         )
         return answer_by_private_knn(parameters, on.rows, on.labels, on.queries, rng)
@@ -238,7 +238,7 @@ def _best(
 
 
 def _all_methods(each: StreamSplit, epsilon: float, rng: Generator) -> dict[CurveKey, float]:
-    return accuracies(
+    return accuracy_points(
         {
             **_ind_knn(each, epsilon, rng),
             PRIVATE_KNN: _private_vote(each, epsilon, rng),
@@ -329,7 +329,7 @@ def _cost_over_queries(whole: StreamSplit, x: float, rng: Generator) -> Mapping[
     count = int(x)
     each, every = whole.first(count), ceil(count / _CHANGES)
     trained, on = _sgd_parameters(each, _TARGET), each.stream
-    knn = PrivateKNN.calibrate(
+    knn = SampledKNN.calibrate(
         each.classes, _K, _RATE, queries=count, epsilon=_TARGET, delta=_DELTA
     )
     hashing = Hashing.draw(each.rows.shape[1], rng)

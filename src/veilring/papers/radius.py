@@ -29,10 +29,10 @@ from veilring.papers.figure import (
     Figure,
     HoldOut,
     Observe,
-    accuracies,
+    accuracy_points,
     cited,
+    draw_hold_out,
     held_out_rows,
-    hold_out,
     point_by_point,
     points_at,
     points_of,
@@ -117,7 +117,7 @@ class OwnerSplit(NamedTuple):
 
 def split_for_owner(table: Table, rng: Generator) -> OwnerSplit:
     """Split a table, scaled into [0, 1], at random, four fifths to one."""
-    split = hold_out(table, _TEST_SHARE, rng)
+    split = draw_hold_out(table, _TEST_SHARE, rng)
     train, held_out = split
     pairs = pairwise_distances(held_out.X, train.X).ravel()
     inside = min(PER_BALL * len(held_out), pairs.size) - 1
@@ -129,7 +129,7 @@ def _accuracies(each: OwnerSplit, found: _Labels, queries: int) -> Mapping[Curve
     """Return a point of each curve, and of the majority class."""
     shares = {name: each.split.accuracy(labels) for name, labels in found.items()}
     shares[MAJORITY_CLASS] = each.split.majority(queries)
-    return accuracies({name: shares[name] for name in _ORDER if name in shares})
+    return accuracy_points({name: shares[name] for name in _ORDER if name in shares})
 
 
 def _accuracy_over_batch(epsilon: float) -> Observe:

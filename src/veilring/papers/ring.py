@@ -42,10 +42,10 @@ from veilring.papers.figure import (
     HoldOut,
     Observe,
     PointsFor,
-    accuracies,
+    accuracy_points,
     cited,
+    draw_hold_out,
     held_out_rows,
-    hold_out,
     point_by_point,
     points_at,
     points_of,
@@ -99,7 +99,7 @@ def deal_rows(
         parties: How many.
         queries: How many held-out rows to keep; all of them by default.
     """
-    train, held_out = hold_out(table, _TEST_SHARE, rng)
+    train, held_out = draw_hold_out(table, _TEST_SHARE, rng)
     if queries is not None:
         held_out = held_out.take(np.arange(min(queries, len(held_out))))
     parts = [train.take(rows) for rows in partition(train.y, parties, rng)]
@@ -151,7 +151,7 @@ def _accuracy_over_k(rounds: int) -> Observe:
 
     def observe(dealt: DealtRows, k: float, rng: Generator) -> Mapping[CurveKey, float]:
         parameters = _parameters(dealt.split.train, int(k), rounds=rounds)
-        return accuracies(
+        return accuracy_points(
             {
                 PRIVATE: _private(dealt, parameters, rng),
                 ORDINARY: _ordinary(dealt.split, parameters),

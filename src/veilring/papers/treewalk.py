@@ -250,7 +250,7 @@ def by_comparison(
         way: What is measured. Blur has its noise for the whole domain: as in the thesis, it spends
             epsilon on two queries that are a side apart, and in the plane more on opposite corners.
         epsilon: Of the whole walk, as the account has it, at δ = `PRIVACY_DELTA`.
-        account: Whose.
+        account: The thesis' account of it, or what is spent.
     """
     splits = "least-right" if account == "paper" else "default"
     ground = _ground(points, seed, way.dimensions, way.times, splits)

@@ -24,7 +24,7 @@ _HEAD: Final = 0.7
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beliefs:
-    """What a server holds a query for, after one question.
+    """A server's beliefs about where a query was, after one question.
 
     Attributes:
         cells: The middles of the cells of a map, row by row from the south, shape (cells, 2).
@@ -71,8 +71,8 @@ def draw_beliefs(
     """Draw a map for each kind of question, darker where the query is likelier.
 
     Args:
-        beliefs: What to draw. A colour means the same in all maps: so many times as likely as it
-            was beforehand.
+        beliefs: What to draw. A colour means the same in all maps: how many times as likely a place
+            is as it was beforehand.
         points: The server's, drawn as dots.
         paths: Where to, by suffix `.png` or `.svg`.
         title: Above all maps.

@@ -289,7 +289,7 @@ def _point(line: AccuracyLine, style: int, x: float, scale: _Scale) -> IntervalP
 
 
 def _bands(lines: Sequence[AccuracyLine], scale: _Scale) -> list[LevelBand]:
-    """Return a line across for each accuracy, whoever has the same one."""
+    """Return a line across for each accuracy, one for all systems that share it."""
     alike: dict[Interval, list[AccuracyLine]] = {}
     for line in lines:
         alike.setdefault(line.accuracy, []).append(line)
