@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.protocols.radius.crafted import broken_by_plain_test, collinear
 from tests.protocols.radius.tables import ROUNDING, rows_of
 
 from veilring.data.table import Rows, pairwise_distances
@@ -19,7 +20,7 @@ from veilring.protocols.radius.algorithm.allocation import (
 )
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.voting import RNParameters, plan_batch
-from veilring.protocols.radius.leakage import batch_loss, broken_by_plain_test, collinear
+from veilring.protocols.radius.leakage import batch_loss
 
 RULES: tuple[AllocationRule, ...] = ("clique", "component", "batch")
 NOBODY = rows_of((), 2)

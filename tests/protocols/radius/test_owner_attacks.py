@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.protocols.radius.crafted import Crafted, broken_by_plain_test, collinear
 
 from veilring.data.table import Rows, pairwise_distances
 from veilring.nodes.offload import run_inline
@@ -21,7 +22,6 @@ from veilring.protocols.radius.algorithm import voting as radius
 from veilring.protocols.radius.algorithm.balls import overlap_graph
 from veilring.protocols.radius.algorithm.voting import label_law
 from veilring.protocols.radius.analyst import ask_within
-from veilring.protocols.radius.leakage import Crafted, broken_by_plain_test, collinear
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import OwnerRules
 

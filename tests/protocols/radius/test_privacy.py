@@ -6,11 +6,11 @@ from functools import cache
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.protocols.radius import losses
 from tests.protocols.radius.tables import ROUNDING, Kind, all_tables, rows_of
 
 from veilring.errors import InputError
 from veilring.privacy import exponential_probabilities
-from veilring.protocols.radius import leakage as laws
 from veilring.protocols.radius.algorithm.allocation import AllocationRule, allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.conversion import ByCandidates
@@ -24,7 +24,7 @@ from veilring.protocols.radius.algorithm.voting import (
     plan_batch,
 )
 from veilring.protocols.radius.algorithm.voting import label_law as law_of
-from veilring.protocols.radius.leakage import greatest_loss, nearest_loss
+from veilring.protocols.radius.leakage import greatest_loss
 
 EPSILON = 0.7
 # Balls that overlap in pairs, in threes, and that touch in a single place; one is alone.
@@ -95,12 +95,12 @@ KNN = NearestParameters(1, 2, 0.4, 0.5, rows=3, conversion=CANDIDATES)
 def test_k_neighbours_cost_no_more_than_they_say(parameters: NearestParameters) -> None:
     """Radii and labels together, over all combinations of candidates and all small tables."""
     queries = np.array([[0.3], [0.6]])
-    losses = [
-        nearest_loss(queries, (rows_of(table, 1), rows_of(more, 1)), parameters)
+    found = [
+        losses.nearest_loss(queries, (rows_of(table, 1), rows_of(more, 1)), parameters)
         for table, more in all_tables(((0.2,), (0.45,), (0.9,)), 2, 1)
     ]
-    assert max(losses) <= parameters.epsilon + ROUNDING
-    assert max(losses) > parameters.epsilon / 4
+    assert max(found) <= parameters.epsilon + ROUNDING
+    assert max(found) > parameters.epsilon / 4
 
 
 def test_conversions_that_forget_an_overlap_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,17 +109,10 @@ def test_conversions_that_forget_an_overlap_are_caught(monkeypatch: pytest.Monke
     queries = np.array([[0.4], [0.4], [0.41], [0.41]])
     near, far = ((0.4,), 0), ((0.6,), 0)
     tables = rows_of((near,), 1), rows_of((near, far), 1)
-    assert nearest_loss(queries, tables, parameters) <= parameters.epsilon + ROUNDING
+    assert losses.nearest_loss(queries, tables, parameters) <= parameters.epsilon + ROUNDING
     apart = np.zeros((4, 4), dtype=np.bool_)
-    monkeypatch.setattr(laws, "plan_conversion", lambda *_, **__: allocate_budget(apart, 0.4))
-    assert nearest_loss(queries, tables, parameters) > parameters.epsilon
-
-
-def test_only_candidates_are_enumerated() -> None:
-    """A grid's law is that of its noise, and needs no enumeration of radii."""
-    tables = rows_of((), 1), rows_of((((0.2,), 0),), 1)
-    with pytest.raises(InputError, match="parameters is for something else"):
-        nearest_loss(np.array([[0.3]]), tables, NearestParameters(1, 2, 0.4, 0.5, rows=3))
+    monkeypatch.setattr(losses, "plan_conversion", lambda *_, **__: allocate_budget(apart, 0.4))
+    assert losses.nearest_loss(queries, tables, parameters) > parameters.epsilon
 
 
 def test_a_budget_is_counted_whole() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import Annotated, ClassVar, Final, Literal, Protocol, cast
+from typing import Annotated, ClassVar, Final, Literal, cast
 
 import numpy as np
 from numpy.random import Generator
@@ -63,43 +63,8 @@ _SHORT_OF: Final = 1 - 2.0**-40
 _ROWS_MIN: Final = 2
 
 
-class Lookup(Protocol):
-    """A way to ask that is bound to the public size of a server's tree."""
-
-    @property
-    def epsilon_spent(self) -> float:
-        """What a query spends: a bound, rounded up."""
-        ...
-
-    @property
-    def radius(self) -> float:
-        """The distance of two queries that the bound is for; infinite for any two."""
-        ...
-
-    @property
-    def queries_max(self) -> int:
-        """The number of queries that fit the frames of a session."""
-        ...
-
-    def cost(self, queries: int, *, is_known: bool = False) -> Forecast:
-        """Forecast a session; `is_known` if the client has the tree's top splits from before."""
-        ...
-
-    def find(self, places: Places, queries: _Floats, rng: Generator) -> NDArray[np.int32]:
-        """Return the positions of the places that are found, shape (queries, found)."""
-        ...
-
-    async def ask(self, party: Party, queries: _Floats) -> NearestPlaces:
-        """Play the client of a session."""
-        ...
-
-    async def serve(self, party: Party, places: Places) -> None:
-        """Play the server of a session."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class BucketLookup(Lookup):
+class BucketLookup:
     """Names one bucket of places by randomised response, in one message.
 
     Attributes:
@@ -125,40 +90,40 @@ class BucketLookup(Lookup):
         _ = self.epsilon_spent
 
     @property
-    @override
     def epsilon_spent(self) -> float:
+        """What a query spends: a bound, rounded up."""
         return bucket_law(depth_of(self.points), self.splits, self.epsilon).epsilon
 
     @property
-    @override
     def radius(self) -> float:
+        """The distance of two queries that the bound is for; infinite for any two."""
         return inf
 
     @property
-    @override
     def queries_max(self) -> int:
+        """The number of queries that fit the frames of a session."""
         return self._plan(1).queries_max(self.dimensions)
 
-    @override
     def cost(self, queries: int, *, is_known: bool = False) -> Forecast:
+        """Forecast a session; `is_known` if the client has the tree's top splits from before."""
         return bucket_cost(self._plan(queries), self.points, self.dimensions, is_known=is_known)
 
-    @override
     def find(self, places: Places, queries: _Floats, rng: Generator) -> NDArray[np.int32]:
+        """Return the positions of the places that are found, shape (queries, found)."""
         law = bucket_law(places.tree.depth, self.splits, self.epsilon)
         named = respond(places.tree.splits, queries, law, rng)
         return places.with_neighbours(
             bucket_points(places.tree, self.splits, named), self.neighbours
         )
 
-    @override
     async def ask(self, party: Party, queries: _Floats) -> NearestPlaces:
+        """Play the client of a session."""
         plan = self._plan(len(queries))
         nearest, _ = await bucket_client(party, queries, plan=plan, epsilon=self.epsilon)
         return nearest
 
-    @override
     async def serve(self, party: Party, places: Places) -> None:
+        """Play the server of a session."""
         await bucket_server(party, places)
 
     def _plan(self, queries: int) -> BucketPlan:
@@ -166,7 +131,7 @@ class BucketLookup(Lookup):
 
 
 @dataclass(frozen=True, slots=True)
-class WalkLookup(Lookup):
+class WalkLookup:
     """Walks down the tree, one noisy step a level.
 
     Attributes:
@@ -191,37 +156,37 @@ class WalkLookup(Lookup):
         self._plan(1).check(depth_of(self.points), self.dimensions)
 
     @property
-    @override
     def epsilon_spent(self) -> float:
+        """What a query spends: a bound, rounded up."""
         return spending(self.utility, self.variant, depth_of(self.points), 0.0).loss(self.radius)
 
     @property
-    @override
     def radius(self) -> float:
+        """The distance of two queries that the bound is for; infinite for any two."""
         steps = self.utility
         return steps.sensitivity if isinstance(steps, Distance) and not steps.is_local else inf
 
     @property
-    @override
     def queries_max(self) -> int:
+        """The number of queries that fit the frames of a session."""
         return self._plan(1).walks_max(depth_of(self.points), self.dimensions)
 
-    @override
-    def cost(self, queries: int, *, is_known: bool = False) -> Forecast:
+    def cost(self, queries: int, *, is_known: bool = False) -> Forecast:  # noqa: ARG002  (as a bucket's)
+        """Forecast a session, whether the client has asked before or not."""
         return walk_cost(self._plan(queries), self.points, self.dimensions)
 
-    @override
     def find(self, places: Places, queries: _Floats, rng: Generator) -> NDArray[np.int32]:
+        """Return the positions of the places that are found, shape (queries, found)."""
         found = walk(places.tree, queries, self.utility, self.variant, rng).found
         return places.with_neighbours(found, self.neighbours)
 
-    @override
     async def ask(self, party: Party, queries: _Floats) -> NearestPlaces:
+        """Play the client of a session."""
         plan = self._plan(len(queries))
         return await walk_client(party, queries, plan=plan, utility=self.utility)
 
-    @override
     async def serve(self, party: Party, places: Places) -> None:
+        """Play the server of a session."""
         await walk_server(party, places)
 
     def _plan(self, walks: int) -> WalkPlan:
@@ -229,6 +194,10 @@ class WalkLookup(Lookup):
             "distance" if isinstance(self.utility, Distance) else "comparison"
         )
         return WalkPlan(kind, self.variant, self.neighbours, walks)
+
+
+Lookup = BucketLookup | WalkLookup
+"""A way to ask that is bound to the public size of a server's tree."""
 
 
 class TreeWalk(System):

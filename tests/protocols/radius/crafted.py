@@ -1,0 +1,55 @@
+"""Queries that an analyst crafts, in the floats of the data owner: where a careless test fails."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.data.table import pairwise_distances
+
+
+class Crafted(NamedTuple):
+    """Pairs of queries with a point on the line between them.
+
+    Attributes:
+        first: Shape (P, f).
+        second: Shape (P, f).
+        target: Shape (P, f): a place that a row may have.
+        radii: Shape (P, 2): the computed distances to the target, so that both balls hold it.
+    """
+
+    first: NDArray[np.float64]
+    second: NDArray[np.float64]
+    target: NDArray[np.float64]
+    radii: NDArray[np.float64]
+
+
+def collinear(pairs: int, features: int, rng: Generator) -> Crafted:
+    """Return pairs of queries whose balls just meet in a point, in real numbers.
+
+    Args:
+        pairs: P, the number of pairs.
+        features: The number of features.
+        rng: The source of the places.
+    """
+    first, second = rng.random((2, pairs, features))
+    share = rng.random((pairs, 1))
+    target = np.clip(first + share * (second - first), 0.0, 1.0)
+    radii = np.column_stack([_paired(first, target), _paired(second, target)])
+    return Crafted(first, second, target, radii)
+
+
+def broken_by_plain_test(crafted: Crafted) -> NDArray[np.bool_]:
+    """Return for which pairs `dist <= r + s` sees no edge, shape (P,); both balls hold the target.
+
+    Each of the two queries would then be answered under the whole budget.
+    """
+    apart = _paired(crafted.first, crafted.second)
+    return np.asarray(apart > crafted.radii.sum(axis=1))
+
+
+def _paired(points: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the distance of each point to its other, in the floats that counting uses."""
+    pairs = zip(points[:, None], others[:, None], strict=True)
+    return np.array([pairwise_distances(point, other)[0, 0] for point, other in pairs])

@@ -1,0 +1,77 @@
+"""The exact privacy loss of k-N, by enumeration."""
+
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.data.table import Rows
+from veilring.privacy.selection import exponential_probabilities, permute_and_flip_probabilities
+from veilring.protocols.radius.algorithm.conversion import (
+    ByCandidates,
+    candidate_qualities,
+    candidate_radii,
+    plan_conversion,
+    uniform_radius,
+)
+from veilring.protocols.radius.algorithm.nearest import NearestParameters
+from veilring.protocols.radius.algorithm.voting import RNParameters, plan_batch
+from veilring.protocols.radius.leakage import batch_law
+
+
+def nearest_loss(
+    queries: NDArray[np.float64], tables: tuple[Rows, Rows], parameters: NearestParameters
+) -> float:
+    """Return the exact privacy loss of a k-N batch by candidates: of its radii and its labels.
+
+    All combinations of radii are enumerated, and each has its own allocation of the vote.
+
+    Args:
+        queries: Shape (Q, f), in [0, 1]; few, since there are `number ** Q` combinations.
+        tables: Two neighbours.
+        parameters: With `rows` given and conversion by candidates.
+    """
+    how = parameters.conversion
+    assert isinstance(how, ByCandidates)
+    assert parameters.rows is not None
+    plan = plan_conversion(
+        queries,
+        parameters.k,
+        how,
+        epsilon=parameters.epsilon_conversion,
+        known_rows=parameters.rows,
+    )
+    r_unif = uniform_radius(parameters.k, parameters.rows, queries.shape[1])
+    candidates = candidate_radii(r_unif, how.number, how.spacing)
+    exponential = how.chooser == "exponential"
+    law = exponential_probabilities if exponential else permute_and_flip_probabilities
+    one, other = (
+        np.log(law(candidate_qualities(queries, candidates, rows, parameters.k), plan.epsilons))
+        for rows in tables
+    )
+    voting = RNParameters(
+        parameters.epsilon_vote, parameters.classes, parameters.allocation, parameters.mechanism
+    )
+    return max(
+        _joint(candidates, np.array(chosen), sign * (one - other), queries, pair, voting)
+        for chosen in product(range(how.number), repeat=len(queries))
+        for sign, pair in ((1, tables), (-1, tables[::-1]))
+    )
+
+
+def _joint(  # noqa: PLR0917  (one combination of radii, on two tables)
+    candidates: NDArray[np.float64],
+    chosen: NDArray[np.int64],
+    ratios: NDArray[np.float64],
+    queries: NDArray[np.float64],
+    tables: tuple[Rows, Rows],
+    voting: RNParameters,
+) -> float:
+    """Return the greatest log-ratio of these radii together with any labels."""
+    radii = candidates[chosen]
+    shares = plan_batch(queries, radii, voting)
+    one, other = (
+        batch_law(queries, radii, rows, voting.classes, shares, voting.mechanism) for rows in tables
+    )
+    labels = (np.log(one) - np.log(other)).max(axis=1).sum()
+    return float(ratios[np.arange(len(queries)), chosen].sum() + labels)
