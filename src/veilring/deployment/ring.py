@@ -19,8 +19,7 @@ from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Service
 from veilring.protocols.ring import KNNParameters
-from veilring.protocols.ring.member import RingMember
-from veilring.protocols.ring.member import ask_ring as ring_client
+from veilring.protocols.ring.member import RingMember, ring_client
 from veilring.protocols.ring.system import KNN_KEYS, PrivateKNN
 from veilring.randomness import Streams
 from veilring.transport.tls import LOOPBACK
@@ -164,10 +163,10 @@ def _agreed(path: Path, parties: int) -> tuple[Schema, int, _ClientRole]:
     """Return the terms, how many queries are asked at once, and what the client plays."""
     if has_table(path, "votes"):
         from veilring.deployment.votes import VotesTerms  # noqa: PLC0415  (not of a ring)
-        from veilring.protocols.noisyvotes.member import ask_votes as votes_client  # noqa: PLC0415  (as above)
+        from veilring.protocols.noisyvotes.member import votes_client  # noqa: PLC0415  (as above)
 
         votes = VotesTerms.load(path, parties)
         return votes, votes.batch, votes_client(votes.digest, votes.parameters)
     terms = RingTerms.load(path, parties)
     size = min(terms.protocol.batch, terms.parameters.queries_max)
-    return terms, size, ring_client(terms.digest)
+    return terms, size, ring_client(terms.digest, terms.parameters)

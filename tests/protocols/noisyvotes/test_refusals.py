@@ -28,7 +28,7 @@ from veilring.protocols.noisyvotes import (
     member,
 )
 from veilring.protocols.noisyvotes.algorithm import releases
-from veilring.protocols.noisyvotes.member import VotesMember, ask_votes
+from veilring.protocols.noisyvotes.member import VotesMember, votes_client
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import SumMethod
@@ -66,7 +66,7 @@ async def outcomes_of(parts: tuple[Rows, ...], case: Case) -> list[Outcome]:
 
         held = zip(PARTIES, parts, ledgers, strict=True)
         servers = {name: partial(offers, rows, ledger) for name, rows, ledger in held}
-        role = ask_votes(TERMS, case.parameters)
+        role = votes_client(TERMS, case.parameters)
         async with world(servers, *CLIENTS) as served:
             return [
                 await served.ask(role, client, asked, queries, charged=charged)
@@ -171,7 +171,7 @@ async def test_a_party_that_cannot_count_its_rows_ends(
         async with world(servers, "ann") as served:
             for batch in range(3):
                 outcome = await served.ask(
-                    ask_votes(TERMS, parameters),
+                    votes_client(TERMS, parameters),
                     "ann",
                     "ada",
                     np.full((1, FEATURES), batch / 3),

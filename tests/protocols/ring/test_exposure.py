@@ -11,7 +11,7 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring, draw_ring
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
-from veilring.protocols.ring.algorithm.sums import exposure_probability, exposure_probability_split
+from veilring.protocols.ring.algorithm.sums import exposure_probability
 from veilring.protocols.ring.attacks import CoalitionView, recover_input
 from veilring.protocols.ring.messages import SumShare
 
@@ -55,11 +55,7 @@ async def test_exposure_is_as_derived(n: int, c: int, method: SumMethod, runs: i
             if taken is not None:
                 assert taken.tolist() == [[1]]
                 found += 1
-    expected = (
-        exposure_probability(n, c)
-        if method.name == "ring"
-        else exposure_probability_split(n, c, method.cycles)
-    )
+    expected = exposure_probability(n, c, method.cycles)
     assert stats.binomtest(found, runs, expected).pvalue > FALSE_ALARM
 
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from tests.outcomes import Outcome, Repeating, neighbours, world
 
 from veilring.data.table import Rows
+from veilring.errors import ProtocolViolation
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer
 from veilring.protocols.ring import KNNParameters, SumMethod, member
-from veilring.protocols.ring.member import RingMember, ask_ring
+from veilring.protocols.ring.member import RingMember, check_labels, ring_client
 
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3
@@ -32,10 +33,11 @@ async def outcomes_of(
     def offers(rows: Rows, node: Node) -> dict[str, Offer]:
         return RingMember(node, rows, PARTIES, parameters, TERMS).offers()
 
+    role = ring_client(TERMS, parameters)
     servers = {name: partial(offers, rows) for name, rows in zip(PARTIES, parts, strict=True)}
     async with world(servers, CLIENT) as served:
         return [
-            await served.ask(ask_ring(TERMS), CLIENT, name, queries, charged=lambda: None)
+            await served.ask(role, CLIENT, name, queries, charged=lambda: None)
             for name, queries in asked
         ]
 
@@ -85,3 +87,14 @@ def test_no_outcome_depends_on_a_row(
     one, other = map(play, tables)
     event(", ".join(sorted({outcome.ending for outcome in one})))
     assert one == other
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [([0], "1 labels for 2"), ([0, 1, 1], "3 labels"), ([0, 2], "outside"), ([-1, 0], "outside")],
+)
+def test_a_member_that_sends_no_labels_is_named(labels: list[int], said: str) -> None:
+    """A label is a class of the terms, never one counted from the end, and there is one a query."""
+    with pytest.raises(ProtocolViolation, match=f"ada.*{said}"):
+        check_labels(np.array(labels), "ada", 2, 2)
+    check_labels(np.array([0, 1]), "ada", 2, 2)

@@ -31,6 +31,7 @@ from veilring.protocols.noisyvotes.messages import VotesBatch
 from veilring.protocols.noisyvotes.roles import check_batch, private_votes
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.requests import ServerFailure, charging, content_key
+from veilring.protocols.ring.member import check_labels
 from veilring.randomness import Streams
 from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Array, Message
@@ -214,7 +215,7 @@ class VotesMember:
         return lambda _plan: self.ledger.charge(charge)  # which knows the key of later releases
 
 
-def ask_votes(
+def votes_client(
     terms: bytes, parameters: NoisyVotesParameters
 ) -> Callable[..., Awaitable[NDArray[np.int64]]]:
     """Return the client's role: ``await role(party, queries)`` gives the labels.
@@ -242,12 +243,8 @@ async def _ask(
         where = f" at {member}" if own else ""
         exhausted.add_note(f"{answer.exhausted} has less left{where} than {price}.")
         raise exhausted
-    labels = answer.labels
-    if labels.shape != queries.shape[:1]:
-        raise ProtocolViolation(member, f"sent {len(labels)} labels for {len(queries)} queries")
-    if labels.size and not 0 <= labels.min() <= labels.max() < parameters.classes:
-        raise ProtocolViolation(member, "sent a label outside of the public classes")
-    return labels
+    check_labels(answer.labels, member, len(queries), parameters.classes)
+    return answer.labels
 
 
 def _refused(whose: str) -> VotesLabels:

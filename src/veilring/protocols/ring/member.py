@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Final
 
 import numpy as np
@@ -101,7 +102,9 @@ class RingMember:
         )
 
 
-def ask_ring(terms: bytes) -> Callable[..., Awaitable[NDArray[np.int64]]]:
+def ring_client(
+    terms: bytes, parameters: KNNParameters
+) -> Callable[..., Awaitable[NDArray[np.int64]]]:
     """Return the client's role: ``await role(party, queries)`` gives the labels.
 
     It is played in a session with one member of the ring, which it opens. The member learns the
@@ -109,14 +112,28 @@ def ask_ring(terms: bytes) -> Callable[..., Awaitable[NDArray[np.int64]]]:
 
     Args:
         terms: The SHA-256 of the terms that the client expects; a member with other terms refuses.
+        parameters: The parameters that it expects, likewise.
     """
-    return opening(_ask, RING_ASK, terms)
+    return opening(partial(_ask, parameters=parameters), RING_ASK, terms)
 
 
-async def _ask(party: Party, queries: NDArray[np.float64]) -> NDArray[np.int64]:
+def check_labels(labels: NDArray[np.int64], member: str, queries: int, classes: int) -> None:
+    """Refuse labels from a member that are no answer to a batch.
+
+    Raises:
+        ProtocolViolation: If there are more or fewer than queries, or one is of no class.
+    """
+    if labels.shape != (queries,):
+        raise ProtocolViolation(member, f"sent {len(labels)} labels for {queries} queries")
+    if not ((labels >= 0) & (labels < classes)).all():
+        raise ProtocolViolation(member, "sent a label outside of the public classes")
+
+
+async def _ask(
+    party: Party, queries: NDArray[np.float64], *, parameters: KNNParameters
+) -> NDArray[np.int64]:
     (member,) = party.peers
     await party.send(member, Queries(features=queries))
     labels = (await party.receive(RingLabels, sender=member)).labels
-    if labels.shape != queries.shape[:1]:
-        raise ProtocolViolation(member, f"sent {len(labels)} labels for {len(queries)} queries")
+    check_labels(labels, member, len(queries), parameters.classes)
     return labels

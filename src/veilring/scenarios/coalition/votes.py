@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from veilring.protocols.ring.algorithm.sums import SumMethod, exposure_probability_split
+from veilring.protocols.ring.algorithm.sums import SumMethod, exposure_probability
 from veilring.protocols.ring.attacks.runs import CoalitionView, recover_groups
 from veilring.scenarios.coalition.truth import Truth
 
@@ -49,4 +49,4 @@ def exposure(parties: int, members: int, method: SumMethod) -> float:
     """Return the probability that an honest party's votes are exposed, in closed form."""
     if method.name == "shares":
         return float(members == parties - 1)
-    return exposure_probability_split(parties, members, method.cycles)
+    return exposure_probability(parties, members, method.cycles)

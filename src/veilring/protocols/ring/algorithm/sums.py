@@ -200,22 +200,7 @@ def walecki_cycles(n: int) -> tuple[tuple[int, ...], ...]:
     return tuple(cycles)
 
 
-def exposure_probability(n: int, c: int) -> float:
-    """Return the probability that a given honest party of a random ring is exposed.
-
-    `c(c-1) / ((n-1)(n-2))`: `exposure_probability_split` with a single cycle.
-
-    Args:
-        n: Number of parties, at least 3.
-        c: The number of the other parties that are corrupt, 0 to n - 1.
-
-    Raises:
-        InputError: If an argument is outside its range.
-    """
-    return exposure_probability_split(n, c, 1)
-
-
-def exposure_probability_split(n: int, c: int, s: int) -> float:
+def exposure_probability(n: int, c: int, s: int = 1) -> float:
     """Return the probability that a given honest party is exposed under a split over s cycles.
 
     In edge-disjoint cycles a party has 2s distinct neighbours. Parties are placed at random, so
@@ -227,7 +212,7 @@ def exposure_probability_split(n: int, c: int, s: int) -> float:
     Args:
         n: Number of parties, at least 3.
         c: The number of the other parties that are corrupt, 0 to n - 1.
-        s: The number of edge-disjoint cycles, 1 to `(n-1)//2`.
+        s: The number of edge-disjoint cycles, 1 to `(n-1)//2`; 1 for a plain ring.
 
     Raises:
         InputError: If an argument is outside its range.
@@ -236,25 +221,6 @@ def exposure_probability_split(n: int, c: int, s: int) -> float:
     require(0 <= c < n, "c", c, f"an integer from 0 to n - 1 = {n - 1}")
     require(1 <= s <= (n - 1) // 2, "s", s, f"an integer from 1 to (n - 1)//2 = {(n - 1) // 2}")
     return math.perm(c, 2 * s) / math.perm(n - 1, 2 * s)
-
-
-def exposed(cycles: Sequence[Sequence[int]], coalition: Collection[int], victim: int) -> bool:
-    """Return whether a coalition learns exactly what an honest party put into the sum.
-
-    It does if the victim's neighbours in every cycle belong to it: `out - in` of each cycle is one
-    share, and the shares add up to the input.
-
-    Args:
-        cycles: The edge-disjoint cycles of parties, each once round; a plain ring is one cycle.
-        coalition: The corrupt parties.
-        victim: An honest party that is on every cycle.
-
-    Raises:
-        InputError: If there is no cycle, the victim is corrupt, or is missing from a cycle.
-    """
-    require(len(cycles) > 0, "cycles", "empty", "at least one cycle")
-    require(victim not in coalition, "victim", victim, "a party outside the coalition")
-    return all(party in coalition for cycle in cycles for party in _neighbours(cycle, victim))
 
 
 def leaked_groups(
@@ -280,12 +246,6 @@ def leaked_groups(
     graph.remove_nodes_from(coalition)
     components: Iterable[set[int]] = nx.connected_components(graph)
     return tuple(sorted((frozenset(group) for group in components), key=min))
-
-
-def _neighbours(cycle: Sequence[int], party: int) -> tuple[int, int]:
-    require(party in cycle, "victim", party, "a party on every cycle")
-    place = cycle.index(party)
-    return cycle[place - 1], cycle[(place + 1) % len(cycle)]
 
 
 def _require_parties(n: int) -> None:
