@@ -53,8 +53,8 @@ from veilring.papers.figure import (
 from veilring.protocols.ring import FixedPoint, KNNParameters, pooled_knn
 from veilring.protocols.ring.algorithm.classify import ring_knn
 from veilring.protocols.ring.algorithm.topk import own_smallest
+from veilring.protocols.ring.leakage import leakage_over_orders
 from veilring.protocols.ring.roles import SCALE_BITS
-from veilring.scenarios.leakage import leakage_among
 
 PRIVATE: Final = "PP-kNN"
 ORDINARY: Final = "ordinary kNN"
@@ -193,7 +193,7 @@ def _leakage_over_k(
         dealt = deal_rows(table, rng, n, _LEAKAGE_QUERIES)
         for k in map(int, x):
             own = np.stack([own_smallest(rows, k) for rows in dealt.to_rows], axis=1)
-            found = leakage_among(own, _parameters(table, k).topk, _LEAKAGE_QUERIES, rng)
+            found = leakage_over_orders(own, _parameters(table, k).topk, _LEAKAGE_QUERIES, rng)
             for name in ESTIMATORS:
                 curve = curves.setdefault(CurveKey(name, f"n = {n}"), [])
                 curve.append(getattr(found, name).value)

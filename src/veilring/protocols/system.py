@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -99,6 +99,13 @@ class Promise:
             return "no ε: its leakage is measured"
         delta = f", δ = {self.delta:g}" if self.delta else ""
         return f"ε = {self.epsilon:.6g}{delta} for each {self.unit} ({self.measure})"
+
+    @property
+    def short(self) -> str:
+        """The kind of bound in two or three words."""
+        if self.epsilon is None:
+            return "no ε: its leak is measured"
+        return f"ε, δ = {self.delta:g} a {self.unit}" if self.delta else f"ε a {self.unit}"
 
     def __str__(self) -> str:
         lines = {
@@ -337,6 +344,12 @@ class System(Section, ABC):
     """One sentence on what it does."""
     colludes: ClassVar[bool] = False
     """Whether attacks on a coalition's views are known."""
+    hides_rows: ClassVar[bool] = True
+    """Whether rows are private; otherwise only queries are."""
+    has_owner: ClassVar[bool] = False
+    """Whether one party has to be trusted with all rows."""
+    trust: ClassVar[str] = "all {parties}"
+    """Which parties are trusted, in a few words that may hold `{parties}` and `{honest}`."""
     measures: ClassVar[Mapping[str, tuple[str, str]]] = MappingProxyType({})
     """The name and the meaning of each estimate of `Setup.leakage`."""
 
@@ -393,6 +406,22 @@ class System(Section, ABC):
         Raises:
             InputError: If a parameter does not go with the parties or the rows.
         """
+
+    @classmethod
+    def is_bounded(cls) -> bool:
+        """Say whether an ε bounds what is learned: whether there is a parameter `epsilon`."""
+        return "epsilon" in cls.model_fields
+
+    @classmethod
+    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:  # noqa: ARG003  (a subclass's own)
+        """Return the system with what a comparison sets for all systems alike.
+
+        Args:
+            epsilon: The ε of one batch, or None for a system without one.
+            k: The number of neighbours that vote where there is no ε.
+            tolerated: The number of parties that may collude.
+        """
+        return cls() if epsilon is None else cls(epsilon=epsilon)
 
     def adversaries(self) -> Mapping[str, type[Adversary]]:
         """Return the kinds of malicious party that are known for this system, by name."""

@@ -3,8 +3,7 @@
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import Estimate, Leakage, Promise
 from veilring.scenarios.comparison import Line
-from veilring.scenarios.comparison.comparison import MAJORITY, POOLED
-from veilring.scenarios.comparison.playing import Played
+from veilring.scenarios.comparison.comparison import MAJORITY, POOLED, Played
 from veilring.scenarios.intervals import Interval
 
 HALF_WIDTH = 0.03

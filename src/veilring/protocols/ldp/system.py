@@ -75,6 +75,7 @@ class LDPBayes(System):
         variance_floor: For `gaussian-bayes`: the least variance of a feature scaled to [-1, 1].
     """
 
+    trust: ClassVar[str] = "nobody"
     title: ClassVar[str] = "LDP naive Bayes"
     summary: ClassVar[str] = "Each row is a client that sends one noisy report to a server."
 

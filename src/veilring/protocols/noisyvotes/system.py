@@ -1,7 +1,7 @@
 """Noisy votes as a system: their parameters, what they promise, and how a batch is played."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import ClassVar, Final, Literal, cast
+from typing import ClassVar, Final, Literal, Self, cast
 
 import numpy as np
 from numpy.random import Generator
@@ -73,7 +73,8 @@ class NoisyVotes(System):
         batch: The most queries that are asked at once.
     """
 
-    title: ClassVar[str] = "Noisy votes"
+    title: ClassVar[str] = "noisy votes"
+    trust: ClassVar[str] = "{honest} of {parties}"
     summary: ClassVar[str] = "Peers add up votes near a query, each with its share of the noise."
 
     name: Literal["noisy-votes"] = Field("noisy-votes", description="noisy-votes")
@@ -219,6 +220,11 @@ class NoisyVotes(System):
             return self.epsilon
         plans = worst_plans(parameters, queries)
         return guarantee(plans, parties, self._together, method, tolerated=tolerated)
+
+    @classmethod
+    @override
+    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
+        return cls(epsilon=1.0 if epsilon is None else epsilon, tolerated=tolerated)
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "VotesSetup":

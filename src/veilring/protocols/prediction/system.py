@@ -87,6 +87,8 @@ class IndKNN(System):
         block_max: The most queries of one request.
     """
 
+    has_owner: ClassVar[bool] = True
+    trust: ClassVar[str] = "a server"
     title: ClassVar[str] = "Ind-KNN, server"
     summary: ClassVar[str] = (
         "A server labels a stream of queries by noisy votes that each record pays for."

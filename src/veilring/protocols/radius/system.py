@@ -112,6 +112,8 @@ class DataOwner(System):
         batch: The most queries that are asked at once.
     """
 
+    has_owner: ClassVar[bool] = True
+    trust: ClassVar[str] = "an owner"
     title: ClassVar[str] = "r-N, owner"
     summary: ClassVar[str] = "A data owner labels queries by noisy votes and charges each answer."
 

@@ -160,6 +160,27 @@ def estimate_hop_leakage(
     return sample_hop_leakage(lambda chunk: values[chunk], (trials, parties), parameters, rng)
 
 
+def leakage_over_orders(
+    own: NDArray[np.float64],
+    parameters: TopKParameters,
+    trials: int,
+    rng: np.random.Generator,
+) -> HopLeakage:
+    """Estimate what a hop leaks, over queries and over all orders of the ring.
+
+    Args:
+        own: Each party's k smallest distances to each query, shape (queries, parties, k).
+        parameters: The public parameters.
+        trials: The number of runs, at least 2: each of a query drawn uniformly, with the parties in
+            a random order.
+        rng: Source of the queries, the orders, and the parties' coins and noise.
+    """
+    queries, parties, _ = own.shape
+    drawn = rng.integers(queries, size=trials)
+    orders = rng.permuted(np.tile(np.arange(parties), (trials, 1)), axis=1)
+    return estimate_hop_leakage(own[drawn[:, None], orders], parameters, rng)
+
+
 def sample_hop_leakage(
     draw: Draw,
     shape: tuple[int, int],

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Final, Literal, cast
+from typing import Annotated, ClassVar, Final, Literal, Self, cast
 
 import numpy as np
 from numpy.random import Generator
@@ -19,7 +19,7 @@ from veilring.protocols.ring.algorithm.classify import pooled_knn, ring_knn
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.algorithm.topk import own_smallest, rounds_for
 from veilring.protocols.ring.cost import knn_cost
-from veilring.protocols.ring.leakage import estimate_hop_leakage
+from veilring.protocols.ring.leakage import leakage_over_orders
 from veilring.protocols.ring.roles import SCALE_BITS, KNNAnswer, KNNParameters, private_knn
 from veilring.protocols.system import (
     PARTIES,
@@ -171,6 +171,11 @@ class PrivateKNN(System):
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "RingSetup":
         return RingSetup(self, parts, facts)
 
+    @classmethod
+    @override
+    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
+        return cls(k=k)
+
     @override
     def adversaries(self) -> Mapping[str, type[Adversary]]:
         from veilring.protocols.ring.adversaries import ADVERSARIES  # noqa: PLC0415  (for experiments)
@@ -285,9 +290,6 @@ class RingSetup(Setup):
             own_smallest(pairwise_distances(queries, rows.features), k)
             for rows in self.parts.values()
         ]
-        own = np.stack(smallest, axis=1)
-        drawn = rng.integers(len(queries), size=trials)
-        orders = rng.permuted(np.tile(np.arange(len(self.parts)), (trials, 1)), axis=1)
-        found = estimate_hop_leakage(own[drawn[:, None], orders], topk, rng)
+        found = leakage_over_orders(np.stack(smallest, axis=1), topk, trials, rng)
         estimates = ((name, getattr(found, name)) for name in self.system.measures)
         return Leakage(trials, {n: Estimate(e.value, e.standard_error) for n, e in estimates})

@@ -224,6 +224,8 @@ class TreeWalk(System):
         batch: The most queries that are asked at once.
     """
 
+    hides_rows: ClassVar[bool] = False
+    trust: ClassVar[str] = "nobody"
     title: ClassVar[str] = "tree walk"
     summary: ClassVar[str] = "A client finds public rows near a query that it does not reveal."
 

@@ -4,8 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from veilring.protocols.system import Leakage, Promise
-from veilring.scenarios.comparison.playing import Played
-from veilring.scenarios.comparison.question import Question
+from veilring.scenarios.comparison.question import Question, TableFacts
 from veilring.scenarios.intervals import CONFIDENCE, INTERVAL, Interval
 
 POOLED: Final = "pooled-knn"
@@ -18,32 +17,36 @@ _SEEDED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What is public about the data.
+class Played:
+    """What a batch cost: forecast by the closed form, and measured to be just that.
 
     Attributes:
-        name: Where they came from.
-        rows: How many there are.
-        features: Of each.
-        classes: How many there are.
-        categorical: Whether all columns are categories.
-        train: The rows that the parties hold together in each split.
-        held_out: The rows that they do not.
-        queries: How many of those make a batch.
-        batches: How many batches are asked in each split, each of fresh parties.
-        bounds: Where the features' ranges came from, and what that means.
+        rounds: Communication rounds.
+        messages: Of the protocol.
+        bytes: Of its frames.
+        setup_messages: Before its first round.
+        setup_bytes: Of those.
+        simulated_seconds: On the simulated clock, over the links that were asked for.
+        seconds: In this process, on this machine: the computing, and no network.
     """
 
-    name: str
-    rows: int
-    features: int
-    classes: int
-    categorical: bool
-    train: int
-    held_out: int
-    queries: int
-    batches: int
-    bounds: str
+    rounds: int
+    messages: int
+    bytes: int
+    setup_messages: int
+    setup_bytes: int
+    simulated_seconds: float
+    seconds: float
+
+    @property
+    def all_messages(self) -> int:
+        """With those of the set-up."""
+        return self.messages + self.setup_messages
+
+    @property
+    def all_bytes(self) -> int:
+        """With those of the set-up."""
+        return self.bytes + self.setup_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +54,8 @@ class Line:
     """One system at one ε.
 
     Attributes:
-        system: Its key.
-        name: What it is called.
+        system: The name of the system, as `--protocol` takes it.
+        name: Its title.
         epsilon: What was asked for; none where nothing is bounded by one.
         accuracies: The share of queries that got their true class, in each split.
         accuracy: Its mean.
@@ -131,7 +134,7 @@ class Comparison:
     """
 
     question: Question
-    facts: Facts
+    facts: TableFacts
     lines: tuple[Line, ...]
     choice: Choice
     left_out: tuple[Left, ...]

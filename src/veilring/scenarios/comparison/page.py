@@ -1,12 +1,13 @@
 """A comparison as one page of HTML that needs nothing from anywhere, and its picture as a file."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import tomli_w
 
 from veilring.nodes.cost import Traffic
 from veilring.scenarios.comparison.choosing import RULE
-from veilring.scenarios.comparison.comparison import Comparison
+from veilring.scenarios.comparison.comparison import Comparison, Line
 from veilring.scenarios.comparison.words import HEADINGS, NUMBERS, cells, promises, setting
 from veilring.scenarios.reporting.charts import AccuracyChart, accuracy_chart, bar_chart
 from veilring.scenarios.reporting.page import estimates, make_environment
@@ -15,7 +16,7 @@ from veilring.scenarios.reporting.tables import Amount
 
 def render_page(comparison: Comparison) -> str:
     """Return the page; equal comparisons give equal pages."""
-    leaking = next((line.leakage for line in comparison.lines if line.leakage), None)
+    leaking = next((line for line in comparison.lines if line.leakage is not None), None)
     tables = comparison.question.model_dump(mode="json", exclude_none=True)
     return (
         make_environment(__package__)
@@ -31,9 +32,7 @@ def render_page(comparison: Comparison) -> str:
                 (line, list(zip(HEADINGS, cells(line), strict=True))) for line in comparison.lines
             ],
             promises=promises(comparison),
-            leakage=None
-            if leaking is None
-            else {"trials": leaking.trials, **estimates(leaking, "private-knn")},
+            leakage=None if leaking is None else _leakage(leaking),
             bytes=bar_chart(list(_amounts(comparison))),
             rule=RULE,
             asked=tomli_w.dumps(tables),
@@ -52,6 +51,11 @@ def render_picture(comparison: Comparison) -> str:
             picture=_picture(comparison),
         )
     )
+
+
+def _leakage(line: Line) -> dict[str, Any]:
+    found = line.leakage
+    return {} if found is None else {"trials": found.trials, **estimates(found, line.system)}
 
 
 def _picture(comparison: Comparison) -> AccuracyChart:

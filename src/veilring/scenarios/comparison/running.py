@@ -1,32 +1,54 @@
-"""Running a comparison: every system on the same splits, one batch of each played for real."""
+"""Running a comparison: every system on the same splits, one batch of each played for real.
 
-import warnings
-from collections.abc import Sequence
+Parameters follow from public numbers alone: trying some on private rows and keeping the best
+reveals something of the rows that no account knows of. The rules are the same for all data.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypedDict
+from functools import partial
+from typing import Final, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.estimators import PrivacyLeakWarning, PrivateKNNClassifier
-from veilring.estimators.base import PrivateClassifier
-from veilring.protocols.ring import pooled_knn
-from veilring.protocols.system import Leakage
+from veilring import simulation
+from veilring.data import Table
+from veilring.errors import UnforeseenCost
+from veilring.nodes.cost import Traffic
+from veilring.nodes.runtimes import Memory, Simulated
+from veilring.protocols.forecast import Forecast
+from veilring.protocols.ldp.system import LDPBayes
+from veilring.protocols.prediction.system import IndKNN
+from veilring.protocols.radius.system import RADIUS_CATEGORIES, RADIUS_RULE, public_radius
+from veilring.protocols.registry import find_system, system_names
+from veilring.protocols.ring.algorithm.classify import pooled_knn
+from veilring.protocols.system import SERVER, Facts, Leakage, Setup, System
 from veilring.randomness import Streams
 from veilring.scenarios.comparison.choosing import choose
-from veilring.scenarios.comparison.comparison import MAJORITY, POOLED, Comparison, Line
-from veilring.scenarios.comparison.leaking import measure_leakage
-from veilring.scenarios.comparison.playing import play
-from veilring.scenarios.comparison.question import Question
-from veilring.scenarios.comparison.rules import rules_said
-from veilring.scenarios.comparison.splits import Split, draw_splits, load_facts
-from veilring.scenarios.comparison.stages import SERVER
-from veilring.scenarios.comparison.systems import LEFT_OUT, SYSTEMS, Case, System, held
+from veilring.scenarios.comparison.comparison import (
+    MAJORITY,
+    POOLED,
+    Comparison,
+    Left,
+    Line,
+    Played,
+)
+from veilring.scenarios.comparison.question import (
+    DealtSplit,
+    Question,
+    TableFacts,
+    draw_splits,
+    load_facts,
+)
 from veilring.scenarios.intervals import Interval, over_splits, share_over_splits
-from veilring.scenarios.labelling import Progress
+from veilring.scenarios.labelling import Conditions, Labelled, Progress, label_queries
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.reporting.folder import versions_used
 from veilring.simulation import Topology
+
+_TRIALS: Final = 5_000  # of measured leakage: as many as a scenario's report has by default
 
 
 class _Figures(TypedDict):
@@ -51,7 +73,7 @@ class _Common:
     """
 
     question: Question
-    splits: Sequence[Split]
+    splits: Sequence[DealtSplit]
     topology: Topology
     pooled: tuple[float, ...]
     majority: tuple[float, ...]
@@ -87,37 +109,73 @@ def compare(question: Question, *, progress: Progress | None = None) -> Comparis
     splits = list(draw_splits(table, question))
     pooled = tuple(_pooled(split, question.k) for split in splits)
     common = _Common(question, splits, topology, pooled, tuple(map(_majority, splits)))
-    lines = _baselines(common)
-    rows = [(s, e) for s in SYSTEMS for e in (question.epsilon if s.bounded else (None,))]
-    for done, (system, epsilon) in enumerate(rows):
+    lines, kinds = _baselines(common), [find_system(name) for name in system_names()]
+    systems = [each for kind in kinds if kind.hides_rows for each in _asked_of(kind, question)]
+    for done, system in enumerate(systems):
         if progress is not None:
-            progress(system.name, done, len(rows))
-        lines.append(_line(system, epsilon, common))
+            progress(system.title, done, len(systems))
+        lines.append(_line(system, common))
     return Comparison(
         question=question,
         facts=facts,
         lines=tuple(lines),
         choice=choose(lines),
-        left_out=LEFT_OUT,
+        left_out=tuple(
+            Left(kind.title, f"it hides a query, and no rows: {kind.summary}")
+            for kind in kinds
+            if not kind.hides_rows
+        ),
         rules=rules_said(facts, question.k),
         versions=versions_used(),
     )
 
 
-def _pooled(split: Split, k: int) -> float:
+def rules_said(facts: TableFacts, k: int) -> tuple[tuple[str, str], ...]:
+    """Return each rule in words, with its value for this table.
+
+    Args:
+        facts: What is public about it.
+        k: As it was asked for.
+    """
+    features, rows, stream, bayes = facts.features, facts.train, IndKNN(), LDPBayes()
+    value = public_radius(features, rows, categories=facts.categorical)
+    least = f", and at least {RADIUS_CATEGORIES:g} for categories" if facts.categorical else ""
+    numbers = f"f = {features} features and n = {rows} rows"
+    rate = f"cosine about the middle of the ranges, τ = {stream.tau:g}, σ2 = {stream.sigma2:g}"
+    oracle = "the best frequency oracle for each" if bayes.oracle == "auto" else bayes.oracle
+    return (
+        (
+            "ranges",
+            "features go into [0, 1] by public ranges; what lies outside is moved to an end",
+        ),
+        ("pooled kNN and PP-kNN", f"k = {k}, as asked; exact but for one query in 10⁶"),
+        ("r-N and noisy votes", f"{RADIUS_RULE}{least} = {value:.3g} for {numbers}"),
+        ("LDP naive Bayes", f"{bayes.bins} equal parts of each range; {oracle}"),
+        ("Ind-KNN", f"{rate}; the stream is as long as a batch"),
+        ("δ", f"{stream.delta:g}, where a promise has one"),
+    )
+
+
+def _asked_of(kind: type[System], question: Question) -> Iterator[System]:
+    """Yield a system with the parameters of the question: once, or at each ε."""
+    for epsilon in question.epsilon if kind.is_bounded() else (None,):
+        yield kind.suited(epsilon=epsilon, k=question.k, tolerated=question.colluding)
+
+
+def _pooled(split: DealtSplit, k: int) -> float:
     train, classes = split.train, len(split.train.features.classes)
     return split.accuracy(
         pooled_knn(asked.X, train.X, train.y, classes, k) for asked in split.batches
     )
 
 
-def _majority(split: Split) -> float:
+def _majority(split: DealtSplit) -> float:
     most = np.bincount(split.train.y).argmax()
     return split.accuracy(np.full(len(asked), most) for asked in split.batches)
 
 
 def _baselines(common: _Common) -> list[Line]:
-    """Return what the systems are held against: nobody plays these, and nothing is protected."""
+    """Return what the systems are compared with: nobody plays these, and nothing is protected."""
     k = common.question.k
     return [
         Line(
@@ -139,53 +197,91 @@ def _baselines(common: _Common) -> list[Line]:
 class _Answered(NamedTuple):
     """A batch that was answered."""
 
-    case: Case
-    fitted: PrivateClassifier
+    setup: Setup
+    asked: Table
     labels: NDArray[np.int64]
 
 
-def _line(system: System, epsilon: float | None, common: _Common) -> Line:
+def _line(system: System, common: _Common) -> Line:
     question, splits = common.question, common.splits
-    answered = [_ask(system, epsilon, question, split) for split in splits]
+    answered = [list(_answer(system, question, split)) for split in splits]
     accuracies = tuple(
         split.accuracy(each.labels for each in batches)
         for split, batches in zip(splits, answered, strict=True)
     )
-    case, fitted, _ = answered[0][0]
+    setup, asked, _ = answered[0][0]
+    promise = system.promise(parties=question.parties)
     return Line(
-        system=system.key,
-        name=system.name,
-        epsilon=epsilon,
-        trusted=system.trusted,
-        trust=system.trusts(question),
-        guarantee=system.guarantee,
-        privacy=fitted.deployment_privacy_,
-        leakage=_leakage(case, fitted),
-        cost=play(system.stage(case, fitted), common.topology, question.seed),
+        system=system.name,
+        name=system.title,
+        epsilon=getattr(system, "epsilon", None),
+        trusted=system.has_owner,
+        trust=system.trust.format(
+            parties=question.parties, honest=question.parties - question.colluding
+        ),
+        guarantee=promise.short,
+        privacy=promise,
+        leakage=_leakage(setup, asked, question) if promise.epsilon is None else None,
+        cost=_play(setup, asked, common.topology, question.seed),
         **common.figures(accuracies),
     )
 
 
-def _ask(
-    system: System, epsilon: float | None, question: Question, split: Split
-) -> list[_Answered]:
+def _answer(system: System, question: Question, split: DealtSplit) -> Iterator[_Answered]:
     """Ask each batch of fresh parties, so that each is under the whole of its ε."""
-    streams, train, answered = Streams(question.seed), split.train, []
+    streams, epsilon = Streams(question.seed), getattr(system, "epsilon", None)
+    features = split.train.features
     for number, asked in enumerate(split.batches):
-        name = ("comparison", system.key, str(epsilon), split.number, number)
-        case = Case(question, split, asked, epsilon, streams.generator(*name))
-        with warnings.catch_warnings():
-            # The comparison says once of every seeded ε that it holds in a deployment.
-            warnings.simplefilter("ignore", PrivacyLeakWarning)
-            fitted = system.make(case).fit(train.X, train.y)
-        answered.append(_Answered(case, fitted, fitted.predict(asked.X)))
-    return answered
+        facts = Facts(
+            parties=question.parties,
+            features=len(features),
+            classes=len(features.classes),
+            rows=len(split.train),
+            queries=len(asked),
+            categorical=features.is_categorical,
+        )
+        setup = system.setup(split.parts, facts)
+        name = ("comparison", system.name, str(epsilon), split.number, number)
+        rng = streams.generator(*name)
+        labels = [setup.label(part, rng) for part in setup.batches(asked.X)]
+        yield _Answered(setup, asked, np.concatenate(labels))
 
 
-def _leakage(case: Case, fitted: PrivateClassifier) -> Leakage | None:
-    """Return what was measured to leak in the first split, of the system that no ε bounds."""
-    if not isinstance(fitted, PrivateKNNClassifier):
-        return None
-    rng = Streams(case.question.seed).generator("comparison", "leakage")
-    parts = held(case, fitted).values()
-    return measure_leakage(parts, case.asked.X, fitted.parameters_, rng)
+def _leakage(setup: Setup, asked: Table, question: Question) -> Leakage | None:
+    """Return what was measured to leak in the first split, of a system that no ε bounds."""
+    rng = Streams(question.seed).generator("comparison", "leakage")
+    return setup.leakage(asked.X, _TRIALS, rng)
+
+
+def _play(setup: Setup, asked: Table, topology: Topology, seed: int) -> Played:
+    """Play a batch in the simulation and in memory, and compare its cost with the closed form.
+
+    Raises:
+        RunFailed: If a party failed.
+        UnforeseenCost: If a play cost anything else than the closed form says.
+    """
+    label = partial(label_queries, setup, asked.X, seed=seed, conditions=Conditions())
+    simulated = simulation.run(label(Simulated(topology)))
+    here = asyncio.run(label(Memory()))
+    forecast = _require_forecast(simulated)
+    _require_forecast(here)
+    return Played(
+        forecast.rounds,
+        *forecast.traffic,
+        *forecast.setup,
+        simulated_seconds=sum(batch.seconds for batch in simulated.batches),
+        seconds=sum(batch.seconds for batch in here.batches),
+    )
+
+
+def _require_forecast(labelled: Labelled) -> Forecast:
+    """Return the cost of all batches, if each is as its closed form says."""
+    total = Forecast(0, Traffic())
+    for batch in labelled.batches:
+        cost, forecast = batch.run.cost, batch.forecast
+        found = Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
+        if found != forecast:
+            raise UnforeseenCost(forecast, found)
+        traffic, setup = total.traffic.plus(found.traffic), total.setup.plus(found.setup)
+        total = Forecast(total.rounds + found.rounds, traffic, setup)
+    return total

@@ -41,14 +41,14 @@ class Cells(NamedTuple):
     here: str
 
 
-class Promise(NamedTuple):
+class PromiseRow(NamedTuple):
     """What a system promises, in full."""
 
     system: str
     protects: str
     against: str
-    trusts: str
-    unit: str
+    threat_model: str
+    adjacency: str
     measure: str
     note: str
 
@@ -86,26 +86,20 @@ def measured_leak(line: Line) -> str:
     """Write what was measured to leak, in a few words."""
     if line.leakage is None:
         return _NONE
-    each = {
-        label: percent(estimate.value) for label, estimate, _ in leaks(line.leakage, "private-knn")
-    }
-    return f"exposure {each['exposure']}, claim {each['claim']}"
+    parts = (
+        f"{label} {percent(estimate.value)}"
+        for label, estimate, _ in leaks(line.leakage, line.system)[:2]
+    )
+    return ", ".join(parts)
 
 
-def promises(comparison: Comparison) -> list[Promise]:
+def promises(comparison: Comparison) -> list[PromiseRow]:
     """Return what each system promises, once each."""
-    seen: dict[str, Promise] = {}
+    seen: dict[str, PromiseRow] = {}
     for line in comparison.lines:
         if (said := line.privacy) is not None:
-            what = (
-                said.protects,
-                said.against,
-                said.threat_model,
-                said.unit,
-                said.measure,
-                said.note,
-            )
-            seen.setdefault(line.system, Promise(line.name, *what))
+            what = (said.protects, said.against, said.threat_model, said.adjacency, said.measure)
+            seen.setdefault(line.system, PromiseRow(line.name, *what, said.note))
     return list(seen.values())
 
 
