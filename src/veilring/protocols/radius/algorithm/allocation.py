@@ -3,7 +3,7 @@
 If a row is added or removed, only the queries whose balls hold it answer by another law. Let S be
 those queries. Any two of their balls share the row, so S is a clique of the overlap graph. With
 omega(i) the size of the largest clique that contains query i, every i in S has `omega(i) >= |S|`,
-and so
+and so::
 
     sum of epsilon / omega(i) over S  <=  |S| * epsilon / |S|  =  epsilon
 

@@ -8,7 +8,7 @@ Let u = 2^-53. A computed distance is `d (1 + a) + b` of the real one, where `|a
 f features: each difference, square, addition and root rounds once, in whatever order the additions
 are done. `b` is what squares lose below the smallest normal number, `|b| <= 1e-161 sqrt(f)`. A row
 counted by the balls of radius r and s has real distances of at most `(r + |b|) / (1 - |a|)` and
-`(s + |b|) / (1 - |a|)`, so the computed distance of the centres is at most
+`(s + |b|) / (1 - |a|)`, so the computed distance of the centres is at most::
 
     (r + s) (1 + |a|) / (1 - |a|) + 4 |b|
 
