@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from veilring.cli.app import app
 from veilring.data import load
 from veilring.data.npz import read_vectors
-from veilring.data.text import embed, embed_csv
+from veilring.data.sources import embed, embed_csv
 from veilring.errors import InputError
 
 

@@ -76,7 +76,7 @@ def load_noting(source: str, label: str | None = None, separator: Separator = ",
     """Load a data set, and print what may be a mistake in it on standard error.
 
     Raises:
-        InputError: As `load_table`.
+        InputError: As `load`.
     """
     table = load(source, label=label or None, separator=separator)
     for note in table.notes:

@@ -103,7 +103,7 @@ def _deploy_ring(
     from functools import partial
 
     from veilring.cli.console import show_notes
-    from veilring.data import partition
+    from veilring.data.table import partition
     from veilring.deployment.examples import write_ring
     from veilring.errors import ScenarioError
     from veilring.protocols.ring.system import PrivateKNN

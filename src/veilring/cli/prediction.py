@@ -313,7 +313,7 @@ def embed_command(
         veilring embed questions.csv --model all-MiniLM-L6-v2 --unlabelled --out queries.npz
     """
     from veilring.data.npz import write_vectors
-    from veilring.data.text import embed_csv
+    from veilring.data.sources import embed_csv
 
     vectors = embed_csv(texts, column, model, key=key, labelled=not unlabelled)
     write_vectors(vectors, out)

@@ -1,14 +1,16 @@
 """Data sets as tables of numbers: where they come from, how they are scaled, split and dealt."""
 
-from veilring.data.partition import PARTITIONS, PartitionKind, partition
 from veilring.data.sources import load
 from veilring.data.table import (
+    PARTITIONS,
     Categories,
     Features,
+    PartitionKind,
     Ranges,
     Rows,
-    Split,
     Table,
+    TrainTestSplit,
+    partition,
     scale_to_unit,
     split,
 )
@@ -20,8 +22,8 @@ __all__ = (
     "PartitionKind",
     "Ranges",
     "Rows",
-    "Split",
     "Table",
+    "TrainTestSplit",
     "load",
     "partition",
     "scale_to_unit",

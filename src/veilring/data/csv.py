@@ -5,13 +5,13 @@ import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.data.columns import encode
 from veilring.data.csv_checks import (
     TextColumn,
     cell_at,
@@ -24,7 +24,7 @@ from veilring.data.csv_checks import (
     require_one_kind,
     require_points,
 )
-from veilring.data.table import Table
+from veilring.data.table import Table, encode_columns
 from veilring.errors import InputError
 
 # The longer marks first: that of UTF-32 begins with that of UTF-16.
@@ -41,10 +41,11 @@ _SEPARATORS: Final = {
     "|": ("vertical bars", "'|'"),
 }
 _HEADER: Final = "names of columns; check the quotes of the first line"
+_ROWS: Final = 1 << 12  # at a time: each row is a list, and each column one more
 _SAVE: Final = "UTF-8: save the file in this encoding"
 
 
-def decode(file: str, content: bytes) -> str:
+def _decode(file: str, content: bytes) -> str:
     """Return the text of a file in UTF-8, without the mark that it may begin with.
 
     Args:
@@ -68,7 +69,7 @@ def decode(file: str, content: bytes) -> str:
         raise InputError(f"{file}, line {line}", found, _SAVE) from None
 
 
-def require_separator(file: str, names: Sequence[str], separator: str, *, offered: bool) -> None:
+def _require_separator(file: str, names: Sequence[str], separator: str, *, offered: bool) -> None:
     """Refuse a header of one cell that has another separator in it.
 
     Args:
@@ -124,7 +125,7 @@ def read_csv(path: Path, *, label: str | None = None, separator: Separator = ","
         column.name: _typed(path.name, column) for column in columns if column is not labels
     }
     require_classes(path.name, labels, is_chosen=label is not None)
-    table = encode(path.name, features, labels.cells)
+    table = encode_columns(path.name, features, np.array(labels.cells, np.str_))
     notes = notes_of(columns, labels, is_chosen=label is not None)
     return replace(table, label_name=chosen, notes=notes)
 
@@ -138,7 +139,9 @@ def read_cells(path: Path) -> dict[str, NDArray[np.str_]]:
     Raises:
         InputError: As `read_csv`.
     """
-    return {column.name: column.cells for column in _read(path, ",", offered=False)}
+    return {
+        column.name: np.array(column.cells, np.str_) for column in _read(path, ",", offered=False)
+    }
 
 
 def _read(path: Path, separator: Separator, *, offered: bool) -> list[TextColumn]:
@@ -149,7 +152,7 @@ def _read(path: Path, separator: Separator, *, offered: bool) -> list[TextColumn
     except csv.Error as error:
         raise InputError(f"{path.name}, line 1", f"no header ({error})", _HEADER) from None
     names = [name.strip() for name in header]
-    require_separator(path.name, names, mark, offered=offered)
+    _require_separator(path.name, names, mark, offered=offered)
     if not names:
         raise InputError(f"{path.name}, line 1", "no header", _HEADER)
     columns = [TextColumn(*each) for each in zip(names, _cells(path, text, mark), strict=True)]
@@ -159,22 +162,31 @@ def _read(path: Path, separator: Separator, *, offered: bool) -> list[TextColumn
     return columns
 
 
-def _cells(path: Path, text: str, mark: str) -> list[NDArray[np.str_]]:
+def _cells(path: Path, text: str, mark: str) -> list[list[str]]:
     """Return the cells of each column, without blanks around them; those left out are empty."""
     # A text may be longer than the limit, which is there for files that are no CSV files.
     limit = csv.field_size_limit(max(len(text), 1))
     try:
-        (header, *rows) = csv.reader(StringIO(text, newline=""), delimiter=mark, strict=True)
+        reader = csv.reader(StringIO(text, newline=""), delimiter=mark, strict=True)
+        width = len(next(reader))
+        columns: list[list[str]] = [[] for _ in range(width)]
+        while rows := list(islice(reader, _ROWS)):
+            for row in rows:
+                if len(row) != width:
+                    _fill(path, row, width, 2 + len(columns[0]) + rows.index(row))
+            for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
+                column.extend(map(str.strip, cells))
     except csv.Error as error:
         raise _ragged(path, str(error)) from None
     finally:
         csv.field_size_limit(limit)
-    for line, row in enumerate(rows, start=2):
-        if len(row) > len(header):
-            raise _ragged(path, f"line {line} has {len(row)} of {len(header)} cells")
-        row.extend([""] * (len(header) - len(row)))
-    columns = zip(*rows, strict=True) if rows else [()] * len(header)
-    return [np.array([cell.strip() for cell in column], np.str_) for column in columns]
+    return columns
+
+
+def _fill(path: Path, row: list[str], width: int, line: int) -> None:
+    if len(row) > width:
+        raise _ragged(path, f"line {line} has {len(row)} of {width} cells")
+    row.extend([""] * (width - len(row)))
 
 
 def _ragged(path: Path, reason: str) -> InputError:
@@ -191,7 +203,7 @@ def _text(path: Path) -> str:
     except OSError as error:
         allowed = f"a file that can be read ({error.strerror})"
         raise InputError("source", path, allowed) from None
-    return decode(path.name, content).rstrip(" \r\n")
+    return _decode(path.name, content).rstrip(" \r\n")
 
 
 def _typed(file: str, column: TextColumn) -> NDArray[np.float64] | NDArray[np.str_]:
@@ -199,7 +211,7 @@ def _typed(file: str, column: TextColumn) -> NDArray[np.float64] | NDArray[np.st
     if not column.is_number.all():
         require_points(file, column)
         require_no_ids(file, column)
-        return column.cells
+        return np.array(column.cells, np.str_)
     finite = np.isfinite(column.numbers)
     if not finite.all():
         where = cell_at(file, column.name, int(finite.argmin()))

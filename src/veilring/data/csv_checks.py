@@ -39,11 +39,11 @@ class TextColumn:
 
     Attributes:
         name: The header.
-        cells: The cells as text, without blanks around them, shape (rows,).
+        cells: The cells as text, without blanks around them.
     """
 
     name: str
-    cells: NDArray[np.str_]
+    cells: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -51,18 +51,33 @@ class TextColumn:
     @cached_property
     def is_number(self) -> NDArray[np.bool_]:
         """Which cells are numbers, shape (rows,)."""
+        if self._all_numbers is not None:
+            return np.ones(len(self), dtype=np.bool_)
         fits = _NUMBER.fullmatch
-        return np.array([fits(cell) is not None for cell in self.cells.tolist()], dtype=np.bool_)
+        return np.array([fits(cell) is not None for cell in self.cells], dtype=np.bool_)
 
     @cached_property
     def numbers(self) -> NDArray[np.float64]:
         """The cells as numbers, and NaN where there is none, shape (rows,)."""
-        return np.where(self.is_number, self.cells, "nan").astype(np.float64)
+        if self._all_numbers is not None:
+            return self._all_numbers
+        pairs = zip(self.cells, self.is_number.tolist(), strict=True)
+        return np.array([float(cell) if fits else np.nan for cell, fits in pairs], np.float64)
+
+    @cached_property
+    def _all_numbers(self) -> NDArray[np.float64] | None:
+        """The cells as numbers if all of them are: the usual case, without a pattern."""
+        try:
+            numbers = np.fromiter(map(float, self.cells), np.float64, len(self))
+        except ValueError:
+            return None
+        text = "".join(self.cells)  # `float` takes underscores, and digits of all scripts
+        return numbers if text.isascii() and "_" not in text else None
 
     @cached_property
     def different(self) -> int:
         """The number of different cells."""
-        return len(set(self.cells.tolist()))
+        return len(set(self.cells))
 
     @property
     def are_numbers(self) -> bool:
@@ -122,8 +137,8 @@ def require_points(file: str, column: TextColumn) -> None:
     Raises:
         InputError: If at least `NUMBERS_MIN` of the cells are such numbers or other numbers.
     """
-    points = [_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in column.cells.tolist()]
-    if TextColumn(column.name, np.array(points, np.str_)).are_numbers and not column.are_numbers:
+    points = [_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in column.cells]
+    if TextColumn(column.name, points).are_numbers and not column.are_numbers:
         allowed = "numbers with a decimal point, such as 1.5"
         raise InputError(f"{file}, column {column.name!r}", "of numbers with commas", allowed)
 
@@ -147,12 +162,12 @@ def require_full(file: str, columns: Sequence[TextColumn]) -> None:
         InputError: If there is one; it says what may stand there.
     """
     for column in columns:
-        full = column.cells != ""
-        if not full.all():
-            is_number = TextColumn(column.name, column.cells[full]).are_numbers
+        if "" in column.cells:
+            full = [cell for cell in column.cells if cell]
+            is_number = TextColumn(column.name, full).are_numbers
             category = "a value; write '?' for a category that is not known"
             allowed = "a number; drop the row or fill it in" if is_number else category
-            raise InputError(cell_at(file, column.name, int(full.argmin())), "empty", allowed)
+            raise InputError(cell_at(file, column.name, column.cells.index("")), "empty", allowed)
 
 
 def require_one_kind(file: str, column: TextColumn) -> None:
@@ -164,7 +179,7 @@ def require_one_kind(file: str, column: TextColumn) -> None:
     count = int(column.is_number.sum())
     if count < len(column) and column.are_numbers:
         other = int(column.is_number.argmin())
-        line, cell = other + 2, str(column.cells[other])[:_SHOWN]
+        line, cell = other + 2, column.cells[other][:_SHOWN]
         found = f"mixed: {count} of {len(column)} cells are numbers; line {line} is {cell!r}"
         allowed = (
             "numbers alone (drop the row or fill it in), or categories of which fewer than "
@@ -247,8 +262,9 @@ def _on_label(columns: Sequence[TextColumn], label: TextColumn) -> Iterator[str]
 
 
 def _on_feature(column: TextColumn) -> Iterator[str]:
-    different, rows = column.different, len(column)
+    rows = len(column)
     if not column.is_number.all():
+        different = column.different
         if different > max(CLASSES_SURE, MANY_CATEGORIES * rows):
             found = f"column {column.name!r} has {different} categories in {rows} rows"
             yield f"{found}, and each becomes a feature: leave the column out if they are names"

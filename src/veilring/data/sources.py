@@ -1,15 +1,149 @@
-"""One name for each data set, wherever it comes from."""
+"""Data sets by name: scikit-learn's, openml.org's, files, and texts as directions."""
 
+import importlib.util
+import warnings
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from veilring.config import did_you_mean
-from veilring.data.builtin import BUILTIN, read_builtin
-from veilring.data.csv import Separator, read_csv
-from veilring.data.npz import NPZ, read_npz
-from veilring.data.openml import fetch_openml
-from veilring.data.table import Table
+from veilring.data.csv import Separator, read_cells, read_csv
+from veilring.data.npz import NPZ, Vectors, read_npz
+from veilring.data.table import Table, encode_columns, number_classes
 from veilring.errors import InputError
+
+
+class _BuiltinSet(NamedTuple):
+    """What is public about a set; the rows are in scikit-learn's package."""
+
+    file: str
+    header_lines: int
+    feature_names: tuple[str, ...]
+    class_names: tuple[str, ...]
+
+
+_CELL: Final = (
+    "radius",
+    "texture",
+    "perimeter",
+    "area",
+    "smoothness",
+    "compactness",
+    "concavity",
+    "concave points",
+    "symmetry",
+    "fractal dimension",
+)
+_WINE: Final = (
+    "alcohol",
+    "malic_acid",
+    "ash",
+    "alcalinity_of_ash",
+    "magnesium",
+    "total_phenols",
+    "flavanoids",
+    "nonflavanoid_phenols",
+    "proanthocyanins",
+    "color_intensity",
+    "hue",
+    "od280/od315_of_diluted_wines",
+    "proline",
+)
+_IRIS: Final = ("sepal length (cm)", "sepal width (cm)", "petal length (cm)", "petal width (cm)")
+
+BUILTIN: Final = {
+    "wine": _BuiltinSet("wine_data.csv", 1, _WINE, ("class_0", "class_1", "class_2")),
+    "breast-cancer": _BuiltinSet(
+        "breast_cancer.csv",
+        1,
+        (
+            *(f"mean {part}" for part in _CELL),
+            *(f"{part} error" for part in _CELL),
+            *(f"worst {part}" for part in _CELL),
+        ),
+        ("malignant", "benign"),
+    ),
+    "digits": _BuiltinSet(
+        "digits.csv.gz",
+        0,
+        tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8)),
+        tuple(map(str, range(10))),
+    ),
+    "iris": _BuiltinSet("iris.csv", 1, _IRIS, ("setosa", "versicolor", "virginica")),
+}
+"""By name."""
+
+
+def read_builtin(name: str) -> Table:
+    """Return one of the `BUILTIN` sets.
+
+    Its rows are read from the file in scikit-learn's package, which takes milliseconds; importing
+    scikit-learn to do the same takes 1.5 s. Where that file is not, scikit-learn is asked.
+    """
+    public = BUILTIN[name]
+    rows = _from_package(public)
+    if rows is None:
+        rows = _from_library(name)
+    features, labels = rows[:, :-1], rows[:, -1].astype(np.int64)
+    return Table.of(name, features, labels, public.feature_names, public.class_names)
+
+
+def _from_package(public: _BuiltinSet) -> NDArray[np.float64] | None:
+    spec = importlib.util.find_spec("sklearn")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        file = Path(folder, "datasets", "data", public.file)
+        if file.is_file():
+            return np.loadtxt(file, delimiter=",", skiprows=public.header_lines)
+    return None
+
+
+def _from_library(name: str) -> NDArray[np.float64]:
+    from sklearn import datasets  # noqa: PLC0415  (1.5 s, and hardly ever needed)
+
+    load = getattr(datasets, f"load_{name.replace('-', '_')}")
+    return np.column_stack(load(return_X_y=True))
+
+
+def fetch_openml(name: str) -> Table:
+    """Fetch the active version of a data set of openml.org, or take it from scikit-learn's cache.
+
+    Columns that OpenML calls nominal are categories, where a missing value is the category `?`.
+
+    Raises:
+        InputError: If it cannot be fetched, is sparse, has not exactly one label, or lacks numbers.
+    """
+    from sklearn import datasets  # noqa: PLC0415  (1.5 s, and the other sources do not need it)
+
+    source = f"openml:{name}"
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "A network error occurred", UserWarning)
+            # This parser is slower than the other, which needs pandas.
+            found = datasets.fetch_openml(name, as_frame=False, parser="liac-arff", n_retries=1)
+    except (OSError, ValueError) as error:  # no network, or no such set
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        allowed = f"a data set that openml.org has, where it can be reached ({reason})"
+        raise InputError("source", source, allowed) from error
+    if not isinstance(found.data, np.ndarray) or np.ndim(found.target) != 1:
+        raise InputError("source", source, "a data set that is dense and has one label a row")
+    columns = {
+        column: _openml_column(found.data[:, position], found.categories.get(column))
+        for position, column in enumerate(found.feature_names)
+    }
+    return encode_columns(source, columns, np.asarray(found.target).astype(np.str_))
+
+
+def _openml_column(
+    values: NDArray[np.float64], categories: list[str] | None
+) -> NDArray[np.float64] | NDArray[np.str_]:
+    if categories is None:
+        return values.astype(np.float64)
+    missing = np.isnan(values.astype(np.float64))
+    names = np.array([*categories, "?"], dtype=np.str_)
+    return np.asarray(names[np.where(missing, len(categories), values).astype(np.int64)])
+
 
 _OPENML: Final = "openml:"
 _CSV: Final = ".csv"
@@ -42,3 +176,59 @@ def load(source: str, *, label: str | None = None, separator: Separator = ",") -
         return read_npz(Path(source))
     allowed = f"{', '.join(BUILTIN)}, openml:NAME, or a path to a .csv or an .npz"
     raise InputError("source", source, allowed + did_you_mean(source, BUILTIN))
+
+
+def embed(texts: list[str], model: Path) -> NDArray[np.float32]:
+    """Return the embedding of each text, of length 1, shape (texts, dimensions).
+
+    Args:
+        texts: At least one.
+        model: The folder of a sentence-transformers model.
+
+    Raises:
+        InputError: If there is no text or no such folder, or the extra is not installed.
+    """
+    if not texts:
+        raise InputError("texts", "none", "at least one")
+    encoder = _load_model(model)
+    found = encoder.encode(
+        texts, normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
+    )
+    return np.asarray(found, np.float32)
+
+
+def embed_csv(
+    path: Path, text: str, model: Path, *, key: str | None = None, labelled: bool = True
+) -> Vectors:
+    """Embed a column of a CSV file; what is neither text, id nor label is left out.
+
+    Args:
+        path: As `read_csv` takes it.
+        text: The name of the column.
+        model: The folder of a sentence-transformers model.
+        key: The column that says whose each row is, if there is one.
+        labelled: Whether the last column is the label.
+
+    Raises:
+        InputError: If the file cannot be read, has no such column, or `embed` refuses.
+    """
+    cells = read_cells(path)
+    label = list(cells)[-1] if labelled else None
+    columns = [name for name in cells if name != label]
+    for option, column in (("column", text), ("key", key)):
+        if column is not None and column not in columns:
+            where = f"{path.name} before its last" if labelled else path.name
+            raise InputError(option, column, f"a column of {where}: {', '.join(columns)}")
+    labels, names = (None, None) if label is None else number_classes(path.name, cells[label])
+    ids = None if key is None else tuple(cells[key].tolist())
+    return Vectors(embed(cells[text].tolist(), model), labels, names, ids)
+
+
+def _load_model(model: Path) -> Any:  # noqa: ANN401 (the library ships few types, and is optional)
+    if not model.is_dir():
+        raise InputError("model", model, "the folder of a sentence-transformers model")
+    try:
+        from sentence_transformers import SentenceTransformer  # noqa: PLC0415  (an extra, and slow)
+    except ImportError:
+        raise InputError("text", "not installed", "pip install 'veilring[text]'") from None
+    return SentenceTransformer(str(model), local_files_only=True)

@@ -1,15 +1,28 @@
-"""Tables of numbers: their public schema, their rows, and how rows are split and dealt."""
+"""Tables of numbers: public schema and rows; how they are scaled, split, dealt and encoded."""
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.data.partition import PartitionKind, partition
 from veilring.errors import InputError
 from veilring.privacy.checks import floats, require
 from veilring.randomness import Streams
+
+PartitionKind = Literal["iid", "dirichlet", "by-label", "sizes"]
+PARTITIONS: Final[tuple[PartitionKind, ...]] = ("iid", "dirichlet", "by-label", "sizes")
+
+# Below, one party has all rows of a class but for rounding errors; above, all have equal shares.
+ALPHA_MIN: Final = 1e-3
+ALPHA_MAX: Final = 1e6
+# Each category becomes a feature that every query carries, and each class an entry of every vote.
+# A column with more values than this is an identifier or a number with a mistake in it.
+CATEGORIES_MAX: Final = 1000
+
+ColumnValues = NDArray[np.float64] | NDArray[np.str_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +251,7 @@ class Table:
         """Return the table of these rows, in this order; the schema stays."""
         return replace(self, X=self.X[rows], y=self.y[rows])
 
-    def split(self, test_share: float = 0.25, seed: int | None = 1) -> "Split":
+    def split(self, test_share: float = 0.25, seed: int | None = 1) -> "TrainTestSplit":
         """Hold out a random share of the rows, as a scenario of this seed does.
 
         Args:
@@ -299,14 +312,14 @@ def scale_to_unit(table: Table, ranges: Ranges | None = None) -> Table:
     return replace(table, X=scaled, features=features)
 
 
-class Split(NamedTuple):
+class TrainTestSplit(NamedTuple):
     """Two tables that have all rows of a third between them."""
 
     train: Table
     held_out: Table
 
 
-def split(table: Table, test_share: float, rng: np.random.Generator) -> Split:
+def split(table: Table, test_share: float, rng: np.random.Generator) -> TrainTestSplit:
     """Hold out a random share of the rows, whatever their labels (not stratified).
 
     Both tables are in random order, so that the first rows of either are a fair sample of it.
@@ -326,7 +339,7 @@ def split(table: Table, test_share: float, rng: np.random.Generator) -> Split:
         raise InputError("table", f"of {len(table)} rows", "at least 2 rows")
     held_out = min(max(1, round(test_share * len(table))), len(table) - 1)
     order = rng.permutation(len(table))
-    return Split(table.take(order[held_out:]), table.take(order[:held_out]))
+    return TrainTestSplit(table.take(order[held_out:]), table.take(order[:held_out]))
 
 
 def pairwise_distances(
@@ -351,3 +364,157 @@ def pairwise_distances(
     from scipy.spatial.distance import cdist  # noqa: PLC0415  (0.6 s; who launches needs none)
 
     return np.asarray(cdist(queries, rows, metric="euclidean"), dtype=np.float64)
+
+
+def partition(
+    labels: NDArray[np.int64],
+    parties: int,
+    rng: np.random.Generator,
+    *,
+    kind: PartitionKind = "iid",
+    alpha: float = 1.0,
+    sizes: Sequence[int] = (),
+) -> list[NDArray[np.int64]]:
+    """Return each party's rows as ascending positions; a party may have none.
+
+    `iid` shuffles all rows and gives equal numbers, but for one row. `dirichlet` shares out each
+    class on its own, by proportions drawn from a symmetric Dirichlet law (Hsu, Qi and Brown,
+    "Measuring the effects of non-identical data distribution", 2019): the smaller `alpha`, the
+    fewer parties hold most of a class. `by-label` gives equal numbers too, but of rows in the order
+    of their labels, so that a party has as few classes as can be. `sizes` shuffles all rows and
+    gives the numbers that were asked for.
+
+    Args:
+        labels: Shape (rows,).
+        parties: How many, at least 1.
+        rng: Source of the shuffle and of the proportions.
+        kind: How to deal.
+        alpha: For `dirichlet`: from `ALPHA_MIN` to `ALPHA_MAX`.
+        sizes: For `sizes`: the number of rows of each party, which sum to all rows.
+
+    Raises:
+        InputError: If an argument is not allowed.
+    """
+    if parties < 1:
+        raise InputError("parties", parties, "at least 1")
+    shuffled = rng.permutation(len(labels))
+    match kind:
+        case "iid":
+            dealt = np.array_split(shuffled, parties)
+        case "by-label":
+            by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
+            dealt = np.array_split(by_label, parties)
+        case "sizes":
+            _check_sizes(sizes, parties, len(labels))
+            dealt = np.split(shuffled, np.cumsum(sizes)[:-1])
+        case "dirichlet":
+            dealt = _by_dirichlet(labels, shuffled, parties, alpha, rng)
+        case _:
+            raise InputError("kind", kind, ", ".join(PARTITIONS))
+    return [np.sort(rows) for rows in dealt]
+
+
+def _check_sizes(sizes: Sequence[int], parties: int, rows: int) -> None:
+    if len(sizes) != parties or min(sizes) < 0 or sum(sizes) != rows:
+        allowed = f"{parties} whole numbers from 0 that sum to {rows}, the rows to deal"
+        raise InputError("sizes", list(sizes), allowed)
+
+
+def _by_dirichlet(
+    labels: NDArray[np.int64],
+    shuffled: NDArray[np.int64],
+    parties: int,
+    alpha: float,
+    rng: np.random.Generator,
+) -> list[NDArray[np.int64]]:
+    if not ALPHA_MIN <= alpha <= ALPHA_MAX:
+        raise InputError("alpha", alpha, f"a number from {ALPHA_MIN:g} to {ALPHA_MAX:g}")
+    owner = np.empty(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        rows = shuffled[labels[shuffled] == label]
+        shares = rng.dirichlet(np.full(parties, alpha))
+        counts = rng.multinomial(len(rows), shares)
+        owner[rows] = np.repeat(np.arange(parties), counts)
+    return [np.flatnonzero(owner == party) for party in range(parties)]
+
+
+def encode_columns(
+    name: str, columns: Mapping[str, ColumnValues], labels: NDArray[np.str_]
+) -> Table:
+    """Return a table: numbers as they are, categories one-hot, classes numbered.
+
+    A column of categories becomes one feature for each of its values, 1 where a row has it and 0
+    elsewhere, named `column=value`, in the order of the values. Classes are in numerical order if
+    all their names are numbers, else in alphabetical order.
+
+    Args:
+        name: The name of the table.
+        columns: At least one, each of shape (rows,).
+        labels: Shape (rows,).
+
+    Raises:
+        InputError: If there is no row or no column, a number is not finite (column and row are
+            named), or a column or the labels have more than `CATEGORIES_MAX` values.
+    """
+    if not len(labels):
+        raise InputError(name, "without rows", "at least one row below the header")
+    if not columns:
+        raise InputError(name, "without features", "at least one column beside the label")
+    blocks: list[NDArray[np.float64]] = []
+    feature_names: list[str] = []
+    categories: list[Categories] = []
+    for column, values in columns.items():
+        block, found = _encode_column(name, column, values)
+        if found is not None:
+            categories.append(Categories(column, len(feature_names), found))
+        blocks.append(block)
+        feature_names += [column] if found is None else [f"{column}={value}" for value in found]
+    numbers, classes = number_classes(name, labels)
+    X, names = np.hstack(blocks), tuple(feature_names)
+    return Table.of(name, X, numbers, names, classes, categories=tuple(categories))
+
+
+def number_classes(
+    table: str, labels: NDArray[np.str_]
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the number of each label's class, shape (rows,), and the names of all classes.
+
+    They are in numerical order if all names are numbers, else in alphabetical order.
+
+    Args:
+        table: The name of the table.
+        labels: Shape (rows,).
+
+    Raises:
+        InputError: If there are more than `CATEGORIES_MAX` classes.
+    """
+    names: list[str] = np.unique(labels).tolist()
+    _require_few(table, "label", len(names))
+    with suppress(ValueError):
+        names = sorted(names, key=float)
+    numbers = {label: number for number, label in enumerate(names)}
+    return np.array([numbers[label] for label in labels.tolist()], dtype=np.int64), tuple(names)
+
+
+def _encode_column(
+    table: str, column: str, values: NDArray[Any]
+) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
+    """Return the features of a column, and which categories they stand for if it has any."""
+    if values.dtype == np.float64:
+        finite = np.isfinite(values)
+        if not finite.all():
+            row = int(np.argmin(finite)) + 1
+            raise InputError(
+                f"{table}, column {column!r}, row {row}", "not finite", "a finite number"
+            )
+        return values[:, None], None
+    categories, positions = np.unique(values, return_inverse=True)
+    _require_few(table, column, len(categories))
+    one_hot = np.eye(len(categories))[positions]
+    return one_hot, tuple(categories.tolist())
+
+
+def _require_few(table: str, column: str, values: int) -> None:
+    if values > CATEGORIES_MAX:
+        few = f"at most {CATEGORIES_MAX}; a column is numbers only if each of its cells is one"
+        raise InputError(f"{table}, column {column!r}", f"of {values} different categories", few)

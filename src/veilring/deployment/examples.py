@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.config import Section, as_scenario_errors
-from veilring.data import Features, Ranges, Split, Table, partition, split
+from veilring.data import Features, Ranges, Table, split
 from veilring.data.npz import NPZ, Vectors, write_vectors
-from veilring.data.table import Categories
+from veilring.data.table import Categories, TrainTestSplit, partition
 from veilring.deployment.config import Terms
 from veilring.deployment.owner import LabellingSection, OwnerTerms
 from veilring.deployment.places import Area, PlacesTerms, utm_around
@@ -80,7 +80,7 @@ _ROSTER: Final = "roster.toml"
 _TEST_SHARE: Final = 0.25
 
 
-def hold_out(table: Table, seed: int, *, clients: int, option: str) -> Split:
+def hold_out(table: Table, seed: int, *, clients: int, option: str) -> TrainTestSplit:
     """Return the rows that are served, and the queries that clients ask.
 
     Args:
@@ -249,7 +249,7 @@ def write_ring(  # noqa: PLR0913  (each is chosen by a command's option)
         parties: The names of the parties; the configuration of each is `NAME.toml`.
         seed: The seed of the split and the partition.
         port: The first party's; each next one has the next.
-        deal: Chooses the parties' rows, as `veilring.data.partition` does.
+        deal: Chooses the parties' rows, as `veilring.data.table` does.
         test_share: The share of the rows that are queries.
         queries: The number of queries; by default all of these.
 

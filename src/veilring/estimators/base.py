@@ -20,8 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from typing_extensions import override
 
-from veilring.data.partition import partition
-from veilring.data.table import Ranges, Rows
+from veilring.data.table import Ranges, Rows, partition
 from veilring.errors import InputError
 from veilring.privacy.checks import require
 from veilring.protocols.forecast import Forecast
@@ -117,7 +116,7 @@ def blocks(queries: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:
 
 
 Dealing = Literal["iid", "dirichlet", "by-label"]
-"""How rows are dealt to the parties: see `veilring.data.partition`."""
+"""How rows are dealt to the parties: see `veilring.data.table.partition`."""
 
 Dealt = tuple[tuple[NDArray[np.int64], ...], tuple[Rows, ...]]
 """Which rows each party was dealt, and the rows themselves."""

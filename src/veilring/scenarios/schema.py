@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 from veilring.config import Section
 from veilring.data import PartitionKind
 from veilring.data.csv import SEPARATORS_ALLOWED, Separator
-from veilring.data.partition import ALPHA_MAX, ALPHA_MIN
+from veilring.data.table import ALPHA_MAX, ALPHA_MIN
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.registry import find_system
 from veilring.protocols.system import PARTIES, System
@@ -45,7 +45,7 @@ class DataSection(Section):
 
 
 class PartitionSection(Section):
-    """Who holds which of the other rows: see `veilring.data.partition`.
+    """Who holds which of the other rows: see `veilring.data.table`.
 
     Attributes:
         kind: How they are dealt.

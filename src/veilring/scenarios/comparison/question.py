@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from veilring.config import Section, load_toml, require_key, scenario_error, unknown_key
-from veilring.data import Rows, Table, load, partition, scale_to_unit, split
+from veilring.data import Rows, Table, load, scale_to_unit, split
 from veilring.data.csv import SEPARATORS_ALLOWED, Separator
+from veilring.data.table import partition
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX

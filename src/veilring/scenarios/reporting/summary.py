@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from veilring.data.builtin import BUILTIN
+from veilring.data.sources import BUILTIN
 from veilring.protocols.registry import find_system
 from veilring.protocols.system import NEIGHBOURS, Estimate, Leakage
 from veilring.scenarios.findings import Attack, Findings, Named, StruckFault
