@@ -64,6 +64,18 @@ async def unreturnable(party: Party) -> object:
     return lambda: None
 
 
+class MovedError(Exception):
+    """An error that pickles and cannot be unpickled: its class takes other arguments."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"{where}: {why}")
+
+
+async def fail_unreadably(party: Party) -> None:
+    """Raise an error that no other process can read."""
+    raise MovedError(party.me, "it is broken")
+
+
 async def pass_array(party: Party, own: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the party's own numbers, once all others are there."""
     await pass_on(party)

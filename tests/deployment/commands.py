@@ -29,7 +29,6 @@ _IMPORTED: Final = (
     "veilring.cli.app",
     "veilring.cli.console",
     "veilring.deployment",
-    "veilring.nodes.runtimes.processes",
     "veilring.deployment.estimating",
     "veilring.protocols.ldp.collector",
     "rich.progress",

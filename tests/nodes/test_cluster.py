@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from tests.roles import Word, fail, pass_array, pass_on, unreturnable
+from tests.roles import Word, fail, fail_unreadably, pass_array, pass_on, unreturnable
 
 from veilring import simulation
 from veilring.errors import ClusterError, Deadlock, InputError, RunFailed, SessionAborted
@@ -195,6 +195,8 @@ async def test_what_cannot_cross_a_process_is_said_clearly() -> None:
             await cluster.run(local)
         with pytest.raises(RunFailed, match="cannot leave the process"):
             await cluster.run(unreturnable)
+        with pytest.raises(RunFailed, match="cannot be unpickled here"):
+            await cluster.run(fail_unreadably)
         assert (await cluster.run(pass_on)).result == "party-2"
 
 

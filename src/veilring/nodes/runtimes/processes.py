@@ -118,16 +118,16 @@ class _Control:
             return  # the other end was faster
 
 
-def _pack_job(job: object) -> bytes:
-    """Pickle a job on its own, so that a process that cannot unpickle it still knows its number.
+def _pack(item: Job | Outcome, problem: str) -> bytes:
+    """Pickle a job or an outcome on its own: if the other end cannot unpickle it, it knows whose.
 
     Raises:
-        ClusterError: If its role is not at the top of a module, or something in it has no pickle.
+        ClusterError: If something in it has no pickle, as a role inside of another function.
     """
     try:
-        return pickle.dumps(job, protocol=pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(item, protocol=pickle.HIGHEST_PROTOCOL)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
-        raise ClusterError(f"this cannot be played in another process: {error}") from error
+        raise ClusterError(f"{problem}: {error}") from error
 
 
 class Processes(Runtime):
@@ -221,7 +221,7 @@ class _Worker:
         """Have the process play a job; if it dies first, that is the outcome's error."""
         if self.is_gone or self._control is None:
             return self._lost()
-        packed = _pack_job(job)
+        packed = _pack(job, "this cannot be played in another process")
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
@@ -239,14 +239,23 @@ class _Worker:
     async def _collect(self, control: _Control) -> None:
         try:
             while True:
-                number, outcome = await control.receive()
-                if number in self._waiting:
-                    self._waiting[number].set_result(outcome)
+                number, packed = await control.receive()
+                future = self._waiting.get(number)
+                if future is not None and not future.done():
+                    future.set_result(self._unpacked(packed))
         except (EOFError, ConnectionError):
             self.is_gone = True
             for future in self._waiting.values():
                 if not future.done():
                     future.set_result(self._lost())
+
+    def _unpacked(self, packed: bytes) -> Outcome:
+        try:
+            outcome: Outcome = pickle.loads(packed)  # noqa: S301 (from ourselves)
+        except Exception as error:  # noqa: BLE001 (an error's class may take other arguments)
+            unread = f"the outcome of {self.name} cannot be unpickled here: {error}"
+            return Outcome(self.name, error=ClusterError(unread))
+        return outcome
 
     async def _log_output(self, output: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=output)
@@ -368,11 +377,12 @@ async def _play(control: _Control, node: Node, setup: _Setup, number: int, packe
     except (ImportError, AttributeError) as error:
         advice = "a role that processes play stands at the top of a module that they can import"
         failed = ClusterError(f"{node.name} does not find the role: {error}; {advice}")
-        await control.send((number, Outcome(node.name, error=failed)))
-        return
-    outcome = await play_job(node, replace(job, given=job.given or setup.resident))
+        outcome = Outcome(node.name, error=failed)
+    else:
+        outcome = await play_job(node, replace(job, given=job.given or setup.resident))
+    problem = f"the outcome cannot leave the process of {node.name}"
     try:
-        await control.send((number, outcome))
-    except (TypeError, AttributeError, pickle.PicklingError) as error:
-        failed = ClusterError(f"the outcome cannot leave the process of {node.name}: {error}")
-        await control.send((number, Outcome(node.name, error=failed)))
+        packed = _pack(outcome, problem)
+    except ClusterError as error:
+        packed = _pack(Outcome(node.name, error=error), problem)
+    await control.send((number, packed))
