@@ -54,7 +54,7 @@ class _Group(TyperGroup):
             raise typer.Exit(2 if isinstance(error, InputError) else 1) from error
 
 
-app = typer.Typer(cls=_Group, pretty_exceptions_enable=False)
+app = typer.Typer(cls=_Group, pretty_exceptions_enable=False, add_completion=False)
 scale = typer.Typer(
     help="Measure how a system grows, fit a model, and say how far that is off.",
     no_args_is_help=True,
@@ -119,7 +119,7 @@ def _show(results: dict[str, list[Measurement]], skipped: dict[str, str]) -> Non
     console = Console(width=TABLE_WIDTH)
     console.print(table)
     for name, reason in skipped.items():
-        console.print(f"skipped {name}: {reason}")
+        console.print(f"skipped {name}: {reason}", markup=False)
 
 
 def _number(value: float, unit: str) -> str:

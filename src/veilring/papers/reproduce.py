@@ -10,26 +10,28 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from veilring.errors import InputError
-from veilring.papers import ldp, prediction, radius, ring
-from veilring.papers import treewalk_figures as treewalk
 from veilring.papers.claims import Judgement, Measured, judge_claim
 from veilring.papers.figure import Figure, measure_figure
+from veilring.papers.ldp import LDP_FIGURES
+from veilring.papers.plots import draw_figure
+from veilring.papers.prediction import PREDICTION_FIGURES
+from veilring.papers.radius import RADIUS_FIGURES
+from veilring.papers.ring import RING_FIGURES
+from veilring.papers.treewalk_figures import TREEWALK_FIGURES
 from veilring.randomness import Streams
 from veilring.scenarios.labelling import Progress
 
-# A family of protocols adds its own here.
-_FAMILIES: Final = (
-    ring.RING_FIGURES,
-    ldp.LDP_FIGURES,
-    radius.RADIUS_FIGURES,
-    prediction.PREDICTION_FIGURES,
-    treewalk.TREEWALK_FIGURES,
+# A paper adds its own here.
+_ALL: Final = (
+    *RING_FIGURES,
+    *LDP_FIGURES,
+    *RADIUS_FIGURES,
+    *PREDICTION_FIGURES,
+    *TREEWALK_FIGURES,
 )
-
-FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
-    {figure.name: figure for family in _FAMILIES for figure in family}
-)
+FIGURES: Final[Mapping[str, Figure]] = MappingProxyType({figure.name: figure for figure in _ALL})
 """By name."""
+_QUICK_SPLITS: Final = 10
 
 
 def find_figure(name: str) -> Figure:
@@ -41,9 +43,6 @@ def find_figure(name: str) -> Figure:
     if name not in FIGURES:
         raise InputError("figure", name, ", ".join(FIGURES))
     return FIGURES[name]
-
-
-QUICK_SPLITS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +91,7 @@ def reproduce_figure(
     figure, streams = find_figure(name), Streams(seed)
     tables = [figure.subject.load(source) for source in sources or (figure.subject.usual,)]
     files = _files(figure, folder)
-    splits = min(QUICK_SPLITS, figure.splits) if quick else figure.splits
+    splits = min(_QUICK_SPLITS, figure.splits) if quick else figure.splits
     measured = []
     for place, table in enumerate(tables):
 
@@ -105,7 +104,7 @@ def reproduce_figure(
     verdicts = tuple(judge_claim(claim, each) for claim in figure.claims for each in measured)
     _write_csv(measured, files[0])
     _write_verdicts(figure, verdicts, files[1], {"seed": seed, "quick": quick})
-    _draw(figure, measured, files[2:])
+    draw_figure(figure, measured, files[2:])
     return Reproduction(figure, tuple(measured), verdicts, files)
 
 
@@ -156,9 +155,3 @@ def _write_verdicts(
     ]
     text = json.dumps({**about, **how, "versions": versions, "claims": claims}, indent=2)
     path.write_text(text + "\n", encoding="utf-8")
-
-
-def _draw(figure: Figure, measured: Sequence[Measured], paths: Sequence[Path]) -> None:
-    from veilring.papers.plots import draw_figure  # noqa: PLC0415  (Matplotlib takes 0.5 s)
-
-    draw_figure(figure, measured, paths)
