@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from veilring.protocols.registry import system_names as system_names
     from veilring.protocols.ring.system import PrivateKNN as PrivateKNN
     from veilring.protocols.system import Facts as Facts
+    from veilring.protocols.system import Membership as Membership
+    from veilring.protocols.system import PeerSetup as PeerSetup
     from veilring.protocols.system import Play as Play
     from veilring.protocols.system import Promise as Promise
     from veilring.protocols.system import Setup as Setup
@@ -98,7 +100,16 @@ _WHERE: Final = {
     "veilring.protocols.radius.system": ("DataOwner",),
     "veilring.protocols.registry": ("find_system", "system_names"),
     "veilring.protocols.ring.system": ("PrivateKNN",),
-    "veilring.protocols.system": ("Facts", "Play", "Promise", "Setup", "Spent", "System"),
+    "veilring.protocols.system": (
+        "Facts",
+        "Membership",
+        "PeerSetup",
+        "Play",
+        "Promise",
+        "Setup",
+        "Spent",
+        "System",
+    ),
     "veilring.scenarios": ("load_scenario", "run_scenario"),
     "veilring.scenarios.comparison": ("compare",),
     "veilring.scenarios.direct": ("SystemRun", "run", "run_async"),

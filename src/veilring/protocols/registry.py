@@ -4,6 +4,7 @@ A system is imported when it is asked for. Another package brings one by an entr
 `veilring.systems`: its name is the system's, and it names the class.
 """
 
+import sys
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -54,8 +55,12 @@ def find_system(name: str) -> type[System]:
     return found
 
 
-@cache
 def _brought() -> dict[str, EntryPoint]:
+    return _found_on(tuple(sys.path))
+
+
+@cache
+def _found_on(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 from pydantic import ValidationError
+from typing_extensions import override
 
 from veilring.config import Section, scenario_error
 from veilring.data.table import Features, Rows
@@ -312,6 +313,87 @@ class Setup(ABC):
         return None
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Membership:
+    """How a party takes part among peers that all hold rows: all that is public of its role.
+
+    One of them asks, for itself or for a client, and the others join it.
+
+    Attributes:
+        role: The coroutine function that all of them play, from the top level of a module:
+            ``await role(party, rows, asker=name, queries=array, **public)``. Only who asks is given
+            queries, of shape (queries, features); elsewhere they have to be none by default.
+        batch_max: The number of queries that one batch can hold.
+        labels: Returns the class numbers of the queries, shape (queries,), from the result of the
+            party that asked.
+        public: The other arguments of the role, equal at all parties.
+        all_learn: Whether all parties learn the labels, and not only the one that asked.
+    """
+
+    role: Callable[..., Awaitable[Any]]
+    batch_max: int
+    labels: Callable[[Any], NDArray[np.int64]]
+    public: Mapping[str, Any] = field(default_factory=dict)
+    all_learn: bool = False
+
+
+class PeerSetup(Setup):
+    """A setup of peers: a subclass adds how a batch is labelled in one process, and what it spends.
+
+    The client is the first party; the forecast of a batch is the system's.
+
+    Args:
+        system: A system whose `membership` says how its parties take part.
+        parts: The rows of each party, by its name.
+        facts: What is public.
+
+    Raises:
+        InputError: As `System.membership` does.
+    """
+
+    def __init__(self, system: "System", parts: Mapping[str, Rows], facts: Facts) -> None:
+        super().__init__(system, parts, facts)
+        membership = system.membership(facts)
+        if membership is None:
+            raise InputError("protocol.name", system.name, "a system of peers that all hold rows")
+        self.membership = membership
+
+    @property
+    @override
+    def role(self) -> Callable[..., Awaitable[Any]]:
+        return self.membership.role
+
+    @property
+    @override
+    def batch_max(self) -> int:
+        return self.membership.batch_max
+
+    @override
+    def play(
+        self,
+        queries: NDArray[np.float64],
+        *,
+        among: Sequence[str] | None = None,
+        ring: Ring | None = None,
+    ) -> Play:
+        parties = self.parties if among is None else tuple(among)
+        member, facts, client = self.membership, self.facts, parties[0]
+        forecast = self.system.forecast(
+            parties=len(parties),
+            queries=len(queries),
+            features=facts.features,
+            classes=facts.classes,
+            rows=facts.rows,
+        )
+        return Play(
+            forecast=lambda _run: forecast,
+            labels=member.labels,
+            learners=parties if member.all_learn else (client,),
+            public={"asker": client, **member.public},
+            only={client: {"queries": queries}},
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Leakage:
     """What a run leaks, as simulated runs on the same rows have it.
@@ -406,6 +488,20 @@ class System(Section, ABC):
         Raises:
             InputError: If a parameter does not go with the parties or the rows.
         """
+
+    def membership(self, facts: Facts) -> Membership | None:  # noqa: ARG002  (a subclass's own)
+        """Return how a party takes part in a deployment among peers that all hold rows.
+
+        None says that a deployment of this system needs more than such parties: a server, or a
+        ledger of what was spent. A system with an ε has to say so.
+
+        Args:
+            facts: What is public; a deployment knows neither the rows nor how often it is asked.
+
+        Raises:
+            InputError: If a parameter does not go with what is public.
+        """
+        return None
 
     @classmethod
     def is_bounded(cls) -> bool:

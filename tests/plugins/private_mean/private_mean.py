@@ -1,0 +1,115 @@
+"""Private mean: a query gets the class whose mean, over the rows of all parties, is nearest."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from pydantic import Field
+from typing_extensions import override
+
+import veilring as vr
+from veilring.nodes.ring import Ring
+from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum, sum_cost
+from veilring.protocols.system import PARTIES, public_numbers
+
+SHARES = SumMethod("shares")
+Array = NDArray[np.float64]
+
+
+class PrivateMean(vr.System):
+    """The nearest class mean, by one secure sum of all parties' rows and their numbers.
+
+    Attributes:
+        name: `private-mean`.
+        bits: The number of bits after the point in a sum.
+    """
+
+    title: ClassVar[str] = "Private mean"
+    summary: ClassVar[str] = "Peers add up their rows class by class; the nearest mean labels."
+
+    name: Literal["private-mean"] = Field("private-mean", description="private-mean")
+    bits: int = Field(24, ge=1, le=32, description="a whole number from 1 to 32")
+
+    @override
+    def promise(self, *, parties: int = PARTIES) -> vr.Promise:
+        return vr.Promise(
+            protects="each party's rows",
+            against=f"the other {parties - 1} parties",
+            threat_model="semi-honest parties; all others together learn the sums of one",
+            adjacency="",
+            epsilon=None,
+            delta=0.0,
+            unit="batch",
+            measure="exact sums, no ε",
+            learned="all parties: the mean and the number of rows of each class",
+        )
+
+    @override
+    def forecast(
+        self,
+        *,
+        parties: int = PARTIES,
+        queries: int,
+        features: int | vr.Features,
+        classes: int = 2,
+        rows: int | None = None,
+    ) -> vr.Forecast:
+        width, classes = public_numbers(features, classes)
+        return sum_cost(parties, classes, width + 1, SHARES)
+
+    @override
+    def membership(self, facts: vr.Facts) -> vr.Membership:
+        public = {"classes": facts.classes, "bits": self.bits}
+        return vr.Membership(private_mean, batch_max=10_000, labels=np.asarray, public=public)
+
+    @override
+    def setup(self, parts: Mapping[str, vr.Rows], facts: vr.Facts) -> "MeanSetup":
+        return MeanSetup(self, parts, facts)
+
+
+class MeanSetup(vr.PeerSetup):
+    """Parties that are ready to add up their rows."""
+
+    @override
+    def label(self, queries: Array, rng: Generator) -> NDArray[np.int64]:
+        public = self.membership.public
+        fixed = FixedPoint(public["bits"], len(self.parts))
+        sums = [fixed.encode(add_up(own, public["classes"])) for own in self.parts.values()]
+        return nearest(queries, fixed.decode(np.add.reduce(sums)))
+
+    @override
+    def spent(self, batches: int) -> vr.Spent:
+        return vr.Spent(None, 0.0, batches, "batch")
+
+
+async def private_mean(
+    party: vr.Party,
+    rows: vr.Rows,
+    *,
+    asker: str,
+    classes: int,
+    bits: int,
+    queries: Array | None = None,
+) -> NDArray[np.int64]:
+    """Label queries, at the party that has them, by the nearest mean of all parties' rows."""
+    fixed, anywhere = FixedPoint(bits, len(party.parties)), Ring(party.parties)
+    own = add_up(rows, classes)
+    total = await secure_sum(party, own, ring=anywhere, fixed=fixed, method=SHARES)
+    asked = queries if party.me == asker else None
+    return nearest(np.empty((0, own.shape[1] - 1)) if asked is None else asked, total)
+
+
+def add_up(rows: vr.Rows, classes: int) -> Array:
+    """Return the sum of the rows of each class, and their number: shape (classes, features + 1)."""
+    counted = np.hstack([rows.features, np.ones((len(rows), 1))])
+    return np.eye(classes)[:, rows.labels] @ counted
+
+
+def nearest(queries: Array, total: Array) -> NDArray[np.int64]:
+    """Return the class of the nearest mean; a class without rows is infinitely far."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = total[:, :-1] / total[:, -1:]
+    far = np.linalg.norm(queries[:, None, :] - means, axis=2)
+    return np.asarray(np.where(np.isnan(far), np.inf, far).argmin(axis=1), np.int64)
