@@ -188,8 +188,8 @@ def measure_simulated(*, quick: bool) -> list[Measurement]:
     """Send one token round a ring of 1,000 actors, beside plain SimPy `Store` processes.
 
     `queues`: actors are asyncio tasks on the simulated loop, linked by asyncio queues. `stack`:
-    they are parties of a cluster, and each hop takes the whole way: message, frame, session, taps,
-    simulated link, frame, message.
+    they are parties of a cluster, and each hop takes the whole way: message, frame, session,
+    observers, simulated link, frame, message.
     """
     laps, repetitions = (10, 3) if quick else (100, 7)
     hops = ACTORS * laps

@@ -197,7 +197,7 @@ def test_names_and_ways_are_checked() -> None:
     async def body(_network: SimulatedNetwork) -> None:
         with pytest.raises(InputError, match="names"):
             SimulatedNetwork(("alice", "alice"), Streams(1))
-        with pytest.raises(InputError, match="falls into parts"):
+        with pytest.raises(InputError, match="graph is not connected"):
             SimulatedNetwork(("alice", "bob"), Streams(1), topology=Topology(graph=graph))
 
     simulate(body)

@@ -191,7 +191,7 @@ def test_missing_way_names_the_pair() -> None:
             topology.path("a", target)
     with pytest.raises(InputError, match="a to b"):
         topology.model("a", "b")
-    with pytest.raises(InputError, match="falls into parts"):
+    with pytest.raises(InputError, match="graph is not connected"):
         topology.check_connects("ab")
     with pytest.raises(InputError, match="without stranger"):
         topology.check_connects(["stranger"])

@@ -56,7 +56,7 @@ class Topology:
         """Check that there is a way from each of these parties to each other.
 
         Raises:
-            InputError: If one is not in the graph, or the graph falls into parts.
+            InputError: If one is not in the graph, or the graph is not connected.
         """
         if self._graph is None:
             return
@@ -67,7 +67,7 @@ class Topology:
             if name not in self._graph:
                 raise InputError("graph", f"without {name}", "each party as a node")
         if parties and not nx.is_strongly_connected(self._graph):
-            raise InputError("graph", "one that falls into parts", "a way for each pair")
+            raise InputError("graph", "not connected", "a graph with a way for each pair")
 
     def model(self, source: str, target: str) -> LinkModel:
         """Return the properties of the direct link.
@@ -149,17 +149,14 @@ class Routes:
             return links[0].send(size_bytes, message)
         arrival = Event(self._environment)
 
-        def forward(link: Link, rest: list[Link]) -> None:
-            passed = link.send(size_bytes, message)
-            passed.callbacks.append(lambda _: leave(rest))
-
-        def leave(rest: list[Link]) -> None:
+        def pass_on(rest: tuple[Link, ...]) -> None:
             if rest:
-                forward(rest[0], rest[1:])
+                passed = rest[0].send(size_bytes, message)
+                passed.callbacks.append(lambda _: pass_on(rest[1:]))
             else:
                 arrival.succeed(message)
 
-        leave(list(links))
+        pass_on(links)
         return arrival
 
     def announce(
@@ -178,12 +175,12 @@ class Routes:
         for target in targets:
             if (source, target) in self._paths:
                 arrival: Event = self.send(source, target, size_bytes)
-                arrival.callbacks.append(functools.partial(_tell, tell, [target]))
+                arrival.callbacks.append(functools.partial(_notify, tell, [target]))
             else:
                 others.setdefault(expected(target), []).append(target)
         for seconds, group in others.items():
             arrival = Timeout(self._environment, seconds)
-            arrival.callbacks.append(functools.partial(_tell, tell, group))
+            arrival.callbacks.append(functools.partial(_notify, tell, group))
 
     def _find(self, source: str, target: str) -> tuple[Link, ...]:
         nodes = self._topology.path(source, target)
@@ -204,7 +201,7 @@ class Routes:
         return self._links[pair]
 
 
-def _tell(tell: Callable[[str], None], targets: list[str], _arrival: Event) -> None:
+def _notify(tell: Callable[[str], None], targets: list[str], _arrival: Event) -> None:
     for target in targets:
         tell(target)
 
