@@ -4,6 +4,7 @@ No file, however it is made, keeps a process busy or ends it with a trace.
 """
 
 import hashlib
+import inspect
 import json
 import re
 import tomllib
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -32,6 +33,48 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
+
+class Key(NamedTuple):
+    """What there is to know of one key of a table.
+
+    Attributes:
+        name: The name of the key.
+        default: The value where the key is left out; `PydanticUndefined` where it must be given.
+        allowed: The values that are allowed, in words.
+        meaning: What the key is for, in words; empty if nobody wrote it down.
+    """
+
+    name: str
+    default: Any
+    allowed: str
+    meaning: str
+
+
+def describe_keys(model: type[BaseModel]) -> tuple[Key, ...]:
+    """Return all keys of a table, in order, each with what its model says of it.
+
+    A field has the default and, as its description, what is allowed. The meaning stands in the
+    docstring of the model, or of the base that brings the field, under `Attributes`.
+
+    Args:
+        model: The model of the table.
+    """
+    meanings = dict[str, str]()
+    for each in reversed(model.__mro__):
+        _, _, said = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")
+        meanings |= {key: " ".join(text.split()) for key, text in _MEANING.findall(said)}
+    return tuple(
+        Key(
+            name,
+            field.get_default(call_default_factory=True),
+            field.description or "",
+            meanings.get(name, ""),
+        )
+        for name, field in model.model_fields.items()
+    )
+
+
+_MEANING: Final = re.compile(r"^    (\w+): (.+(?:\n {6,}.+)*)", re.MULTILINE)
 
 # A scenario or a configuration has a few kilobytes; terms with a thousand columns, a hundred.
 TOML_BYTES_MAX: Final = 1 << 20

@@ -31,7 +31,7 @@ SEED_SAID = "The noise is that of a seed"
 # Each parameter that is not dealt with in `fit` alone, and then some.
 CHANGED: dict[str, dict[str, object]] = {
     "PrivateKNNClassifier": {"k": 1, "parties": 3, "sum": "shares", "weights": "distance"},
-    "NoisyVotesClassifier": {"epsilon": 1e-3, "r": 1.0, "tolerated": 0, "k": 5, "sum": "ring"},
+    "NoisyVotesClassifier": {"epsilon": 1e-3, "radius": 1.0, "tolerated": 0, "k": 5, "sum": "ring"},
     "OwnerRadiusClassifier": {"epsilon": 1e-3, "radius": 1.0, "mode": "paper"},
     "OwnerKNNClassifier": {"epsilon": 1e-3, "k": 100, "mode": "paper"},
     "IndKNNClassifier": {
@@ -200,7 +200,7 @@ def test_where_nothing_is_promised_nothing_is_warned_of(estimator: Any) -> None:
 
 def wrongly_set() -> list[tuple[Any, str, object]]:
     """Return each parameter of each estimator with a text that it cannot be."""
-    optional = {"r": "1", "k": "1", "queries": "9", "smoothing": "1", "random_state": "1"}
+    optional = {"random_state": "1"}
     found = list[tuple[Any, str, object]]()
     for estimator in ESTIMATORS:
         for name, value in estimator.get_params().items():

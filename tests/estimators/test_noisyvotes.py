@@ -28,7 +28,9 @@ def wider(rows: Any) -> Any:  # noqa: ANN401  (arrays in and out)
 
 def test_with_little_noise_the_rows_within_reach_decide() -> None:
     """However rows are dealt, the label is what most rows within the radius have."""
-    model = NoisyVotesClassifier(5, MUCH, partition="by-label", ranges=RANGES, random_state=2)
+    model = NoisyVotesClassifier(
+        5, MUCH, radius=0.2, partition="by-label", ranges=RANGES, random_state=2
+    )
     labels, numbers = (
         model.fit(ROWS, LABELS).predict(QUERIES),
         np.unique(LABELS, return_inverse=True)[1],
@@ -78,7 +80,7 @@ def test_what_is_left_of_epsilon_is_the_familys_account(
 ) -> None:
     """Each batch once, against the largest coalition that is tolerated or else a single party."""
     model = NoisyVotesClassifier(
-        6, 1.5, tolerated=tolerated, sum=name, ranges=RANGES, random_state=1
+        6, 1.5, radius=0.2, tolerated=tolerated, sum=name, ranges=RANGES, random_state=1
     ).fit(ROWS, LABELS)
     assert model.deployment_privacy_.epsilon == 0.0
     losses = []
@@ -165,8 +167,8 @@ def test_a_batch_about_k_is_refused_before_anything_is_told_of_it() -> None:
         {"epsilon": 1e-9},
         {"epsilon": 1e300, "k": 5},
         {"epsilon": 1e-9, "k": 5},
-        {"r": -1.0},
-        {"k": 0},
+        {"radius": -1.0},
+        {"k": -1},
         {"tolerated": 8},
         {"parties": 2},
         {"sum": "cycles"},

@@ -47,7 +47,7 @@ NUMPYS: list[tuple[Any, dict[str, object]]] = [
 # Little noise, so that accuracy says something; and a parameter by which it is good, or useless.
 ACCURATE: list[tuple[Any, str, list[Any]]] = [
     (PrivateKNNClassifier(), "k", [5, 60]),
-    (NoisyVotesClassifier(epsilon=100.0), "r", [0.2, 0.0]),
+    (NoisyVotesClassifier(epsilon=100.0), "radius", [0.2, 0.0]),
     (OwnerRadiusClassifier(10.0), "radius", [0.2, 0.0]),
     (OwnerKNNClassifier(10.0), "k", [10, 80]),
     (IndKNNClassifier(50.0, tau=0.9), "sigma2", [2.0, 1e9]),
@@ -165,10 +165,16 @@ def test_ranges_that_are_none_are_refused(estimator: Any) -> None:  # noqa: ANN4
             clone(estimator).set_params(ranges=ranges).fit(ROWS, LABELS)
 
 
-CENTRAL = (NoisyVotesClassifier, OwnerRadiusClassifier, OwnerKNNClassifier, IndKNNClassifier)
+# A radius of its own: with `auto` the number of rows counts as public.
+CENTRAL = [
+    NoisyVotesClassifier(radius=0.2),
+    OwnerRadiusClassifier(),
+    OwnerKNNClassifier(),
+    IndKNNClassifier(),
+]
 
 
-@pytest.mark.parametrize("estimator", [kind() for kind in CENTRAL], ids=named)
+@pytest.mark.parametrize("estimator", CENTRAL, ids=named)
 def test_nothing_but_labels_is_told_of_a_row(estimator: Any) -> None:  # noqa: ANN401  (any of them)
     """With public ranges, rules, parameters, costs and promises are the same without a row."""
     told = []

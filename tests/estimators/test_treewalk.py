@@ -1,7 +1,7 @@
 """The seeker's estimator: what walks and responses find, cost and spend."""
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -12,7 +12,6 @@ from tests.protocols.treewalk.parties import responded, tree_walk
 
 from veilring.errors import InputError
 from veilring.estimators import TreeWalkClassifier
-from veilring.estimators.treewalk import WalkUtility
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.cost import Traffic
 from veilring.protocols.forecast import Forecast
@@ -40,7 +39,7 @@ WALKS: list[tuple[TreeWalkClassifier, Variant]] = [
     (TreeWalkClassifier(6.0, "comparison", "early", splits=2), Variant("early", 2)),
     (TreeWalkClassifier(6.0, "comparison", "parallel", splits=2), Variant("parallel", 2)),
     (TreeWalkClassifier(6.0, "distance", "greedy"), Variant("greedy")),
-    (TreeWalkClassifier(6.0, "distance", r=0.1), Variant()),
+    (TreeWalkClassifier(6.0, "distance", radius=0.1), Variant()),
 ]
 IDS = ["basic", "neighbours", "early", "parallel", "distance", "radius"]
 
@@ -61,9 +60,9 @@ def steps_of(model: TreeWalkClassifier, compositions: int) -> Comparison | Dista
     each = model.epsilon * (1 - 2.0**-40) / compositions
     if model.utility == "comparison":
         return Comparison(2 * each)
-    if model.r is None:
+    if model.radius == "auto":
         return Distance(2 * each, DIAGONAL, DIAGONAL)
-    return Distance.hiding(each, model.r, DIAGONAL)
+    return Distance.hiding(each, model.radius, DIAGONAL)
 
 
 @pytest.mark.parametrize(("model", "variant"), WALKS, ids=IDS)
@@ -74,7 +73,7 @@ def test_walks_cost_and_find_what_real_ones_do(
     monkeypatch.setattr(COINS, lambda *_: clients_rng())
     seeker = fitted(model, k=1)
     labels, places = seeker.predict(QUERIES), Places.of(scaled(ROWS))
-    plan: Any = WalkPlan(model.utility, variant, model.neighbours, len(QUERIES))  # type: ignore[arg-type]  # none of these responds
+    plan: Any = WalkPlan(model.utility, variant, model.neighbours, len(QUERIES))
     utility = steps_of(model, variant.compositions(7))
 
     async def main() -> None:
@@ -121,7 +120,7 @@ def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier, variant:
     seeker.predict(QUERIES)
     assert seeker.deployment_privacy_ == before
     spent = spending(steps_of(model, variant.compositions(7)), variant, 7, 0.0)
-    near = model.r is not None
+    near = model.radius != "auto"
     assert before.epsilon == spent.loss(0.1)
     assert 0.999999 * 6.0 < before.epsilon <= 6.0
     assert before.measure == ("geo-indistinguishability" if near else "ε-LDP")
@@ -161,7 +160,7 @@ def test_a_query_that_was_asked_before_is_answered_as_it_was(model: TreeWalkClas
 
 
 @pytest.mark.parametrize("utility", ["comparison", "response"])
-def test_only_what_is_new_is_asked_and_costs(utility: WalkUtility) -> None:
+def test_only_what_is_new_is_asked_and_costs(utility: Literal["comparison", "response"]) -> None:
     """A session has each new question once, and the splits above buckets go with the first one."""
     seeker = fitted(TreeWalkClassifier(6.0, utility, splits=0))
 
@@ -213,9 +212,9 @@ def test_what_does_not_fit_a_session_is_asked_in_several(monkeypatch: pytest.Mon
         {"utility": "response", "splits": 7},
         {"utility": "response", "variant": "drunk"},
         {"utility": "response", "variant": "greedy"},
-        {"utility": "response", "r": 0.1},
-        {"utility": "comparison", "r": 0.1},
-        {"utility": "distance", "r": 0.0},
+        {"utility": "response", "radius": 0.1},
+        {"utility": "comparison", "radius": 0.1},
+        {"utility": "distance", "radius": 0.0},
     ],
     ids=str,
 )

@@ -12,13 +12,17 @@ from private rows, or a seed, no ε holds, and `fit` warns; `deployment_privacy_
 would promise without them.
 """
 
-from veilring.estimators.base import PrivacyLeakWarning, RangesLike, Seed
-from veilring.estimators.ldp import LDPGaussianNaiveBayes, LDPNaiveBayes
-from veilring.estimators.noisyvotes import NoisyVotesClassifier
-from veilring.estimators.owner import OwnerKNNClassifier, OwnerRadiusClassifier
-from veilring.estimators.prediction import IndKNNClassifier
-from veilring.estimators.ring import PrivateKNNClassifier
-from veilring.estimators.treewalk import TreeWalkClassifier
+from veilring.estimators.base import PrivacyLeakWarning, RangesLike, Seed, SystemClassifier
+from veilring.estimators.classifiers import (
+    IndKNNClassifier,
+    LDPGaussianNaiveBayes,
+    LDPNaiveBayes,
+    NoisyVotesClassifier,
+    OwnerKNNClassifier,
+    OwnerRadiusClassifier,
+    PrivateKNNClassifier,
+    TreeWalkClassifier,
+)
 from veilring.protocols.system import Promise
 
 __all__ = (
@@ -33,5 +37,6 @@ __all__ = (
     "Promise",
     "RangesLike",
     "Seed",
+    "SystemClassifier",
     "TreeWalkClassifier",
 )

@@ -1,4 +1,4 @@
-"""What the estimators share: public ranges, numbered classes, seeds, and a system of their own."""
+"""What the estimators share: a system's parameters, public ranges, numbered classes and seeds."""
 
 import hashlib
 import hmac
@@ -6,11 +6,13 @@ import inspect
 import operator
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from numbers import Real
-from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
+from textwrap import fill
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, Self, TypeAlias
 
 import numpy as np
 from numpy.random import Generator, RandomState
@@ -20,7 +22,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from typing_extensions import override
 
-from veilring.data.table import Ranges, Rows, partition
+from veilring.config import Key, describe_keys
+from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Ranges, Rows, partition
 from veilring.errors import InputError
 from veilring.privacy.checks import require
 from veilring.protocols.forecast import Forecast
@@ -110,40 +113,41 @@ def names_of(queries: NDArray[np.float64]) -> list[bytes]:
     return [row.tobytes() for row in queries + 0.0]
 
 
-def blocks(queries: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:
-    """Yield queries in blocks of at most so many."""
-    return (queries[first : first + size] for first in range(0, len(queries), size))
-
-
-Dealing = Literal["iid", "dirichlet", "by-label"]
-"""How rows are dealt to the parties: see `veilring.data.table.partition`."""
-
-Dealt = tuple[tuple[NDArray[np.int64], ...], tuple[Rows, ...]]
-"""Which rows each party was dealt, and the rows themselves."""
-
-
-def deal(rows: Rows, parties: int, how: Dealing, alpha: float, rng: Generator) -> Dealt:
-    """Deal each row to exactly one party; a party may have none.
-
-    Args:
-        rows: Of all.
-        parties: How many.
-        how: By which law.
-        alpha: Of `dirichlet`.
-        rng: Source of the shuffle and of the proportions.
-
-    Raises:
-        InputError: If an argument is not allowed.
-    """
-    parts = tuple(partition(rows.labels, parties, rng, kind=how, alpha=alpha))
-    return parts, tuple(Rows(rows.features[part], rows.labels[part]) for part in parts)
-
-
 RangesLike: TypeAlias = tuple[Sequence[float] | float, Sequence[float] | float]
 """The least and the greatest value of each feature, or one of each for all features."""
 Seed: TypeAlias = int | RandomState | Generator | None
 """Of experiments; with none the parties' randomness is cryptographic."""
 
+_DEALT: Final = (
+    Key("parties", PARTIES, "a whole number of at least 3", "The number of parties."),
+    Key("partition", "iid", "iid, dirichlet or by-label", "How rows are dealt to the parties."),
+    Key(
+        "alpha",
+        1.0,
+        f"a number from {ALPHA_MIN:g} to {ALPHA_MAX:g}",
+        "For `dirichlet`: the smaller, the fewer parties hold most of a class.",
+    ),
+)
+"""The parameters of a classifier whose rows are dealt to several parties."""
+_LAST: Final = (
+    Key(
+        "ranges",
+        None,
+        "a pair of the lows and the highs, each a number or one for each feature; or none",
+        "The public ranges of the features. What lies outside is moved to their ends. With none"
+        " those of the rows are taken, which reveal something of them.",
+    ),
+    Key(
+        "random_state",
+        None,
+        "a whole number, a generator of NumPy, or none",
+        "A seed for experiments, under which no ε holds. With none all randomness is"
+        " cryptographic.",
+    ),
+)
+"""The parameters of each classifier beside its system's."""
+
+_WIDTH: Final = 100  # of a line of a docstring
 _STREAM: Final = "estimator"
 _GIVEN: Final = "given as public"
 _TAKEN: Final = "the rows themselves, which is not private"
@@ -153,27 +157,67 @@ _RANGES_ALLOWED: Final = "two entries, the lows and the highs, each a number or 
 
 
 class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A classifier that plays all parties of a protocol, and tells what that costs and promises.
+    """A classifier that plays all parties of a system, and tells what that costs and promises.
 
-    Parameters count when it is fitted: what is set afterwards waits for the next `fit`.
+    A subclass names its system. Its constructor takes the parameters of the system, with the
+    system's own defaults, and then some that a deployment does not have. They count when it is
+    fitted: what is set afterwards waits for the next `fit`.
 
     Attributes:
-        classes_: The classes, sorted; which there are counts as public.
-        ranges_origin_: Where the ranges came from.
+        classes_: The sorted class labels. The set of classes is treated as public.
+        system_: The system, with the parameters that it was fitted with.
+        ranges_origin_: The origin of the ranges.
     """
 
     ranges: RangesLike | None
     random_state: Seed
+    system_: System
+    _system: ClassVar[type[System]]
+    _fixed: ClassVar[Mapping[str, object]] = MappingProxyType({})
+    """Parameters of the system that the class decides."""
+    _leaves_out: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that count for nothing here, or follow from others: they keep their defaults."""
+    _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
+    """For a parameter that is another one here than in the system: which of its facts differ."""
+    _own: ClassVar[tuple[Key, ...]] = ()
+    """The parameters beside those of the system, `ranges` and `random_state`."""
+    _first: ClassVar[tuple[str, ...]] = ("epsilon",)
+    """The parameters that may be given by their places, in order."""
     _rows_are_public: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401  (those of other bases)
+        super().__init_subclass__(**kwargs)
+        if "_system" in vars(cls):
+            keys = [*cls._taken(), *cls._own, *_LAST]
+            cls.__init__ = _constructor(keys, cls._first)  # type: ignore[method-assign]  # each class has its own
+            cls.__doc__ = _documented(cls.__doc__ or "", keys)
+
+    @classmethod
+    def _taken(cls) -> list[Key]:
+        """Return the parameters of the system that the constructor takes."""
+        return [
+            key._replace(**cls._changed.get(key.name, {}))
+            for key in describe_keys(cls._system)
+            if key.name not in {"name", *cls._fixed, *cls._leaves_out}
+        ]
+
+    def _make_system(self) -> System:
+        """Return the system with the parameters that are set.
+
+        Raises:
+            InputError: If one is not allowed.
+        """
+        chosen = {key.name: _plain(getattr(self, key.name)) for key in self._taken()}
+        return self._system(**{**self._fixed, **chosen})
 
     @property
     @abstractmethod
     def cost_(self) -> Forecast:
-        """What it costs on a network."""
+        """The cost on a network."""
 
     @property
     def privacy_(self) -> Promise:
-        """What holds of this model, and what has been spent since `fit`.
+        """The guarantee of this model, and what has been spent since `fit`.
 
         Its ε is none where ranges of private rows or a seed reveal more than any ε allows.
         """
@@ -194,11 +238,11 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         A fit that fails changes nothing: what was fitted before goes on, with its account.
 
         Args:
-            X: Shape (rows, features).
-            y: The class of each.
+            X: The rows, shape (rows, features).
+            y: The class of each row.
 
         Returns:
-            Itself.
+            The fitted classifier.
 
         Warns:
             PrivacyLeakWarning: If ranges or a seed reveal more than any ε allows.
@@ -257,21 +301,31 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn has no types)
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self._is_noisy()
-        # Promise costs accuracy: what is fine with thousands of rows is noise with thirty.
+        # Privacy costs accuracy: what is fine with thousands of rows is noise with thirty.
         tags.classifier_tags.poor_score = self._is_noisy()
         return tags
 
 
-class BatchClassifier(PrivateClassifier):
+class SystemClassifier(PrivateClassifier):
     """A classifier whose parties answer a batch of queries for each `predict`.
 
     The same batch again is not asked again: whoever asked has its labels, and nothing is spent.
+    A class of this kind for any system needs no more than the system's name::
+
+        class MyClassifier(SystemClassifier):
+            _system = MySystem
+
+    Attributes:
+        parts_: The rows that each party was dealt, by their numbers.
     """
+
+    parts_: tuple[NDArray[np.int64], ...]
+    _own: ClassVar[tuple[Key, ...]] = _DEALT
 
     @property
     @override
     def cost_(self) -> Forecast:
-        """What the last batch that was predicted costs on a network, when it is asked first."""
+        """The cost on a network of the last batch that was predicted, when it is asked first."""
         check_is_fitted(self)
         if self._session.last is None:
             raise AttributeError("cost_ is known once a batch was predicted")
@@ -297,73 +351,8 @@ class BatchClassifier(PrivateClassifier):
         self._hold(Rows(self._ranges.to_unit(rows), numbers), rng)
         self._session = Asked(rng.bytes(KEY_BYTES))
 
-    @abstractmethod
     def _hold(self, rows: Rows, rng: Generator) -> None:
-        """Give scaled rows to those who hold them."""
-
-    @abstractmethod
-    def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
-        """Answer a batch that was not asked before, scaled into [0, 1]."""
-
-    @abstractmethod
-    def _spent(self) -> Promise:
-        """Return what is promised, and spent in all, given that ranges are public."""
-
-
-class SystemClassifier(BatchClassifier):
-    """A classifier that is derived from a system: its parameters, its steps, its promise.
-
-    A subclass names its system. Its constructor takes the system's parameters, with the system's
-    own defaults; then how rows are dealt to parties, the ranges and the seed.
-
-    Attributes:
-        system_: The system, with the parameters that it was fitted with.
-        parts_: The rows that each party was dealt, if there are several.
-    """
-
-    system_: System
-    parts_: tuple[NDArray[np.int64], ...]
-    _system: ClassVar[type[System]]
-    _leaves_out: ClassVar[frozenset[str]] = frozenset({"name", "batch"})
-    _first: ClassVar[tuple[str, ...]] = ()
-    """The parameters that may be given by their places, in order."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401  (those of other bases)
-        super().__init_subclass__(**kwargs)
-        if "_system" in vars(cls):
-            cls.__init__ = _constructor(cls)  # type: ignore[method-assign]  # each class has its own
-
-    @classmethod
-    def _parameters(cls) -> dict[str, object]:
-        """Return the default of each parameter of the system that the constructor takes."""
-        return {
-            name: each.get_default(call_default_factory=True)
-            for name, each in cls._system.model_fields.items()
-            if name not in cls._leaves_out
-        }
-
-    @classmethod
-    def _others(cls) -> dict[str, object]:
-        """Return the default of each parameter that is not the system's."""
-        return {
-            "parties": PARTIES,
-            "partition": "iid",
-            "alpha": 1.0,
-            "ranges": None,
-            "random_state": None,
-        }
-
-    def _make_system(self) -> System:
-        """Return the system with the parameters that are set.
-
-        Raises:
-            InputError: If one is not allowed.
-        """
-        chosen = {name: _plain(getattr(self, name)) for name in self._parameters()}
-        return self._system(**chosen)
-
-    @override
-    def _hold(self, rows: Rows, rng: Generator) -> None:
+        """Give rows, scaled into [0, 1], to those who hold them."""
         self.system_ = self._make_system()
         parts = self._dealt(rows, rng)
         self._facts = Facts(
@@ -372,51 +361,63 @@ class SystemClassifier(BatchClassifier):
             classes=len(self.classes_),
             rows=len(rows),
         )
-        self._setup = self.system_.setup(parts, self._facts)
+        self._setup = self._set_up(parts)
 
     def _dealt(self, rows: Rows, rng: Generator) -> dict[str, Rows]:
         parties, alpha = whole("parties", self.parties), number("alpha", self.alpha)
-        self.parts_, dealt = deal(rows, parties, self.partition, alpha, rng)
-        return {f"party-{number}": part for number, part in enumerate(dealt)}
+        dealt = partition(rows.labels, parties, rng, kind=self.partition, alpha=alpha)
+        self.parts_ = tuple(dealt)
+        return {
+            f"party-{number}": Rows(rows.features[part], rows.labels[part])
+            for number, part in enumerate(dealt)
+        }
 
-    @override
+    def _set_up(self, parts: dict[str, Rows]) -> Any:  # noqa: ANN401  (the setup of its system)
+        return self.system_.setup(parts, self._facts)
+
     def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
-        most = self._setup.batch_max
+        """Answer a batch that was not asked before, scaled into [0, 1]."""
         if self.system_.promise(parties=self._facts.parties).epsilon is not None:
-            require(
-                len(queries) <= most, "queries", f"{len(queries)} queries", f"1 to {most} at once"
-            )
+            self._require_one_batch(queries)
         labels = [self._setup.label(part, rng) for part in self._setup.batches(queries)]
-        return Answered(np.concatenate(labels), self._forecast(len(queries)))
-
-    def _forecast(self, queries: int) -> Forecast:
         facts = self._facts
-        return self.system_.forecast(
+        cost = self.system_.forecast(
             parties=facts.parties,
-            queries=queries,
+            queries=len(queries),
             features=facts.features,
             classes=facts.classes,
             rows=facts.rows,
         )
+        return Answered(np.concatenate(labels), cost)
 
-    @override
+    def _require_one_batch(self, queries: NDArray[np.float64]) -> None:
+        """Refuse more queries than share one budget."""
+        count, most = len(queries), self._setup.batch_max
+        require(count <= most, "queries", f"{count} queries", f"1 to {most} at once")
+
     def _spent(self) -> Promise:
+        """Return what is promised, and spent in all, given that ranges are public."""
         promise = self.system_.promise(parties=self._facts.parties)
         spent = self._setup.spent(len(self._session))
         return replace(promise, epsilon=spent.epsilon, delta=spent.delta)
 
 
-def _constructor(cls: type[SystemClassifier]) -> Callable[..., None]:
-    """Return the constructor of a class, with the signature that scikit-learn reads."""
-    defaults = {**cls._parameters(), **cls._others()}
-    ordered = [*cls._first, *(name for name in defaults if name not in cls._first)]
+def _constructor(keys: Sequence[Key], first: Sequence[str]) -> Callable[..., None]:
+    """Return a constructor that takes these keys, with the signature that scikit-learn reads.
+
+    Args:
+        keys: The parameters.
+        first: The names of those that may be given by their places, in order.
+    """
+    defaults = {key.name: key.default for key in keys}
+    ordered = [*first, *(name for name in defaults if name not in first)]
     signature = inspect.Signature(
         [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
         + [
             inspect.Parameter(
                 name,
                 inspect.Parameter.POSITIONAL_OR_KEYWORD
-                if name in cls._first
+                if name in first
                 else inspect.Parameter.KEYWORD_ONLY,
                 default=defaults[name],
             )
@@ -433,6 +434,15 @@ def _constructor(cls: type[SystemClassifier]) -> Callable[..., None]:
 
     __init__.__signature__ = signature  # type: ignore[attr-defined]  # which `inspect` reads
     return __init__
+
+
+def _documented(text: str, keys: Sequence[Key]) -> str:
+    """Return a docstring with a line for each parameter, before its attributes."""
+    about, attributes, fitted = inspect.cleandoc(text).partition("\n\nAttributes:")
+    entries = (f"{key.name}: {key.meaning} Allowed: {key.allowed}." for key in keys)
+    shape = {"width": _WIDTH, "initial_indent": " " * 4, "subsequent_indent": " " * 8}
+    lines = "\n".join(fill(entry, **shape) for entry in entries)  # type: ignore[arg-type]  # a width and indents
+    return f"{about}\n\nArgs:\n{lines}{attributes}{fitted}\n"
 
 
 def _plain(value: object) -> object:

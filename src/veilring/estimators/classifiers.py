@@ -1,0 +1,531 @@
+"""The classifier of each system: what it has beyond the system, whose parameters it takes.
+
+A class names its system, of which `SystemClassifier` makes the constructor, the docstring, the
+steps, the cost and the promise.
+"""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, Literal, cast
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+from typing_extensions import override
+
+from veilring.config import Key
+from veilring.data.table import Rows
+from veilring.errors import InputError
+from veilring.estimators.base import (
+    Answered,
+    PrivacyLeakWarning,
+    PrivateClassifier,
+    SystemClassifier,
+    names_of,
+    number,
+    whole,
+)
+from veilring.nodes.cost import Traffic
+from veilring.privacy.accounting import PureDP
+from veilring.privacy.checks import doubt_of_delta, require
+from veilring.protocols.forecast import Forecast, in_all
+from veilring.protocols.ldp.algorithm.bayes import Classifier
+from veilring.protocols.ldp.algorithm.planner import make_oracle
+from veilring.protocols.ldp.algorithm.survey import (
+    BayesSurvey,
+    DiscreteBayesSurvey,
+    GaussianBayesSurvey,
+    Tally,
+    answer,
+    census,
+    tally_reports,
+    whole_numbers,
+)
+from veilring.protocols.ldp.roles import batch_traffic
+from veilring.protocols.ldp.system import LDPBayes
+from veilring.protocols.ldp.task import Task
+from veilring.protocols.noisyvotes.algorithm.parameters import NoisyVotesParameters
+from veilring.protocols.noisyvotes.messages import votes_cost
+from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
+from veilring.protocols.prediction.algorithm.predictor import Predictor
+from veilring.protocols.prediction.system import IndKNN, IndKNNSetup
+from veilring.protocols.radius.rules import OwnerRules
+from veilring.protocols.radius.system import DataOwner, OwnerSetup
+from veilring.protocols.ring.roles import KNNParameters
+from veilring.protocols.ring.system import PrivateKNN, RingSetup
+from veilring.protocols.system import SERVER, Promise, System
+from veilring.protocols.treewalk.algorithm.tree import Places
+from veilring.protocols.treewalk.system import TreeWalk, TreeWalkSetup
+
+Mode = Literal["default", "paper"]
+"""Ours (each query pays for its largest clique, permute-and-flip), or the paper's solution (for the
+largest one of its component, Laplace noise)."""
+
+_MODES: Final = ("default", "paper")
+_BY_MODE: Final = frozenset({"allocation", "mechanism", "conversion", "public_rows"})
+
+
+class PrivateKNNClassifier(SystemClassifier):
+    """kNN over the rows of several parties, as if they were in one place.
+
+    `fit` deals the rows to parties. `predict` runs the steps that the parties of a ring run:
+    PP-TopK for the k smallest distances of all, then a secure sum of votes. A batch that does not
+    fit a message is asked in several.
+
+    There is no ε here. The transcript of PP-TopK is not differentially private, however its noise
+    is chosen, and the distances and votes that all parties learn are exact.
+
+    Attributes:
+        classes_: The sorted class labels. The set of classes is treated as public.
+        parameters_: The protocol's public parameters.
+        parts_: The rows that each party was dealt, by their numbers.
+        ranges_origin_: The origin of the ranges.
+    """
+
+    _system: ClassVar[type[System]] = PrivateKNN
+    _first: ClassVar[tuple[str, ...]] = ("parties", "k")
+    _setup: RingSetup
+
+    @property
+    def parameters_(self) -> KNNParameters:
+        """The protocol's public parameters."""
+        return self._setup.parameters
+
+    @override
+    def _dealt(self, rows: Rows, rng: Generator) -> dict[str, Rows]:
+        k = cast("PrivateKNN", self.system_).k
+        allowed = f"at most the rows of all parties (n_samples = {len(rows)})"
+        require(k <= len(rows), "k", k, allowed)
+        return super()._dealt(rows, rng)
+
+    @override
+    def _is_noisy(self) -> bool:
+        # With `auto` a label is the pooled one but for `error`, far below what a test would see.
+        return bool(self.rounds != "auto")
+
+
+class NoisyVotesClassifier(SystemClassifier):
+    """r-N or k-N by peers: each adds its share of the noise to its counts, and nobody has the rest.
+
+    `fit` deals the rows to parties. `predict` runs the steps that the parties run: what the data
+    owner of `OwnerRadiusClassifier` does alone, with a secure sum in its place. All queries are one
+    batch under `epsilon`, and another batch spends another `epsilon`. A batch has at most `batch`
+    queries, and as many as fit a message.
+
+    Each party knows its own share of the noise, and a coalition all of its own. With `tolerated`
+    at 0 the others' shares alone are less than `epsilon` needs, and `privacy_` says what is left.
+
+    Attributes:
+        classes_: The sorted class labels. The set of classes is treated as public.
+        parameters_: The protocol's public parameters.
+        parts_: The rows that each party was dealt, by their numbers.
+        ranges_origin_: The origin of the ranges.
+    """
+
+    _system: ClassVar[type[System]] = NoisyVotes
+    _first: ClassVar[tuple[str, ...]] = ("parties", "epsilon")
+    _setup: VotesSetup
+
+    @property
+    def parameters_(self) -> NoisyVotesParameters:
+        """The protocol's public parameters."""
+        return self._setup.parameters
+
+    @override
+    def _set_up(self, parts: dict[str, Rows]) -> VotesSetup:
+        self._losses: list[float] = []
+        return cast("VotesSetup", super()._set_up(parts))
+
+    @override
+    def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
+        self._require_one_batch(queries)
+        said = self._setup.answer(queries, rng)
+        self._losses.append(self._setup.loss_of(said))
+        parties = len(self._setup.parties)
+        return Answered(
+            said.labels, votes_cost(parties, len(queries), self.parameters_, rows=said.rows)
+        )
+
+    @override
+    def _spent(self) -> Promise:
+        """Return the exact loss of the batches, which is below `epsilon` if their balls differ."""
+        lost = PureDP(0.0).compose(*map(PureDP, self._losses)).epsilon()
+        return replace(self.system_.promise(parties=self._facts.parties), epsilon=lost)
+
+
+class _OwnerClassifier(SystemClassifier):
+    """What both have in common: an owner that holds all rows."""
+
+    mode: Mode
+    _own: ClassVar[tuple[Key, ...]] = (
+        Key(
+            "mode",
+            "default",
+            " or ".join(_MODES),
+            "The way to label: our own, or the `paper`'s own solution (a query pays for the"
+            " largest clique of its component, Laplace noise; with k, the number of rows is"
+            " public).",
+        ),
+    )
+    _paper: ClassVar[Mapping[str, object]] = {"allocation": "component", "mechanism": "laplace"}
+    """Parameters of the paper's solution."""
+    _setup: OwnerSetup
+
+    @property
+    def rules_(self) -> OwnerRules:
+        """What the owner answers, and how."""
+        return self._setup.rules
+
+    @property
+    def radius_(self) -> float:
+        """The radius within which rows vote, among features in [0, 1]."""
+        return self._setup.radius
+
+    @override
+    def _make_system(self) -> System:
+        require(self.mode in _MODES, "mode", self.mode, " or ".join(_MODES))
+        system = super()._make_system()
+        return system if self.mode == "default" else system.model_copy(update=self._paper)
+
+    @override
+    def _dealt(self, rows: Rows, rng: Generator) -> dict[str, Rows]:
+        return {"party-0": rows}
+
+
+class OwnerRadiusClassifier(_OwnerClassifier):
+    """r-N: the rows within a radius of a query vote, and a data owner names a winner with noise.
+
+    All queries of a `predict` are one batch under `epsilon`, which is shared out by how the balls
+    around them overlap; another batch spends another `epsilon`. A batch has at most `batch`
+    queries.
+
+    Attributes:
+        classes_: The sorted class labels. The set of classes is treated as public.
+        rules_: What the owner answers, and how.
+        ranges_origin_: The origin of the ranges.
+    """
+
+    _system: ClassVar[type[System]] = DataOwner
+    _leaves_out: ClassVar[frozenset[str]] = _BY_MODE | {"k", "count_share", "conversion_share"}
+    _first: ClassVar[tuple[str, ...]] = ("epsilon", "radius")
+
+
+class OwnerKNNClassifier(_OwnerClassifier):
+    """k-N: k is turned into a radius for each query first, and then the rows within it vote.
+
+    A part of `epsilon` pays for the radii, and, unless `mode` is `paper`, another for the number of
+    rows. All queries of a `predict` are one batch, as in `OwnerRadiusClassifier`.
+
+    Attributes:
+        classes_: The sorted class labels. The set of classes is treated as public.
+        rules_: What the owner answers, and how.
+        ranges_origin_: The origin of the ranges.
+    """
+
+    _system: ClassVar[type[System]] = DataOwner
+    _leaves_out: ClassVar[frozenset[str]] = _BY_MODE | {"radius"}
+    _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+        {
+            "k": {
+                "default": 10,
+                "allowed": "a whole number of at least 1",
+                "meaning": "About how many nearest rows vote.",
+            }
+        }
+    )
+    _first: ClassVar[tuple[str, ...]] = ("epsilon", "k")
+    _paper: ClassVar[Mapping[str, object]] = {
+        **_OwnerClassifier._paper,  # noqa: SLF001  (of its base)
+        "conversion": "paper",
+        "public_rows": True,
+    }
+
+    @override
+    def _make_system(self) -> System:
+        require(whole("k", self.k) >= 1, "k", self.k, "a whole number of at least 1")
+        return super()._make_system()
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Stream:
+    """The open stream: its predictor, its number, and how many queries of it are left."""
+
+    predictor: Predictor | None = None
+    number: int = 0
+    left: int = 0
+
+
+class IndKNNClassifier(SystemClassifier):
+    """Kernel votes of private records, each of which pays for what it says and then falls silent.
+
+    The queries of a `predict` are a stream, or, if `queries` declares a longer one, a part of it.
+    What comes next goes on with what the records have left, as long as the stream has room for the
+    whole batch. Else a new stream begins, for which all records have a fresh budget; what both
+    tell together is more than `epsilon`, and `privacy_` says how much.
+
+    Rows and queries become directions from a public centre, which is the middle of the ranges
+    unless given, and never the rows' own mean. One that lies there has no direction, and is given
+    that of the diagonal. If `delta` is above 0.001, or above one in the number of rows, `fit` shows
+    a `PrivacyLeakWarning`.
+
+    Attributes:
+        classes_: The sorted class labels. The set of classes is treated as public.
+        ranges_origin_: The origin of the ranges.
+    """
+
+    _system: ClassVar[type[System]] = IndKNN
+    _own: ClassVar[tuple[Key, ...]] = (
+        Key(
+            "centre",
+            None,
+            "a number for each feature, in the unit of the rows; or none",
+            "The public point from which directions are taken.",
+        ),
+    )
+    _first: ClassVar[tuple[str, ...]] = ("epsilon", "delta")
+    _setup: IndKNNSetup
+
+    @override
+    def _dealt(self, rows: Rows, rng: Generator) -> dict[str, Rows]:
+        return {SERVER: rows}
+
+    @override
+    def _set_up(self, parts: dict[str, Rows]) -> IndKNNSetup:
+        centre: NDArray[np.float64] | float = 0.5
+        if self.centre is not None:
+            centre = self._ranges.to_unit(np.asarray(self.centre, np.float64)[None])
+        return IndKNNSetup(cast("IndKNN", self.system_), parts, self._facts, centre=centre)
+
+    @override
+    def _hold(self, rows: Rows, rng: Generator) -> None:
+        super()._hold(rows, rng)
+        if doubt := doubt_of_delta(cast("IndKNN", self.system_).delta, len(rows)):
+            warnings.warn(f"{doubt}.", PrivacyLeakWarning, stacklevel=4)
+        self._stream = _Stream()
+
+    @override
+    def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
+        asked, stream = self._setup.directions(queries), self._stream
+        if stream.predictor is None or stream.left < len(queries):
+            declared = self._setup.rules(len(queries)).queries
+            if len(queries) > declared:
+                allowed = f"at least {len(queries)}, as many as are asked at once"
+                raise InputError("queries", declared, allowed)
+            stream.predictor = self._setup.open_stream(len(queries))
+            stream.number, stream.left = stream.number + 1, declared
+        stream.left -= len(queries)
+        labels = [said.label for said in stream.predictor.answer_block(asked, rng)]
+        return Answered(np.array(labels), self._setup.forecast(len(queries)))
+
+    @override
+    def _spent(self) -> Promise:
+        streams, promise = self._stream.number, self.system_.promise()
+        spent = self._setup.spent(streams)
+        many = f" {streams} streams were begun on the same rows." if streams > 1 else ""
+        return replace(promise, epsilon=spent.epsilon, delta=spent.delta, note=promise.note + many)
+
+
+class TreeWalkClassifier(SystemClassifier):
+    """The labels of public rows near a query that a client hides from their server.
+
+    The rows are public, with their labels. A client asks for each query of a `predict` with noise
+    of its own, and the nearest of the rows that it finds vote. A query that was asked before, in
+    whatever batch, is answered as it was and spends nothing. There are at most 16 features: with
+    more, every half of a tree is nearly all of it.
+
+    Attributes:
+        classes_: The sorted class labels.
+        places_: The server's rows, in their tree.
+        ranges_origin_: The origin of the ranges; those of the rows are public, too.
+    """
+
+    _system: ClassVar[type[System]] = TreeWalk
+    _own: ClassVar[tuple[Key, ...]] = ()
+    _first: ClassVar[tuple[str, ...]] = ("epsilon", "utility", "variant")
+    _rows_are_public: ClassVar[bool] = True
+    _setup: TreeWalkSetup
+
+    @property
+    def places_(self) -> Places:
+        """The server's rows, in their tree."""
+        return self._setup.places
+
+    @override
+    def _dealt(self, rows: Rows, rng: Generator) -> dict[str, Rows]:
+        if len(rows) == 1:
+            raise InputError("rows", "n_samples = 1", "at least 2, or there is nothing to hide")
+        self._known: dict[bytes, int] = {}
+        return {"client": rows}
+
+    @override
+    def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
+        names, is_first = names_of(queries), not self._known
+        fresh = {name: row for row, name in enumerate(names) if name not in self._known}
+        asked, setup = queries[list(fresh.values())], self._setup
+        if len(asked):
+            self._known.update(zip(fresh, setup.label(asked, rng).tolist(), strict=True))
+        costs = [
+            setup.lookup.cost(len(part), is_known=not is_first or turn > 0)
+            for turn, part in enumerate(setup.batches(asked))
+        ]
+        return Answered(np.array([self._known[name] for name in names]), in_all(*costs))
+
+    @override
+    def _spent(self) -> Promise:
+        return self._setup.promise
+
+
+class LDPClassifier(PrivateClassifier):
+    """What both estimators share: playing the clients, and predicting.
+
+    `fit` sends each row through the very `perturb` that a client on its own machine calls, and only
+    the sums of the reports reach the model. So the accuracy is that of a real collection.
+
+    Attributes:
+        epsilon_: What each client spent, exactly; at most `epsilon`.
+        tally_: The sums of the reports: all that the model knows.
+        survey_: The survey.
+        model_: The public steps, then the model.
+    """
+
+    epsilon_: float
+    tally_: Tally
+    survey_: BayesSurvey
+    model_: Classifier
+    _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+        {
+            "epsilon": {
+                "allowed": f"{LDPBayes.model_fields['epsilon'].description}; infinite for no noise,"
+                " where every client answers every question"
+            }
+        }
+    )
+
+    @property
+    @override
+    def cost_(self) -> Forecast:
+        """What the collection cost, each client being a party of its own; predicting is free."""
+        check_is_fitted(self)
+        task, total = Task({}, self.survey_), Traffic()
+        for question, clients in enumerate(self.tally_.counts):
+            total = total.plus(batch_traffic(task, question, 1, times=clients))
+        return Forecast(1, total)
+
+    @property
+    @override
+    def deployment_privacy_(self) -> Promise:
+        """What each client would spend on its report; predicting spends nothing."""
+        check_is_fitted(self)
+        promise = replace(self.system_.promise(), epsilon=self.epsilon_)
+        if self.epsilon_ < inf:
+            return promise
+        return replace(promise, note="Nothing is hidden: rows are counted as they are.")
+
+    @override
+    def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
+        self.system_ = system = self._make_system()
+        survey = self._survey(system, rows)
+        if self.epsilon == inf:
+            self.tally_ = census(survey, rows, numbers, rng)
+        else:
+            self.tally_ = tally_reports(survey, answer(survey, rows, numbers, rng).reports)
+        self.survey_, self.epsilon_ = survey, survey.exact_epsilon
+        self.model_ = system.learn(survey, self.tally_)
+
+    def _survey(self, system: LDPBayes, rows: NDArray[np.float64]) -> BayesSurvey:
+        """Return the survey; only public numbers of the rows may count."""
+        ranges, classes = self._public_ranges(rows), len(self.classes_)
+        return system.bind(ranges, classes, epsilon=number("epsilon", self.epsilon))
+
+    @override
+    def _make_system(self) -> LDPBayes:
+        if self.epsilon != inf:
+            return cast("LDPBayes", super()._make_system())
+        chosen = {**self.get_params(), "epsilon": LDPBayes().epsilon}  # which nothing is spent of
+        return type(self)(**chosen)._make_system()  # noqa: SLF001  (its own)
+
+    @override
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the most likely class of each row, shape (rows,)."""
+        rows = self._checked(X)
+        return np.asarray(self.classes_[self.model_.classify(rows)])
+
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the logarithm of each class's probability, shape (rows, classes)."""
+        rows = self._checked(X)
+        return self.model_.log_probabilities(rows)
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return each class's probability, shape (rows, classes)."""
+        return np.exp(self.predict_log_proba(X))
+
+    @override
+    def _is_noisy(self) -> bool:
+        return bool(self.epsilon != inf)
+
+
+class LDPNaiveBayes(LDPClassifier):
+    """Discrete naive Bayes under local differential privacy.
+
+    Attributes:
+        classes_: The sorted class labels. The set of classes is treated as public.
+        epsilon_: What each client spent, exactly; at most `epsilon`.
+        tally_: The sums of the reports: all that the model knows.
+        survey_: The survey.
+        model_: The public steps, then a `DiscreteBayes`; `save_classifier` takes it.
+        ranges_origin_: The origin of the ranges.
+    """
+
+    survey_: DiscreteBayesSurvey
+    _system: ClassVar[type[System]] = LDPBayes
+    _fixed: ClassVar[Mapping[str, object]] = {"kind": "discrete-bayes"}
+    _leaves_out: ClassVar[frozenset[str]] = frozenset({"approach", "variance_floor"})
+    _own: ClassVar[tuple[Key, ...]] = (
+        Key(
+            "domains",
+            None,
+            "a whole number for each feature, or none",
+            "How many values each feature has, if the rows hold them numbered from 0. With none"
+            " features are numbers, and go to equal-width bins.",
+        ),
+    )
+
+    @override
+    def _survey(self, system: LDPBayes, rows: NDArray[np.float64]) -> BayesSurvey:
+        if self.domains is None:
+            return super()._survey(system, rows)
+        self.ranges_origin_ = "no ranges: values are numbered"
+        domains = [whole("domains", each) for each in self.domains]
+        make = make_oracle(system.oracle, number("epsilon", self.epsilon))
+        return DiscreteBayesSurvey.of(domains, len(self.classes_), make)
+
+    @override
+    def _checked(self, X: ArrayLike) -> NDArray[Any]:
+        rows = super()._checked(X)
+        if self.survey_.steps:
+            return rows
+        columns = zip(rows.T, self.survey_.domains, strict=True)
+        numbered = [whole_numbers(column, values, n) for n, (column, values) in enumerate(columns)]
+        return np.column_stack(numbered)
+
+
+class LDPGaussianNaiveBayes(LDPClassifier):
+    """Gaussian naive Bayes under local differential privacy.
+
+    Attributes:
+        classes_: The sorted class labels. The set of classes is treated as public.
+        epsilon_: What each client spent, exactly; at most `epsilon`.
+        tally_: The sums of the reports: all that the model knows.
+        survey_: The survey.
+        model_: The public steps, then a `GaussianBayes`; `save_classifier` takes it.
+        ranges_origin_: The origin of the ranges.
+    """
+
+    survey_: GaussianBayesSurvey
+    _system: ClassVar[type[System]] = LDPBayes
+    _fixed: ClassVar[Mapping[str, object]] = {"kind": "gaussian-bayes"}
+    _leaves_out: ClassVar[frozenset[str]] = frozenset({"bins", "smoothing"})
