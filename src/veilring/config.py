@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -32,6 +33,14 @@ class Section(BaseModel):
     """The base of every table of a file: frozen, strict, and without unknown keys."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+def same_field(model: type[BaseModel], key: str) -> Any:  # noqa: ANN401  (a field's default is anything)
+    """Return the field of another model, for a table that has the same key with the same meaning.
+
+    The default, the range and the description of the field are written once that way.
+    """
+    return copy(model.model_fields[key])
 
 
 class Key(NamedTuple):

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from tests.deployment.commands import SECONDS
 from typing_extensions import override
 
-from veilring.deployment.examples import SERVER
 from veilring.deployment.prediction import PredictionTerms
 from veilring.errors import VeilringError
 from veilring.nodes.node import Node
@@ -21,6 +20,7 @@ from veilring.nodes.party import Parties
 from veilring.protocols.prediction.administrator import add_session, forget_session
 from veilring.protocols.prediction.querier import label_session
 from veilring.protocols.prediction.records import LabelledRecords
+from veilring.protocols.system import SERVER
 from veilring.randomness import Streams
 
 BLOCK_MAX = 20

@@ -16,7 +16,7 @@ from tests.deployment.prediction_clients import Administrator, Crashes, Querier
 from veilring.data import load
 from veilring.deployment import load_config
 from veilring.deployment.config import load_credentials
-from veilring.deployment.examples import REGISTRAR, SERVER, PredictionExample
+from veilring.deployment.examples import REGISTRAR, PredictionExample
 from veilring.deployment.prediction import PredictionSection, PredictionTerms, read_records
 from veilring.nodes.node import Node
 from veilring.privacy.budgets import UNITS
@@ -24,6 +24,7 @@ from veilring.privacy.ledger import open_ledger, read_totals
 from veilring.protocols.prediction.administrator import add_session
 from veilring.protocols.prediction.records import Accounts
 from veilring.protocols.prediction.rowfile import open_rows
+from veilring.protocols.system import SERVER
 from veilring.randomness import Streams
 from veilring.transport.tls import TlsEndpoint
 

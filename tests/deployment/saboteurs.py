@@ -52,5 +52,5 @@ def _lie(standing: Standing | None) -> Stands:
 
 def run_lying(folder: Path, words: tuple[str, ...], output: Path) -> None:
     """Run a command as `run_silently` does, and put the blame on party-1 when asked."""
-    vars(node)["told"] = _lie
+    vars(node)["encode_standing"] = _lie
     run_silently(folder, words, output)

@@ -1,5 +1,6 @@
 """Configurations and keys: what the command line reads and writes, and what it refuses."""
 
+import inspect
 import stat
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.deployment import load_config
+from veilring.deployment import ask, load_config, serve
 from veilring.deployment.ring import ClientConfig, RingMemberConfig
 from veilring.deployment.submitter import SubmitterConfig
 from veilring.deployment.survey import CollectorConfig
@@ -116,6 +117,19 @@ def test_a_configuration_is_met_at_the_edge(tmp_path: Path, text: str, message: 
     """A mistake names the key, the value and what is allowed."""
     with pytest.raises(ScenarioError, match=message):
         load_config(write(tmp_path, text))
+
+
+def test_a_script_serves_and_asks_by_the_path_of_a_configuration(tmp_path: Path) -> None:
+    """As the commands do: a role that does not serve, or ask, is refused at once."""
+    client, member = write(tmp_path, CLIENT), tmp_path / "member.toml"
+    member.write_text(MEMBER)
+    for role, path in ((serve(str(member)), member), (ask(client, "queries.csv"), client)):
+        assert inspect.iscoroutine(role), path
+        role.close()
+    with pytest.raises(ScenarioError, match=r"ring-member, .* for `veilring serve`"):
+        serve(client).close()
+    with pytest.raises(ScenarioError, match=r"client, analyst, .* for `veilring ask`"):
+        ask(member, "queries.csv").close()
 
 
 def test_keys_are_made_once_and_put_into_a_roster(tmp_path: Path) -> None:

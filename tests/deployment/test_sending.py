@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from veilring import simulation
 from veilring.deployment import submitter as sending
+from veilring.deployment.connecting import Connection
 from veilring.deployment.submitter import (
     RETRY_SECONDS,
     RETRY_SECONDS_MAX,
@@ -21,11 +22,8 @@ from veilring.deployment.submitter import (
     for_one_session,
 )
 from veilring.errors import PeerLost, SessionAborted, VeilringError
-from veilring.nodes.session import SessionLimits
 from veilring.protocols.ldp.messages import ClientBatch
 from veilring.protocols.ldp.outbox import MarkedRows, Outbox
-from veilring.transport.identity import make_identity
-from veilring.transport.roster import Member, Roster
 
 TASK, CLIENTS = make_task(), 12
 SESSION_SECONDS = 100.0
@@ -57,16 +55,14 @@ def test_sessions_take_all_batches_in_order_and_no_more_than_they_should(
     assert [int(b.clients[0]) for session in sessions for b in session] == list(range(7))
 
 
-class _Unlucky(Sender):
-    """A sender whose sessions all fail after so long, the first of them with some receipts."""
+class _Unlucky(Connection):
+    """A connection whose sessions all fail after so long, the first of them with some receipts."""
 
     def __init__(self, error: VeilringError, receipts: int) -> None:
-        me = make_identity("clinic")
-        super().__init__(me, Roster((Member.of(me, "h", 1),)), "census", SessionLimits())
         self.error, self.receipts, self.sessions = error, receipts, 0
 
     @override
-    async def _run(self, role: Callable[..., Awaitable[R]], *given: Any, **public: Any) -> R:
+    async def run(self, role: Callable[..., Awaitable[R]], *given: Any, **public: Any) -> R:
         self.sessions += 1
         (waiting,) = given
         await asyncio.sleep(SESSION_SECONDS)
@@ -81,7 +77,8 @@ def _tried(outbox: Path, error: VeilringError, receipts: int) -> tuple[float, in
 
     The seconds are simulated.
     """
-    sender = _Unlucky(error, receipts)
+    connection = _Unlucky(error, receipts)
+    sender = Sender(connection, "census")
 
     async def main() -> float:
         with Outbox(outbox) as kept:
@@ -91,7 +88,7 @@ def _tried(outbox: Path, error: VeilringError, receipts: int) -> tuple[float, in
                 await sender.send(TASK, kept, at_once=1, progress=lambda *_: None)
         return asyncio.get_running_loop().time()
 
-    return simulation.run(main()), sender.sessions
+    return simulation.run(main()), connection.sessions
 
 
 @pytest.mark.parametrize("receipts", [0, 1, 5])

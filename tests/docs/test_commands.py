@@ -152,14 +152,22 @@ def _whole(text: str) -> str:
 
 def _commands(command: Any) -> Iterator[Any]:  # noqa: ANN401  (click's, which typer hides)
     yield command
-    for each in getattr(command, "commands", {}).values():
+    for each in _below(command).values():
         yield from _commands(each)
+
+
+def _below(command: Any) -> dict[str, Any]:  # noqa: ANN401  (as above)
+    """Return the commands of a group by name, those that it makes when it is used among them."""
+    if not hasattr(command, "list_commands"):
+        return {}
+    context = typer.Context(command)
+    return {name: command.get_command(context, name) for name in command.list_commands(context)}
 
 
 def _look_up(shown: str) -> None:
     command, words = COMMAND, shlex.split(shown, comments=True)[1:]
-    while words and words[0] in getattr(command, "commands", {}):
-        command = command.commands[words.pop(0)]
+    while words and words[0] in _below(command):
+        command = _below(command)[words.pop(0)]
     assert not (words and hasattr(command, "commands")), f"{shown}: no such command"
     options = {name for parameter in command.params for name in parameter.opts}
     named = {word.partition("=")[0] for word in words if word.startswith("--")}

@@ -5,7 +5,6 @@ for: an option is a field of the example, or a key of the system's table in the 
 """
 
 import inspect
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,8 +16,6 @@ from typing_extensions import override
 from veilring.cli.options import CellSeparator, LabelColumn, NewFolder, Settings, table_settings
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from veilring.deployment.examples import Example
 
 _PORT: Final = 7311
@@ -133,7 +130,8 @@ def _deploy_ring(
 
 def _command_of(example: "type[Example]") -> Callable[..., None]:
     """Return the command that writes an example: its options, and its help."""
-    text, helps = _documented(example)
+    from veilring.config import describe_keys
+
     own = example.model_fields
     reads_table = bool(example.draws)
 
@@ -156,17 +154,18 @@ def _command_of(example: "type[Example]") -> Callable[..., None]:
             _parameter("label", LabelColumn, default=None),
             _parameter("separator", CellSeparator, default=","),
         ]
-    for name, field in own.items():
-        flag = [f"--{name}"] if field.annotation is bool else []
-        option = typer.Option(*flag, help=helps[name], show_default=field.default is not None)
-        options.append(_parameter(name, field.annotation, option, default=field.default))
+    for key in describe_keys(example):
+        kind = own[key.name].annotation
+        flag = [f"--{key.name}"] if kind is bool else []
+        option = typer.Option(*flag, help=key.meaning, show_default=key.default is not None)
+        options.append(_parameter(key.name, kind, option, default=key.default))
     options += _derived(example)
     options.append(_parameter("overrides", _TermsSettings, default=None))
     if reads_table:
         options.append(_parameter("seed", int, typer.Option(help=example.draws), default=0))
     options.append(_parameter("port", int, typer.Option(help=example.ports), default=_PORT))
     options.append(_parameter("out", NewFolder))
-    command.__doc__ = text
+    command.__doc__ = inspect.cleandoc(example.__doc__ or "").partition("\nAttributes:\n")[0]
     command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]  # which Typer reads
     return command
 
@@ -185,17 +184,24 @@ def _parameter(
 
 def _derived(example: "type[Example]") -> list[inspect.Parameter]:
     """Return an option for each key of the system's table that is no field of the example."""
-    found = list[inspect.Parameter]()
-    if example.section is None:
-        return found
-    _, helps = _documented(example.section)
-    for name, field in example.section.model_fields.items():
-        if name in example.model_fields:
-            continue
-        allowed = f"{helps[name]} Allowed: {field.description}."
-        option = typer.Option(metavar="VALUE", help=allowed, show_default=False)
-        found.append(_parameter(name, str | None, option, default=None))
-    return found
+    from veilring.config import describe_keys
+
+    hidden = {"name", *example.model_fields}  # a system has one name
+    keys = () if example.section is None else describe_keys(example.section)
+    return [
+        _parameter(
+            key.name,
+            str | None,
+            typer.Option(
+                metavar="VALUE",
+                help=f"{key.meaning} Allowed: {key.allowed}.",
+                show_default=False,
+            ),
+            default=None,
+        )
+        for key in keys
+        if key.name not in hidden
+    ]
 
 
 def _settings_of(example: "type[Example]", given: dict[str, Any]) -> dict[str, Any]:
@@ -209,10 +215,3 @@ def _settings_of(example: "type[Example]", given: dict[str, Any]) -> dict[str, A
     for setting in given["overrides"] or ():
         set_key(settings, setting)
     return settings
-
-
-def _documented(model: "type[BaseModel]") -> tuple[str, dict[str, str]]:
-    """Return the text of a model's docstring, and what it says of each of its fields."""
-    text, _, fields = inspect.cleandoc(model.__doc__ or "").partition("\n\nAttributes:\n")
-    entries = re.findall(r"^    (\w+): ((?:.+\n?)(?:     +.+\n?)*)", fields, flags=re.MULTILINE)
-    return text, {name: " ".join(said.split()) for name, said in entries}

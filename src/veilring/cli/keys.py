@@ -30,8 +30,7 @@ def make_key(
     """Make a party's key, and the public part to send to all others.
 
     Writes NAME.key, which never leaves its machine, and NAME.member.toml. Compare the fingerprint
-    that it prints with the others by telephone: whoever is in the roster is trusted to be who it
-    says.
+    that it prints with the others by telephone: the roster vouches for the keys that are in it.
     """
     from veilring.transport.identity import make_identity, save_identity
     from veilring.transport.roster import Member, Roster
@@ -43,7 +42,7 @@ def make_key(
     public = out / f"{name}.member.toml"
     Roster((member,)).save(public)
     typer.echo(f"{key}: the private key; it stays here")
-    typer.echo(f"{public}: the public part; send it to whoever makes the roster")
+    typer.echo(f"{public}: the public part; send it to the person who makes the roster")
     typer.echo(f"fingerprint {member.fingerprint}")
 
 
@@ -76,7 +75,7 @@ def make_roster(
 def show_roster(
     path: Annotated[Path, typer.Argument(help="A roster.", metavar="ROSTER.TOML")],
 ) -> None:
-    """Print who is in a roster, and its hash."""
+    """Print the members of a roster, and its hash."""
     _describe(_load(path))
 
 

@@ -49,7 +49,7 @@ def show_ledger(
 
 
 @ledger_app.command("backup")
-def back_up(
+def backup_command(
     path: Annotated[Path, typer.Argument(help="The ledger.", metavar="FILE", show_default=False)],
     to: Annotated[
         Path, typer.Argument(help="The file to write.", metavar="COPY", show_default=False)

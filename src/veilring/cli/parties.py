@@ -116,7 +116,7 @@ def serve_command(
 
         terms    = "terms.toml"        # what is answered, and how a row becomes a direction
 
-        administrators = ["registrar"] # who may add and forget records
+        administrators = ["registrar"] # they may add and forget records
 
         state    = "state"             # the records, and what they spent; never delete it
 
@@ -221,7 +221,7 @@ def ask_command(
 
         block    = 100       # how many are sent at once; as many as fit if left out
 
-    For a seeker, who looks for places near one that the server does not learn
+    For a seeker, which looks for places near one that the server does not learn
     (`veilring ask seeker.toml --near 37.77,-122.42 --epsilon 4`; other users of this machine can
     see a command's options, and `--near -` reads the place from standard input):
 

@@ -11,6 +11,7 @@ from veilring.errors import InputError, ScenarioError, VeilringError
 from veilring.nodes.session import ANSWER_SECONDS, SESSION_SECONDS, SessionLimits
 from veilring.transport.identity import Identity, load_identity
 from veilring.transport.roster import Roster
+from veilring.transport.tls import LOOPBACK
 
 A_FILE: Final = "a path, relative to this file"
 RELATIVE: Final = "relative"
@@ -18,6 +19,9 @@ RELATIVE: Final = "relative"
 _ADDRESS: Final = "an address of this machine, such as 0.0.0.0"
 
 FilePath = Annotated[str, RELATIVE, Field(description=A_FILE)]
+AMOUNT_ALLOWED: Final = "a number of at least 0"
+Amount = Annotated[float, Field(ge=0, description=AMOUNT_ALLOWED)]
+"""A privacy budget."""
 AnAddress = Annotated[str, Field(description=_ADDRESS)]
 
 
@@ -59,14 +63,15 @@ class Terms(Agreed):
 
 
 class Config(Section):
-    """What every role has.
+    """The configuration of any role.
 
     Attributes:
-        role: What it does: see `roles`.
+        role: The name of the role: see `veilring.deployment.roles`.
         identity: The file with this party's own key.
         roster: The file that says who takes part.
-        session_seconds: For how long the parties of a session wait for each other; the same at all.
-        answer_seconds: For how long a peer may compute before it counts as silent; likewise.
+        session_seconds: How long the parties of a session wait for each other, the same at all of
+            them, in seconds.
+        answer_seconds: How long a peer may compute before it counts as silent, likewise.
     """
 
     role: str
@@ -82,13 +87,33 @@ class Config(Section):
 
 
 class TermsConfig(Config):
-    """What every role has that has to know beforehand what is run.
+    """The configuration of a role that knows the terms beforehand.
 
     Attributes:
-        terms: The file that says what is run.
+        terms: The file of the terms.
     """
 
     terms: FilePath
+
+
+class ServerConfig(TermsConfig):
+    """The configuration of a party that others reach.
+
+    Attributes:
+        listen: The address to listen at; loopback by default.
+    """
+
+    listen: AnAddress = LOOPBACK
+
+
+class AskingConfig(TermsConfig):
+    """The configuration of a client that asks a party.
+
+    Attributes:
+        ask: The party, which sees what is asked.
+    """
+
+    ask: str = Field(description="the name of a party of the roster")
 
 
 def load_credentials(config: Config) -> tuple[Identity, Roster]:

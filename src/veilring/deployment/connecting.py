@@ -2,33 +2,32 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from logging import Logger
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TypeVar
 
+from veilring.deployment.config import Config, ServerConfig, load_credentials
 from veilring.errors import HandshakeError, ScenarioError, SessionAborted
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
-from veilring.nodes.session import SessionLimits
 from veilring.randomness import Streams
-from veilring.transport.identity import Identity
 from veilring.transport.roster import Roster
 from veilring.transport.tls import TlsEndpoint
 
 # Somebody sits and waits for the answer.
-CONNECT_SECONDS: Final = 10.0
+CLIENT_CONNECT_SECONDS: Final = 10.0
 
 # The parties of a deployment are started by different people on different machines: a member waits
-# a day for the others before it gives up and says who is missing.
+# a day for the others before it gives up and names those that are missing.
 PEERS_SECONDS: Final = 86_400.0
-# Often enough for a person who looks at the log, and some 1,400 lines a day for each party missing.
+# Often enough for a person who reads the log: some 1,400 lines a day for each party missing.
 REMIND_SECONDS: Final = 60.0
 
-# By the reason of a refusal; it is shown below the error. The first is for one who refused us, the
-# second for one who refused whom we asked.
+# By the reason of a refusal, shown below the error: first if the party asked refuses, and second if
+# another party refuses the party asked.
 _HINTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         "OtherTerms": (
@@ -42,57 +41,22 @@ _HINTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     }
 )
 
+_R = TypeVar("_R")
+
 
 def require_party(roster: Roster, key: str, name: str) -> None:
     """Refuse a name that is no party's: clients cannot be asked, and do not serve.
 
     Args:
-        roster: Who takes part.
-        key: Where the name stands in the configuration.
-        name: Whose.
+        roster: The parties and the clients.
+        key: The key of the configuration that has the name.
+        name: The name.
 
     Raises:
         ScenarioError: It lists the parties.
     """
     if name not in roster.parties:
         raise ScenarioError(key, name, f"a party: {', '.join(roster.parties)}")
-
-
-@asynccontextmanager
-async def answering(
-    identity: Identity,
-    roster: Roster,
-    listen: str,
-    offers: Mapping[str, Offer],
-    log: Logger,
-    *,
-    limits: SessionLimits,
-    terms: Mapping[str, str] | None = None,
-    kept: str = "",
-) -> AsyncIterator[None]:
-    """Listen, and answer whoever asks for an offer, until the context is left.
-
-    Args:
-        identity: Who listens.
-        roster: Who may connect.
-        listen: The address to listen at.
-        offers: What is offered, by name.
-        log: Where it says that it is ready.
-        limits: How long sessions may take.
-        terms: What is served, key by key: clients that believe otherwise are refused.
-        kept: What its files hold, to be said with that.
-
-    Raises:
-        AddressTaken: If another process has the address.
-    """
-    endpoint = await TlsEndpoint.start(
-        identity, roster, listen_host=listen, connect_to=(), terms=terms
-    )
-    node = Node(endpoint, Streams(), seconds=limits.served, limits=limits)
-    async with node, Service(node, offers):
-        with _saying_when_it_leaves(node.name, log):
-            log.info("%s is ready%s", node.name, kept and f": {kept}")
-            yield
 
 
 class Meeting:
@@ -109,10 +73,10 @@ class Meeting:
         self._endpoint, self._log = endpoint, log
 
     async def all_here(self, seconds: float = PEERS_SECONDS) -> None:
-        """Wait until all others are connected, and say once a minute for whom.
+        """Wait until all others are connected, and log the missing ones once a minute.
 
         Raises:
-            HandshakeError: If a party is missing after so many seconds; it names all that are.
+            HandshakeError: If a party is missing after that time; it names all that are.
         """
         loop = asyncio.get_running_loop()
         end, said = loop.time() + seconds, loop.time()
@@ -126,7 +90,7 @@ class Meeting:
             await self._change(min(end, said + REMIND_SECONDS))
 
     async def stay(self, end: Awaitable[object]) -> None:
-        """Go on until an end, and say once a minute who is missing, if somebody is."""
+        """Go on until an end, and log the missing parties once a minute."""
         reminding = asyncio.create_task(self._keep_reminding())
         try:
             await end
@@ -151,38 +115,139 @@ class Meeting:
                 await self._endpoint.change()
 
 
-@asynccontextmanager
-async def meeting(  # noqa: PLR0917  (who meets whom, where, and what they have agreed on)
-    identity: Identity,
-    roster: Roster,
-    listen: str,
-    log: Logger,
-    limits: SessionLimits,
-    terms: Mapping[str, str],
-) -> AsyncIterator[Meeting]:
-    """Listen and dial all other parties, and yield at once a party that is to meet them.
+class Server:
+    """A party that others reach. Its key and its roster are checked before it listens.
 
     Args:
-        identity: Who waits: a party.
-        roster: Who takes part.
-        listen: The address to listen at.
-        log: Where it says for whom it waits.
-        limits: How long sessions may take.
-        terms: What is run, key by key: members that believe otherwise are refused.
+        config: Its configuration.
+        log: The log in which it says that it is ready, and that it leaves.
+
+    Attributes:
+        roster: The parties and the clients.
 
     Raises:
-        ScenarioError: If it is no party, or its key is not the roster's.
-        HandshakeError: If its own certificate has expired.
-        AddressTaken: If another process has the address.
+        ScenarioError: If its key or its roster cannot be read, or it is no party of the roster.
     """
-    require_party(roster, "identity", identity.name)
-    endpoint = await TlsEndpoint.start(
-        identity, roster, listen_host=listen, timeout=None, terms=terms
-    )
-    async with Node(endpoint, Streams(), seconds=limits.session, limits=limits) as node:
-        log.info("%s waits for all of %s", identity.name, ", ".join(roster.parties))
-        with _saying_when_it_leaves(identity.name, log):
-            yield Meeting(endpoint, node, log)
+
+    def __init__(self, config: ServerConfig, log: Logger) -> None:
+        self._identity, self.roster = load_credentials(config)
+        require_party(self.roster, "identity", self._identity.name)
+        self._listen, self._limits, self._log = config.listen, config.limits, log
+
+    @asynccontextmanager
+    async def listen(
+        self,
+        offers: Mapping[str, Offer],
+        *,
+        terms: Mapping[str, str] | None = None,
+        kept: str = "",
+    ) -> AsyncIterator[None]:
+        """Listen, and answer members that ask for an offer, until the context is left.
+
+        Args:
+            offers: The offers by name.
+            terms: What is served, key by key: clients that believe otherwise are refused.
+            kept: What its files hold, to be said when it is ready.
+
+        Raises:
+            AddressTaken: If another process has the address.
+        """
+        endpoint = await TlsEndpoint.start(
+            self._identity, self.roster, listen_host=self._listen, connect_to=(), terms=terms
+        )
+        node = Node(endpoint, Streams(), seconds=self._limits.served, limits=self._limits)
+        async with node, Service(node, offers):
+            with _saying_when_it_leaves(node.name, self._log):
+                self._log.info("%s is ready%s", node.name, kept and f": {kept}")
+                yield
+
+    @asynccontextmanager
+    async def meet(self, terms: Mapping[str, str]) -> AsyncIterator[Meeting]:
+        """Listen and dial all other parties, and yield at once a party that is to meet them.
+
+        Args:
+            terms: What is run, key by key: members that believe otherwise are refused.
+
+        Raises:
+            InputError: If its key is not the roster's.
+            HandshakeError: If its own certificate has expired.
+            AddressTaken: If another process has the address.
+        """
+        endpoint = await TlsEndpoint.start(
+            self._identity, self.roster, listen_host=self._listen, timeout=None, terms=terms
+        )
+        name, limits, log = self._identity.name, self._limits, self._log
+        async with Node(endpoint, Streams(), seconds=limits.session, limits=limits) as node:
+            log.info("%s waits for all of %s", name, ", ".join(self.roster.parties))
+            with _saying_when_it_leaves(name, log):
+                yield Meeting(endpoint, node, log)
+
+
+class Connection:
+    """A client's connection with one party.
+
+    Args:
+        node: The client's node.
+        pair: The client and the party.
+    """
+
+    def __init__(self, node: Node, pair: Parties) -> None:
+        self._node, self._pair = node, pair
+
+    async def run(self, role: Callable[..., Awaitable[_R]], *given: object, **public: Any) -> _R:  # noqa: ANN401  (a role's)
+        """Play a role in a session of its own, and return its result."""
+        session = Streams().token("session")
+        return await self._node.run(role, session, self._pair, *given, **public)
+
+
+class Client:
+    """A client of one party. Its key and its roster are checked before it connects.
+
+    Args:
+        config: Its configuration.
+        key: The key of the configuration that names the party.
+
+    Attributes:
+        roster: The parties and the clients.
+        server: The name of the party.
+
+    Raises:
+        ScenarioError: If its key or its roster cannot be read, or what it asks is no party.
+    """
+
+    def __init__(self, config: Config, key: str = "ask") -> None:
+        self._identity, self.roster = load_credentials(config)
+        self.server: str = getattr(config, key)
+        require_party(self.roster, key, self.server)
+        self._limits = config.limits
+
+    @asynccontextmanager
+    async def connect(
+        self, terms: Mapping[str, str] | None = None, *, seconds: float = CLIENT_CONNECT_SECONDS
+    ) -> AsyncIterator[Connection]:
+        """Connect with the party for as long as the context lasts.
+
+        Args:
+            terms: What the client believes is run, key by key; a party that has others refuses it.
+            seconds: How long it tries.
+
+        Raises:
+            HandshakeError: If the party cannot be reached within that time.
+            SessionAborted: If it refused what was asked of it, with a note that says why.
+        """
+        endpoint = await TlsEndpoint.start(
+            self._identity, self.roster, connect_to=(self.server,), timeout=seconds, terms=terms
+        )
+        limits = self._limits
+        async with Node(endpoint, Streams(), seconds=limits.client, limits=limits) as node:
+            try:
+                yield Connection(node, Parties((self._identity.name, self.server)))
+            except SessionAborted as error:
+                if error.reason in _HINTS:
+                    direct, passed_on = _HINTS[error.reason]
+                    hint = passed_on if error.culprit else direct
+                    error.add_note(hint.format(culprit=error.culprit, by=error.by))
+                raise
 
 
 @contextmanager
@@ -192,39 +257,3 @@ def _saying_when_it_leaves(name: str, log: Logger) -> Iterator[None]:
     except asyncio.CancelledError:
         log.info("%s is leaving", name)
         raise
-
-
-@asynccontextmanager
-async def connected(
-    identity: Identity,
-    roster: Roster,
-    server: str,
-    *,
-    limits: SessionLimits,
-    terms: Mapping[str, str] | None = None,
-) -> AsyncIterator[tuple[Node, Parties]]:
-    """Yield a node that is connected with one party, and the pair of both for its sessions.
-
-    Args:
-        identity: Who connects.
-        roster: Who takes part.
-        server: The party.
-        limits: How long sessions may take.
-        terms: What the client believes is run, key by key; a party that has others refuses it.
-
-    Raises:
-        HandshakeError: If the party cannot be reached within `CONNECT_SECONDS`.
-        SessionAborted: If it refused what was asked of it, with a note that says why.
-    """
-    endpoint = await TlsEndpoint.start(
-        identity, roster, connect_to=(server,), timeout=CONNECT_SECONDS, terms=terms
-    )
-    async with Node(endpoint, Streams(), seconds=limits.client, limits=limits) as node:
-        try:
-            yield node, Parties((identity.name, server))
-        except SessionAborted as error:
-            if error.reason in _HINTS:
-                direct, passed_on = _HINTS[error.reason]
-                hint = passed_on if error.culprit else direct
-                error.add_note(hint.format(culprit=error.culprit, by=error.by))
-            raise

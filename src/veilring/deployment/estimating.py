@@ -1,8 +1,8 @@
-"""`veilring estimate`: what the reports say so far.
+"""Estimates from the reports of a survey: from a collector's store, or from files of reports.
 
 It reads the store, and does not ask the collector: what it shows is durable, it works while the
 collector is down, it costs the collector nothing, and no right to ask has to be given to anybody
-over the network. Whoever may read the store may estimate.
+over the network. The right to read the store is the right to estimate.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -158,7 +158,7 @@ def save_model(found: Estimates, path: Path, *, consistency: str) -> None:
         InputError: If the survey is not one of naive Bayes, the consistency is not known, or the
             file is there already.
     """
-    how = cast(Consistency, consistency)  # judged by who learns
+    how = cast(Consistency, consistency)  # `learn` checks it
     save_classifier(learn(found.terms.task.survey, found.tally, consistency=how), path)
 
 

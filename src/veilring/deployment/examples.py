@@ -36,6 +36,7 @@ from veilring.privacy.budgets import Budgets
 from veilring.privacy.files import open_private
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.protocols.ring.system import KNN_KEYS, PrivateKNN
+from veilring.protocols.system import SERVER
 from veilring.randomness import Streams
 from veilring.transport.identity import make_identity, save_identity
 from veilring.transport.roster import Member, Roster
@@ -66,21 +67,20 @@ def features_of(table: Table) -> Iterator[list[object]]:
 TERMS: Final = "terms.toml"
 CLIENT: Final = "client"
 OWNER: Final = "owner"
-SERVER: Final = "server"
 REGISTRAR: Final = "registrar"
 COLLECTOR: Final = "collector"
 SEEKER: Final = "seeker"
 KEY: Final = "client"
 """The column that says whose row it is."""
-Settings = Mapping[str, Any]
+TermsSettings = Mapping[str, Any]
 """Keys of terms: a value, or a table of keys."""
-NO_SETTINGS: Final[Settings] = MappingProxyType({})
+NO_SETTINGS: Final[TermsSettings] = MappingProxyType({})
 
 _ROSTER: Final = "roster.toml"
 _TEST_SHARE: Final = 0.25
 
 
-def hold_out(table: Table, seed: int, *, clients: int, option: str) -> TrainTestSplit:
+def _hold_out(table: Table, seed: int, *, clients: int, option: str) -> TrainTestSplit:
     """Return the rows that are served, and the queries that clients ask.
 
     Args:
@@ -201,7 +201,7 @@ class Example(Section, ABC):
         *,
         seed: int,
         port: int,
-        settings: Settings = NO_SETTINGS,
+        settings: TermsSettings = NO_SETTINGS,
     ) -> tuple[str, ...]:
         """Write keys, roster, terms, rows, queries and configurations into a new folder.
 
@@ -219,7 +219,7 @@ class Example(Section, ABC):
             InputError: If the folder exists or something does not fit.
         """
 
-    def tables(self, settings: Settings, **usual: object) -> dict[str, Any]:
+    def tables(self, settings: TermsSettings, **usual: object) -> dict[str, Any]:
         """Return the tables of the terms: what is usual here, and over it what is set."""
         tables: dict[str, Any] = {self.table: {k: v for k, v in usual.items() if v is not None}}
         for name, value in settings.items():
@@ -332,9 +332,15 @@ class VotesExample(Example):
 
     @override
     def write(
-        self, source: Table, folder: Path, *, seed: int, port: int, settings: Settings = NO_SETTINGS
+        self,
+        source: Table,
+        folder: Path,
+        *,
+        seed: int,
+        port: int,
+        settings: TermsSettings = NO_SETTINGS,
     ) -> tuple[str, ...]:
-        rows, queries = hold_out(source, seed, clients=1, option="queries")
+        rows, queries = _hold_out(source, seed, clients=1, option="queries")
         tables = self.tables(settings, epsilon=self.epsilon, budget=self.budget)
         if "k" in tables["votes"]:
             tables["votes"].setdefault("rows", len(rows))
@@ -395,7 +401,13 @@ class OwnerExample(Example):
 
     @override
     def write(
-        self, source: Table, folder: Path, *, seed: int, port: int, settings: Settings = NO_SETTINGS
+        self,
+        source: Table,
+        folder: Path,
+        *,
+        seed: int,
+        port: int,
+        settings: TermsSettings = NO_SETTINGS,
     ) -> tuple[str, ...]:
         if (self.r is None) == (self.k is None):
             given = "missing, and so is --k" if self.r is None else "given with --k"
@@ -405,7 +417,7 @@ class OwnerExample(Example):
             source, **self.tables(settings, accounting=accounting)
         ).checked()
         self._check(terms)
-        rows, queries = hold_out(source, seed, clients=self.analysts, option="--analysts")
+        rows, queries = _hold_out(source, seed, clients=self.analysts, option="--analysts")
         names = [f"analyst-{number}" for number in range(self.analysts)]
         begin_folder(folder, terms, {OWNER: port}, names)
         write_table(folder / f"{OWNER}.csv", rows)
@@ -488,7 +500,13 @@ class PredictionExample(Example):
 
     @override
     def write(
-        self, source: Table, folder: Path, *, seed: int, port: int, settings: Settings = NO_SETTINGS
+        self,
+        source: Table,
+        folder: Path,
+        *,
+        seed: int,
+        port: int,
+        settings: TermsSettings = NO_SETTINGS,
     ) -> tuple[str, ...]:
         ending = NPZ if source.name.lower().endswith(NPZ) else ".csv"
         tables = self.tables(
@@ -502,7 +520,7 @@ class PredictionExample(Example):
         if ending == NPZ:
             tables |= {"features": (), "dimensions": len(source.features)}
         terms = PredictionTerms.of_table(source, **tables).checked()
-        rows, queries = hold_out(source, seed, clients=self.queriers, option="--queriers")
+        rows, queries = _hold_out(source, seed, clients=self.queriers, option="--queriers")
         names = [f"querier-{number}" for number in range(self.queriers)]
         begin_folder(folder, terms, {SERVER: port}, (REGISTRAR, *names))
         ids = [f"record-{row}" for row in range(len(rows))]
@@ -523,7 +541,7 @@ class PredictionExample(Example):
 
 
 class SurveyExample(Example):
-    """Write what a collector and those who submit to it would hold on machines of their own.
+    """Write what a collector and its submitters would hold on machines of their own.
 
     Then start the collector, submit, and estimate, also while they submit:
 
@@ -564,7 +582,13 @@ class SurveyExample(Example):
 
     @override
     def write(
-        self, source: Table, folder: Path, *, seed: int, port: int, settings: Settings = NO_SETTINGS
+        self,
+        source: Table,
+        folder: Path,
+        *,
+        seed: int,
+        port: int,
+        settings: TermsSettings = NO_SETTINGS,
     ) -> tuple[str, ...]:
         if not 1 <= self.submitters <= self.clients:
             raise InputError("--submitters", self.submitters, f"1 to {self.clients}, as clients")
@@ -596,7 +620,7 @@ class SurveyExample(Example):
             f"estimate {folder / COLLECTOR}.toml",
         )
 
-    def _terms(self, table: Table, settings: Settings) -> SurveyTerms:
+    def _terms(self, table: Table, settings: TermsSettings) -> SurveyTerms:
         features, ranges = table.features, table.features.ranges
         columns = [
             {"name": name, "low": low, "high": high}
@@ -639,7 +663,13 @@ class PlacesExample(Example):
 
     @override
     def write(
-        self, source: Path, folder: Path, *, seed: int, port: int, settings: Settings = NO_SETTINGS
+        self,
+        source: Path,
+        folder: Path,
+        *,
+        seed: int,
+        port: int,
+        settings: TermsSettings = NO_SETTINGS,
     ) -> tuple[str, ...]:
         columns = {"latitude": self.latitude, "longitude": self.longitude}
         # The plane and the number of the places are not known before they are read.

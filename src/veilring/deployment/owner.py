@@ -4,18 +4,18 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.config import Section, as_scenario_errors
+from veilring.config import Section, as_scenario_errors, same_field
 from veilring.data.csv import read_cells
 from veilring.data.table import Rows
-from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
-from veilring.deployment.connecting import answering, connected, require_party
+from veilring.deployment.config import AMOUNT_ALLOWED, Amount, AskingConfig, FilePath, ServerConfig
+from veilring.deployment.connecting import Client, Server
 from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.offload import Threads
@@ -29,48 +29,51 @@ from veilring.protocols.radius.algorithm.conversion import (
     Conversion,
 )
 from veilring.protocols.radius.algorithm.voting import Mechanism
-from veilring.protocols.radius.analyst import ask_nearest, ask_within
-from veilring.protocols.radius.analyst import convene_owner as owner_client
+from veilring.protocols.radius.analyst import ask_nearest, ask_within, convene_owner
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import Accounting, OwnerRules
-from veilring.randomness import Streams
-from veilring.transport.tls import LOOPBACK
+from veilring.protocols.radius.system import DataOwner
+
+_log = logging.getLogger("veilring.owner")
+_analyst_log = logging.getLogger("veilring.analyst")
+# Analysts whose batches are worked on at once; each has one turn at a time. Python runs a clique
+# search in one thread at a time anyway, and others wait a second or two at the most.
+WORKERS_MAX: Final = 4
+_DECIMALS: Final = 6  # of a radius in the unit cube
 
 
 class LabellingSection(Section):
     """How a data owner labels: see `veilring.protocols.radius.rules.OwnerRules`.
 
     Attributes:
-        accounting: Who pays for an answer.
+        accounting: The payer of an answer: the batch as one, or each record for itself.
         allocation: By what a query's share of a batch's budget is divided.
         mechanism: How a label is chosen.
         conversion: How k becomes radii. `auto` is `grid` with up to six features, `candidates` with
             more, and `none` where rows have budgets of their own.
-        rows: How many rows there are, if that is public; 0 if it is not, and has to be paid for.
-        count_share: Which share of a request with k counts the rows then.
-        conversion_share: Which share of the rest turns k into radii.
-        epsilon_max: What a request may spend.
-        batch_max: How many queries it may have.
+        rows: The number of rows, if that is public; 0 if it is not, and has to be paid for.
+        count_share: The share of a request with k that counts the rows then.
+        conversion_share: The share of the rest that turns k into radii.
+        epsilon_max: The most that a request may spend.
+        batch_max: The most queries that a request may have.
     """
 
     accounting: Accounting = Field("batch", description="batch or record")
-    allocation: AllocationRule = Field("clique", description="clique, component or batch")
-    mechanism: Mechanism = Field(
-        "permute-and-flip", description="permute-and-flip, exponential or laplace"
-    )
+    allocation: AllocationRule = same_field(DataOwner, "allocation")
+    mechanism: Mechanism = same_field(DataOwner, "mechanism")
     conversion: Literal["auto", "grid", "candidates", "none"] = Field(
         "auto", description="auto, grid, candidates or none"
     )
     rows: int = Field(0, ge=0, description="a whole number of at least 0")
-    count_share: float = Field(0.1, description="a number from 0.01 to 0.99")
-    conversion_share: float = Field(0.5, description="a number from 0.01 to 0.99")
-    epsilon_max: float = Field(1.0, description="a number above 0")
-    batch_max: int = Field(1000, description="a whole number of at least 1")
+    count_share: float = same_field(DataOwner, "count_share")
+    conversion_share: float = same_field(DataOwner, "conversion_share")
+    epsilon_max: float = same_field(DataOwner, "epsilon")
+    batch_max: int = same_field(DataOwner, "batch")
 
 
 class OwnerTerms(Schema):
-    """What a data owner answers, and how a row is read.
+    """The terms of a data owner.
 
     Attributes:
         labelling: How it labels.
@@ -113,47 +116,37 @@ class OwnerTerms(Schema):
         return named.get(chosen)
 
 
-# Analysts whose batches are worked on at once; each has one turn at a time. Python runs a clique
-# search in one thread at a time anyway, and others wait a second or two at the most.
-WORKERS_MAX: Final = 4
-
-_log = logging.getLogger("veilring.owner")
-
-_Amount = Annotated[float, Field(ge=0, description="a number of at least 0")]
-
-
 class BudgetsSection(Section):
     """What may be spent in all, for as long as the ledger lives.
 
     Attributes:
         total: By all analysts together.
         analyst: By any one analyst.
-        analysts: By those who have a budget of their own.
+        analysts: By the analysts that have a budget of their own.
         record: By each row, where rows pay.
     """
 
-    total: _Amount
-    analyst: _Amount | None = Field(None, description="a number of at least 0")
-    analysts: Mapping[str, _Amount] = Field({}, description="a table of names and numbers")
-    record: _Amount | None = Field(None, description="a number of at least 0")
+    total: Amount
+    analyst: Amount | None = Field(None, description=AMOUNT_ALLOWED)
+    analysts: Mapping[str, Amount] = Field({}, description="a table of names and numbers")
+    record: Amount | None = Field(None, description=AMOUNT_ALLOWED)
 
 
-class OwnerConfig(TermsConfig):
+class OwnerConfig(ServerConfig):
     """A data owner that labels analysts' queries.
 
     Attributes:
         role: `data-owner`.
         rows: The CSV file with its own rows; the label is the last column.
-        budgets: What may be spent. To change them, see `amend`.
-        ledger: The file that remembers what was spent, and each answer.
-        key: Where rows pay: the column that says whose row it is; the same for as long as the
-            ledger lives. By default its place in the file does, so that rows may be added at the
-            end and never moved.
+        budgets: The privacy budgets. To change them, see `amend`.
+        ledger: The file that keeps the expenses and each answer.
+        key: Where rows pay: the column that names a row's owner, the same for as long as the ledger
+            lives. By default a row is named by its place in the file, so that rows may be added at
+            the end and never moved.
         amend: Whether other budgets than before are meant, or, without `key`, other cells in the
             same places; what was spent stays spent.
         outside_max: The share of a column's values that may lie outside of its public range. With
             more the party does not start.
-        listen: The address to listen at; loopback unless it says otherwise.
     """
 
     role: Literal["data-owner"] = Field(description="data-owner")
@@ -163,7 +156,6 @@ class OwnerConfig(TermsConfig):
     key: str = Field("", description="the header of a column, or nothing")
     amend: bool = Field(default=False, description="true or false")
     outside_max: OutsideMax = OUTSIDE_MAX
-    listen: AnAddress = LOOPBACK
 
 
 async def serve_owner(
@@ -172,7 +164,7 @@ async def serve_owner(
     """Label queries until cancelled.
 
     All files are read and checked first. A cancelled owner lets what it is working on end, and
-    leaves in order; whoever was not answered asks the same again and does not pay twice.
+    leaves in order; a client without an answer asks the same again and does not pay twice.
 
     Args:
         config: Which files to read, and where to listen.
@@ -182,9 +174,8 @@ async def serve_owner(
         ScenarioError: If a file does not fit.
         StoreFailed: If the disk fails. What was answered until then is on it.
     """
-    identity, roster = load_credentials(config)
+    server = Server(config, _log)
     terms = OwnerTerms.load(Path(config.terms))
-    require_party(roster, "identity", identity.name)
     budgets = _budgets(config, terms)
     rows = terms.read_own_rows(Path(config.rows), config.outside_max, _log)
     ids = _ids(config, terms)
@@ -193,9 +184,7 @@ async def serve_owner(
             _require_known(ledger, config, rows)
         async with Threads(WORKERS_MAX, "labels") as offload:
             owner = Owner(rows, terms.rules, ledger, offload, ids=ids)
-            offers = owner.offers(terms.digest)
-            place = (identity, roster, config.listen, offers, _log)
-            async with answering(*place, limits=config.limits, terms=terms.keys):
+            async with server.listen(owner.offers(terms.digest), terms=terms.keys):
                 if on_ready is not None:
                     on_ready(owner)
                 await owner.failure()
@@ -255,12 +244,7 @@ def _fingerprint(ledger: Ledger, rows: Rows, count: int) -> str:
     return ledger.fingerprint(features + rows.labels[:count].astype("<i8").tobytes())
 
 
-_analyst_log = logging.getLogger("veilring.analyst")
-
-_DECIMALS: Final = 6  # of a radius in the unit cube
-
-
-class AnalystConfig(TermsConfig):
+class AnalystConfig(AskingConfig):
     """An analyst that has queries labelled by a data owner.
 
     Attributes:
@@ -272,11 +256,10 @@ class AnalystConfig(TermsConfig):
         k: about how many neighbours vote.
         outside_max: The share of a column's values in a file of queries that may lie outside of its
             public range. With more the client does not ask.
-        name: Another name has the same queries answered once more, drawn and paid anew.
+        name: Another name has the same queries answered once more, drawn and paid again.
     """
 
     role: Literal["analyst"] = Field(description="analyst")
-    ask: str = Field(description="the name of a party of the roster")
     epsilon: float = Field(gt=0, description="a number above 0")
     r: float | None = Field(None, ge=0, description="a number of at least 0, if k is left out")
     k: int | None = Field(None, ge=1, description="a whole number above 0, if r is left out")
@@ -291,7 +274,7 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
     gets the same labels and pays once.
 
     Args:
-        config: Who asks whom, and how.
+        config: The analyst's configuration.
         queries: The file; it has the columns of the terms.
 
     Returns:
@@ -305,18 +288,13 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
         HandshakeError: If the owner cannot be reached.
         VeilringError: If the owner could not answer.
     """
-    identity, roster = load_credentials(config)
+    client = Client(config)
     terms = OwnerTerms.load(Path(config.terms))
     rows = terms.read_own_queries(queries, config.outside_max, _analyst_log)
     request = _request(config, rows)
     terms.rules.check(request)
-    require_party(roster, "ask", config.ask)
-    async with connected(identity, roster, config.ask, limits=config.limits, terms=terms.keys) as (
-        node,
-        pair,
-    ):
-        role, session = owner_client(terms.digest), Streams().token("session")
-        answer = await node.run(role, session, pair, request, rules=terms.rules)
+    async with client.connect(terms.keys) as connection:
+        answer = await connection.run(convene_owner(terms.digest), request, rules=terms.rules)
     columns: dict[str, list[object]] = {"label": [terms.classes[each] for each in answer.labels]}
     if config.k is not None:
         columns["radius"] = answer.radii.round(_DECIMALS).tolist()

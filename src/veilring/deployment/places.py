@@ -17,11 +17,9 @@ from typing_extensions import override
 
 from veilring.config import Section
 from veilring.data.csv import read_cells
-from veilring.deployment.config import AnAddress, FilePath, Terms, TermsConfig, load_credentials
-from veilring.deployment.connecting import answering, connected, require_party
+from veilring.deployment.config import AskingConfig, FilePath, ServerConfig, Terms
+from veilring.deployment.connecting import Client, Connection, Server
 from veilring.errors import InputError, ScenarioError
-from veilring.nodes.node import Node
-from veilring.nodes.party import Parties
 from veilring.nodes.service import opening
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
@@ -40,18 +38,25 @@ from veilring.protocols.treewalk.roles import (
     offers,
     walk_client,
 )
-from veilring.randomness import Streams
-from veilring.transport.tls import LOOPBACK
 
 if TYPE_CHECKING:
     from pyproj import Transformer
 
-_WGS84: Final = "EPSG:4326"
-_AXES: Final = 2
+_log = logging.getLogger("veilring.places")
 LATITUDE_MAX: Final = 90.0
 """In degrees, north and south."""
 LONGITUDE_MAX: Final = 180.0
 """In degrees, east and west."""
+_WGS84: Final = "EPSG:4326"
+_AXES: Final = 2
+_LATITUDE: Final = f"a number from {-LATITUDE_MAX:g} to {LATITUDE_MAX:g}"
+_LONGITUDE: Final = f"a number from {-LONGITUDE_MAX:g} to {LONGITUDE_MAX:g}"
+# A client at the edge of a town may search, too, and the nearest place is in the town.
+_MARGIN: Final = 0.1
+_MARGIN_DEGREES: Final = 0.01  # about a kilometre
+_DECIMALS: Final = 4  # some ten metres
+_DEGREES: Final = 6  # decimals: a tenth of a metre
+_METRES: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +134,6 @@ def _pyproj() -> ModuleType:
     except ImportError as error:
         raise ScenarioError("crs", "unusable", "the extra veilring[geo] installed") from error
     return pyproj
-
-
-_log = logging.getLogger("veilring.places")
-_LATITUDE: Final = f"a number from {-LATITUDE_MAX:g} to {LATITUDE_MAX:g}"
-_LONGITUDE: Final = f"a number from {-LONGITUDE_MAX:g} to {LONGITUDE_MAX:g}"
-# A client at the edge of a town may search, too, and the nearest place is in the town.
-_MARGIN: Final = 0.1
-_MARGIN_DEGREES: Final = 0.01  # about a kilometre
-_DECIMALS: Final = 4  # some ten metres
 
 
 class Area(Section):
@@ -238,18 +234,16 @@ class PlacesTerms(Terms):
         return degrees
 
 
-class PlacesConfig(TermsConfig):
+class PlacesConfig(ServerConfig):
     """A server of places.
 
     Attributes:
         role: `places`.
         rows: The CSV file with the places, which are public.
-        listen: The address to listen at; loopback unless it says otherwise.
     """
 
     role: Literal["places"] = Field(description="places")
     rows: FilePath
-    listen: AnAddress = LOOPBACK
 
 
 async def serve_places(
@@ -266,25 +260,18 @@ async def serve_places(
     Raises:
         ScenarioError: If a file does not fit.
     """
-    identity, roster = load_credentials(config)
+    server = Server(config, _log)
     terms = PlacesTerms.load(Path(config.terms))
-    require_party(roster, "identity", identity.name)
     degrees = terms.read_degrees(Path(config.rows))
     if len(degrees) != terms.places:
         raise ScenarioError("places", terms.places, f"{len(degrees)}, as in {config.rows}")
     if not terms.area.contains(degrees):
         raise ScenarioError("area", terms.area, f"a box around all places of {config.rows}")
     places = Places.of(terms.projection.to_metres(degrees))
-    offered = offers(places, terms.digest)
-    place = (identity, roster, config.listen, offered, _log)
-    async with answering(*place, limits=config.limits, terms=terms.keys):
+    async with server.listen(offers(places, terms.digest), terms=terms.keys):
         if on_ready is not None:
             on_ready(places)
         await asyncio.Event().wait()
-
-
-_DEGREES: Final = 6  # decimals: a tenth of a metre
-_METRES: Final = 1
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -327,7 +314,7 @@ class Near:
         return cls(latitude, longitude, epsilon)
 
 
-class SeekerConfig(TermsConfig):
+class SeekerConfig(AskingConfig):
     """A client that looks for places near others, which it does not tell.
 
     Attributes:
@@ -346,7 +333,6 @@ class SeekerConfig(TermsConfig):
     """
 
     role: Literal["seeker"] = Field(description="seeker")
-    ask: str = Field(description="the name of a party of the roster")
     budget: float = Field(gt=0, description="a number above 0")
     by: Literal["response", "walk"] = Field("response", description="response or walk")
     splits: int = Field(
@@ -365,7 +351,7 @@ async def ask_places(config: SeekerConfig, near: Near) -> dict[str, list[object]
     sent and nothing spent. Interrupted at any point, the same question goes on from there.
 
     Args:
-        config: Who asks whom, and how.
+        config: The seeker's configuration.
         near: Where, and how much may be spent on it.
 
     Returns:
@@ -379,9 +365,7 @@ async def ask_places(config: SeekerConfig, near: Near) -> dict[str, list[object]
         HandshakeError: If the server cannot be reached; nothing was spent.
         VeilringError: If it did not answer; asking again does not spend again.
     """
-    identity, roster = load_credentials(config)
-    terms = PlacesTerms.load(Path(config.terms))
-    require_party(roster, "ask", config.ask)
+    client, terms = Client(config), PlacesTerms.load(Path(config.terms))
     degrees = np.array([[near.latitude, near.longitude]])
     if not terms.area.contains(degrees):
         raise InputError("--near", "outside of the map", str(terms.area))
@@ -389,10 +373,8 @@ async def ask_places(config: SeekerConfig, near: Near) -> dict[str, list[object]
     asked, asking = snap(here, config.grid), _Asking(config, terms, near.epsilon)
 
     async def ask(queries: NDArray[np.float64], keeper: Keeper) -> NearestPlaces:
-        async with connected(
-            identity, roster, config.ask, limits=config.limits, terms=terms.keys
-        ) as (node, pair):
-            return await asking(node, pair, queries, keeper)
+        async with client.connect(terms.keys) as connection:
+            return await asking(connection, queries, keeper)
 
     budgets = Budgets("epsilon", total=config.budget)
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
@@ -446,15 +428,13 @@ class _Asking:
         return self.places.digest + repr(how).encode()
 
     async def __call__(
-        self, node: Node, pair: Parties, queries: NDArray[np.float64], keeper: Keeper
+        self, connection: Connection, queries: NDArray[np.float64], keeper: Keeper
     ) -> NearestPlaces:
-        session, terms = Streams().token("session"), self.places.digest
+        terms = self.places.digest
         if self.config.by == "response":
             plan = BucketPlan(self.config.splits)
-            nearest, _ = await node.run(
+            nearest, _ = await connection.run(
                 opening(bucket_client, BUCKET_SERVICE, terms),
-                session,
-                pair,
                 queries,
                 plan=plan,
                 epsilon=self.epsilon,
@@ -462,10 +442,8 @@ class _Asking:
             )
             return nearest
         variant = Variant("early", self.config.splits)
-        return await node.run(
+        return await connection.run(
             opening(walk_client, WALK_SERVICE, terms),
-            session,
-            pair,
             queries,
             plan=WalkPlan("comparison", variant),
             utility=self.utility(variant),

@@ -14,17 +14,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.config import Section, as_scenario_errors
+from veilring.config import as_scenario_errors
 from veilring.data.csv import read_cells
 from veilring.data.npz import NPZ, Vectors, read_vectors
-from veilring.deployment.config import (
-    AnAddress,
-    FilePath,
-    TermsConfig,
-    Unfinished,
-    load_credentials,
-)
-from veilring.deployment.connecting import answering, connected, require_party
+from veilring.deployment.config import AskingConfig, FilePath, ServerConfig, TermsConfig, Unfinished
+from veilring.deployment.connecting import Client, Server
 from veilring.deployment.schema import (
     FEATURES_ALLOWED,
     OUTSIDE_MAX,
@@ -37,49 +31,35 @@ from veilring.deployment.schema import (
 )
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
 from veilring.nodes.offload import Threads
-from veilring.privacy.accounting import Accountant
 from veilring.privacy.checks import doubt_of_delta
 from veilring.protocols.prediction.administrator import add_session, forget_session
-from veilring.protocols.prediction.algorithm.features import BLOCK, quantise
-from veilring.protocols.prediction.algorithm.filter import SIGMA2
-from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, TAU, Kernel, KernelName
+from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN
 from veilring.protocols.prediction.querier import label_session, make_request, status_session
 from veilring.protocols.prediction.records import LabelledRecords, require_ids
-from veilring.protocols.prediction.rules import Queriers, ServerRules
+from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import ServerState, StateDamage, open_state
 from veilring.protocols.prediction.state import repair_state as repair_files
-from veilring.randomness import Streams
-from veilring.transport.tls import LOOPBACK
+from veilring.protocols.prediction.system import STREAM_QUERIES, IndKNN
+
+_log = logging.getLogger("veilring.prediction")
+_querier_log = logging.getLogger("veilring.querier")
+_records_log = logging.getLogger("veilring.records")
+# In one session: it takes seconds, far from the limit on a session.
+PIECE_RECORDS_MAX: Final = 4096
 
 
-class PredictionSection(Section):
-    """What a prediction server answers: see `veilring.protocols.prediction.rules.ServerRules`.
+class PredictionSection(IndKNN):
+    """What a prediction server answers.
 
     Attributes:
-        queries: T, after which nothing more is answered.
-        epsilon: Of all answers that the promise is about.
-        delta: Of the same.
-        queriers: Whom the promise is made to: all of them `together`, who may show each other
-            their answers, or each of them `apart`, with a stream and budgets of its own.
-        accountant: How much each record may spend.
-        kernel: How alike a row and a query are.
-        tau: τ, from which on a row is a neighbour.
-        width: ν², for `rbf`.
-        sigma2: σ2, the noise of a vote per square root of the neighbours.
-        block_max: How many queries a request may have.
+        queries: T, the number of queries after which nothing more is answered.
     """
 
-    queries: int = Field(1000, description="a whole number of at least 4")
-    epsilon: float = Field(1.0, description="a number above 0")
-    delta: float = Field(1e-5, description="a number above 0 and below 1")
-    queriers: Queriers = Field("together", description="together or apart")
-    accountant: Accountant = Field("gdp", description="gdp or rdp")
-    kernel: KernelName = Field("cosine", description="cosine or rbf")
-    tau: float = Field(TAU, description="a number above 0 and up to 1")
-    width: float = Field(PAPER_WIDTH, description="a number above 0")
-    sigma2: float = Field(SIGMA2, description="a number above 0")
-    block_max: int = Field(BLOCK, description="a whole number of at least 1")
+    queries: int = Field(
+        STREAM_QUERIES, description=f"a whole number of at least {STREAM_QUERIES_MIN}"
+    )
 
 
 class PredictionTerms(Schema):
@@ -124,20 +104,7 @@ class PredictionTerms(Schema):
     @cached_property
     def rules(self) -> ServerRules:
         """The protocol's public rules."""
-        chosen = self.prediction
-        return ServerRules(
-            features=self.width,
-            classes=len(self.classes),
-            queries=chosen.queries,
-            epsilon=chosen.epsilon,
-            delta=chosen.delta,
-            kernel=Kernel(chosen.kernel, chosen.tau, chosen.width),
-            sigma2=chosen.sigma2,
-            accountant=chosen.accountant,
-            queriers=chosen.queriers,
-            block_max=chosen.block_max,
-            paid=self.origin_price,
-        )
+        return self.prediction.bind(self.width, len(self.classes), paid=self.origin_price)
 
     def directions(self, rows: NDArray[np.floating]) -> NDArray[np.float32]:
         """Return rows as the server takes them.
@@ -161,7 +128,7 @@ class PredictionTerms(Schema):
             given = "given with features" if self.dimensions else "missing, and so is features"
             raise ScenarioError("dimensions", given, "either dimensions or features")
         if self.origin and (self.features or len(self.origin) != self.dimensions):
-            allowed = "none, or with dimensions so many numbers"
+            allowed = "none, or as many numbers as there are dimensions"
             raise ScenarioError("origin", f"{len(self.origin)} numbers", allowed)
         if self.origin_price and not self.origin:
             raise ScenarioError("origin_price", self.origin_price, "0, or with origin")
@@ -170,9 +137,6 @@ class PredictionTerms(Schema):
         with as_scenario_errors(keys, "prediction"):
             _ = self.rules  # which checks what it is made of
         return self
-
-
-_log = logging.getLogger("veilring.prediction")
 
 
 def read_records(
@@ -283,21 +247,19 @@ def _labels(path: Path, held: Vectors, terms: PredictionTerms) -> NDArray[np.int
     return held.labels
 
 
-class PredictionServerConfig(TermsConfig):
+class PredictionServerConfig(ServerConfig):
     """A server that labels queriers' queries, on records that records administrators give it.
 
     Attributes:
         role: `prediction-server`.
-        administrators: Who of the roster may add and forget records.
-        state: The folder with its records and what they spent. Nobody else reads it, and whoever
-            puts an old copy back lets records spend twice.
-        listen: The address to listen at; loopback unless it says otherwise.
+        administrators: The members of the roster that may add and forget records.
+        state: The folder with its records and their expenses. No other process reads it. If an old
+            copy is put back, records spend twice.
     """
 
     role: Literal["prediction-server"] = Field(description="prediction-server")
     administrators: Words = Field((), description="a list of names of the roster")
     state: FilePath = "state"
-    listen: AnAddress = LOOPBACK
 
 
 async def serve_prediction(
@@ -306,7 +268,7 @@ async def serve_prediction(
     """Answer, add and forget until cancelled.
 
     All files are read and checked first. A cancelled server lets what it is working on end, and
-    leaves in order; whoever was not answered asks the same again and does not pay twice.
+    leaves in order; a client without an answer asks the same again and does not pay twice.
 
     Args:
         config: Which files to read, and where to listen.
@@ -316,10 +278,9 @@ async def serve_prediction(
         ScenarioError: If a file does not fit.
         StoreFailed: If the disk fails. What was answered until then is on it.
     """
-    identity, roster = load_credentials(config)
+    server = Server(config, _log)
     terms = PredictionTerms.load(Path(config.terms))
-    require_party(roster, "identity", identity.name)
-    strangers = sorted(set(config.administrators) - set(roster.names))
+    strangers = sorted(set(config.administrators) - set(server.roster.names))
     if strangers:
         raise ScenarioError("administrators", ", ".join(strangers), "members of the roster")
     if doubt := doubt_of_delta(terms.rules.delta):
@@ -327,14 +288,13 @@ async def serve_prediction(
     with _opened(config, terms) as state:
         # One thread, because each answer depends on what the one before it has spent.
         async with Threads(1, "predictions") as offload:
-            server = PredictionServer(state, offload, config.administrators)
-            offers = server.offers(terms.digest)
+            predicting = PredictionServer(state, offload, config.administrators)
+            offers = predicting.offers(terms.digest)
             kept = f"{len(state):,} records, {state.answered:,} queries answered"
-            place = (identity, roster, config.listen, offers, _log)
-            async with answering(*place, limits=config.limits, terms=terms.keys, kept=kept):
+            async with server.listen(offers, terms=terms.keys, kept=kept):
                 if on_ready is not None:
-                    on_ready(server)
-                await server.failure()
+                    on_ready(predicting)
+                await predicting.failure()
 
 
 def repair_server(
@@ -375,10 +335,7 @@ def _state_errors() -> Iterator[None]:
         raise ScenarioError(f"state ({error.field})", error.value, error.allowed) from error
 
 
-_querier_log = logging.getLogger("veilring.querier")
-
-
-class QuerierConfig(TermsConfig):
+class QuerierConfig(AskingConfig):
     """A querier that has rows labelled by a prediction server.
 
     Attributes:
@@ -387,11 +344,10 @@ class QuerierConfig(TermsConfig):
         block: How many are sent at once; as many as the terms allow unless it says otherwise.
         outside_max: The share of a column's values in a file of queries that may lie outside of its
             public range. With more the client does not ask.
-        name: Another name has the same queries answered once more, drawn and paid anew.
+        name: Another name has the same queries answered once more, drawn and paid again.
     """
 
     role: Literal["querier"] = Field(description="querier")
-    ask: str = Field(description="the name of a party of the roster")
     block: int = Field(0, ge=0, description="a whole number of at least 1, or 0 for the largest")
     outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
@@ -405,7 +361,7 @@ async def ask_prediction(config: QuerierConfig, queries: Path) -> dict[str, list
     looked at first, so that a file that is too long spends nothing.
 
     Args:
-        config: Who asks whom.
+        config: The querier's configuration.
         queries: The file, as the terms say.
 
     Returns:
@@ -419,35 +375,25 @@ async def ask_prediction(config: QuerierConfig, queries: Path) -> dict[str, list
         HandshakeError: If the server cannot be reached.
         VeilringError: If the server could not answer.
     """
-    identity, roster = load_credentials(config)
+    client = Client(config)
     terms = PredictionTerms.load(Path(config.terms))
     rows, rules = read_queries(queries, terms, config.outside_max, _querier_log), terms.rules
     if config.block > rules.fitting:
         raise ScenarioError("block", config.block, f"at most {rules.fitting}")
-    require_party(roster, "ask", config.ask)
     if not len(rows):
         raise InputError("queries", "none", "a file with at least one row")
     block, labels = config.block or rules.fitting, list[str]()
     parts = [rows[first : first + block] for first in range(0, len(rows), block)]
     keys = [make_request(part, name=config.name).key for part in parts]
-    server = connected(identity, roster, config.ask, limits=config.limits, terms=terms.keys)
-    async with server as (node, pair):
-        look, role = status_session(terms.digest), label_session(terms.digest)
-        left, answered = await node.run(look, Streams().token("session"), pair, keys)
+    async with client.connect(terms.keys) as connection:
+        role = label_session(terms.digest)
+        left, answered = await connection.run(status_session(terms.digest), keys)
         refusal = _refusal(parts, answered, left, rules)
         paid = parts if refusal is None else parts[: [*answered, False].index(False)]
         try:
             # A session for each block, so that no stream is too long for one.
             for part in paid:
-                found = await node.run(
-                    role,
-                    Streams().token("session"),
-                    pair,
-                    part,
-                    rules=rules,
-                    block=block,
-                    name=config.name,
-                )
+                found = await connection.run(role, part, rules=rules, block=block, name=config.name)
                 labels += [terms.classes[label] for label in found]
         except BudgetExhausted as error:  # others have asked meanwhile
             refusal = error
@@ -469,15 +415,8 @@ def _refusal(
     return error
 
 
-# In one session: it takes seconds, far from the limit on a session.
-PIECE_RECORDS_MAX: Final = 4096
-
-
-_records_log = logging.getLogger("veilring.records")
-
-
 class RecordsAdministratorConfig(TermsConfig):
-    """Whoever adds records to a prediction server, and has it forget them.
+    """The configuration of the person who adds records to a prediction server and removes them.
 
     Attributes:
         role: `records-administrator`.
@@ -497,7 +436,7 @@ async def add_records(config: RecordsAdministratorConfig, path: Path) -> int:
     """Add the records of a file, with fresh budgets or what they had left.
 
     Args:
-        config: Who tells whom.
+        config: The administrator's configuration.
         path: The file, as the terms say.
 
     Returns:
@@ -518,7 +457,7 @@ async def forget_records(config: RecordsAdministratorConfig, ids: Sequence[str])
     """Have records forgotten: they are gone when this returns.
 
     Args:
-        config: Who tells whom.
+        config: The administrator's configuration.
         ids: Whose, each once.
 
     Returns:
@@ -540,12 +479,10 @@ async def _tell(
     role: Callable[..., Awaitable[int]],
     pieces: Sequence[LabelledRecords] | Sequence[tuple[str, ...]],
 ) -> int:
-    identity, roster = load_credentials(config)
-    require_party(roster, "server", config.server)
     changed = 0
-    async with connected(identity, roster, config.server, limits=config.limits) as (node, pair):
+    async with Client(config, "server").connect() as connection:
         for piece in pieces:
-            changed += await node.run(role, Streams().token("session"), pair, piece)
+            changed += await connection.run(role, piece)
     return changed
 
 

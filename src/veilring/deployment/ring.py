@@ -13,23 +13,25 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.config import as_scenario_errors, has_table
-from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
-from veilring.deployment.connecting import connected, meeting, require_party
+from veilring.deployment.config import AskingConfig, FilePath, ServerConfig
+from veilring.deployment.connecting import Client, Server
 from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Service
 from veilring.protocols.ring import KNNParameters
 from veilring.protocols.ring.member import RingMember, ring_client
 from veilring.protocols.ring.system import KNN_KEYS, PrivateKNN
-from veilring.randomness import Streams
-from veilring.transport.tls import LOOPBACK
+
+_log = logging.getLogger("veilring.member")
+_client_log = logging.getLogger("veilring.client")
+_ClientRole = Callable[..., Awaitable[NDArray[np.int64]]]
 
 
 class RingTerms(Schema):
-    """What a ring runs, and how a row is read.
+    """The terms of a ring.
 
     Attributes:
-        protocol: As in a scenario.
+        protocol: The protocol's parameters, as in a scenario.
     """
 
     protocol: PrivateKNN = PrivateKNN()
@@ -49,10 +51,7 @@ class RingTerms(Schema):
         return self
 
 
-_log = logging.getLogger("veilring.member")
-
-
-class RingMemberConfig(TermsConfig):
+class RingMemberConfig(ServerConfig):
     """A member of a ring that answers queries together with all others.
 
     Attributes:
@@ -60,16 +59,14 @@ class RingMemberConfig(TermsConfig):
         rows: The CSV file with this party's own rows; the label is its last column.
         outside_max: The share of a column's values that may lie outside of its public range. With
             more the party does not start.
-        listen: The address to listen at; loopback unless it says otherwise.
     """
 
     role: Literal["ring-member"] = Field(description="ring-member")
     rows: FilePath
     outside_max: OutsideMax = OUTSIDE_MAX
-    listen: AnAddress = LOOPBACK
 
 
-class ClientConfig(TermsConfig):
+class ClientConfig(AskingConfig):
     """A client that has queries labelled.
 
     Attributes:
@@ -80,7 +77,6 @@ class ClientConfig(TermsConfig):
     """
 
     role: Literal["client"] = Field(description="client")
-    ask: str = Field(description="the name of a party of the roster")
     outside_max: OutsideMax = OUTSIDE_MAX
 
 
@@ -104,11 +100,11 @@ async def serve_ring(
         ScenarioError: If a file does not fit.
         HandshakeError: If a member is missing after a day.
     """
-    identity, roster = load_credentials(config)
-    terms = RingTerms.load(Path(config.terms), len(roster.parties))
+    server = Server(config, _log)
+    parties = Parties(server.roster.parties)
+    terms = RingTerms.load(Path(config.terms), len(server.roster.parties))
     rows = terms.read_own_rows(Path(config.rows), config.outside_max, _log)
-    async with meeting(identity, roster, config.listen, _log, config.limits, terms.keys) as met:
-        parties = Parties(roster.parties)
+    async with server.meet(terms.keys) as met:
         member = RingMember(met.node, rows, parties, terms.parameters, terms.digest, config.limits)
         async with Service(met.node, member.offers()):
             await met.all_here()
@@ -116,11 +112,6 @@ async def serve_ring(
             if on_ready is not None:
                 on_ready(member)
             await met.stay(asyncio.Event().wait())
-
-
-_client_log = logging.getLogger("veilring.client")
-
-_ClientRole = Callable[..., Awaitable[NDArray[np.int64]]]
 
 
 async def ask_ring(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
@@ -131,7 +122,7 @@ async def ask_ring(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
     its labels.
 
     Args:
-        config: Who asks whom.
+        config: The client's configuration.
         queries: The file; it has the columns of the terms.
 
     Returns:
@@ -143,19 +134,14 @@ async def ask_ring(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
         BudgetExhausted: If a member's budget does not suffice.
         VeilringError: If the ring could not answer.
     """
-    identity, roster = load_credentials(config)
-    terms, size, role = _agreed(Path(config.terms), len(roster.parties))
+    client = Client(config)
+    terms, size, role = _agreed(Path(config.terms), len(client.roster.parties))
     features = terms.read_own_queries(queries, config.outside_max, _client_log)
-    require_party(roster, "ask", config.ask)
     labels = np.zeros(len(features), dtype=np.int64)
-    async with connected(identity, roster, config.ask, limits=config.limits, terms=terms.keys) as (
-        node,
-        pair,
-    ):
+    async with client.connect(terms.keys) as connection:
         for first in range(0, len(features), size):
             batch = slice(first, first + size)
-            session = Streams().token("session")
-            labels[batch] = await node.run(role, session, pair, features[batch])
+            labels[batch] = await connection.run(role, features[batch])
     return {"label": [terms.classes[label] for label in labels]}
 
 

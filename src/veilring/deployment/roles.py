@@ -106,38 +106,55 @@ def load_config_of(path: Path, kind: type[C], command: str) -> C:
     return config
 
 
-def serve(config: Config) -> Coroutine[Any, Any, None]:
+def serve(config: Config | Path | str) -> Coroutine[Any, Any, None]:
     """Return the server's coroutine for a configuration; it runs until it is cancelled.
 
+    Args:
+        config: The configuration, or the path of its file.
+
     Raises:
-        ScenarioError: If the role serves nothing.
+        ScenarioError: As `load_config`, or if the role serves nothing.
     """
-    served: Coroutine[Any, Any, None] = _duty(config, "serve", "`veilring serve`")(config)
+    loaded = _loaded(config)
+    served: Coroutine[Any, Any, None] = _duty(loaded, "serve", "`veilring serve`")(loaded)
     return served
 
 
-def ask(config: Config, queries: Path) -> Coroutine[Any, Any, Columns]:
+def ask(config: Config | Path | str, queries: Path | str) -> Coroutine[Any, Any, Columns]:
     """Return the coroutine that gets a file of queries answered.
 
+    Args:
+        config: The configuration, or the path of its file.
+        queries: The path of the file of queries.
+
     Raises:
-        ScenarioError: If the role asks nothing.
+        ScenarioError: As `load_config`, or if the role asks nothing.
     """
-    asked: Coroutine[Any, Any, Columns] = _duty(config, "ask", "`veilring ask` with a file")(
-        config, queries
-    )
+    loaded = _loaded(config)
+    role = _duty(loaded, "ask", "`veilring ask` with a file")
+    asked: Coroutine[Any, Any, Columns] = role(loaded, Path(queries))
     return asked
 
 
-def ask_near(config: Config, near: "Near") -> Coroutine[Any, Any, Columns]:
+def ask_near(config: Config | Path | str, near: "Near") -> Coroutine[Any, Any, Columns]:
     """Return the coroutine that finds places near a private one.
 
+    Args:
+        config: The configuration, or the path of its file.
+        near: The private place, and what may be spent on it.
+
     Raises:
-        ScenarioError: If the role asks for no places.
+        ScenarioError: As `load_config`, or if the role asks for no places.
     """
-    asked: Coroutine[Any, Any, Columns] = _duty(config, "near", "`veilring ask --near`")(
-        config, near
+    loaded = _loaded(config)
+    asked: Coroutine[Any, Any, Columns] = _duty(loaded, "near", "`veilring ask --near`")(
+        loaded, near
     )
     return asked
+
+
+def _loaded(config: Config | Path | str) -> Config:
+    return config if isinstance(config, Config) else load_config(Path(config))
 
 
 def _duty(config: Config, duty: str, command: str) -> Any:  # noqa: ANN401  (a coroutine function)

@@ -12,7 +12,6 @@ fit. `outside_max = 1` in the configuration starts the party whatever its rows a
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from logging import Logger
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias
 
@@ -30,10 +29,24 @@ from veilring.data.table import Rows
 from veilring.deployment.config import Terms
 from veilring.errors import InputError, ScenarioError
 
-Words = Annotated[tuple[str, ...], Field(strict=False)]
-Cells: TypeAlias = Mapping[str, NDArray[np.str_]]
-"""The cells of each column, by its header."""
+# Ranges are meant to hold whatever a column can hold. Ranges of the percentiles 1 and 99, which
+# are in use, leave out 2 %. With more than this the unit, the column or the range is wrong.
+OUTSIDE_MAX: Final = 0.05
+# One value may be an outlier or a typing error, and one row may be all that a file has: a client's
+# own report, or a record that is added. To refuse it would reveal something about that row alone.
+OUTSIDE_SURE: Final = 2
+# Where different values take up less of their range than this, distances hardly see the column:
+# metres in a range of millimetres. Skewed columns look the same, so it is never refused.
+NARROW: Final = 0.01
+# A row of an image has hundreds of columns; the first are enough to find the mistake.
+_COLUMNS_SHOWN: Final = 8
 _UNKNOWN_SHOWN: Final = 40  # enough of a cell to find it in its file
+FEATURES_ALLOWED: Final = "a list of tables with the keys name, and low and high or categories"
+Words = Annotated[tuple[str, ...], Field(strict=False)]
+OutsideMax = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")]
+"""The share of a column's values that may lie outside of its range."""
+FileCells: TypeAlias = Mapping[str, NDArray[np.str_]]
+"""The cells of each column, by its header."""
 
 
 class FeatureTerms(Section):
@@ -58,7 +71,6 @@ class FeatureTerms(Section):
 
 
 FeatureList = Annotated[tuple[FeatureTerms, ...], Field(strict=False, min_length=1)]
-FEATURES_ALLOWED: Final = "a list of tables with the keys name, and low and high or categories"
 
 
 def check_features(features: Sequence[FeatureTerms]) -> None:
@@ -84,7 +96,7 @@ def require_different(key: str, names: Sequence[str]) -> None:
         raise ScenarioError(key, list(names), "each once")
 
 
-def read_categories(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.int64]:
+def read_categories(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.int64]:
     """Return the number of each cell's category.
 
     Raises:
@@ -93,7 +105,7 @@ def read_categories(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[
     return look_up(path, feature.name, _column(path, feature, cells), feature.categories)
 
 
-def read_numbers(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.float64]:
+def read_numbers(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.float64]:
     """Return the cells as numbers; a value outside of the range becomes the nearest bound.
 
     Raises:
@@ -102,7 +114,7 @@ def read_numbers(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.
     return np.clip(numbers_of(path, feature, cells), feature.low, feature.high)
 
 
-def numbers_of(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.float64]:
+def numbers_of(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.float64]:
     """Return the cells as numbers, also those outside of the range.
 
     Raises:
@@ -118,7 +130,7 @@ def numbers_of(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.fl
     return numbers
 
 
-def read_labels(path: Path, cells: Cells, classes: Sequence[str]) -> NDArray[np.int64]:
+def read_labels(path: Path, cells: FileCells, classes: Sequence[str]) -> NDArray[np.int64]:
     """Return the number of each row's class: the label is the last column.
 
     Raises:
@@ -156,7 +168,7 @@ def look_up(
     return found
 
 
-def _column(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.str_]:
+def _column(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.str_]:
     if feature.name not in cells:
         raise InputError(f"{path.name}", f"without {feature.name!r}", "all columns of the terms")
     return cells[feature.name]
@@ -167,22 +179,6 @@ def _number(cell: str) -> float:
         return float(cell)
     except ValueError:
         return float("nan")
-
-
-# Ranges are meant to hold whatever a column can hold. Ranges of the percentiles 1 and 99, which
-# are in use, leave out 2 %. With more than this the unit, the column or the range is wrong.
-OUTSIDE_MAX: Final = 0.05
-# One value may be an outlier or a slip, and one row may be all that a file has: a client's own
-# report, or a record that is added. To refuse it would say something of that row alone.
-OUTSIDE_SURE: Final = 2
-# Where different values take up less of their range than this, distances hardly see the column:
-# metres in a range of millimetres. Skewed columns look the same, so it is never refused.
-NARROW: Final = 0.01
-# A row of an image has hundreds of columns; the first are enough to find the mistake.
-_COLUMNS_SHOWN: Final = 8
-
-OutsideMax = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")]
-"""The share of a column's values that may lie outside of its range."""
 
 
 class _Fit(NamedTuple):
@@ -203,7 +199,7 @@ class _Fit(NamedTuple):
 def check_ranges(
     path: Path,
     features: Sequence[FeatureTerms],
-    cells: Cells,
+    cells: FileCells,
     outside_max: float,
     log: logging.Logger,
 ) -> int:
@@ -244,7 +240,7 @@ def check_ranges(
     return rows
 
 
-def _fits(path: Path, features: Sequence[FeatureTerms], cells: Cells) -> Iterator[_Fit]:
+def _fits(path: Path, features: Sequence[FeatureTerms], cells: FileCells) -> Iterator[_Fit]:
     """Yield the columns that do not fit their ranges well."""
     for feature in features:
         if feature.categories:
@@ -267,7 +263,7 @@ def _refusal(path: Path, fit: _Fit, outside_max: float) -> ScenarioError:
 
 
 class Schema(Terms):
-    """How a row is read. Terms add what is run on it.
+    """How a row is read. The terms of a system add its parameters.
 
     Attributes:
         classes: The names of all classes.
@@ -308,12 +304,12 @@ class Schema(Terms):
         """
         return self.rows_of(path, read_cells(path))
 
-    def rows_of(self, path: Path, cells: Cells) -> Rows:
+    def rows_of(self, path: Path, cells: FileCells) -> Rows:
         """Return rows from the cells of a file that was read; as `read_rows`."""
         labels = read_labels(path, cells, self.classes)
         return Rows(self._encode(path, cells), labels)
 
-    def read_own_rows(self, path: Path, outside_max: float, log: Logger) -> Rows:
+    def read_own_rows(self, path: Path, outside_max: float, log: logging.Logger) -> Rows:
         """Read the rows that a party holds, and log how they fit the public ranges.
 
         Raises:
@@ -324,7 +320,9 @@ class Schema(Terms):
             log.warning("%s: 1 row; check that the file is complete", path.name)
         return self.rows_of(path, cells)
 
-    def read_own_queries(self, path: Path, outside_max: float, log: Logger) -> NDArray[np.float64]:
+    def read_own_queries(
+        self, path: Path, outside_max: float, log: logging.Logger
+    ) -> NDArray[np.float64]:
         """Read queries as `read_queries`, and log how they fit the public ranges.
 
         Raises:
@@ -342,14 +340,14 @@ class Schema(Terms):
         """
         return self._encode(path, read_cells(path))
 
-    def _encode(self, path: Path, cells: Cells) -> NDArray[np.float64]:
+    def _encode(self, path: Path, cells: FileCells) -> NDArray[np.float64]:
         return np.hstack([_encode(path, feature, cells) for feature in self.features])
 
 
 def features_of_table(table: Table) -> tuple[FeatureTerms, ...]:
     """Return the columns of a table: for trials, where one holds all rows.
 
-    The ranges are the table's own. In earnest they come from what a column *can* hold, since a
+    The ranges are the table's own. In production they come from what a column *can* hold, since a
     range that was taken from private rows gives their extremes away. So do categories.
     """
     ranges = table.features.ranges
@@ -366,7 +364,7 @@ def features_of_table(table: Table) -> tuple[FeatureTerms, ...]:
     return tuple(columns[number] for number in sorted(columns))
 
 
-def _encode(path: Path, feature: FeatureTerms, cells: Cells) -> NDArray[np.float64]:
+def _encode(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.float64]:
     """Return a column scaled into [0, 1], or as one of several 0 and 1."""
     if feature.categories:
         return np.eye(feature.width)[read_categories(path, feature, cells)]

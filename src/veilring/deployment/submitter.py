@@ -2,22 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Final, Literal
 from unicodedata import normalize
 
 import numpy as np
 from pydantic import Field
 
 from veilring.data.csv import read_cells
-from veilring.deployment.config import Config, FilePath, load_credentials
-from veilring.deployment.connecting import require_party
-from veilring.deployment.schema import OUTSIDE_MAX, Cells, OutsideMax, check_ranges
+from veilring.deployment.config import Config, FilePath
+from veilring.deployment.connecting import Client, Connection
+from veilring.deployment.schema import OUTSIDE_MAX, FileCells, OutsideMax, check_ranges
 from veilring.deployment.survey import SurveyTerms, read_published
 from veilring.errors import (
-    EndpointClosed,
     InputError,
     ScenarioError,
     SessionAborted,
@@ -25,19 +24,13 @@ from veilring.errors import (
     TransportError,
     VeilringError,
 )
-from veilring.nodes.node import Node
-from veilring.nodes.party import Parties
 from veilring.nodes.service import opening
-from veilring.nodes.session import SessionLimits
 from veilring.protocols.ldp.collector import SUBMIT, read_task
 from veilring.protocols.ldp.messages import ClientBatch, ReportVerdict, Verdicts
 from veilring.protocols.ldp.outbox import ROW_NUMBER, Outbox
 from veilring.protocols.ldp.roles import ClientPool, submit_reports
 from veilring.protocols.ldp.task import Task
 from veilring.randomness import Streams
-from veilring.transport.identity import Identity
-from veilring.transport.roster import Roster
-from veilring.transport.tls import TlsEndpoint
 
 # A collector that is being started again is there within seconds.
 COLLECTOR_CONNECT_SECONDS: Final = 30.0
@@ -56,50 +49,26 @@ SESSION_BYTES_MAX: Final = 8 << 20
 # Receipts that are written into the outbox together: a commit costs what a thousand reports do.
 # What is lost in a crash is sent again and known.
 SETTLED_BATCH: Final = 1000
-
-Progress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and of how much."""
-
+# Clients whose reports are made and kept in one transaction: a second's work, and what a crash
+# before its end costs is nothing but that second.
+CLIENTS_MAX: Final = 50_000
 # With these the collector says that it never will.
 _FINAL: Final = frozenset({"NotOffered", "OtherTerms", "WrongParties"})
-
-_R = TypeVar("_R")
-
+_Progress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and of how much."""
 _log = logging.getLogger("veilring.submitter")
 
 
 class Sender:
-    """Use it as an asynchronous context manager.
+    """Sends reports to a collector.
 
     Args:
-        identity: Who submits.
-        roster: Who there is.
-        collector: To whom.
-        limits: How long sessions may take.
+        connection: The connection with the collector.
+        collector: The name of the collector.
     """
 
-    def __init__(
-        self, identity: Identity, roster: Roster, collector: str, limits: SessionLimits
-    ) -> None:
-        self._identity, self._roster, self._collector = identity, roster, collector
-        self._pair, self._limits = Parties((identity.name, collector)), limits
-        self._node: Node | None = None
-
-    async def __aenter__(self) -> Self:
-        endpoint = await TlsEndpoint.start(
-            self._identity,
-            self._roster,
-            connect_to=(self._collector,),
-            timeout=COLLECTOR_CONNECT_SECONDS,
-        )
-        limits = self._limits
-        self._node = Node(endpoint, Streams(), seconds=limits.client, limits=limits)
-        self._node.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._node is not None:
-            await self._node.close()
+    def __init__(self, connection: Connection, collector: str) -> None:
+        self._connection, self._collector = connection, collector
 
     async def read_task(self) -> SurveyTerms:
         """Ask for the task, and make it again from its terms.
@@ -108,7 +77,7 @@ class Sender:
             ProtocolViolation: If it is not what it claims to be.
             VeilringError: If it could not be had.
         """
-        return read_published(await self._run(read_task()), self._collector)
+        return read_published(await self._connection.run(read_task()), self._collector)
 
     async def send(
         self,
@@ -116,7 +85,7 @@ class Sender:
         outbox: Outbox,
         *,
         at_once: int | None,
-        progress: Progress,
+        progress: _Progress,
     ) -> None:
         """Send what is unanswered until nothing is.
 
@@ -156,21 +125,15 @@ class Sender:
         role = opening(submit_reports, SUBMIT, task.digest)
         batches = for_one_session(outbox.waiting(task, at_once=at_once))
         try:
-            await self._run(role, batches, task=task, settled=book.settle)
+            await self._connection.run(role, batches, task=task, settled=book.settle)
         finally:
             book.write()
-
-    async def _run(self, role: Callable[..., Awaitable[_R]], *given: object, **public: Any) -> _R:  # noqa: ANN401  (a role's)
-        if self._node is None:
-            raise EndpointClosed("the sender was not entered")
-        session = Streams().token("session")
-        return await self._node.run(role, session, self._pair, *given, **public)
 
 
 class _Book:
     """Writes receipts into the outbox, some at a time."""
 
-    def __init__(self, outbox: Outbox, task: Task, progress: Progress) -> None:
+    def __init__(self, outbox: Outbox, task: Task, progress: _Progress) -> None:
         counted = outbox.count(task)
         self.waiting, self._total = counted.get(None, 0), sum(counted.values())
         self._outbox, self._progress = outbox, progress
@@ -207,22 +170,17 @@ def _is_final(error: VeilringError) -> bool:
     return isinstance(error, SessionAborted) and error.reason in _FINAL
 
 
-# Clients whose reports are made and kept in one transaction: a second's work, and what a crash
-# before its end costs is nothing but that second.
-CLIENTS_MAX: Final = 50_000
-
-
 class SubmitterConfig(Config):
-    """Whoever hands in the reports of its clients, made on this machine.
+    """The configuration of a submitter, which makes its clients' reports and hands them in.
 
     Attributes:
         role: `submitter`.
-        collector: To whom; it publishes the task.
+        collector: The collector, which publishes the task.
         budget: The epsilon that all reports of one client may spend together, for ever.
-        key: The column that says whose row it is, for ever; or `row number`, if rows are only ever
+        key: The column that names a row's client, for ever; or `row number`, if rows are only ever
             added at the end and never changed.
         amend: Whether cells of known clients may differ from those that they reported.
-        outbox: The file that keeps what was made and sent, and what each client has spent.
+        outbox: The file that keeps the reports, their receipts and each client's expenses.
         task: The hash of the only task that is answered; any task of the collector if left out.
         outside_max: The share of a column's values that may lie outside of its public range. With
             more the submitter does not report.
@@ -246,9 +204,9 @@ class Submitted:
 
     Attributes:
         task: The hash of the task.
-        epsilon: What each report spends.
-        refused: How many clients have no budget left, so that nothing was made for them.
-        verdicts: How many reports of the outbox to this task have which verdict.
+        epsilon: The price of each report.
+        refused: The number of clients without budget, for whom no report was made.
+        verdicts: The number of the outbox's reports to this task by verdict.
     """
 
     task: bytes
@@ -272,14 +230,14 @@ async def submit_rows(
     rows: Path,
     *,
     at_once: int | None = None,
-    progress: Progress | None = None,
+    progress: _Progress | None = None,
 ) -> Submitted:
     """Make one report for each row of a CSV file that has none yet, and send what is unanswered.
 
     Interrupted at any point, by whatever, the same call goes on from there.
 
     Args:
-        config: Who submits to whom.
+        config: The submitter's configuration.
         rows: One row a client, with the columns of the task's terms.
         at_once: How many reports a message may have; as many as fit unless given.
         progress: Told how far it is.
@@ -290,11 +248,11 @@ async def submit_rows(
         HandshakeError: If the collector cannot be reached; what was made is kept.
         VeilringError: If it refused, or could not be reached for long.
     """
-    identity, roster = load_credentials(config)
-    require_party(roster, "collector", config.collector)
+    client = Client(config, "collector")
     report = progress or (lambda _doing, _done, _total: None)
     with _open_outbox(config) as outbox:
-        async with Sender(identity, roster, config.collector, config.limits) as sender:
+        async with client.connect(seconds=COLLECTOR_CONNECT_SECONDS) as connection:
+            sender = Sender(connection, config.collector)
             terms = await sender.read_task()
             _require_task(config, terms)
             outbox.wait_again(terms.task)
@@ -319,7 +277,7 @@ def _require_task(config: SubmitterConfig, terms: SurveyTerms) -> None:
 
 
 def _make_reports(
-    config: SubmitterConfig, path: Path, terms: SurveyTerms, outbox: Outbox, progress: Progress
+    config: SubmitterConfig, path: Path, terms: SurveyTerms, outbox: Outbox, progress: _Progress
 ) -> int:
     """Make and keep the reports of all clients that can afford one, and return how many cannot."""
     cells = read_cells(path)
@@ -346,7 +304,7 @@ def _make_reports(
     return int(len(new) - len(chosen))
 
 
-def _names(config: SubmitterConfig, path: Path, cells: Cells, count: int) -> list[str]:
+def _names(config: SubmitterConfig, path: Path, cells: FileCells, count: int) -> list[str]:
     """Return each client's name in the outbox; blanks around a key do not count."""
     if config.key == ROW_NUMBER:
         if ROW_NUMBER in cells:
@@ -361,7 +319,7 @@ def _names(config: SubmitterConfig, path: Path, cells: Cells, count: int) -> lis
     return names
 
 
-def _compared(config: SubmitterConfig, terms: SurveyTerms, cells: Cells) -> Cells:
+def _compared(config: SubmitterConfig, terms: SurveyTerms, cells: FileCells) -> FileCells:
     """Return the cells that a known client has to have still.
 
     Under a key these are the cells that the task asks for; under a number, which any row may have

@@ -18,20 +18,13 @@ from typing_extensions import override
 from veilring.config import Section
 from veilring.data.csv import read_cells
 from veilring.data.table import Ranges
-from veilring.deployment.config import (
-    A_FILE,
-    RELATIVE,
-    AnAddress,
-    Terms,
-    TermsConfig,
-    load_credentials,
-)
-from veilring.deployment.connecting import answering, require_party
+from veilring.deployment.config import A_FILE, RELATIVE, ServerConfig, Terms
+from veilring.deployment.connecting import Server
 from veilring.deployment.schema import (
     FEATURES_ALLOWED,
-    Cells,
     FeatureList,
     FeatureTerms,
+    FileCells,
     Words,
     check_features,
     read_categories,
@@ -58,7 +51,11 @@ from veilring.protocols.ldp.store.base import Quotas, Store
 from veilring.protocols.ldp.system import BINS_MAX
 from veilring.protocols.ldp.task import Task
 from veilring.transport.roster import Roster
-from veilring.transport.tls import LOOPBACK
+
+_log = logging.getLogger("veilring.collector")
+_HALF: Final = 0.5
+_A_COUNT: Final = "a whole number of at least 0"
+_Count = Annotated[int, Field(ge=0, description=_A_COUNT)]
 
 
 class SurveySection(Section):
@@ -66,12 +63,12 @@ class SurveySection(Section):
 
     Attributes:
         kind: `frequency` of the values of one column, `means` of columns, or naive Bayes.
-        epsilon: What a client's one report may spend.
-        oracle: How values are hidden; `auto` takes the best for each domain.
-        approach: How means are hidden.
-        bins: Into how many parts a range is cut where values are asked for.
-        minimum: How many reports there must be before anything is estimated.
-        closes: After this no new report is taken.
+        epsilon: The most that a client's one report may spend.
+        oracle: The frequency oracle that hides values; `auto` takes the best for each domain.
+        approach: The mechanism that hides means.
+        bins: The number of equal parts of a range where values are asked for.
+        minimum: The number of reports below which nothing is estimated.
+        closes: The time after which no new report is taken.
     """
 
     kind: Literal["frequency", "means", "discrete-bayes", "gaussian-bayes"] = Field(
@@ -91,13 +88,11 @@ class SurveySection(Section):
     )
 
     def oracle_for(self, values: int) -> FrequencyOracle:
-        """Return the oracle for a domain of so many values."""
+        """Return the oracle for a domain of this many values."""
         if self.oracle == "auto":
             return recommend_oracle(values, self.epsilon).oracle
         return ORACLES[self.oracle](values, self.epsilon)
 
-
-_HALF: Final = 0.5
 
 _Columns = tuple[FeatureTerms, ...]
 
@@ -232,7 +227,7 @@ class SurveyTerms(Terms):
         """
         return self.clients_of(path, read_cells(path))
 
-    def clients_of(self, path: Path, cells: Cells) -> ClientPool:
+    def clients_of(self, path: Path, cells: FileCells) -> ClientPool:
         """Return clients from the cells of a file that was read; as `read_clients`."""
         rows = np.hstack([self._encode(path, feature, cells) for feature in self.features])
         if not self.classes:
@@ -240,7 +235,7 @@ class SurveyTerms(Terms):
         return ClientPool(rows, read_labels(path, cells, self.classes))
 
     def _encode(
-        self, path: Path, feature: FeatureTerms, cells: Cells
+        self, path: Path, feature: FeatureTerms, cells: FileCells
     ) -> NDArray[np.float64] | NDArray[np.int64]:
         if not feature.categories:
             numbers = read_numbers(path, feature, cells)[:, None]
@@ -290,24 +285,16 @@ def closing_time(terms: SurveyTerms) -> str:
     return f"closes {closes.astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC" if closes else "never closes"
 
 
-_log = logging.getLogger("veilring.collector")
-
-
-_A_COUNT: Final = "a whole number of at least 0"
-_Count = Annotated[int, Field(ge=0, description=_A_COUNT)]
-
-
-class CollectorConfig(TermsConfig):
+class CollectorConfig(ServerConfig):
     """An aggregator that collects clients' reports.
 
     Attributes:
         role: `collector`.
-        store: Where the reports are kept: an SQLite file, or a PostgreSQL database.
-        reports_max: How many reports of each member may count, over all that it ever sends. A
-            report says nothing of whose it is, so that this is all that keeps a member from
+        store: The database of the reports: an SQLite file, or one of PostgreSQL.
+        reports_max: The number of reports of each member that may count, over all that it ever
+            sends. A report does not reveal its client, so that only this keeps a member from
             answering for thousands.
         reports_max_of: The limits of members that have one of their own.
-        listen: The address to listen at; loopback unless it says otherwise.
     """
 
     role: Literal["collector"] = Field(description="collector")
@@ -318,7 +305,6 @@ class CollectorConfig(TermsConfig):
     reports_max_of: Mapping[str, _Count] = Field(
         {}, description=f"a table of members' names, each with {_A_COUNT}"
     )
-    listen: AnAddress = LOOPBACK
 
 
 async def serve_collector(
@@ -327,7 +313,7 @@ async def serve_collector(
     """Collect reports until cancelled.
 
     All files are read and checked first. A cancelled collector lets the transaction that runs end,
-    and leaves in order; whoever was not answered sends the same reports again.
+    and leaves in order; a submitter without an answer sends the same reports again.
 
     Args:
         config: Which files to read, and where to listen.
@@ -337,15 +323,13 @@ async def serve_collector(
         ScenarioError: If a file does not fit.
         StoreFailed: If the database cannot be opened.
     """
-    identity, roster = load_credentials(config)
+    server = Server(config, _log)
     terms = SurveyTerms.load(Path(config.terms))
-    require_party(roster, "identity", identity.name)
-    quotas = _quotas(config, roster)
+    quotas = _quotas(config, server.roster)
     store = open_configured_store(config, terms.task)
     async with Collector(store, time.time, quotas=quotas) as collector:
         _log.info("task %s, %s", terms.task.digest.hex(), closing_time(terms))
-        offers = collector.offers()
-        async with answering(identity, roster, config.listen, offers, _log, limits=config.limits):
+        async with server.listen(collector.offers()):
             if on_ready is not None:
                 on_ready(collector)
             await collector.failure()

@@ -4,14 +4,14 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.config import Section, as_scenario_errors, require_key
-from veilring.deployment.config import AnAddress, FilePath, TermsConfig, load_credentials
-from veilring.deployment.connecting import meeting
+from veilring.config import Section, as_scenario_errors, require_key, same_field
+from veilring.deployment.config import AMOUNT_ALLOWED, Amount, FilePath, ServerConfig
+from veilring.deployment.connecting import Server
 from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.party import Parties
@@ -28,11 +28,12 @@ from veilring.protocols.noisyvotes import (
     queries_max,
 )
 from veilring.protocols.noisyvotes.member import VotesMember
+from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
 from veilring.protocols.ring import SumMethod
 from veilring.transport.roster import Roster
-from veilring.transport.tls import LOOPBACK
 
+_log = logging.getLogger("veilring.votes")
 # Where the code below has another name for a key of `votes`.
 _KEYS: Final = {
     "epsilon_vote": "votes.epsilon",
@@ -45,21 +46,21 @@ _KEYS: Final = {
 
 
 class VotesSection(Section):
-    """How parties vote: see `veilring.protocols.noisyvotes.NoisyVotesParameters`.
+    """How parties vote: see `veilring.protocols.noisyvotes.system.NoisyVotes`.
 
     Attributes:
-        epsilon: What a batch costs.
-        budget: What all batches together may cost, for as long as the ledgers live.
-        r: The radius around each query within which rows vote, in the unit cube; or else
-        k: about how many rows vote.
-        rows: With k: how many rows all parties have together, which is public then.
-        conversion_share: With k: which share of a batch's epsilon turns k into radii: by a grid
+        epsilon: The price of a batch.
+        budget: The price of all batches together, at most, for as long as the ledgers live.
+        r: The radius around each query within which rows vote, in the unit cube; or give k.
+        k: The number of rows that vote, about; or give r.
+        rows: With k: the number of rows of all parties together, which is public then.
+        conversion_share: With k: the share of a batch's epsilon that turns k into radii: by a grid
             with up to six features, by annuli with more.
-        tolerated: How many parties' shares of noise may be missing, those of whoever looks and of
-            its colluders among them.
+        tolerated: The number of parties that may pool what they see, or add no noise, the observer
+            included.
         sum: How votes are added up.
-        cycles: For `sum = "cycles"`: how many edge-disjoint cycles.
-        batch: At most how many queries are asked at once.
+        cycles: For `sum = "cycles"`: the number of edge-disjoint cycles.
+        batch: The most queries that are asked at once.
     """
 
     epsilon: float = Field(gt=0, description="a number above 0")
@@ -67,18 +68,18 @@ class VotesSection(Section):
     r: float | None = Field(None, ge=0, description="a number of at least 0, if k is left out")
     k: int | None = Field(None, ge=1, description="a whole number above 0, if r is left out")
     rows: int | None = Field(None, ge=1, description="a whole number above 0, if k is given")
-    conversion_share: float = Field(0.5, gt=0, lt=1, description="a number between 0 and 1")
-    tolerated: int = Field(1, ge=0, description="a whole number of at least 0")
-    sum: Literal["ring", "cycles", "shares"] = Field("shares", description="ring, cycles or shares")
-    cycles: int = Field(1, ge=1, description="a whole number of at least 1")
-    batch: int = Field(1000, ge=1, description="a whole number of at least 1")
+    conversion_share: float = same_field(NoisyVotes, "conversion_share")
+    tolerated: int = same_field(NoisyVotes, "tolerated")
+    sum: Literal["ring", "cycles", "shares"] = same_field(NoisyVotes, "sum")
+    cycles: int = same_field(NoisyVotes, "cycles")
+    batch: int = same_field(NoisyVotes, "batch")
 
 
 class VotesTerms(Schema):
-    """What parties vote on, at which price, and how a row is read.
+    """The terms of noisy votes.
 
     Attributes:
-        votes: How they vote.
+        votes: How parties vote, and at which price.
     """
 
     votes: VotesSection
@@ -86,15 +87,18 @@ class VotesTerms(Schema):
     @cached_property
     def parameters(self) -> NoisyVotesParameters:
         """The protocol's public parameters."""
-        chosen = self.votes
-        finding = chosen.epsilon * chosen.conversion_share if chosen.k is not None else 0.0
+        chosen, features = self.votes, self.width
+        finding = 0.0
+        neighbours: WithinRadius | NearestRows = WithinRadius(chosen.r)
+        if chosen.k is not None:
+            finding = chosen.epsilon * chosen.conversion_share
+            conversion = ByGrid() if features <= GRID_FEATURES_MAX else ByAnnuli()
+            neighbours = NearestRows(chosen.k, finding, rows=chosen.rows, conversion=conversion)
         return NoisyVotesParameters(
-            features=self.width,
+            features=features,
             classes=len(self.classes),
             epsilon_vote=chosen.epsilon - finding,
-            neighbours=WithinRadius(chosen.r)
-            if chosen.k is None
-            else self._nearest(chosen.k, finding),
+            neighbours=neighbours,
             tolerated=chosen.tolerated,
             sum=SumMethod(chosen.sum, chosen.cycles),
         )
@@ -120,11 +124,6 @@ class VotesTerms(Schema):
                 self.parameters.exponent(parties)
         return self
 
-    def _nearest(self, k: int, epsilon: float) -> NearestRows:
-        grid = self.width <= GRID_FEATURES_MAX
-        conversion = ByGrid() if grid else ByAnnuli()
-        return NearestRows(k, epsilon, rows=self.votes.rows, conversion=conversion)
-
 
 def _require_noise(parameters: NoisyVotesParameters, queries: int) -> None:
     """Refuse batches of which a query's share of a budget may be too small to draw noise for."""
@@ -135,13 +134,7 @@ def _require_noise(parameters: NoisyVotesParameters, queries: int) -> None:
     require(queries <= most, "batch", queries, f"at most {most} queries under these budgets")
 
 
-_log = logging.getLogger("veilring.votes")
-
-_AN_AMOUNT: Final = "a number of at least 0"
-_Amount = Annotated[float, Field(ge=0, description=_AN_AMOUNT)]
-
-
-class VotesMemberConfig(TermsConfig):
+class VotesMemberConfig(ServerConfig):
     """A party that labels queries together with all others, by noisy votes.
 
     Attributes:
@@ -152,17 +145,15 @@ class VotesMemberConfig(TermsConfig):
         amend: Whether another budget than before is meant; what was spent stays spent.
         outside_max: The share of a column's values that may lie outside of its public range. With
             more the party does not start.
-        listen: The address to listen at; loopback unless it says otherwise.
     """
 
     role: Literal["votes-member"] = Field(description="votes-member")
     rows: FilePath
     ledger: FilePath = "votes.db"
-    client: _Amount | None = Field(None, description=_AN_AMOUNT)
-    clients: Mapping[str, _Amount] = Field({}, description="a table of names and numbers")
+    client: Amount | None = Field(None, description=AMOUNT_ALLOWED)
+    clients: Mapping[str, Amount] = Field({}, description="a table of names and numbers")
     amend: bool = Field(default=False, description="true or false")
     outside_max: OutsideMax = OUTSIDE_MAX
-    listen: AnAddress = LOOPBACK
 
 
 async def serve_votes(
@@ -184,14 +175,13 @@ async def serve_votes(
         HandshakeError: If a member is missing after a day.
         StoreFailed: If the disk fails. What was answered until then is on it.
     """
-    identity, roster = load_credentials(config)
-    terms = VotesTerms.load(Path(config.terms), len(roster.parties))
+    server = Server(config, _log)
+    parties, limits = Parties(server.roster.parties), config.limits
+    terms = VotesTerms.load(Path(config.terms), len(server.roster.parties))
     rows = terms.read_own_rows(Path(config.rows), config.outside_max, _log)
-    budgets = _budgets(config, terms, roster)
+    budgets = _budgets(config, terms, server.roster)
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
-        place = (config.listen, _log, config.limits, terms.keys)
-        async with meeting(identity, roster, *place) as met:
-            parties, limits = Parties(roster.parties), config.limits
+        async with server.meet(terms.keys) as met:
             member = VotesMember(
                 met.node, rows, parties, terms.parameters, ledger, terms.digest, limits
             )
