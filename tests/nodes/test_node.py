@@ -109,6 +109,25 @@ async def test_a_role_that_fails_tells_its_peers_the_kind_of_error_only() -> Non
     assert (results[1].by, results[1].reason, results[1].culprit) == ("ada", "InternalError", "")
 
 
+async def test_a_time_limit_of_a_role_itself_is_an_error_of_its_own() -> None:
+    """It is raised where it was set, and no peer takes it for a failed disk or a late session."""
+
+    async def hurry(_party: Party) -> None:
+        async with asyncio.timeout(0.01):
+            await asyncio.Event().wait()
+
+    pair = Parties(["ada", "bob"])
+    async with three_nodes() as nodes:
+        results = await asyncio.gather(
+            nodes["ada"].run(hurry, FIRST, pair),
+            nodes["bob"].run(listen_to_ada, FIRST, pair),
+            return_exceptions=True,
+        )
+    assert type(results[0]) is TimeoutError
+    assert isinstance(results[1], SessionAborted)
+    assert (results[1].by, results[1].reason) == ("ada", "InternalError")
+
+
 async def test_a_cancelled_role_tells_its_peers() -> None:
     """A party that is stopped does not leave the others waiting."""
     pair = Parties(["ada", "bob"])

@@ -50,7 +50,9 @@ def public_error(error: BaseException, session: Session) -> VeilringError:
         return error
     if isinstance(error, asyncio.CancelledError):
         return SessionAborted(session.me, type(error).__name__)
-    family = StoreFailed if isinstance(error, _STORES) else InternalError
+    is_limit = isinstance(error, TimeoutError) and error.errno is None  # a role's own, of no system
+    is_store = isinstance(error, _STORES) and not is_limit
+    family = StoreFailed if is_store else InternalError
     return SessionAborted(session.me, family.__name__)
 
 

@@ -195,13 +195,15 @@ class Node:
                 result = await role(opened, *given, **public)
             opened.finish()
         except BaseException as error:
+            known = opened.error
             cause = opened.fail(public_error(error, opened))
             if isinstance(cause, SessionTimeout) and opened.is_late and self._limits is not None:
                 cause = await self._inquire(opened, cause, self._limits.answer)
             elif cause is not error and isinstance(error, VeilringError):
                 _log.warning("%s: %s", self.name, error)  # the peer that asked has left before
             await self._tell(opened, cause)
-            if isinstance(error, VeilringError | TimeoutError):
+            is_late = isinstance(error, TimeoutError) and known is not None  # or the role's own
+            if is_late or isinstance(error, VeilringError):
                 raise cause from None
             raise
         finally:
