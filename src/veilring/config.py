@@ -22,11 +22,27 @@ from pydantic.fields import FieldInfo
 
 from veilring.errors import InputError, ScenarioError
 
-
-def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """Return a hint at the name nearest to what was given, or nothing if none is near."""
-    near = get_close_matches(given, tuple(known), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+# A scenario or a configuration has a few kilobytes; terms with a thousand columns, a hundred.
+TOML_BYTES_MAX: Final = 1 << 20
+# Python's parser takes time that grows with the square of a dotted key's parts: a minute for
+# 50,000 of them in 100 kB. No key of ours has more than four.
+KEY_PARTS_MAX: Final = 64
+_PART: Final = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_LONG_KEY: Final = re.compile(
+    rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{KEY_PARTS_MAX},}}"
+)
+# As many as a person reads at once. A file of another kind has thousands.
+MISTAKES_MAX: Final = 20
+_TEXT_MAX: Final = 32  # characters: longer values are told apart by their hash
+_DIGITS: Final = 16
+# For the type of a field: what a TOML file may hold for it, and how to say so.
+_VALUES: Final[Mapping[object, tuple[tuple[type, ...], str]]] = {
+    float: ((int, float), "a number"),
+    int: ((int,), "a whole number"),
+    str: ((str,), "a text"),
+    tuple[str, ...]: ((list, tuple), "a list of texts"),
+}
+_MEANING: Final = re.compile(r"^    (\w+): (.+(?:\n {6,}.+)*)", re.MULTILINE)
 
 
 class Section(BaseModel):
@@ -43,58 +59,74 @@ def same_field(model: type[BaseModel], key: str) -> Any:  # noqa: ANN401  (a fie
     return copy(model.model_fields[key])
 
 
-class Key(NamedTuple):
-    """What there is to know of one key of a table.
+class Agreed(Section):
+    """A public file that parties have to hold alike."""
 
-    Attributes:
-        name: The name of the key.
-        default: The value where the key is left out; `PydanticUndefined` where it must be given.
-        allowed: The values that are allowed, in words.
-        meaning: What the key is for, in words; empty if nobody wrote it down.
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of all of it: parties that differ in anything refuse each other."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).digest()
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The value of each key as a text, two tables deep; a long value is given by its hash.
+
+        Parties that differ say by this which keys do.
+        """
+        found = dict[str, str]()
+        for key, value in self.model_dump(mode="json").items():
+            if isinstance(value, dict):
+                found |= {f"{key}.{inner}": _text(given) for inner, given in value.items()}
+            else:
+                found[key] = _text(value)
+        return found
+
+    def to_toml(self) -> str:
+        """Return the text of the file."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_defaults=True))
+
+
+def _text(value: object) -> str:
+    text = json.dumps(value, sort_keys=True)
+    if len(text) <= _TEXT_MAX:
+        return text
+    return f"SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}"
+
+
+_SectionT = TypeVar("_SectionT", bound=Section)
+
+
+def read_toml(path: Path, model: type[_SectionT]) -> _SectionT:
+    """Read a TOML file as what `model` says.
+
+    Raises:
+        ScenarioError: If it cannot be read, is not TOML, or a key does not fit; it names all keys
+            that do not, their values and what is allowed.
     """
+    tables = _tables(path)
+    try:
+        return model.model_validate(tables)
+    except ValidationError as error:
+        raise scenario_error(error, model) from None
 
-    name: str
-    default: Any
-    allowed: str
-    meaning: str
 
+def has_table(path: Path, name: str) -> bool:
+    """Return whether a TOML file has a table, or a key, of this name.
 
-def describe_keys(model: type[BaseModel]) -> tuple[Key, ...]:
-    """Return all keys of a table, in order, each with what its model says of it.
-
-    A field has the default and, as its description, what is allowed. The meaning stands in the
-    docstring of the model, or of the base that brings the field, under `Attributes`.
-
-    Args:
-        model: The model of the table.
+    Raises:
+        ScenarioError: If it cannot be read, or is not TOML.
     """
-    meanings = dict[str, str]()
-    for each in reversed(model.__mro__):
-        _, _, said = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")
-        meanings |= {key: " ".join(text.split()) for key, text in _MEANING.findall(said)}
-    return tuple(
-        Key(
-            name,
-            field.get_default(call_default_factory=True),
-            field.description or "",
-            meanings.get(name, ""),
-        )
-        for name, field in model.model_fields.items()
-    )
+    return name in _tables(path)
 
 
-_MEANING: Final = re.compile(r"^    (\w+): (.+(?:\n {6,}.+)*)", re.MULTILINE)
-
-# A scenario or a configuration has a few kilobytes; terms with a thousand columns, a hundred.
-TOML_BYTES_MAX: Final = 1 << 20
-# Python's parser takes time that grows with the square of a dotted key's parts: a minute for
-# 50,000 of them in 100 kB. No key of ours has more than four.
-KEY_PARTS_MAX: Final = 64
-
-_PART: Final = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
-_LONG_KEY: Final = re.compile(
-    rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{KEY_PARTS_MAX},}}"
-)
+def _tables(path: Path) -> dict[str, Any]:
+    try:
+        return load_toml(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError("file", path, f"a file in UTF-8 that can be read ({error})") from error
+    except ValueError as error:
+        raise ScenarioError("file", path, f"a file in TOML ({error})") from error
 
 
 def load_toml(path: Path, *, bytes_max: int = TOML_BYTES_MAX) -> dict[str, Any]:
@@ -137,6 +169,10 @@ def parse_toml(text: str, *, bytes_max: int = TOML_BYTES_MAX) -> dict[str, Any]:
         raise ValueError("its brackets nest too deeply") from None
 
 
+def _too_long(bytes_max: int) -> str:
+    return f"it is longer than {bytes_max:,} bytes"
+
+
 def set_key(tables: dict[str, Any], setting: str) -> None:
     """Set a key of nested tables, as `--set table.key=value` does.
 
@@ -169,12 +205,116 @@ def parse_value(text: str) -> object:
     return parsed["value"] if len(parsed) == 1 else text
 
 
-def _too_long(bytes_max: int) -> str:
-    return f"it is longer than {bytes_max:,} bytes"
+class Key(NamedTuple):
+    """What there is to know of one key of a table.
+
+    Attributes:
+        name: The name of the key.
+        default: The value where the key is left out; `PydanticUndefined` where it must be given.
+        allowed: The values that are allowed, in words.
+        meaning: What the key is for, in words; empty if nobody wrote it down.
+    """
+
+    name: str
+    default: Any
+    allowed: str
+    meaning: str
 
 
-# As many as a person reads at once. A file of another kind has thousands.
-MISTAKES_MAX: Final = 20
+def describe_keys(model: type[BaseModel]) -> tuple[Key, ...]:
+    """Return all keys of a table, in order, each with what its model says of it.
+
+    A field has the default and, as its description, what is allowed. The meaning stands in the
+    docstring of the model, or of the base that brings the field, under `Attributes`.
+
+    Args:
+        model: The model of the table.
+    """
+    meanings = dict[str, str]()
+    for each in reversed(model.__mro__):
+        _, _, said = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")
+        meanings |= {key: " ".join(text.split()) for key, text in _MEANING.findall(said)}
+    return tuple(
+        Key(
+            name,
+            field.get_default(call_default_factory=True),
+            field.description or "",
+            meanings.get(name, ""),
+        )
+        for name, field in model.model_fields.items()
+    )
+
+
+def require_key(fulfilled: bool, key: str, value: object, allowed: str) -> None:  # noqa: FBT001  (reads as an assertion)
+    """Raise `ScenarioError(key, value, allowed)` unless the condition is fulfilled."""
+    if not fulfilled:
+        raise ScenarioError(key, value, allowed)
+
+
+@contextmanager
+def as_scenario_errors(keys: Mapping[str, str], section: str) -> Iterator[None]:
+    """Turn an `InputError` of the code below into one that names the scenario's key.
+
+    Args:
+        keys: The key for a field, where it is not `section.field`.
+        section: For all other fields.
+    """
+    try:
+        yield
+    except ScenarioError:
+        raise
+    except InputError as error:
+        key = keys.get(error.field, f"{section}.{error.field}")
+        raise ScenarioError(key, error.value, error.allowed) from error
+
+
+def unknown_key(key: str, value: object, known: Iterable[str]) -> ScenarioError:
+    """Return the error for a key that does not exist, with the nearest that does."""
+    known = tuple(known)
+    hint = did_you_mean(key.rpartition(".")[2], known)
+    return ScenarioError(key, f"{value}, but there is no such key", ", ".join(known) + hint)
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Return a hint at the name nearest to what was given, or nothing if none is near."""
+    near = get_close_matches(given, tuple(known), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+_Kind = TypeVar("_Kind")
+
+
+def make_kind(
+    key: str, tag: str, table: Mapping[str, Any], kinds: Mapping[str, type[_Kind]]
+) -> _Kind:
+    """Return the thing that a table describes.
+
+    Args:
+        key: The table's dotted key.
+        tag: Which of its keys holds the name of the kind.
+        table: The name, and some of the fields of the kind.
+        kinds: The dataclass of each name. Fields are numbers, texts or tuples of texts, and
+            `__post_init__` refuses what is out of range with an `InputError`.
+
+    Raises:
+        ScenarioError: If the kind or a field is unknown, one is missing, or a value does not fit.
+    """
+    given = dict(table)
+    name = given.pop(tag, "missing")
+    require_key(name in kinds, f"{key}.{tag}", name, ", ".join(kinds))
+    kind = kinds[name]
+    known = {each.name: each for each in fields(kind) if each.init}  # type: ignore[arg-type]  # each is a dataclass
+    for parameter, value in given.items():
+        if parameter not in known:
+            raise unknown_key(f"{key}.{parameter}", value, sorted(known))
+        accepted, allowed = _VALUES[known[parameter].type]
+        fits = isinstance(value, accepted) and not isinstance(value, bool)
+        require_key(fits, f"{key}.{parameter}", value, allowed)
+    needed = {name for name, each in known.items() if each.default is MISSING}
+    if not needed <= set(given):
+        raise ScenarioError(key, dict(table), f"a table with {tag}, {', '.join(sorted(known))}")
+    with as_scenario_errors({}, key):
+        return kind(**given)
 
 
 def scenario_error(error: ValidationError, root: type[BaseModel]) -> ScenarioError:
@@ -214,36 +354,6 @@ def _mistake(
     return ScenarioError(".".join(path), repr(given) if is_text else given, allowed)
 
 
-def unknown_key(key: str, value: object, known: Iterable[str]) -> ScenarioError:
-    """Return the error for a key that does not exist, with the nearest that does."""
-    known = tuple(known)
-    hint = did_you_mean(key.rpartition(".")[2], known)
-    return ScenarioError(key, f"{value}, but there is no such key", ", ".join(known) + hint)
-
-
-def require_key(fulfilled: bool, key: str, value: object, allowed: str) -> None:  # noqa: FBT001  (reads as an assertion)
-    """Raise `ScenarioError(key, value, allowed)` unless the condition is fulfilled."""
-    if not fulfilled:
-        raise ScenarioError(key, value, allowed)
-
-
-@contextmanager
-def as_scenario_errors(keys: Mapping[str, str], section: str) -> Iterator[None]:
-    """Turn an `InputError` of the code below into one that names the scenario's key.
-
-    Args:
-        keys: The key for a field, where it is not `section.field`.
-        section: For all other fields.
-    """
-    try:
-        yield
-    except ScenarioError:
-        raise
-    except InputError as error:
-        key = keys.get(error.field, f"{section}.{error.field}")
-        raise ScenarioError(key, error.value, error.allowed) from error
-
-
 def _known_part(root: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[str], str]:
     """Return the keys of a location, without what pydantic adds to it, and what is allowed."""
     path: list[str] = []
@@ -280,118 +390,3 @@ def _keys(field: FieldInfo) -> Iterable[str]:
 def _together(mistakes: Iterable[ScenarioError]) -> ScenarioError:
     first, *others = mistakes
     return ScenarioError(first.field, first.value, first.allowed, tuple(others))
-
-
-T = TypeVar("T")
-
-# For the type of a field: what a TOML file may hold for it, and how to say so.
-_VALUES: Final[Mapping[object, tuple[tuple[type, ...], str]]] = {
-    float: ((int, float), "a number"),
-    int: ((int,), "a whole number"),
-    str: ((str,), "a text"),
-    tuple[str, ...]: ((list, tuple), "a list of texts"),
-}
-
-
-def make_kind(key: str, tag: str, table: Mapping[str, Any], kinds: Mapping[str, type[T]]) -> T:
-    """Return the thing that a table describes.
-
-    Args:
-        key: The table's dotted key.
-        tag: Which of its keys holds the name of the kind.
-        table: The name, and some of the fields of the kind.
-        kinds: The dataclass of each name. Fields are numbers, texts or tuples of texts, and
-            `__post_init__` refuses what is out of range with an `InputError`.
-
-    Raises:
-        ScenarioError: If the kind or a field is unknown, one is missing, or a value does not fit.
-    """
-    given = dict(table)
-    name = given.pop(tag, "missing")
-    require_key(name in kinds, f"{key}.{tag}", name, ", ".join(kinds))
-    kind = kinds[name]
-    known = {each.name: each for each in fields(kind) if each.init}  # type: ignore[arg-type]  # each is a dataclass
-    for parameter, value in given.items():
-        if parameter not in known:
-            raise unknown_key(f"{key}.{parameter}", value, sorted(known))
-        accepted, allowed = _VALUES[known[parameter].type]
-        fits = isinstance(value, accepted) and not isinstance(value, bool)
-        require_key(fits, f"{key}.{parameter}", value, allowed)
-    needed = {name for name, each in known.items() if each.default is MISSING}
-    if not needed <= set(given):
-        raise ScenarioError(key, dict(table), f"a table with {tag}, {', '.join(sorted(known))}")
-    with as_scenario_errors({}, key):
-        return kind(**given)
-
-
-_TEXT_MAX: Final = 32  # characters: longer values are told apart by their hash
-_DIGITS: Final = 16
-
-S = TypeVar("S", bound=Section)
-
-
-class Agreed(Section):
-    """A public file that parties have to hold alike."""
-
-    @property
-    def digest(self) -> bytes:
-        """SHA-256 of all of it: parties that differ in anything refuse each other."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
-        return hashlib.sha256(text.encode()).digest()
-
-    @property
-    def keys(self) -> dict[str, str]:
-        """The value of each key as a text, two tables deep; a long value is given by its hash.
-
-        Parties that differ say by this which keys do.
-        """
-        found = dict[str, str]()
-        for key, value in self.model_dump(mode="json").items():
-            if isinstance(value, dict):
-                found |= {f"{key}.{inner}": _text(given) for inner, given in value.items()}
-            else:
-                found[key] = _text(value)
-        return found
-
-    def to_toml(self) -> str:
-        """Return the text of the file."""
-        return tomli_w.dumps(self.model_dump(mode="json", exclude_defaults=True))
-
-
-def _text(value: object) -> str:
-    text = json.dumps(value, sort_keys=True)
-    if len(text) <= _TEXT_MAX:
-        return text
-    return f"SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}"
-
-
-def read_toml(path: Path, model: type[S]) -> S:
-    """Read a TOML file as what `model` says.
-
-    Raises:
-        ScenarioError: If it cannot be read, is not TOML, or a key does not fit; it names all keys
-            that do not, their values and what is allowed.
-    """
-    tables = _tables(path)
-    try:
-        return model.model_validate(tables)
-    except ValidationError as error:
-        raise scenario_error(error, model) from None
-
-
-def has_table(path: Path, name: str) -> bool:
-    """Return whether a TOML file has a table, or a key, of this name.
-
-    Raises:
-        ScenarioError: If it cannot be read, or is not TOML.
-    """
-    return name in _tables(path)
-
-
-def _tables(path: Path) -> dict[str, Any]:
-    try:
-        return load_toml(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError("file", path, f"a file in UTF-8 that can be read ({error})") from error
-    except ValueError as error:
-        raise ScenarioError("file", path, f"a file in TOML ({error})") from error

@@ -27,6 +27,9 @@ from veilring.data.csv_checks import (
 from veilring.data.table import Table, encode_columns
 from veilring.errors import InputError
 
+Separator = Literal[",", ";", "|", "tab"]
+"""What stands between the cells of a line."""
+SEPARATORS_ALLOWED: Final = "a comma, a semicolon, | or the word tab"
 # The longer marks first: that of UTF-32 begins with that of UTF-16.
 _MARKS: Final = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
@@ -43,57 +46,6 @@ _SEPARATORS: Final = {
 _HEADER: Final = "names of columns; check the quotes of the first line"
 _ROWS: Final = 1 << 12  # at a time: each row is a list, and each column one more
 _SAVE: Final = "UTF-8: save the file in this encoding"
-
-
-def _decode(file: str, content: bytes) -> str:
-    """Return the text of a file in UTF-8, without the mark that it may begin with.
-
-    Args:
-        file: The name of the file.
-        content: All of it.
-
-    Raises:
-        InputError: If it is in another encoding; it names the line of the first byte that does not
-            fit.
-    """
-    encoding = next((name for mark, name in _MARKS if content.startswith(mark)), None)
-    if encoding is None and b"\0" in content:
-        encoding = "UTF-16, or is no text"  # UTF-8 has a zero byte for the character 0 alone
-    if encoding is not None:
-        raise InputError(file, f"in {encoding}", _SAVE)
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        found = f"not in UTF-8, but perhaps in Latin-1 (byte 0x{content[error.start]:02x})"
-        raise InputError(f"{file}, line {line}", found, _SAVE) from None
-
-
-def _require_separator(file: str, names: Sequence[str], separator: str, *, offered: bool) -> None:
-    """Refuse a header of one cell that has another separator in it.
-
-    Args:
-        file: The name of the file.
-        names: The cells of the header.
-        separator: What was taken for the separator.
-        offered: Whether another separator may be chosen.
-
-    Raises:
-        InputError: If there is one; it names both separators.
-    """
-    if len(names) != 1:
-        return
-    for other, (word, option) in _SEPARATORS.items():
-        if other != separator and other in names[0]:
-            chosen = _SEPARATORS[separator][0]
-            choose = f"; run, compare and deploy take --separator {option}" if offered else ""
-            allowed = f"{chosen} as the separator: save the file with {chosen}{choose}"
-            raise InputError(f"{file}, line 1", f"separated by {word}", allowed)
-
-
-Separator = Literal[",", ";", "|", "tab"]
-"""What stands between the cells of a line."""
-SEPARATORS_ALLOWED: Final = "a comma, a semicolon, | or the word tab"
 
 
 def read_csv(path: Path, *, label: str | None = None, separator: Separator = ",") -> Table:
@@ -162,6 +114,64 @@ def _read(path: Path, separator: Separator, *, offered: bool) -> list[TextColumn
     return columns
 
 
+def _text(path: Path) -> str:
+    """Return the text of a file, without empty lines at its end."""
+    if not path.exists() or path.is_dir():
+        raise InputError("source", path, "the path of a CSV file that exists")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        allowed = f"a file that can be read ({error.strerror})"
+        raise InputError("source", path, allowed) from None
+    return _decode(path.name, content).rstrip(" \r\n")
+
+
+def _decode(file: str, content: bytes) -> str:
+    """Return the text of a file in UTF-8, without the mark that it may begin with.
+
+    Args:
+        file: The name of the file.
+        content: All of it.
+
+    Raises:
+        InputError: If it is in another encoding; it names the line of the first byte that does not
+            fit.
+    """
+    encoding = next((name for mark, name in _MARKS if content.startswith(mark)), None)
+    if encoding is None and b"\0" in content:
+        encoding = "UTF-16, or is no text"  # UTF-8 has a zero byte for the character 0 alone
+    if encoding is not None:
+        raise InputError(file, f"in {encoding}", _SAVE)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        found = f"not in UTF-8, but perhaps in Latin-1 (byte 0x{content[error.start]:02x})"
+        raise InputError(f"{file}, line {line}", found, _SAVE) from None
+
+
+def _require_separator(file: str, names: Sequence[str], separator: str, *, offered: bool) -> None:
+    """Refuse a header of one cell that has another separator in it.
+
+    Args:
+        file: The name of the file.
+        names: The cells of the header.
+        separator: What was taken for the separator.
+        offered: Whether another separator may be chosen.
+
+    Raises:
+        InputError: If there is one; it names both separators.
+    """
+    if len(names) != 1:
+        return
+    for other, (word, option) in _SEPARATORS.items():
+        if other != separator and other in names[0]:
+            chosen = _SEPARATORS[separator][0]
+            choose = f"; run, compare and deploy take --separator {option}" if offered else ""
+            allowed = f"{chosen} as the separator: save the file with {chosen}{choose}"
+            raise InputError(f"{file}, line 1", f"separated by {word}", allowed)
+
+
 def _cells(path: Path, text: str, mark: str) -> list[list[str]]:
     """Return the cells of each column, without blanks around them; those left out are empty."""
     # A text may be longer than the limit, which is there for files that are no CSV files.
@@ -192,18 +202,6 @@ def _fill(path: Path, row: list[str], width: int, line: int) -> None:
 def _ragged(path: Path, reason: str) -> InputError:
     allowed = f"a CSV file in UTF-8 with a header and as many cells in each row ({reason})"
     return InputError("source", path, allowed)
-
-
-def _text(path: Path) -> str:
-    """Return the text of a file, without empty lines at its end."""
-    if not path.exists() or path.is_dir():
-        raise InputError("source", path, "the path of a CSV file that exists")
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        allowed = f"a file that can be read ({error.strerror})"
-        raise InputError("source", path, allowed) from None
-    return _decode(path.name, content).rstrip(" \r\n")
 
 
 def _typed(file: str, column: TextColumn) -> NDArray[np.float64] | NDArray[np.str_]:

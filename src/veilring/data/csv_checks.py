@@ -21,10 +21,15 @@ CLASSES_MAX: Final = 100
 ROWS_A_CLASS: Final = 10
 # Words that differ in each of so many rows are ids. In fewer rows categories may differ by chance.
 IDS_ROWS_MIN: Final = 11
-
+# Fewer rows say little about their column.
+ROWS_MIN: Final = 10
+# Scaled by the least and the greatest value, the middle half of the rows lies within a hundredth of
+# the range: distances do not see the column.
+FAR: Final = 100.0
+# Free text and names: each value becomes a feature that hardly two rows share.
+MANY_CATEGORIES: Final = 0.5
 _SHOWN: Final = 40  # enough of a cell to find it in its file
-
-
+_LABELS: Final = frozenset({"label", "class", "target", "outcome", "diagnosis"})
 # A number as every reader of CSV files writes it, and the words for what is not finite.
 _NUMBER: Final = re.compile(
     r"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|nan|inf|infinity)",
@@ -215,17 +220,6 @@ def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -
     if column.different > most:
         kind = "numbers" if are_numbers else "words"
         raise InputError(where, f"of {column.different} different {kind}", allowed)
-
-
-# Fewer rows say little about their column.
-ROWS_MIN: Final = 10
-# Scaled by the least and the greatest value, the middle half of the rows lies within a hundredth of
-# the range: distances do not see the column.
-FAR: Final = 100.0
-# Free text and names: each value becomes a feature that hardly two rows share.
-MANY_CATEGORIES: Final = 0.5
-
-_LABELS: Final = frozenset({"label", "class", "target", "outcome", "diagnosis"})
 
 
 def notes_of(

@@ -14,6 +14,38 @@ from veilring.data.npz import NPZ, Vectors, read_npz
 from veilring.data.table import Table, encode_columns, number_classes
 from veilring.errors import InputError
 
+_OPENML: Final = "openml:"
+_CSV: Final = ".csv"
+
+
+def load(source: str, *, label: str | None = None, separator: Separator = ",") -> Table:
+    """Load a data set.
+
+    Args:
+        source: `wine`, `breast-cancer`, `digits` or `iris` (they come with scikit-learn);
+            `openml:NAME`; or the path of a CSV file, which ends in `.csv`, or of a file that
+            `read_npz` takes, which ends in `.npz`.
+        label: In a CSV file: the column with the class of each row; the last one if left out.
+        separator: In a CSV file: what stands between cells.
+
+    Raises:
+        InputError: If there is no such data set, or it is not a table for classification, or
+            `label` or `separator` is given for another source than a CSV file.
+    """
+    if source.lower().endswith(_CSV) and not source.startswith(_OPENML):
+        return read_csv(Path(source), label=label, separator=separator)
+    if label is not None or separator != ",":
+        field = "separator" if label is None else "label"
+        raise InputError(field, separator if label is None else label, "left out but for a .csv")
+    if source in BUILTIN:
+        return read_builtin(source)
+    if source.startswith(_OPENML):
+        return fetch_openml(source.removeprefix(_OPENML))
+    if source.lower().endswith(NPZ):
+        return read_npz(Path(source))
+    allowed = f"{', '.join(BUILTIN)}, openml:NAME, or a path to a .csv or an .npz"
+    raise InputError("source", source, allowed + did_you_mean(source, BUILTIN))
+
 
 class _BuiltinSet(NamedTuple):
     """What is public about a set; the rows are in scikit-learn's package."""
@@ -52,7 +84,6 @@ _WINE: Final = (
     "proline",
 )
 _IRIS: Final = ("sepal length (cm)", "sepal width (cm)", "petal length (cm)", "petal width (cm)")
-
 BUILTIN: Final = {
     "wine": _BuiltinSet("wine_data.csv", 1, _WINE, ("class_0", "class_1", "class_2")),
     "breast-cancer": _BuiltinSet(
@@ -143,39 +174,6 @@ def _openml_column(
     missing = np.isnan(values.astype(np.float64))
     names = np.array([*categories, "?"], dtype=np.str_)
     return np.asarray(names[np.where(missing, len(categories), values).astype(np.int64)])
-
-
-_OPENML: Final = "openml:"
-_CSV: Final = ".csv"
-
-
-def load(source: str, *, label: str | None = None, separator: Separator = ",") -> Table:
-    """Load a data set.
-
-    Args:
-        source: `wine`, `breast-cancer`, `digits` or `iris` (they come with scikit-learn);
-            `openml:NAME`; or the path of a CSV file, which ends in `.csv`, or of a file that
-            `read_npz` takes, which ends in `.npz`.
-        label: In a CSV file: the column with the class of each row; the last one if left out.
-        separator: In a CSV file: what stands between cells.
-
-    Raises:
-        InputError: If there is no such data set, or it is not a table for classification, or
-            `label` or `separator` is given for another source than a CSV file.
-    """
-    if source.lower().endswith(_CSV) and not source.startswith(_OPENML):
-        return read_csv(Path(source), label=label, separator=separator)
-    if label is not None or separator != ",":
-        field = "separator" if label is None else "label"
-        raise InputError(field, separator if label is None else label, "left out but for a .csv")
-    if source in BUILTIN:
-        return read_builtin(source)
-    if source.startswith(_OPENML):
-        return fetch_openml(source.removeprefix(_OPENML))
-    if source.lower().endswith(NPZ):
-        return read_npz(Path(source))
-    allowed = f"{', '.join(BUILTIN)}, openml:NAME, or a path to a .csv or an .npz"
-    raise InputError("source", source, allowed + did_you_mean(source, BUILTIN))
 
 
 def embed(texts: list[str], model: Path) -> NDArray[np.float32]:

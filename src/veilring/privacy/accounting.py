@@ -24,50 +24,18 @@ from veilring.privacy.checks import (
 )
 from veilring.privacy.exact import EXP_MAX, exp_ceil, exp_floor, float_ceil, log_ceil, log_floor
 
-
-def find_least(holds: Callable[[float], bool]) -> float:
-    """Return the least positive number for which the condition holds, given that it then stays so.
-
-    What is returned fulfils the condition; the float before it does not.
-
-    Raises:
-        InputError: If no float fulfils it, or all do.
-    """
-    good = _walk(holds, 1.0, 2.0)
-    return _bisect(holds, good, _walk(_opposite(holds), good, 0.5))
-
-
-def find_greatest(holds: Callable[[float], bool]) -> float:
-    """Return the greatest number for which the condition holds, given that it does below that.
-
-    What is returned fulfils the condition; the float after it does not.
-
-    Raises:
-        InputError: If no float fulfils it, or all do.
-    """
-    good = _walk(holds, 1.0, 0.5)
-    return _bisect(holds, good, _walk(_opposite(holds), good, 2.0))
-
-
-def _walk(holds: Callable[[float], bool], start: float, factor: float) -> float:
-    """Multiply until the condition holds."""
-    x = start
-    while not holds(x):
-        x *= factor
-        if x in {0.0, float("inf")}:
-            raise InputError("target", "out of reach", "what some positive finite number gives")
-    return x
-
-
-def _opposite(holds: Callable[[float], bool]) -> Callable[[float], bool]:
-    return lambda x: not holds(x)
-
-
-def _bisect(holds: Callable[[float], bool], good: float, bad: float) -> float:
-    """Narrow down to two neighbouring floats and return the good one."""
-    while (middle := good + (bad - good) / 2) not in {good, bad}:
-        good, bad = (middle, bad) if holds(middle) else (good, middle)
-    return good
+# An epsilon of so many takes some seconds. Nothing takes more of them.
+STEPS_MAX: Final = 1_000_000_000
+# The best order for delta is nearer to 1 than e to minus this: it gives 1 to all digits of a float,
+# and a bit farther on floats have no such order.
+_NEAR: Final = 700.0
+# More than three roundings can take off.
+_UP: Final = 1 + 2.0**-50
+# Below it `epsilon**2 / 8`, which is never less (Hoeffding's lemma), agrees to 9 digits.
+_SMALL: Final = 1e-4
+# What is beyond e**-_FAR of the peak of a law is left out, and counted as if it were all there.
+_FAR: Final = 64.0
+_ULP: Final = 2.0**-52
 
 
 class Guarantee(Protocol):
@@ -84,30 +52,6 @@ class Guarantee(Protocol):
     def epsilon(self, delta: float) -> float:
         """Return an epsilon such that (epsilon, delta)-DP holds; the least that is known."""
         ...
-
-
-def least_noise(of: Callable[[float], Guarantee], epsilon: float, delta: float) -> float:
-    """Return the least noise with which everything together is (epsilon, delta)-DP.
-
-    This calibrates what has no closed form, such as many steps of a subsampled mechanism:
-    `least_noise(lambda sigma: RenyiDP.subsampled_gaussian(sigma, 0.01).repeat(1000), 1.0, 1e-5)`.
-
-    Args:
-        of: What is guaranteed at a given noise; more noise must not guarantee less.
-        epsilon: The target, above 0.
-        delta: The target, in (0, 1).
-
-    Raises:
-        InputError: If a target is outside its range, or no noise reaches it.
-    """
-    require_epsilon(epsilon)
-    require_delta(delta)
-    return find_least(lambda noise: of(noise).epsilon(delta) <= epsilon)
-
-
-# The best order for delta is nearer to 1 than e to minus this: it gives 1 to all digits of a float,
-# and a bit farther on floats have no such order.
-_NEAR: Final = 700.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +141,6 @@ class ZCDP:
         return sensitivity / math.sqrt(2 * self.rho) if self.rho else math.inf
 
 
-# More than three roundings can take off.
-_UP: Final = 1 + 2.0**-50
-
-
 @dataclass(frozen=True, slots=True)
 class PureDP:
     """The privacy loss is never above `bound`.
@@ -273,8 +213,105 @@ class PureDP:
         return sensitivity / self.bound if self.bound else math.inf
 
 
-# Below it `epsilon**2 / 8`, which is never less (Hoeffding's lemma), agrees to 9 digits.
-_SMALL: Final = 1e-4
+@dataclass(frozen=True, slots=True)
+class PureSteps:
+    """So many adaptively chosen steps, each of them `bound`-DP.
+
+    No such steps tell more than as many randomised responses, and of these it is known exactly. For
+    delta = 0 the losses add up; for any other delta they come to less.
+
+    Attributes:
+        bound: Epsilon of one step; at least 0 and finite.
+        count: How many steps; from 0 to `STEPS_MAX`.
+
+    Raises:
+        InputError: If one of them is outside its range, as of several that are composed.
+    """
+
+    bound: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        require_epsilon(self.bound, "bound")
+        require(0 <= self.count <= STEPS_MAX, "count", self.count, f"from 0 to {STEPS_MAX:,}")
+
+    def compose(self, *others: Self) -> Self:
+        """Return what all guarantee together.
+
+        Raises:
+            InputError: If their steps have other bounds than these.
+        """
+        if any(other.bound != self.bound for other in others):
+            raise InputError("bound", [other.bound for other in others], f"{self.bound} for all")
+        return type(self)(self.bound, sum((self.count, *(other.count for other in others))))
+
+    def repeat(self, count: int) -> Self:
+        """Return what `count` times these steps guarantee together."""
+        require_count(count)
+        return type(self)(self.bound, count * self.count)
+
+    def epsilon(self, delta: float = 0.0) -> float:
+        """Return the least epsilon for a delta in [0, 1), rounded up as `delta` is."""
+        require_delta(delta, zero=True)
+        total = float_ceil(Fraction(self.bound) * self.count)
+        if delta == 0.0 or total == 0.0:
+            return total
+        if self.delta(0.0) <= delta:
+            return 0.0
+        return min(total, find_least(lambda epsilon: self.delta(epsilon) <= delta))
+
+    def delta(self, epsilon: float) -> float:
+        """Return the least delta: the mass of losses above epsilon, less what that bounds.
+
+        It is rounded up: by 1e-9 of itself for 10,000 steps, and by 1e-4 at most for `STEPS_MAX`.
+        Time and memory grow with the square root of `count`.
+        """
+        require_epsilon(epsilon)
+        top = self._lies_at_most(epsilon)
+        if top < 0:
+            return 0.0
+        lies, log_mass, slack = self._masses(top)
+        losses = (self.count - 2.0 * lies) * self.bound
+        beyond = np.maximum(0.0, -np.expm1(epsilon - losses * (1 + _ULP)))
+        mass = np.exp(log_mass)
+        left_out = float(lies[0] * mass[0] + (top - lies[-1]) * mass[-1])
+        return min(1.0, (math.fsum(beyond * mass) + left_out) * math.exp(slack))
+
+    def _lies_at_most(self, epsilon: float) -> int:
+        """Return the most lies whose loss may be above epsilon; -1 if none is."""
+        if Fraction(self.bound) * self.count <= Fraction(epsilon):
+            return -1
+        # One more than it may be: its part is 0 then.
+        return min(self.count // 2, int((self.count - epsilon / self.bound) / 2) + 1)
+
+    def _masses(self, top: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+        """Return numbers of lies from 0 to `top`, and ln of the probability of each.
+
+        Those that are left out on either side are less likely than the nearest of them by `_FAR`.
+        The law of the lies is log-concave: s lies from its peak m the logarithm has fallen by at
+        least s**2 / (2 (m + s)).
+
+        Returns:
+            The numbers, the logarithms, and by how much these may be too small.
+        """
+        n, shrunk = self.count, math.log1p(math.exp(-self.bound))
+        peak = min(top, int((n + 1) / (1 + math.exp(self.bound))))
+        reach = math.ceil(_FAR + math.sqrt(_FAR * (_FAR + 2 * peak)))
+        low, high = max(0, peak - reach), min(top, peak + reach)
+        terms = (
+            math.lgamma(n + 1),
+            -math.lgamma(low + 1),
+            -math.lgamma(n - low + 1),
+            -low * self.bound,
+            -n * shrunk,
+        )
+        lies = np.arange(low, high + 1, dtype=np.float64)
+        ratios = np.log((n - lies[:-1]) / lies[1:])
+        rises = np.concatenate([[0.0], np.cumsum(ratios - self.bound)])
+        # What was rounded: each term, each sum so far, and each summand.
+        rounded = float(np.abs(rises).sum() + (np.abs(ratios) + self.bound + 1).sum())
+        slack = 4 * _ULP * (math.fsum(map(abs, terms)) + rounded + 2)
+        return lies, math.fsum(terms) + rises, slack
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,114 +470,6 @@ class GaussianDP:
         return sensitivity / self.mu if self.mu else math.inf
 
 
-# An epsilon of so many takes some seconds. Nothing takes more of them.
-STEPS_MAX: Final = 1_000_000_000
-# What is beyond e**-_FAR of the peak of a law is left out, and counted as if it were all there.
-_FAR: Final = 64.0
-_ULP: Final = 2.0**-52
-
-
-@dataclass(frozen=True, slots=True)
-class PureSteps:
-    """So many adaptively chosen steps, each of them `bound`-DP.
-
-    No such steps tell more than as many randomised responses, and of these it is known exactly. For
-    delta = 0 the losses add up; for any other delta they come to less.
-
-    Attributes:
-        bound: Epsilon of one step; at least 0 and finite.
-        count: How many steps; from 0 to `STEPS_MAX`.
-
-    Raises:
-        InputError: If one of them is outside its range, as of several that are composed.
-    """
-
-    bound: float
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        require_epsilon(self.bound, "bound")
-        require(0 <= self.count <= STEPS_MAX, "count", self.count, f"from 0 to {STEPS_MAX:,}")
-
-    def compose(self, *others: Self) -> Self:
-        """Return what all guarantee together.
-
-        Raises:
-            InputError: If their steps have other bounds than these.
-        """
-        if any(other.bound != self.bound for other in others):
-            raise InputError("bound", [other.bound for other in others], f"{self.bound} for all")
-        return type(self)(self.bound, sum((self.count, *(other.count for other in others))))
-
-    def repeat(self, count: int) -> Self:
-        """Return what `count` times these steps guarantee together."""
-        require_count(count)
-        return type(self)(self.bound, count * self.count)
-
-    def epsilon(self, delta: float = 0.0) -> float:
-        """Return the least epsilon for a delta in [0, 1), rounded up as `delta` is."""
-        require_delta(delta, zero=True)
-        total = float_ceil(Fraction(self.bound) * self.count)
-        if delta == 0.0 or total == 0.0:
-            return total
-        if self.delta(0.0) <= delta:
-            return 0.0
-        return min(total, find_least(lambda epsilon: self.delta(epsilon) <= delta))
-
-    def delta(self, epsilon: float) -> float:
-        """Return the least delta: the mass of losses above epsilon, less what that bounds.
-
-        It is rounded up: by 1e-9 of itself for 10,000 steps, and by 1e-4 at most for `STEPS_MAX`.
-        Time and memory grow with the square root of `count`.
-        """
-        require_epsilon(epsilon)
-        top = self._lies_at_most(epsilon)
-        if top < 0:
-            return 0.0
-        lies, log_mass, slack = self._masses(top)
-        losses = (self.count - 2.0 * lies) * self.bound
-        beyond = np.maximum(0.0, -np.expm1(epsilon - losses * (1 + _ULP)))
-        mass = np.exp(log_mass)
-        left_out = float(lies[0] * mass[0] + (top - lies[-1]) * mass[-1])
-        return min(1.0, (math.fsum(beyond * mass) + left_out) * math.exp(slack))
-
-    def _lies_at_most(self, epsilon: float) -> int:
-        """Return the most lies whose loss may be above epsilon; -1 if none is."""
-        if Fraction(self.bound) * self.count <= Fraction(epsilon):
-            return -1
-        # One more than it may be: its part is 0 then.
-        return min(self.count // 2, int((self.count - epsilon / self.bound) / 2) + 1)
-
-    def _masses(self, top: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-        """Return numbers of lies from 0 to `top`, and ln of the probability of each.
-
-        Those that are left out on either side are less likely than the nearest of them by `_FAR`.
-        The law of the lies is log-concave: s lies from its peak m the logarithm has fallen by at
-        least s**2 / (2 (m + s)).
-
-        Returns:
-            The numbers, the logarithms, and by how much these may be too small.
-        """
-        n, shrunk = self.count, math.log1p(math.exp(-self.bound))
-        peak = min(top, int((n + 1) / (1 + math.exp(self.bound))))
-        reach = math.ceil(_FAR + math.sqrt(_FAR * (_FAR + 2 * peak)))
-        low, high = max(0, peak - reach), min(top, peak + reach)
-        terms = (
-            math.lgamma(n + 1),
-            -math.lgamma(low + 1),
-            -math.lgamma(n - low + 1),
-            -low * self.bound,
-            -n * shrunk,
-        )
-        lies = np.arange(low, high + 1, dtype=np.float64)
-        ratios = np.log((n - lies[:-1]) / lies[1:])
-        rises = np.concatenate([[0.0], np.cumsum(ratios - self.bound)])
-        # What was rounded: each term, each sum so far, and each summand.
-        rounded = float(np.abs(rises).sum() + (np.abs(ratios) + self.bound + 1).sum())
-        slack = 4 * _ULP * (math.fsum(map(abs, terms)) + rounded + 2)
-        return lies, math.fsum(terms) + rises, slack
-
-
 Accountant = Literal["rdp", "gdp"]
 
 
@@ -570,3 +499,67 @@ def individual_budget(epsilon: float, delta: float, accountant: Accountant = "rd
             return GaussianDP.calibrate(epsilon, delta).mu ** 2 / 2
         case _:
             assert_never(accountant)
+
+
+def least_noise(of: Callable[[float], Guarantee], epsilon: float, delta: float) -> float:
+    """Return the least noise with which everything together is (epsilon, delta)-DP.
+
+    This calibrates what has no closed form, such as many steps of a subsampled mechanism:
+    `least_noise(lambda sigma: RenyiDP.subsampled_gaussian(sigma, 0.01).repeat(1000), 1.0, 1e-5)`.
+
+    Args:
+        of: What is guaranteed at a given noise; more noise must not guarantee less.
+        epsilon: The target, above 0.
+        delta: The target, in (0, 1).
+
+    Raises:
+        InputError: If a target is outside its range, or no noise reaches it.
+    """
+    require_epsilon(epsilon)
+    require_delta(delta)
+    return find_least(lambda noise: of(noise).epsilon(delta) <= epsilon)
+
+
+def find_least(holds: Callable[[float], bool]) -> float:
+    """Return the least positive number for which the condition holds, given that it then stays so.
+
+    What is returned fulfils the condition; the float before it does not.
+
+    Raises:
+        InputError: If no float fulfils it, or all do.
+    """
+    good = _walk(holds, 1.0, 2.0)
+    return _bisect(holds, good, _walk(_opposite(holds), good, 0.5))
+
+
+def find_greatest(holds: Callable[[float], bool]) -> float:
+    """Return the greatest number for which the condition holds, given that it does below that.
+
+    What is returned fulfils the condition; the float after it does not.
+
+    Raises:
+        InputError: If no float fulfils it, or all do.
+    """
+    good = _walk(holds, 1.0, 0.5)
+    return _bisect(holds, good, _walk(_opposite(holds), good, 2.0))
+
+
+def _walk(holds: Callable[[float], bool], start: float, factor: float) -> float:
+    """Multiply until the condition holds."""
+    x = start
+    while not holds(x):
+        x *= factor
+        if x in {0.0, float("inf")}:
+            raise InputError("target", "out of reach", "what some positive finite number gives")
+    return x
+
+
+def _opposite(holds: Callable[[float], bool]) -> Callable[[float], bool]:
+    return lambda x: not holds(x)
+
+
+def _bisect(holds: Callable[[float], bool], good: float, bad: float) -> float:
+    """Narrow down to two neighbouring floats and return the good one."""
+    while (middle := good + (bad - good) / 2) not in {good, bad}:
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good

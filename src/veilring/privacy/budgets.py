@@ -19,45 +19,16 @@ from veilring.privacy.checks import require
 
 UNITS: Final = 10**12
 """Units of one whole: fine beside the smallest useful charge, and 64 bits hold nine million."""
-
 # Sums of two amounts must fit into 64 bits, and an epsilon this large protects nobody.
 AMOUNT_MAX: Final = 10**6
+# An answer is labels or counts of one batch; what is larger belongs into a file of its own.
+ANSWER_BYTES_MAX: Final = 1 << 20
+# Characters of a key or an analyst's name: both come from outside and stay in the file for good.
+KEY_SIZE: Final = 256
 # Twice the rounding error of an amount that was computed, rounded, and multiplied by `UNITS`.
 _FLOAT_ERROR: Final = 2.0**-50
-
-
-def to_units(amounts: ArrayLike, *, field: str = "amounts") -> NDArray[np.int64]:
-    """Return charges in units, rounded up.
-
-    Args:
-        amounts: Of any shape, each from 0 to `AMOUNT_MAX`.
-        field: How an error calls them; it does not show their values, which may be secret.
-
-    Raises:
-        InputError: If an amount is negative, too large or no number.
-    """
-    return np.ceil(_scaled(amounts, field) * (1 - _FLOAT_ERROR)).astype(np.int64)
-
-
-def budget_units(amount: float, *, field: str) -> int:
-    """Return a budget in units, rounded down.
-
-    Raises:
-        InputError: If it is negative, too large or no number.
-    """
-    return int(np.floor(_scaled(amount, field) * (1 + _FLOAT_ERROR)))
-
-
-def from_units(units: ArrayLike) -> NDArray[np.float64]:
-    """Return the amounts that these units are."""
-    return np.asarray(units, np.int64) / float(UNITS)
-
-
-def _scaled(amounts: ArrayLike, field: str) -> NDArray[np.float64]:
-    given = np.asarray(amounts, np.float64)
-    valid = bool(np.all((given >= 0) & (given <= AMOUNT_MAX)))
-    require(valid, field, "out of range", f"numbers from 0 to {AMOUNT_MAX:,}")
-    return given * UNITS
+# What one slot pays for one answer is a 64-bit number.
+_UNITS_END: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +105,6 @@ def units_left(limit: int | None, spent: int) -> int:
 def _units(field_name: str, amount: float | None) -> int | None:
     return None if amount is None else budget_units(amount, field=field_name)
 
-
-# An answer is labels or counts of one batch; what is larger belongs into a file of its own.
-ANSWER_BYTES_MAX: Final = 1 << 20
-# Characters of a key or an analyst's name: both come from outside and stay in the file for good.
-KEY_SIZE: Final = 256
-
-# What one slot pays for one answer is a 64-bit number.
-_UNITS_END: Final = 1 << 63
 
 ChargeOutcome = bytes | BudgetExhausted | InputError
 """The answer that may leave, or why there is none."""
@@ -258,3 +221,37 @@ def merge_slots(
     ranked = slots[order]
     starts = np.flatnonzero(np.diff(ranked, prepend=ranked[0] - 1))
     return ranked[starts], np.add.reduceat(units[order], starts)
+
+
+def to_units(amounts: ArrayLike, *, field: str = "amounts") -> NDArray[np.int64]:
+    """Return charges in units, rounded up.
+
+    Args:
+        amounts: Of any shape, each from 0 to `AMOUNT_MAX`.
+        field: How an error calls them; it does not show their values, which may be secret.
+
+    Raises:
+        InputError: If an amount is negative, too large or no number.
+    """
+    return np.ceil(_scaled(amounts, field) * (1 - _FLOAT_ERROR)).astype(np.int64)
+
+
+def budget_units(amount: float, *, field: str) -> int:
+    """Return a budget in units, rounded down.
+
+    Raises:
+        InputError: If it is negative, too large or no number.
+    """
+    return int(np.floor(_scaled(amount, field) * (1 + _FLOAT_ERROR)))
+
+
+def from_units(units: ArrayLike) -> NDArray[np.float64]:
+    """Return the amounts that these units are."""
+    return np.asarray(units, np.int64) / float(UNITS)
+
+
+def _scaled(amounts: ArrayLike, field: str) -> NDArray[np.float64]:
+    given = np.asarray(amounts, np.float64)
+    valid = bool(np.all((given >= 0) & (given <= AMOUNT_MAX)))
+    require(valid, field, "out of range", f"numbers from 0 to {AMOUNT_MAX:,}")
+    return given * UNITS

@@ -29,13 +29,25 @@ from veilring.errors import InputError
 from veilring.privacy.checks import require
 from veilring.privacy.exact import Dyadic, exp_bounds, log_bounds
 
-# An array holds one for each draw. A float is the fraction that it is.
-Scale: TypeAlias = float | Fraction | NDArray[np.float64]
-
+# How far the computed and the true threshold may be apart: NumPy's error and that of `gamma`.
+_SLACK: Final = 2.0**-44
+_FLOAT_BITS: Final = 53  # what `Generator.random` gives
+_MORE_BITS: Final = 32
+_FIRST_DIGITS: Final = 30
+_MORE_DIGITS: Final = 10  # as fine as so many bits
 # Below it noise is 0 in all but one of e**(2**20) draws.
 _LEAST: Final = Fraction(1, 2**20)
 # Above it floats leave too many draws in doubt (one in 30).
 _GREATEST: Final = Fraction(2**40)
+# 256 KiB of words: what is worked on stays in the cache of one core.
+_CHUNK_WORDS: Final = 2**15
+# From here on few words hold an undecided coin (one in four), and it pays to gather those.
+_GATHER_FROM: Final = 8
+_ALL: Final = np.uint64(2**64 - 1)
+# An array holds one for each draw. A float is the fraction that it is.
+Scale: TypeAlias = float | Fraction | NDArray[np.float64]
+Word: TypeAlias = np.uint8 | np.uint16 | np.uint32 | np.uint64
+_WIDTHS: Final[tuple[type[Word], ...]] = (np.uint8, np.uint16, np.uint32, np.uint64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,16 +96,6 @@ def require_scale(field: str, value: float | Fraction) -> Fraction:
     """Return a scale as the fraction that it is; refuse what is not in [2**-20, 2**40]."""
     require(_LEAST <= value <= _GREATEST, field, value, "from 2**-20 to 2**40")
     return Fraction(value)
-
-
-Word: TypeAlias = np.uint8 | np.uint16 | np.uint32 | np.uint64
-
-_WIDTHS: Final[tuple[type[Word], ...]] = (np.uint8, np.uint16, np.uint32, np.uint64)
-# 256 KiB of words: what is worked on stays in the cache of one core.
-_CHUNK_WORDS: Final = 2**15
-# From here on few words hold an undecided coin (one in four), and it pays to gather those.
-_GATHER_FROM: Final = 8
-_ALL: Final = np.uint64(2**64 - 1)
 
 
 def bernoulli(
@@ -172,14 +174,6 @@ def _bits(p: Dyadic) -> Iterator[bool]:
 
 def _chunks(words: int) -> Iterator[slice]:
     return (slice(first, first + _CHUNK_WORDS) for first in range(0, words, _CHUNK_WORDS))
-
-
-# How far the computed and the true threshold may be apart: NumPy's error and that of `gamma`.
-_SLACK: Final = 2.0**-44
-_FLOAT_BITS: Final = 53  # what `Generator.random` gives
-_MORE_BITS: Final = 32
-_FIRST_DIGITS: Final = 30
-_MORE_DIGITS: Final = 10  # as fine as so many bits
 
 
 class UniformBits:

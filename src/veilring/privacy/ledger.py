@@ -34,7 +34,7 @@ from veilring.privacy.statefile import (
     MEMORY,
     Format,
     StateFile,
-    back_up,
+    back_up_state_file,
     open_state_file,
     read_state_file,
 )
@@ -54,7 +54,6 @@ CREATE TABLE records (
 CREATE TABLE blocks (number INTEGER PRIMARY KEY, units BLOB NOT NULL);
 CREATE TABLE journal (number INTEGER PRIMARY KEY, slots BLOB NOT NULL, units BLOB NOT NULL);
 """
-
 _FORMAT: Final = Format(
     name="ledger",
     application=0x5645494C,  # "VEIL"
@@ -63,132 +62,6 @@ _FORMAT: Final = Format(
     sealed=("settings", "analysts", "answers", "records", "blocks", "journal"),
     loss="what was spent is forgotten, and every budget is whole again",
 )
-
-
-def open_ledger_store(path: Path | None) -> StateFile:
-    """Open a ledger for writing, or begin it: see `open_state_file`."""
-    return open_state_file(path, _FORMAT)
-
-
-@contextmanager
-def read_store(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a ledger for reading; its writer goes on undisturbed: see `read_state_file`.
-
-    Raises:
-        InputError: If there is none.
-        StoreFailed: If the disk failed, or the file is damaged or not complete.
-    """
-    try:
-        with read_state_file(path, _FORMAT) as connection:
-            yield connection
-    except sqlite3.Error as error:
-        raise ledger_unreadable(path, error) from error
-
-
-def back_up_ledger(path: Path, to: Path) -> None:
-    """Copy a ledger into one file, while its writer goes on.
-
-    Args:
-        path: The ledger.
-        to: Where the copy is to be; nothing is there.
-
-    Raises:
-        InputError: If there is no ledger, or something is where the copy is to be.
-        StoreFailed: If the disk failed, or the ledger is damaged or not complete.
-    """
-    try:
-        back_up(path, to, _FORMAT)
-    except sqlite3.Error as error:
-        raise ledger_unreadable(path, error) from error
-
-
-def ledger_unreadable(path: Path | None, error: Exception) -> StoreFailed:
-    """Return what to say of a ledger that cannot be opened or read."""
-    return StoreFailed(
-        f"{path or MEMORY}: {error}. Check the disk, and who may write there. If the file is "
-        f"damaged, put back the newest copy that you have: without it {_FORMAT.loss}"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class AnalystTotal:
-    """What one analyst spent.
-
-    Attributes:
-        name: Who.
-        spent: In the ledger's unit.
-        budget: What it may spend; none if that is not limited.
-        answers: How many answers it got, repeated ones once.
-    """
-
-    name: str
-    spent: float
-    budget: float | None
-    answers: int
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What was spent.
-
-    Attributes:
-        unit: What is counted.
-        spent: By all analysts together.
-        budget: What they may spend; none if that is not limited.
-        answers: How many answers all got.
-        analysts: Each who got an answer, by name.
-    """
-
-    unit: str
-    spent: float
-    budget: float | None
-    answers: int
-    analysts: tuple[AnalystTotal, ...]
-
-
-def read_totals(path: Path) -> Totals:
-    """Read the totals of a ledger, whether or not a process is writing it, which goes on.
-
-    Raises:
-        InputError: If there is no ledger at `path`, or it has no budgets yet.
-        StoreFailed: If the disk failed, or the file is damaged.
-    """
-    with read_store(path) as connection:
-        return totals_of(connection)
-
-
-def totals_of(connection: sqlite3.Connection) -> Totals:
-    """Return the totals that a ledger's file holds.
-
-    Raises:
-        InputError: If it has no budgets yet: it is being begun, or that was interrupted.
-    """
-    # One statement is one snapshot, even while another process writes.
-    rows = connection.execute(
-        "SELECT value, name, spent, answers FROM"
-        " (SELECT CAST(value AS TEXT) AS value FROM settings WHERE name = 'budgets')"
-        " LEFT JOIN (SELECT name, spent, answers FROM analysts) ON true ORDER BY name"
-    ).fetchall()
-    if not rows:
-        raise InputError("ledger", "without budgets", "one that `open_ledger` has begun")
-    limits = Limits.from_json(rows[0][0])
-    each = [row[1:] for row in rows if row[1] is not None]
-    return Totals(
-        limits.unit,
-        float(from_units(sum(spent for _, spent, _ in each))),
-        _amount(limits.total),
-        sum(answers for _, _, answers in each),
-        tuple(
-            AnalystTotal(name, float(from_units(spent)), _amount(limits.for_analyst(name)), answers)
-            for name, spent, answers in each
-        ),
-    )
-
-
-def _amount(units: int | None) -> float | None:
-    return None if units is None else float(from_units(units))
-
-
 _KEY_BYTES: Final = 32
 _OWNERS: Final = "owner's "  # begins the names of settings that are not the ledger's own
 _FINGERPRINT_BYTES: Final = 32
@@ -232,6 +105,42 @@ def _opened(store: StateFile, limits: Limits, key: bytes | None, *, amend: bool)
         store.close()
         raise
     return ledger
+
+
+@dataclass(frozen=True, slots=True)
+class AnalystTotal:
+    """What one analyst spent.
+
+    Attributes:
+        name: Who.
+        spent: In the ledger's unit.
+        budget: What it may spend; none if that is not limited.
+        answers: How many answers it got, repeated ones once.
+    """
+
+    name: str
+    spent: float
+    budget: float | None
+    answers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What was spent.
+
+    Attributes:
+        unit: What is counted.
+        spent: By all analysts together.
+        budget: What they may spend; none if that is not limited.
+        answers: How many answers all got.
+        analysts: Each who got an answer, by name.
+    """
+
+    unit: str
+    spent: float
+    budget: float | None
+    answers: int
+    analysts: tuple[AnalystTotal, ...]
 
 
 class Ledger:
@@ -347,7 +256,7 @@ class Ledger:
     def totals(self) -> Totals:
         """Return what was spent in total and by each analyst."""
         with self._guard:
-            return totals_of(self._store.connection)
+            return _totals_of(self._store.connection)
 
     def close(self) -> None:
         """Let go of the file. Doing so again changes nothing."""
@@ -473,3 +382,91 @@ def _setting(store: StateFile, name: str) -> bytes | None:
 def _set(store: StateFile, name: str, value: bytes) -> None:
     with store.transaction() as connection:
         connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
+
+
+def read_totals(path: Path) -> Totals:
+    """Read the totals of a ledger, whether or not a process is writing it, which goes on.
+
+    Raises:
+        InputError: If there is no ledger at `path`, or it has no budgets yet.
+        StoreFailed: If the disk failed, or the file is damaged.
+    """
+    with _read_ledger(path) as connection:
+        return _totals_of(connection)
+
+
+def _totals_of(connection: sqlite3.Connection) -> Totals:
+    """Return the totals that a ledger's file holds.
+
+    Raises:
+        InputError: If it has no budgets yet: it is being begun, or that was interrupted.
+    """
+    # One statement is one snapshot, even while another process writes.
+    rows = connection.execute(
+        "SELECT value, name, spent, answers FROM"
+        " (SELECT CAST(value AS TEXT) AS value FROM settings WHERE name = 'budgets')"
+        " LEFT JOIN (SELECT name, spent, answers FROM analysts) ON true ORDER BY name"
+    ).fetchall()
+    if not rows:
+        raise InputError("ledger", "without budgets", "one that `open_ledger` has begun")
+    limits = Limits.from_json(rows[0][0])
+    each = [row[1:] for row in rows if row[1] is not None]
+    return Totals(
+        limits.unit,
+        float(from_units(sum(spent for _, spent, _ in each))),
+        _amount(limits.total),
+        sum(answers for _, _, answers in each),
+        tuple(
+            AnalystTotal(name, float(from_units(spent)), _amount(limits.for_analyst(name)), answers)
+            for name, spent, answers in each
+        ),
+    )
+
+
+def _amount(units: int | None) -> float | None:
+    return None if units is None else float(from_units(units))
+
+
+def back_up_ledger(path: Path, to: Path) -> None:
+    """Copy a ledger into one file, while its writer goes on.
+
+    Args:
+        path: The ledger.
+        to: Where the copy is to be; nothing is there.
+
+    Raises:
+        InputError: If there is no ledger, or something is where the copy is to be.
+        StoreFailed: If the disk failed, or the ledger is damaged or not complete.
+    """
+    try:
+        back_up_state_file(path, to, _FORMAT)
+    except sqlite3.Error as error:
+        raise ledger_unreadable(path, error) from error
+
+
+def open_ledger_store(path: Path | None) -> StateFile:
+    """Open a ledger for writing, or begin it: see `open_state_file`."""
+    return open_state_file(path, _FORMAT)
+
+
+@contextmanager
+def _read_ledger(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a ledger for reading; its writer goes on undisturbed: see `read_state_file`.
+
+    Raises:
+        InputError: If there is none.
+        StoreFailed: If the disk failed, or the file is damaged or not complete.
+    """
+    try:
+        with read_state_file(path, _FORMAT) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise ledger_unreadable(path, error) from error
+
+
+def ledger_unreadable(path: Path | None, error: Exception) -> StoreFailed:
+    """Return what to say of a ledger that cannot be opened or read."""
+    return StoreFailed(
+        f"{path or MEMORY}: {error}. Check the disk, and who may write there. If the file is "
+        f"damaged, put back the newest copy that you have: without it {_FORMAT.loss}"
+    )

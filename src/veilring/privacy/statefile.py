@@ -295,7 +295,7 @@ def read_state_file(path: Path, kind: Format) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def back_up(path: Path, to: Path, kind: Format) -> None:
+def back_up_state_file(path: Path, to: Path, kind: Format) -> None:
     """Copy a state file, whole and in one file, while its writer goes on.
 
     Where a copy is put back, the log, its index and the lock file of the old file have to be moved

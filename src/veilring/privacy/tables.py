@@ -36,6 +36,18 @@ WEIGHT_BITS: Final = 64
 _CHUNK: Final = 2**18
 # A column's share must leave bits for the outcome; and a table of this size is 1 MiB.
 _MOST_OUTCOMES: Final = 2**16
+# So that all outcomes fit 16 bits.
+_GREATEST_BOUND: Final = 2**15 - 1
+# Rounding changes a weight of at least this by so little that the wider noise makes up for it.
+_LEAST_WEIGHT: Final = 2.0**16
+# The part of a claim that may go to the rounding.
+_MOST_WASTE: Final = 1e-3
+# The relative error of a weight computed in floats, and of the one that takes what sums left over.
+_FLOAT_ERROR: Final = 2.0**-44
+# A draw below N takes one word, and stays a whole number with a sign.
+_GREATEST_TOTAL: Final = 2**63
+EPSILON_MAX: Final = 40.0
+"""Of a response: e**43 is 2**62, above which nothing is left for the other values."""
 
 
 class TableLaws:
@@ -157,16 +169,6 @@ def _alias(weights: Sequence[int], column_bits: int) -> tuple[list[int], list[in
     return thresholds, aliases
 
 
-# So that all outcomes fit 16 bits.
-_GREATEST_BOUND: Final = 2**15 - 1
-# Rounding changes a weight of at least this by so little that the wider noise makes up for it.
-_LEAST_WEIGHT: Final = 2.0**16
-# The part of a claim that may go to the rounding.
-_MOST_WASTE: Final = 1e-3
-# The relative error of a weight computed in floats, and of the one that takes what sums left over.
-_FLOAT_ERROR: Final = 2.0**-44
-
-
 def clamped_laplace(inputs: Sequence[int], scale: float | Fraction, bound: int) -> TableLaws:
     """Return the laws of `clip(input + discrete Laplace noise, -bound, bound)`, nearly.
 
@@ -228,12 +230,6 @@ def _holds(laws: TableLaws, steps: Sequence[int], scale: Fraction) -> bool:
         ratio is not None and Fraction(log_ceil(ratio)) <= step / scale
         for ratio, step in zip(ratios, steps, strict=True)
     )
-
-
-# A draw below N takes one word, and stays a whole number with a sign.
-_GREATEST_TOTAL: Final = 2**63
-EPSILON_MAX: Final = 40.0
-"""Of a response: e**43 is 2**62, above which nothing is left for the other values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from veilring.errors import InputError, StoreFailed
 from veilring.privacy.statefile import (
     Format,
     StateFile,
-    back_up,
+    back_up_state_file,
     open_state_file,
     read_state_file,
 )
@@ -301,4 +301,4 @@ def back_up_store(path: Path, to: Path) -> None:
         StoreFailed: If the store is damaged or not complete, or the disk fails.
     """
     with as_store_failed(_WHAT, path):
-        back_up(path, to, _FORMAT)
+        back_up_state_file(path, to, _FORMAT)
