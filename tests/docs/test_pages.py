@@ -14,7 +14,7 @@ from docs._ext.tables import key_rows, label_cells, limits
 
 from veilring.randomness import Streams
 from veilring.scenarios import Scenario, make_scenario
-from veilring.scenarios.faults import make_faults
+from veilring.scenarios.network import make_faults
 from veilring.simulation.faults import FAULT_CLASSES
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from veilring.errors import PeerLost, RunFailed
 from veilring.nodes.trace import Journal
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario
-from veilring.scenarios.faults import make_faults
+from veilring.scenarios.network import make_faults
 from veilring.scenarios.prepare import prepare
 from veilring.scenarios.reporting.summary import troubles
 from veilring.simulation.faults import FAULT_CLASSES, Fault, draw_faults

@@ -51,9 +51,8 @@ def explore(
     from veilring.cli.console import show_progress
     from veilring.randomness import Streams
     from veilring.scenarios import load_scenario
-    from veilring.scenarios.exploring import Subject
+    from veilring.scenarios.exploring import Subject, known_failures, remember_failures
     from veilring.scenarios.exploring import explore as run
-    from veilring.scenarios.exploring.campaign import known_failures, remember_failures
     from veilring.scenarios.prepare import prepare
 
     # The world's seed decides what happens in it; who holds which rows is the same in all of them.

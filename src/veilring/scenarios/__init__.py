@@ -2,8 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from veilring.scenarios.load import load_scenario, make_scenario, scenario_names, scenario_text
-from veilring.scenarios.schema import Scenario
+from veilring.scenarios.schema import (
+    Scenario,
+    load_scenario,
+    make_scenario,
+    scenario_names,
+    scenario_text,
+)
 
 if TYPE_CHECKING:
     from veilring.scenarios.report import Report

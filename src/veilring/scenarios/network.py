@@ -1,14 +1,17 @@
-"""The links of a scenario, for the simulated clock."""
+"""The links of a scenario and the faults that strike them, for the simulated clock."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import networkx as nx
 
 from veilring.config import as_scenario_errors, make_kind, require_key
-from veilring.errors import ScenarioError
-from veilring.scenarios.schema import NetworkSection
+from veilring.errors import InputError, ScenarioError
+from veilring.randomness import Streams
+from veilring.scenarios.schema import NetworkSection, Scenario
 from veilring.simulation import (
     Constant,
     Exponential,
@@ -18,6 +21,7 @@ from veilring.simulation import (
     Topology,
     Uniform,
 )
+from veilring.simulation.faults import Fault, draw_faults
 from veilring.simulation.links import DelayLaw
 
 _LAWS: Final[Mapping[str, type[DelayLaw]]] = {
@@ -70,3 +74,152 @@ def _graph(kind: str, parties: Sequence[str]) -> "nx.Graph[str] | None":
         allowed = f"a file in GraphML that can be read ({error})"
         raise ScenarioError("network.graph", kind, allowed) from error
     return graph
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Struck:
+    """What strikes from an instant on; seconds are simulated, from the start of the parties."""
+
+    start_seconds: float
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be, whoever takes part."""
+        given = asdict(self)
+        start, end = self.start_seconds, given.get("end_seconds")
+        _require(0 <= start < math.inf, "start_seconds", start, "a finite number of at least 0")
+        after = end is None or start < end < math.inf
+        _require(after, "end_seconds", end, f"a finite number above start_seconds, {start:g}")
+        for key in given.keys() & {"extra_seconds", "times"}:
+            _require(0 < given[key] < math.inf, key, given[key], "a finite number above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Party(_Struck):
+    party: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PartyForAWhile(_Party):
+    end_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SlowParty(_PartyForAWhile):
+    extra_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SkewedParty(_PartyForAWhile):
+    times: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Side(_Struck):
+    """One side of a partition."""
+
+    parties: tuple[str, ...]
+    end_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Connection(_Struck):
+    """Both ends of a connection: `party` notices first."""
+
+    party: str
+    other: str
+    end_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Link(_Struck):
+    """What one party sends to another."""
+
+    source: str
+    target: str
+    end_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DelayedLink(_Link):
+    extra_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SqueezedLink(_Link):
+    times: float
+
+    def __post_init__(self) -> None:
+        """Refuse a link that would carry more than before."""
+        super().__post_init__()
+        _require(self.times >= 1, "times", self.times, "a finite number of at least 1")
+
+
+_KINDS: Final[Mapping[str, type[_Struck]]] = {
+    "stall": _Link,
+    "delay": _DelayedLink,
+    "jitter": _DelayedLink,
+    "squeeze": _SqueezedLink,
+    "halves": _Side,
+    "isolation": _PartyForAWhile,
+    "one-way": _PartyForAWhile,
+    "reset": _Connection,
+    "half-open": _Connection,
+    "crash": _Party,
+    "restart": _PartyForAWhile,
+    "amnesia": _PartyForAWhile,
+    "pause": _PartyForAWhile,
+    "slow": _SlowParty,
+    "skew": _SkewedParty,
+}
+
+
+def make_faults(
+    scenario: Scenario, parties: tuple[str, ...], streams: Streams
+) -> tuple[Fault, ...]:
+    """Return the schedule of a scenario's faults: its own, then those drawn from the seed.
+
+    Args:
+        scenario: Its `faults`, and `run.fault_seconds`.
+        parties: The names of all that take part.
+        streams: Where drawn faults come from.
+
+    Raises:
+        ScenarioError: If a fault cannot be, strikes somebody who does not take part, or has no
+            simulated clock to strike on.
+    """
+    runtime = scenario.network.runtime
+    made = [_make(f"faults[{n}]", table, parties) for n, table in enumerate(scenario.faults)]
+    seconds = scenario.run.fault_seconds
+    allowed = f'nothing, unless network.runtime is "simulated" (it is "{runtime}")'
+    for key, given in (("faults", made and f"{len(made)} of them"), ("run.fault_seconds", seconds)):
+        require_key(runtime == "simulated" or not given, key, given, allowed)
+    if seconds is not None:
+        made += draw_faults(parties, seconds, streams.generator("faults"))
+    return tuple(made)
+
+
+def _make(key: str, table: Mapping[str, Any], parties: tuple[str, ...]) -> Fault:
+    given = asdict(make_kind(key, "kind", table, _KINDS))
+    struck: list[str] = []
+    for name in ("party", "other", "source", "target"):
+        if name in given:
+            _require_party(f"{key}.{name}", given[name], parties, struck)
+            struck.append(given[name])
+    for member in given.get("parties", ()):
+        _require_party(f"{key}.parties", member, parties, struck)
+        struck.append(member)
+    proper = 0 < len(struck) < len(parties)
+    require_key(proper, f"{key}.parties", struck, "at least one party, and not all of them")
+    strength = given.get("extra_seconds", given.get("times", 0.0))
+    end = given.get("end_seconds", math.inf)
+    return Fault(table["kind"], given["start_seconds"], end, tuple(struck), strength)
+
+
+def _require_party(key: str, name: object, parties: tuple[str, ...], others: list[str]) -> None:
+    left = [party for party in parties if party not in others]
+    require_key(name in left, key, name, f"one of the parties {', '.join(left)}")
+
+
+def _require(fulfilled: bool, field: str, value: object, allowed: str) -> None:  # noqa: FBT001  (reads as an assertion)
+    if not fulfilled:
+        raise InputError(field, value, allowed)

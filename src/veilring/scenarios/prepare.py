@@ -14,7 +14,7 @@ from veilring.errors import InputError, ScenarioError
 from veilring.nodes.adversary import Adversary
 from veilring.protocols.system import Facts, Setup
 from veilring.randomness import Streams
-from veilring.scenarios.faults import make_faults
+from veilring.scenarios.network import make_faults
 from veilring.scenarios.schema import DataSection, PartitionSection, Scenario
 from veilring.simulation.faults import Fault
 from veilring.transport.identity import check_name

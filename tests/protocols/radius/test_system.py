@@ -17,7 +17,7 @@ from veilring.protocols.registry import find_system
 from veilring.protocols.system import SERVER, Facts
 from veilring.randomness import Streams
 from veilring.scenarios import Report, run_scenario
-from veilring.scenarios.load import make_scenario
+from veilring.scenarios.schema import make_scenario
 
 WAYS: dict[str, dict[str, Any]] = {
     "radius": {},

@@ -20,7 +20,7 @@ from veilring.protocols.treewalk.algorithm.tree import Places
 from veilring.protocols.treewalk.system import TreeWalk, TreeWalkSetup, play_lookup
 from veilring.randomness import Streams
 from veilring.scenarios import Report, run_scenario
-from veilring.scenarios.load import make_scenario
+from veilring.scenarios.schema import make_scenario
 
 WAYS: dict[str, dict[str, Any]] = {
     "response": {},

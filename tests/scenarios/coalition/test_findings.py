@@ -14,10 +14,9 @@ from veilring.nodes.trace import Journal
 from veilring.protocols.ring.algorithm.topk import own_smallest
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario
-from veilring.scenarios.coalition.distances import fit_prior
-from veilring.scenarios.coalition.truth import parameters_of
-from veilring.scenarios.findings import Attack, Findings
+from veilring.scenarios.coalition import fit_prior, parameters_of
 from veilring.scenarios.prepare import prepare
+from veilring.scenarios.report import Attack, Findings
 
 SEED = 5
 MEMBERS = ("party-1", "party-3", "party-4", "party-6")

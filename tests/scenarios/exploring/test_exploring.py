@@ -15,8 +15,13 @@ from veilring.nodes.cluster import Cluster, run_with_retries
 from veilring.nodes.runtimes import Simulated
 from veilring.randomness import Streams
 from veilring.scenarios import load_scenario
-from veilring.scenarios.exploring import Subject, explore, explore_seed
-from veilring.scenarios.exploring.campaign import known_failures, remember_failures
+from veilring.scenarios.exploring import (
+    Subject,
+    explore,
+    explore_seed,
+    known_failures,
+    remember_failures,
+)
 from veilring.scenarios.prepare import prepare
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import FAULT_CLASSES, Fault, conditions_of, draw_faults

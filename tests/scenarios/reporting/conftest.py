@@ -13,7 +13,7 @@ from veilring.nodes.trace import Journal, Mark
 from veilring.protocols.ring import private_knn
 from veilring.randomness import Streams
 from veilring.scenarios import load_scenario, run_scenario
-from veilring.scenarios.coalition.truth import parameters_of
+from veilring.scenarios.coalition import parameters_of
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import prepare
 from veilring.scenarios.reporting import open_folder, write_failure, write_report

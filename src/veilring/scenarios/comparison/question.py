@@ -18,8 +18,7 @@ from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX
 from veilring.protocols.system import PARTIES
 from veilring.randomness import Streams
-from veilring.scenarios.load import load_scenario
-from veilring.scenarios.schema import NetworkSection
+from veilring.scenarios.schema import NetworkSection, load_scenario
 
 # The noise of a batch grows with the queries whose neighbourhoods overlap: small tables have
 # nothing left to say to many more than this.

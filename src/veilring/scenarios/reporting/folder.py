@@ -27,9 +27,8 @@ from veilring.config import parse_toml
 from veilring.errors import InputError, RunFailed, VeilringError
 from veilring.nodes.run import blamed_party, describe_failure
 from veilring.nodes.trace import Journal, Mark, TracedMessage
-from veilring.scenarios.load import make_scenario
 from veilring.scenarios.report import Report
-from veilring.scenarios.schema import Scenario
+from veilring.scenarios.schema import Scenario, make_scenario
 
 if TYPE_CHECKING:
     import polars as pl

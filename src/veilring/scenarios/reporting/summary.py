@@ -7,8 +7,7 @@ from typing import NamedTuple
 from veilring.data.sources import BUILTIN
 from veilring.protocols.registry import find_system
 from veilring.protocols.system import NEIGHBOURS, Estimate, Leakage
-from veilring.scenarios.findings import Attack, Findings, Named, StruckFault
-from veilring.scenarios.report import Report
+from veilring.scenarios.report import Attack, Findings, Named, Report, StruckFault
 from veilring.scenarios.reporting.words import in_bytes, in_seconds
 from veilring.scenarios.schema import Scenario
 

@@ -12,12 +12,11 @@ import tomli_w
 from veilring.config import require_key
 from veilring.errors import VeilringError
 from veilring.randomness import Streams
-from veilring.scenarios.load import load_scenario
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import prepare
 from veilring.scenarios.report import Report
 from veilring.scenarios.runner import run_scenario
-from veilring.scenarios.schema import Scenario
+from veilring.scenarios.schema import Scenario, load_scenario
 from veilring.scenarios.sweep.grid import CELLS_MAX, Grid, Point, Value, canonical, points
 
 RUNTIMES: Final = ("memory", "simulated")

@@ -1,0 +1,473 @@
+"""What a scenario's coalition finds by the attacks on the ring, held against the truth.
+
+Only the runner of an experiment has all parties' rows and can say which findings are right. The
+attacks themselves get no more than the coalition has: its members' views, rows and names, and what
+is public.
+"""
+
+import math
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Final, NamedTuple, cast
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.data.table import pairwise_distances
+from veilring.errors import InputError
+from veilring.protocols.ring.algorithm.classify import local_votes
+from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod, exposure_probability
+from veilring.protocols.ring.algorithm.topk import TopKParameters, own_smallest
+from veilring.protocols.ring.attacks.cells import fit_cells
+from veilring.protocols.ring.attacks.posterior import decide_by, sandwich_posterior
+from veilring.protocols.ring.attacks.repetitions import expected_hits, find_owners, recurring
+from veilring.protocols.ring.attacks.runs import CoalitionView, recover_groups, topk_view
+from veilring.protocols.ring.attacks.views import (
+    TopKView,
+    UniformPrior,
+    claim_new,
+    judge_claims,
+    owned,
+)
+from veilring.protocols.ring.leakage import exposure_to_coalition
+from veilring.protocols.ring.roles import SCALE_BITS, KNNParameters
+from veilring.protocols.ring.system import RingSetup
+from veilring.protocols.system import Estimate
+from veilring.randomness import Streams
+from veilring.scenarios.labelling import Attempt, Batch
+from veilring.scenarios.prepare import Prepared
+from veilring.scenarios.report import Attack, Findings, Named, Victim
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Truth:
+    """What went into a batch, by party.
+
+    Attributes:
+        own: The k smallest distances, shape (Q, k), filled up with `+inf`.
+        votes: As the secure sum adds them up, shape (Q, classes).
+        fixed: How the sum writes them.
+    """
+
+    own: Mapping[str, NDArray[np.float64]]
+    votes: Mapping[str, NDArray[np.float64]]
+    fixed: FixedPoint
+
+
+def parameters_of(prepared: Prepared) -> KNNParameters:
+    """Return the parameters of the ring that was run."""
+    setup = cast("RingSetup", prepared.setup)  # a coalition is refused of other systems
+    return setup.parameters
+
+
+def truth_of(batch: Batch, prepared: Prepared) -> Truth:
+    """Return what each party put into a batch, if all follow the protocol."""
+    parameters, fixed = parameters_of(prepared), FixedPoint(SCALE_BITS, len(batch.parties))
+    own, votes = {}, {}
+    for party, rows in prepared.setup.parts.items():
+        if party in batch.parties:
+            to_rows = pairwise_distances(batch.queries, rows.features)
+            own[party] = own_smallest(to_rows, parameters.k)
+            cast = local_votes(
+                to_rows,
+                rows.labels,
+                batch.answer.nearest,
+                classes=parameters.classes,
+                weights=parameters.weights,
+            )
+            votes[party] = fixed.decode(fixed.encode(cast))
+    return Truth(own, votes, fixed)
+
+
+# Entries of the vectors that a coalition simulates to prepare itself for one batch: a second or
+# two. Of 1,000 parties, 100 of which collude, each victim is left with 100 runs.
+SIMULATED_ENTRIES_MAX: Final = 2**22
+# With fewer runs than this a cell of the posterior is mostly its prior: no attack worth the name.
+SIMULATED_MIN: Final = 100
+# Integrals of the exact posterior for one batch, one a victim, query and round: a few seconds.
+INTEGRALS_MAX: Final = 2**15
+
+
+def beside(view: TopKView) -> dict[str, bool]:
+    """Return the honest neighbours of members, and whether both their neighbours are members."""
+    order, found = view.order, {}
+    for place, party in enumerate(order):
+        near = (order[place - 1] in view.members, order[(place + 1) % len(order)] in view.members)
+        if party not in view.members and any(near):
+            found[party] = all(near)
+    return found
+
+
+def fit_prior(
+    nearest: NDArray[np.float64], parties: int, rows: int, parameters: TopKParameters
+) -> UniformPrior:
+    """Return what a coalition believes of others' distances, from what it knows.
+
+    Each party is taken to hold as many rows as a member does on average, and distances to be
+    uniform from 0 on, as dense as the public result is: k of all rows lie within its last entry.
+
+    Args:
+        nearest: The public result, shape (Q, k).
+        parties: How many take part.
+        rows: How many rows a member holds, on average.
+        parameters: Public.
+    """
+    rows = max(1, rows)
+    upper = float(np.median(nearest[:, -1])) * parties * rows / parameters.k
+    return UniformPrior(rows, float(np.clip(upper, np.finfo(float).tiny, parameters.upper)))
+
+
+def attack_distances(
+    view: TopKView,
+    victim: str,
+    own: NDArray[np.float64],
+    decided: NDArray[np.bool_] | None,
+) -> Attack:
+    """Return how good claims are.
+
+    Args:
+        view: What the coalition saw.
+        victim: An honest party.
+        own: Its k smallest distances, shape (Q, k).
+        decided: Which new entries are claimed; all of them if left out.
+    """
+    success = judge_claims(claim_new(view, victim), own, decided)
+    claims = round(success.claims * view.runs)
+    located = round(success.recall * int(np.isfinite(own).sum()))
+    return Attack(claims, round(success.precision * claims), located)
+
+
+def decide(
+    view: TopKView, victim: str, prior: UniformPrior, trials: int, rng: Generator
+) -> NDArray[np.bool_] | None:
+    """Return which new entries are more likely the victim's own than not.
+
+    Between two members that is exact for the prior; else it is simulated, with the coalition where
+    it sits. `None` where that would take too long.
+
+    Args:
+        view: What the coalition saw.
+        victim: A neighbour of a member.
+        prior: What the coalition believes.
+        trials: How many runs to simulate, at most.
+        rng: Source of those runs.
+    """
+    victims, parameters = beside(view), view.parameters
+    if victims[victim]:
+        integrals = len(victims) * view.runs * parameters.rounds
+        if integrals > INTEGRALS_MAX:
+            return None
+        return decide_by(sandwich_posterior(view, victim, prior))
+    order = view.order
+    entries = len(victims) * len(order) * parameters.rounds * parameters.k
+    trials = min(trials, SIMULATED_ENTRIES_MAX // entries)
+    if trials < SIMULATED_MIN:
+        return None
+    places = [order.index(member) for member in order if member in view.members]
+    cells = fit_cells(parameters, len(order), order.index(victim), places, prior, trials, rng)
+    return decide_by(cells.posterior(view, victim))
+
+
+def pinned(view: TopKView, victim: str, own: NDArray[np.float64]) -> int:
+    """Return for how many queries a distance was seen to come from a party and nobody else.
+
+    That is where the coalition saw the vector right before the party's turn and right after it.
+    """
+    mine = np.any(owned(claim_new(view, victim), own), axis=-1, keepdims=True)
+    hops = enumerate(view.hops_of(victim))
+    seen = [mine[turn] for turn, hop in hops if {hop, hop + 1} <= view.vectors.keys()]
+    return int(np.any(seen, axis=0).sum()) if seen else 0
+
+
+def expected_pinned(
+    view: TopKView, own: Mapping[str, NDArray[np.float64]], trials: int, rng: Generator
+) -> dict[str, Estimate]:
+    """Return what `pinned` is on average over coins and noise, for each honest party.
+
+    The standard error is that of independent runs; queries that differ make it less.
+
+    Args:
+        view: Where the coalition sits.
+        own: The k smallest distances of all parties, shape (Q, k).
+        trials: How many runs to simulate, at least 1; each query has equally many.
+        rng: Source of coins and noise.
+    """
+    values = np.stack([own[party] for party in view.order], axis=1)
+    entries = values.size * view.parameters.rounds
+    times = max(1, min(trials, SIMULATED_ENTRIES_MAX // entries * len(values)) // len(values))
+    places = [view.order.index(member) for member in view.order if member in view.members]
+    found = exposure_to_coalition(np.repeat(values, times, axis=0), view.parameters, places, rng)
+    error = np.sqrt(found.exactly * (1 - found.exactly) / found.trials)
+    scaled = zip(view.order, len(values) * found.exactly, len(values) * error, strict=True)
+    return {
+        party: Estimate(float(mean), float(spread))
+        for party, mean, spread in scaled
+        if party not in view.members
+    }
+
+
+class Votes(NamedTuple):
+    """What came of the attack on one secure sum."""
+
+    exposed: frozenset[str]
+    """The parties whose votes were recovered, each alone, exactly."""
+    groups: int
+    recovered: int
+    """Of the groups, those whose sum was found exactly."""
+
+
+def recover_votes(
+    view: CoalitionView, truth: Truth, method: SumMethod, liars: Collection[str]
+) -> Votes:
+    """Recover the votes of all groups of honest parties and hold them against the truth.
+
+    Args:
+        view: The joint view, with the members' own votes.
+        truth: What all put in.
+        method: How the votes were added up.
+        liars: Malicious parties. What they put in is not known, nor is a group with one judged.
+    """
+    found = {
+        group: values
+        for group, values in recover_groups(view, method=method, fixed=truth.fixed).items()
+        if not group & set(liars)
+    }
+    exact = {
+        group
+        for group, values in found.items()
+        if np.array_equal(values, sum(truth.votes[party] for party in group))
+    }
+    alone = frozenset(party for group in exact if len(group) == 1 for party in group)
+    return Votes(alone, len(found), len(exact))
+
+
+def exposure(parties: int, members: int, method: SumMethod) -> float:
+    """Return the probability that an honest party's votes are exposed, in closed form."""
+    if method.name == "shares":
+        return float(members == parties - 1)
+    return exposure_probability(parties, members, method.cycles)
+
+
+def name_owners(
+    view: TopKView, failed: Sequence[TopKView], own: Mapping[str, NDArray[np.float64]]
+) -> Named:
+    """Name the likeliest owner of each distance in the result, and any if several are as likely.
+
+    Args:
+        view: What the coalition saw of the session that succeeded.
+        failed: What it saw of those that failed before, in which more parties may have taken part.
+        own: The k smallest distances of the parties outside the coalition, shape (Q, k).
+    """
+    candidates = tuple(sorted(own))
+    result = view.result
+    if result is None:
+        return Named(0, 0.0, 0.0, 0.0, 0, 0)
+    held = np.stack(
+        [(own[party][:, None] == result[..., None]).any(-1) for party in candidates], -1
+    )
+    real = held.any(axis=-1)
+    alone = _posterior(view, result, candidates)
+    with_failed = alone.copy()
+    for session in failed:
+        # All are equally likely beforehand, so the posteriors of single sessions multiply. What
+        # was not seen there says nothing: a row of a party that is lost may have displaced it.
+        told = _held_anywhere(session, result)[..., None]
+        with_failed *= np.where(told, _posterior(session, result, candidates), 1.0)
+    mine = np.concatenate([own[party] for party in candidates], axis=1)
+    met = [np.intersect1d(*pair) for pair in zip(_seen_again(view, failed), mine, strict=True)]
+    hidden = [np.setdiff1d(*pair) for pair in zip(met, result, strict=True)]
+    return Named(
+        values=int(real.sum()),
+        guessed=float((held.sum(axis=-1) / len(candidates))[real].sum()),
+        named=expected_hits(alone[real], held[real]),
+        with_retries=expected_hits(with_failed[real], held[real]),
+        recurred=sum(values.size for values in met),
+        recurred_hidden=sum(values.size for values in hidden),
+    )
+
+
+def _posterior(
+    session: TopKView, values: NDArray[np.float64], candidates: Sequence[str]
+) -> NDArray[np.float64]:
+    """Return the posterior over those who are still there, up to a factor, (Q, k, candidates)."""
+    owners = find_owners([session], values)
+    places = [owners.candidates.index(party) for party in candidates]
+    return owners.posterior[..., places]
+
+
+def _held_anywhere(session: TopKView, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which values of (Q, k) the coalition saw in a session."""
+    seen = np.concatenate([*session.vectors.values()], axis=1)
+    return np.asarray((values[:, :, None] == seen[:, None]).any(axis=-1))
+
+
+def _seen_again(view: TopKView, failed: Sequence[TopKView]) -> tuple[NDArray[np.float64], ...]:
+    """Return the values that were seen in several sessions, for each query.
+
+    Where somebody sat does not matter for it, so that the ring that succeeded stands for all.
+    """
+    alike = [replace(session, order=view.order, members=view.members) for session in failed]
+    return recurring([*alike, view])
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was found in one batch."""
+
+    victims: tuple[Victim, ...]
+    exposure: float
+    exposed: int
+    honest: int
+    groups: int
+    recovered: int
+    named: Named
+
+
+def find(
+    prepared: Prepared, batches: Sequence[Batch], trials: int, streams: Streams
+) -> Findings | None:
+    """Attack all batches of a run with the joint view of its coalition.
+
+    Args:
+        prepared: The run, and who colludes.
+        batches: What came of it.
+        trials: How many runs a coalition simulates at most; with 0 it does without.
+        streams: Where those runs come from.
+
+    Returns:
+        What was found; `None` if nobody colludes, or no batch had both members and others left.
+    """
+    found = [
+        _find_in(batch, number, prepared, trials, streams)
+        for number, batch in enumerate(batches)
+        if 0 < len(batch.seen.views) < len(batch.parties)  # somebody is left to be attacked
+    ]
+    if not found:
+        return None
+    victims = (_together(party, found) for party in prepared.parties)
+    return Findings(
+        members=prepared.coalition,
+        victims=tuple(victim for victim in victims if victim is not None),
+        exposure=found[0].exposure,
+        honest=sum(each.honest for each in found),
+        exposed=sum(each.exposed for each in found),
+        exposed_expected=sum(each.exposure * each.honest for each in found),
+        groups=sum(each.groups for each in found),
+        groups_recovered=sum(each.recovered for each in found),
+        named=_sum_named(each.named for each in found),
+    )
+
+
+def _find_in(
+    batch: Batch, number: int, prepared: Prepared, trials: int, streams: Streams
+) -> _Found:
+    truth, method = truth_of(batch, prepared), parameters_of(prepared).sum
+    members = batch.seen.views.keys()
+    ring = batch.seen.ring
+    if ring is None:
+        raise InputError("views", "without the ring", "views of a run that succeeded")
+    own = {member: truth.votes[member] for member in members}
+    joint = CoalitionView(ring, batch.seen.views, own)
+    votes = recover_votes(joint, truth, method, prepared.adversaries)
+    view = topk_view(joint, parameters_of(prepared).topk)
+    others = {party: own for party, own in truth.own.items() if party not in members}
+    failed = [seen for attempt in batch.failed if (seen := _failed_view(attempt, prepared))]
+    return _Found(
+        victims=_victims(
+            view,
+            truth,
+            votes.exposed,
+            prepared.adversaries,
+            _prior(view, batch, prepared),
+            trials,
+            streams.generator("coalition", number),
+        ),
+        exposure=exposure(len(ring), len(members), method),
+        exposed=len(votes.exposed),
+        honest=len(others.keys() - prepared.adversaries.keys()),
+        groups=votes.groups,
+        recovered=votes.recovered,
+        named=name_owners(view, failed, others),
+    )
+
+
+def _failed_view(attempt: Attempt, prepared: Prepared) -> TopKView | None:
+    """Return what was seen of an attempt that failed; `None` if that was no vector."""
+    if attempt.ring is None or not attempt.views:
+        return None
+    try:
+        return topk_view(CoalitionView(attempt.ring, attempt.views), parameters_of(prepared).topk)
+    except InputError:
+        return None
+
+
+def _prior(view: TopKView, batch: Batch, prepared: Prepared) -> UniformPrior:
+    held = prepared.setup.parts.items()
+    rows = [len(own) for party, own in held if party in view.members]
+    mean = round(float(np.mean(rows)))
+    return fit_prior(batch.answer.nearest, len(view.order), mean, view.parameters)
+
+
+def _victims(  # noqa: PLR0917  (a view, what is known, and what to try)
+    view: TopKView,
+    truth: Truth,
+    exposed: frozenset[str],
+    liars: Container[str],
+    prior: UniformPrior,
+    trials: int,
+    rng: Generator,
+) -> tuple[Victim, ...]:
+    expected = expected_pinned(view, truth.own, max(1, trials), rng)
+    found = []
+    for party, between in beside(view).items():
+        if party in liars:
+            continue
+        own = truth.own[party]
+        decided = decide(view, party, prior, trials, rng)
+        found.append(
+            Victim(
+                party=party,
+                queries=view.runs,
+                between=view.runs * between,
+                votes=view.runs * (party in exposed),
+                distances=int(np.isfinite(own).sum()),
+                simple=attack_distances(view, party, own, None),
+                optimal=None if decided is None else attack_distances(view, party, own, decided),
+                pinned=pinned(view, party, own),
+                pinned_expected=expected[party],
+            )
+        )
+    return tuple(found)
+
+
+def _together(party: str, found: Iterable[_Found]) -> Victim | None:
+    """Return what all batches tell of a party, if it ever sat beside a member."""
+    of = [victim for each in found for victim in each.victims if victim.party == party]
+    if not of:
+        return None
+    optimal = [victim.optimal for victim in of if victim.optimal is not None]
+    counts = ("queries", "between", "votes", "distances", "pinned")
+    expected = [victim.pinned_expected for victim in of]
+    return Victim(
+        party=party,
+        simple=_sum_attacks(victim.simple for victim in of),
+        optimal=_sum_attacks(optimal) if len(optimal) == len(of) else None,
+        pinned_expected=Estimate(
+            sum(each.value for each in expected),
+            math.hypot(*(each.standard_error for each in expected)),
+        ),
+        **{name: sum(getattr(victim, name) for victim in of) for name in counts},
+    )
+
+
+def _sum_attacks(attacks: Iterable[Attack]) -> Attack:
+    total = Attack()
+    for attack in attacks:
+        total = total.plus(attack)
+    return total
+
+
+def _sum_named(named: Iterable[Named]) -> Named:
+    tables = [asdict(each) for each in named]
+    return Named(**{name: sum(table[name] for table in tables) for name in tables[0]})
