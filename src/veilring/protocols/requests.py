@@ -134,7 +134,7 @@ class ServerFailure:
             raise self._error
 
     async def wait(self) -> None:
-        """Wait for a failure, and until the sessions that it ended have told their peers.
+        """Wait for a failure, and until the sessions that it ended have sent their aborts.
 
         Raises:
             StoreFailed: Then.
@@ -145,7 +145,7 @@ class ServerFailure:
 
 
 def require_answered(verdict: int, left: float, *, asked: float, unit: str) -> None:
-    """Raise what a refusal means to whoever asked.
+    """Raise the error that a refusal means to the client.
 
     Args:
         verdict: A `Verdict`.
@@ -175,7 +175,7 @@ def _is_public(error: Exception) -> bool:
 
 
 def _failure(error: Exception) -> str:
-    """Say what failed in words that hold nothing of the data."""
+    """Describe a failure in words that reveal nothing of the data."""
     match error:
         case BudgetExhausted():
             # Records that cannot pay were left out; that one could not after all is secret.

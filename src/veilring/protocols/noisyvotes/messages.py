@@ -1,4 +1,4 @@
-"""What crosses the wire in noisy votes, beside the ring's secure sums, and what a batch costs."""
+"""The messages of noisy votes beside the ring's secure sums, and the cost of a batch."""
 
 from collections.abc import Iterator
 from typing import Annotated, Final

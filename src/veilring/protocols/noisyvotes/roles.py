@@ -42,7 +42,7 @@ _ENVELOPE_BYTES: Final = 256  # session, kind, round, headers of two arrays: und
 
 
 def queries_max(parameters: NoisyVotesParameters) -> int:
-    """Return how many queries a batch may hold so that every message fits a frame."""
+    """Return the number of queries with which every message of a batch fits a frame."""
     near, widest = parameters.neighbours, max(parameters.features + 1, parameters.classes)
     if isinstance(near, NearestRows) and isinstance(near.conversion, ByAnnuli):
         widest = max(widest, near.conversion.number)

@@ -193,7 +193,7 @@ class NoisyVotes(System):
         )
 
     def largest_batch(self, parameters: NoisyVotesParameters) -> int:
-        """Return how many queries a batch can hold, whatever they are.
+        """Return the number of queries that a batch can hold, whatever they are.
 
         Every message has to fit a frame, and noise has to be drawn for each query's share of the
         budgets, however the balls around the queries overlap.
@@ -232,7 +232,7 @@ class NoisyVotes(System):
 
     @property
     def _together(self) -> int:
-        """How many parties may pool what they see: a single one knows its own share, too."""
+        """The number of parties that may pool what they see: even one knows its own share."""
         return max(1, self.tolerated)
 
     @property
@@ -240,7 +240,7 @@ class NoisyVotes(System):
         return self.public_rows or (self.radius == "auto" and not self.k)
 
     def _about_k(self, features: int, classes: int, rows: int | None) -> tuple[NearestRows, float]:
-        """Return how k becomes radii, and what is left for the vote: as a data owner divides."""
+        """Return the way k becomes radii, and the budget that is left for the vote."""
         if self.public_rows and rows is None:
             raise InputError("rows", "nothing", "how many rows all parties have, which is public")
         auto = self.conversion == "auto"

@@ -136,7 +136,7 @@ class Chain:
     bytes: int
 
     def seconds(self, latency: float, bandwidth: float) -> float:
-        """Return how long it takes.
+        """Return the time that the chain takes.
 
         Args:
             latency: The latency of each message, in seconds.
@@ -164,9 +164,9 @@ def nested_chain(parties: int, queries: int, parameters: KNNParameters, groups: 
     """Return the longest chain of PP-kNN in rings of rings.
 
     It goes round the first group, which is a largest one, and round the starters, once for the
-    vector and once for the sum. The second starter has to hear of the result, tell it and wait for
-    its own group's sum. If that group is as large as the first and a result is larger than a part
-    of the sum, the first starter's part waits for it.
+    vector and once for the sum. The second starter has to receive the result, send it on and wait
+    for its own group's sum. If that group is as large as the first and a result is larger than a
+    part of the sum, the first starter's part waits for it.
 
     Raises:
         InputError: If votes are added in another way, or there are too few parties for the groups.

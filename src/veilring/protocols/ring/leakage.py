@@ -1,4 +1,4 @@
-"""What PP-TopK gives away, hop by hop, estimated by running it many times.
+"""The leakage of PP-TopK, hop by hop and to coalitions, estimated by running it many times.
 
 Sources: Xiong, Chitti and Liu, "Mining multiple private databases using a kNN classifier", SAC
 2007, Section 6.6; LoP: the same authors, "Topk queries across multiple private databases", ICDCS
@@ -94,7 +94,7 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HopLeakage:
-    """What the hops of PP-TopK leak; the module's docstring defines each estimator.
+    """The leakage of the hops of PP-TopK; the module's docstring defines each estimator.
 
     Attributes:
         trials: Number of independent runs, T.
@@ -123,7 +123,7 @@ class HopLeakage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoalitionExposure:
-    """What a coalition of any size and positions learns from PP-TopK.
+    """The exposure of each honest party to a coalition of any size and positions.
 
     Attributes:
         trials: Number of independent runs.
@@ -219,7 +219,7 @@ def sample_hop_leakage(
 def hop_leakage_of(
     vectors: NDArray[np.float64], values: NDArray[np.float64], parameters: TopKParameters
 ) -> HopLeakage:
-    """Return what the hops leaked in runs that took place, such as those of networked parties.
+    """Return the leakage of the hops in real runs, such as those of networked parties.
 
     Args:
         vectors: The start vector and what each hop passed on, shape (n * rounds + 1, T, k), T >= 2.
@@ -412,7 +412,9 @@ def watch_hops(
 
 
 def known_to_successor(hop: int, parties: int) -> int:
-    """Return which vector the successor on a hop (from 0) knows best, 0 the start vector.
+    """Return the number of the vector that the successor on a hop (from 0) knows best.
+
+    Number 0 is the start vector.
 
     `vectors[h]` is received on hop h and `vectors[h + 1]` passed on. The successor's own last hop
     was n - 1 hops ago, wherever the two sit.
@@ -451,7 +453,7 @@ def watch_distinct(
     """Run the ring and return the counts of all hops, shape (`KINDS`, hops, T), as `watch_hops`.
 
     A hop takes the greatest entries out of the vector and puts as many others in: they are born on
-    it. If no two numbers of a trial are equal, births tell all that `watch_hops` finds by comparing
+    it. If no two numbers of a trial are equal, births show all that `watch_hops` finds by comparing
     multisets, while the ring runs and without a search. An entry is fresh to the successor if it
     was born after the vector that the successor knows; it is the party's own if this hop was the
     party's honest answer and bore it; and it is in the result if it lives to the end and is no
@@ -523,7 +525,7 @@ def _bear(
 
 
 def _among(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which numbers in a row of `A` are in that row of `B`, shape (T, a)."""
+    """Return whether each number in a row of `A` is in that row of `B`, shape (T, a)."""
     # With the runs side by side in memory a comparison takes a fraction of a nanosecond.
     columns = np.ascontiguousarray(A.T)
     found = np.zeros(columns.shape, dtype=np.bool_)
@@ -533,7 +535,7 @@ def _among(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _born_by(births: NDArray[np.int32], counted: NDArray[np.bool_], hops: int) -> NDArray[np.int64]:
-    """Return how many of the entries that count were born by each hop, shape (hops + 1, T)."""
+    """Return the number of counted entries that were born by each hop, shape (hops + 1, T)."""
     trials = len(births)
     places = births * np.int64(trials) + np.arange(trials)[:, None]
     born = np.bincount(places[counted], minlength=(hops + 1) * trials)

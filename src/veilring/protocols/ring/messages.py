@@ -1,4 +1,4 @@
-"""What crosses the wire in the ring family. Shapes are (runs, entries)."""
+"""The messages of the ring family. Shapes are (runs, entries)."""
 
 from typing import Annotated
 

@@ -64,7 +64,7 @@ class NestedRings:
 
 
 def group_sizes(parties: int, groups: int) -> tuple[int, ...]:
-    """Return how many parties each group has: as even as can be, the larger ones first.
+    """Return the number of parties of each group: as even as can be, the larger ones first.
 
     Raises:
         InputError: If there would be fewer than three groups, or fewer than three parties in one.
@@ -250,7 +250,7 @@ class Levels:
         await party.send(group.successor(party.me), SumPart(cycle=1, values=part))
 
     async def _collect(self, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return what a starter brings: its group's sum but for one share, and a share more."""
+        """Return a starter's part: its group's sum without one share, and another group's share."""
         giver = (self._number - 1) % len(self._rings.groups)
         keeper = self._rings.groups[giver].order[KEEPER]
         due = self._known_round + len(self._group) - 1

@@ -110,7 +110,7 @@ class KNNParameters:
 
     @property
     def queries_max(self) -> int:
-        """How many queries a batch may hold so that every message fits a frame."""
+        """The number of queries with which every message of a batch fits a frame."""
         widest = max(self.features, self.k, self.classes)
         return (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // (_FLOAT_BYTES * widest)
 
@@ -385,7 +385,7 @@ async def sum_words(
 
 
 def sum_rounds(method: SumMethod, parties: int) -> int:
-    """Return how many communication rounds a sum takes."""
+    """Return the number of communication rounds of a sum."""
     return 2 if method.name == "shares" else parties + 1
 
 

@@ -1,4 +1,4 @@
-"""What epsilon remains when shares of the noise are missing, or known to a coalition.
+"""The epsilon that remains when shares of the noise are missing, or known to a coalition.
 
 What one count loses
     With total exponent A, the noise is the difference of two independent draws with weights
@@ -70,7 +70,7 @@ _REACH: Final = 26
 
 @lru_cache(maxsize=4096)
 def count_loss(epsilon: float, exponent: Fraction) -> float:
-    """Return what a count loses whose noise has this total exponent, rounded up: g of epsilon.
+    """Return the loss of a count whose noise has this total exponent, rounded up: g of epsilon.
 
     Args:
         epsilon: The loss if the exponent is 1; at least `1 / POLYA_SCALE_MAX`.
@@ -182,7 +182,7 @@ def guarantee_in_ring(
 
 
 def protecting_shares(parties: int, coalition: int, method: SumMethod) -> int:
-    """Return how many honest shares of noise protect each honest row, in the worst case.
+    """Return the number of honest shares of noise that protect each honest row, in the worst case.
 
     By `shares`, those of all honest parties. On cycles, too, as long as the coalition is too small
     to cut the honest parties in two; else a victim's own, since its neighbours may be the
@@ -224,7 +224,7 @@ def _cycles(parties: int, method: SumMethod) -> Sequence[Sequence[int]]:
 
 @lru_cache
 def _connectivity(parties: int, method: SumMethod) -> int:
-    """Return how many parties have to go for the union of the cycles to fall apart."""
+    """Return the number of parties that have to go for the union of the cycles to fall apart."""
     import networkx as nx  # noqa: PLC0415  (it takes 0.3 s, and no party needs it)
 
     graph: nx.Graph[int] = nx.Graph()

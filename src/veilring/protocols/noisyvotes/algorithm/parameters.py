@@ -168,9 +168,9 @@ class NoisyVotesParameters:
 
     @property
     def epsilon(self) -> float:
-        """What a batch costs in all, rounded up, if no more shares are missing than tolerated.
+        """The cost of a batch, rounded up, if no more shares are missing than tolerated.
 
-        They are counted from where somebody looks: a party that does misses its own.
+        An observer that is a party counts its own share as missing.
         """
         parts = [self.epsilon_vote]
         if isinstance(self.neighbours, NearestRows):
@@ -199,7 +199,7 @@ class NoisyVotesParameters:
             radii: Shape (Q,), if the batch comes with them.
 
         Raises:
-            InputError: If queries or radii do not fit, or radii are missing or given in vain.
+            InputError: If queries or radii do not fit, or radii are missing or not needed.
         """
         require_queries(queries)
         fits = len(queries) >= 1 and queries.shape[1] == self.features

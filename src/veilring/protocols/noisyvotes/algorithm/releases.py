@@ -1,4 +1,4 @@
-"""What is released about a batch, one after another, and a party's share of the noise in each.
+"""The releases of a batch, one after another, and a party's share of the noise in each.
 
 `batch_steps` is the whole classifier but for the sums: it says what to count and under which
 budget, is sent the noisy total of all parties, and goes on from there. The networked role and

@@ -1,4 +1,4 @@
-"""What honest hops cannot do to a vector, and honest parties not to vote totals.
+"""Consistency: changes that no honest hops make to a vector, and totals that no honest votes have.
 
 PP-TopK is made for semi-honest parties. A malicious party can put in any values, and nothing here
 finds that. But a party that takes out what others have put in can be found, because entries leave
@@ -46,12 +46,12 @@ COMPARED_WIDTH_MAX: Final = 48
 
 
 def multiset_size(A: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return how many numbers each multiset holds, shape (T,)."""
+    """Return the number of elements of each multiset, shape (T,)."""
     return np.asarray(np.isfinite(A).sum(axis=1), dtype=np.int64)
 
 
 def copy_numbers(A: NDArray[np.float64]) -> NDArray[np.int32]:
-    """Return how many numbers equal to it stand before each number in its row, shape (T, a)."""
+    """Return for each number how many equal ones stand before it in its row, shape (T, a)."""
     columns = np.ascontiguousarray(A.T)
     copies = np.zeros(columns.shape, dtype=np.int32)
     for place in range(1, len(columns)):
@@ -61,7 +61,7 @@ def copy_numbers(A: NDArray[np.float64]) -> NDArray[np.int32]:
 
 
 def multiplicities(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.int32]:
-    """Return how often each number in a row of `A` occurs in that row of `B`, shape (T, a).
+    """Return the number of times that each entry of `A` is in the same row of `B`, shape (T, a).
 
     Wide rows are searched by bisection over all rows at once, so that the cost grows as
     `T k log(T k)` and not as `T k^2`.

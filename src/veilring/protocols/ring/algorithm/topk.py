@@ -146,7 +146,7 @@ def topk_step(  # noqa: PLR0917  (the inputs of Algorithm 2, no more)
     parameters: TopKParameters,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return what a party passes on, and whether it has now inserted (Algorithm 2).
+    """Return the vector that a party passes on, and whether it has now inserted (Algorithm 2).
 
     Of two sorted rows, `V[j]` is among the k smallest of the union (ties to `G`) exactly if
     `V[j] < G[k-1-j]`. These are the first m of `V`, they displace the last m of `G`, and m is the

@@ -1,19 +1,19 @@
-"""What a semi-honest coalition gets from what it saw: attacks on PP-TopK and on secure sums.
+"""Attacks of a semi-honest coalition on PP-TopK and on secure sums, by what its members saw.
 
 Each attack is a function of the coalition's joint view: of a real run, whose parties were watched,
-or of simulated ones. `leakage` estimates how much there is to be learned; this is how to learn it.
+or of simulated ones. `leakage` estimates how much can be learned; attacks learn it.
 
 `claim_new`
-    The simple attack on PP-TopK: what is new belongs to who passed it on.
+    The simple attack on PP-TopK: new entries belong to the party that passed them on.
 `sandwich_posterior`, `fit_cells`
-    The optimal one: how likely it is the victim's own, exactly for two colluders around it, by
-    simulation for others.
+    The optimal attack: the probability that an entry is the victim's own, exactly for two colluders
+    around it, by simulation for others.
 `recover_input`, `recover_groups`
     On secure sums: a party's input, and the sums of groups of honest parties.
 `recurring`, `find_owners`
-    Over repetitions of a query: which values are real, and whose they are.
+    Over repetitions of a query: the values that are real, and their owners.
 `attack_table`, `tracing_success`, `expected_hits`
-    How far they get.
+    The success of these attacks.
 """
 
 from veilring.protocols.ring.attacks.cells import (

@@ -47,7 +47,7 @@ from veilring.protocols.ring.attacks.views import (
 from veilring.protocols.ring.leakage import cut_trials, transcript
 
 STRENGTH: Final = 8.0
-"""How many entries of a cell count as much as the cell around it."""
+"""The number of entries of a cell that count as much as the cell around it."""
 
 # Counts above this share a cell, as do powers of two beyond 2^3 either way.
 _COUNT_CAP: Final = 7
@@ -195,7 +195,7 @@ def _nest(
 
 
 def _held(claims: NDArray[np.float64], vectors: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which claims of (rounds, T, k) are in the vectors of the same round and run."""
+    """Return whether each claim of (rounds, T, k) is in the vector of the same round and run."""
     return np.asarray((claims[..., :, None] == vectors[..., None, :]).any(axis=-1))
 
 

@@ -2,7 +2,7 @@
 
 Predecessor and successor together see all that goes into the victim and all that comes out of it.
 Given that, what the rest of the ring does is independent of whether an entry is real: neither the
-later vectors nor the public result tell them more. So the posterior needs the victim alone.
+later vectors nor the public result show them more. So the posterior needs the victim alone.
 
 A party inserts at most once, and passes everything on unchanged afterwards. Let L be the last
 round in which it changed the vector. What it put in before is noise for certain. What it put in in
@@ -12,7 +12,7 @@ inserted. With p the probability of noise in round L, the odds are
     (1 - p) P(all it did up to L | inserted in L) : p P(all it did | never inserted),
 
 where each P integrates over the victim's values, of which the prior is that they are the smallest
-of N independent uniform rows. In a round with vector G, m changed entries tell that
+of N independent uniform rows. In a round with vector G, m changed entries show that
 `V[m] < G[k-m+1]` and `V[m+1] >= G[k-m]`. If they are noise, they have the density
 `m! / (high - low)**m` on `low = max(G[k-m], V[m])` to `high = max(low + delta, G[k-m+1])`; if they
 are real, they are `V[1], ..., V[m]`, and so below `G[k-m+1]`, as noise need not be. Each factor
@@ -145,7 +145,7 @@ def _received(view: TopKView, victim: str) -> NDArray[np.float64]:
 
 
 class _Seen:
-    """What a victim did, round by round, in units of the prior's range; arrays are (rounds, T)."""
+    """The victim's actions by round, in units of the prior's range; arrays are (rounds, T)."""
 
     def __init__(
         self,
@@ -205,13 +205,13 @@ class _Seen:
         return np.where(some & (self._round == self._last), posterior, 0.0)
 
     def _jumps(self) -> NDArray[np.float64]:
-        """Return where factors jump or bend, shape (T, 6 * rounds)."""
+        """Return the places where factors jump or bend, shape (T, 6 * rounds)."""
         at = (self._below, self._above, self._above - self._delta)
         noise = (self._least, self._most, self._most - self._delta)
         return np.concatenate([*at, *noise]).T
 
     def _factor(self, noisy: NDArray[np.bool_], held: NDArray[np.bool_]) -> Factor:
-        """Return what the rounds tell of V[i]: those with noise, and those with values left out."""
+        """Return the evidence on V[i] of rounds with noise, and of rounds with values left out."""
 
         def factor(i: int, x: NDArray[np.float64]) -> NDArray[np.float64]:
             log = np.where((x >= 0) & (x <= 1), 0.0, -np.inf)

@@ -119,7 +119,7 @@ def tracing_success(
     rng: np.random.Generator,
     failed_after: int | None = None,
 ) -> NDArray[np.float64]:
-    """Return how often the owner of a value in the result is found, after 1, 2, … sessions.
+    """Return the share of values whose owner is found, after 1, 2, … sessions.
 
     The same queries are asked in each session, with a fresh ring, coins and noise. The coalition
     names the likeliest owner of each true result that is not its own, and any if several are
@@ -170,7 +170,7 @@ def tracing_success(
 
 
 def expected_hits(posterior: NDArray[np.float64], held: NDArray[np.bool_]) -> float:
-    """Return how many owners are named correctly by naming the likeliest, or any of several.
+    """Return the expected number of right guesses, if one of the likeliest owners is named.
 
     Args:
         posterior: The probability of each candidate to own each value, up to a factor, shape

@@ -1,4 +1,4 @@
-"""Attacks on runs whose parties were watched: the vectors that a coalition saw, and what sums give.
+"""Attacks on runs whose parties were watched: the vectors that a coalition saw, and secure sums.
 
 Sources: Clifton, Kantarcioglu, Vaidya, Lin and Zhu, "Tools for privacy preserving distributed data
 mining", SIGKDD Explorations 2002; that a coalition learns the sums of groups of honest parties and
@@ -64,7 +64,7 @@ class CoalitionView:
 
 
 def topk_view(view: CoalitionView, parameters: TopKParameters) -> TopKView:
-    """Return what a coalition saw of PP-TopK in a run, by itself or within PP-kNN.
+    """Return a coalition's view of PP-TopK in a run, by itself or within PP-kNN.
 
     Args:
         view: The joint view.
@@ -133,7 +133,7 @@ def recover_groups(
 def recover_input(
     view: CoalitionView, victim: str, *, method: SumMethod, fixed: FixedPoint
 ) -> NDArray[np.float64] | None:
-    """Return what one party put into a secure sum, or None if the coalition cannot tell.
+    """Return the input of one party to a secure sum, or None if the coalition cannot isolate it.
 
     It can exactly if the victim's neighbours in every cycle are members; whether the victim is the
     starter makes no difference.

@@ -1,4 +1,4 @@
-"""What a coalition sees of PP-TopK, and the simple attack: what is new belongs to who passed it on.
+"""A coalition's view of PP-TopK, and the simple attack: the sender owns all that is new.
 
 Source of the attack: Xiong, Chitti and Liu, "Mining multiple private databases using a kNN
 classifier", SAC 2007, Section 6.6, where the adversary is the successor alone. Views of real runs
@@ -20,7 +20,7 @@ from veilring.protocols.ring.leakage import uniform_values
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopKView:
-    """What a coalition saw of PP-TopK: some of the vectors that went round.
+    """A coalition's view of PP-TopK: some of the vectors that went round.
 
     Vectors are numbered by hops made: number 0 is the public start vector, number h + 1 is what
     hop h passed on, and hop `(r - 1) * n + p` is that of position p in round r. The last, number
@@ -41,7 +41,7 @@ class TopKView:
 
     @property
     def runs(self) -> int:
-        """How many independent runs (queries) the vectors hold, T."""
+        """The number of independent runs (queries) in the vectors, T."""
         return len(self.vectors[0])
 
     @property
@@ -77,7 +77,7 @@ def simulated_view(
     members: Collection[str],
     failed_after: int | None = None,
 ) -> TopKView:
-    """Return what a coalition sees of simulated runs.
+    """Return a coalition's view of simulated runs.
 
     Args:
         vectors: All vectors, shape (n * rounds + 1, T, k), as
@@ -161,7 +161,7 @@ class Success:
 
 
 def claim_new(view: TopKView, victim: str) -> NDArray[np.float64]:
-    """Return what the simple attack claims as the victim's, round by round.
+    """Return the entries that the simple attack claims as the victim's, round by round.
 
     It claims what is in the vector that the victim passed on and not in the last vector before it
     that the coalition saw. For a successor alone that is the vector that it passed on itself, so
@@ -192,7 +192,7 @@ def claim_new(view: TopKView, victim: str) -> NDArray[np.float64]:
 
 
 def owned(claims: NDArray[np.float64], own: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which claims are values of the victim, in the shape of the claims.
+    """Return whether each claim is a value of the victim, in the shape of the claims.
 
     Args:
         claims: Shape (rounds, T, k), filled up with `+inf`.
