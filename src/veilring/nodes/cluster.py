@@ -14,6 +14,7 @@ from veilring.nodes.party import Parties
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.nodes.run import Job, Outcome, Run, join_outcomes, mark_failure
 from veilring.nodes.runtimes import RUNTIMES, Runtime
+from veilring.nodes.runtimes.script import stop_if_imported
 from veilring.nodes.trace import Journal, Mark, Trace
 from veilring.randomness import Streams
 
@@ -51,6 +52,7 @@ class Cluster:
         own: Sequence[object] | None = None,
         seed: int | None = None,
     ) -> None:
+        stop_if_imported()
         names = [f"party-{n}" for n in range(parties)] if isinstance(parties, int) else parties
         self.parties = Parties(names)
         self._runtime = _runtime(runtime)
@@ -101,7 +103,8 @@ class Cluster:
 
         Args:
             role: The coroutine that each party plays: ``role(party, own, **public)``. Processes
-                import it, so there it must stand at the top of a module.
+                import it, so there it must stand at the top of a module, or of the script that
+                runs, above its first cluster.
             own: Each party's private input for this run, in place of its resident data.
             only: Arguments that one party alone is given, by its name.
             watch: The parties whose views are to be returned: what an adversary there would see.

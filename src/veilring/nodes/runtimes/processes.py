@@ -16,6 +16,7 @@ import struct
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import count
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
@@ -28,6 +29,7 @@ from veilring.nodes.node import Node
 from veilring.nodes.offload import party_loop
 from veilring.nodes.party import Parties
 from veilring.nodes.run import Job, Outcome, play_job
+from veilring.nodes.runtimes.script import Script, left_alone, pack, unpack
 from veilring.nodes.runtimes.tasks import Runtime, make_local_roster
 from veilring.randomness import Streams
 from veilring.transport.identity import read_identity, write_identity
@@ -63,14 +65,16 @@ class _Setup:
     Attributes:
         identity: The PEM text of its identity.
         roster: All parties.
-        resident: The party's own data, if it has any.
+        resident: The party's own data, if it has any: a packed tuple.
         seed: Makes runs reproducible; `None` in production.
+        script: The launcher's, in which roles may be defined.
     """
 
     identity: bytes
     roster: Roster
-    resident: tuple[object, ...]
+    resident: bytes
     seed: int | None
+    script: Script
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +122,6 @@ class _Control:
             return  # the other end was faster
 
 
-def _pack(item: Job | Outcome, problem: str) -> bytes:
-    """Pickle a job or an outcome on its own: if the other end cannot unpickle it, it knows whose.
-
-    Raises:
-        ClusterError: If something in it has no pickle, as a role inside of another function.
-    """
-    try:
-        return pickle.dumps(item, protocol=pickle.HIGHEST_PROTOCOL)
-    except (TypeError, AttributeError, pickle.PicklingError) as error:
-        raise ClusterError(f"{problem}: {error}") from error
-
-
 class Processes(Runtime):
     """One process a party, each given its own rows, its own key, and the roster; nothing else."""
 
@@ -148,14 +140,15 @@ class Processes(Runtime):
     ) -> None:
         _require_room(len(parties))
         warm_up()  # imports take longest: keys and sockets are made meanwhile
-        local = make_local_roster(parties)
+        local, script = make_local_roster(parties), Script.running()
         self._workers = {name: _Worker(name) for name in parties}
         try:
             async with asyncio.timeout(START_SECONDS), asyncio.TaskGroup() as starting:
                 for name, worker in self._workers.items():
                     own = (resident[name],) if name in resident else ()
+                    packed = pack(own, f"the data of {name} cannot go to another process")
                     key = write_identity(local.identities[name])
-                    setup = _Setup(key, local.roster, own, streams.seed)
+                    setup = _Setup(key, local.roster, packed, streams.seed, script)
                     starting.create_task(worker.start(local.listeners[name], setup))
         except* ClusterError as group:
             raise group.exceptions[0] from None
@@ -204,7 +197,7 @@ class _Worker:
         mine, theirs = socket.socketpair()
         output, prints = socket.socketpair()
         self._process = process = _new_process(self.name, (theirs, listener, prints))
-        await asyncio.to_thread(process.start)
+        await asyncio.to_thread(_start, process)
         for handed_over in (theirs, prints, listener):
             handed_over.close()
         self._tasks.append(asyncio.create_task(self._log_output(output)))
@@ -221,7 +214,7 @@ class _Worker:
         """Have the process play a job; if it dies first, that is the outcome's error."""
         if self.is_gone or self._control is None:
             return self._lost()
-        packed = _pack(job, "this cannot be played in another process")
+        packed = pack(job, "this cannot be played in another process")
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
@@ -313,6 +306,11 @@ def _new_process(name: str, sockets: tuple[socket.socket, ...]) -> BaseProcess:
     return fork.Process(target=work, args=sockets, name=name, daemon=True)
 
 
+def _start(process: BaseProcess) -> None:
+    with left_alone():
+        process.start()
+
+
 def _require_room(parties: int) -> None:
     """Refuse more processes than this machine runs beside each other."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -373,16 +371,26 @@ async def _serve(control: _Control, listener: socket.socket) -> None:
 
 async def _play(control: _Control, node: Node, setup: _Setup, number: int, packed: bytes) -> None:
     try:
-        job: Job = pickle.loads(packed)  # noqa: S301 (from ourselves)
+        job: Job = unpack(packed, setup.script)
+        resident = _unpack_once(setup.resident, setup.script)
     except (ImportError, AttributeError) as error:
-        advice = "a role that processes play stands at the top of a module that they can import"
+        advice = (
+            "a role that processes play stands at the top of a module that they can import, or of"
+            " the script itself, above all that it runs"
+        )
         failed = ClusterError(f"{node.name} does not find the role: {error}; {advice}")
         outcome = Outcome(node.name, error=failed)
     else:
-        outcome = await play_job(node, replace(job, given=job.given or setup.resident))
+        outcome = await play_job(node, replace(job, given=job.given or resident))
     problem = f"the outcome cannot leave the process of {node.name}"
     try:
-        packed = _pack(outcome, problem)
+        packed = pack(outcome, problem)
     except ClusterError as error:
-        packed = _pack(Outcome(node.name, error=error), problem)
+        packed = pack(Outcome(node.name, error=error), problem)
     await control.send((number, packed))
+
+
+@cache
+def _unpack_once(packed: bytes, script: Script) -> tuple[object, ...]:
+    found: tuple[object, ...] = unpack(packed, script)
+    return found

@@ -1,0 +1,131 @@
+"""Clusters of processes that a script starts at its top level, or a notebook."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+_SYSTEM = """
+import veilring as vr
+
+wine = vr.load("wine")
+train, test = wine.split(test_share=0.25, seed=1)
+for runtime in ("memory", "tls", "processes", "simulated"):
+    run = vr.run(vr.PrivateKNN(), train.deal(3, seed=1), test, runtime=runtime, seed=1)
+    print(run.transcript)
+"""
+_ROLE = """
+from dataclasses import dataclass
+
+import veilring as vr
+
+print("read as", __name__)
+
+
+@dataclass
+class Own:
+    value: int
+
+
+class Value(vr.Message, kind="mine.value"):
+    value: int
+
+
+async def add_up(party, own, *, factor):
+    party.round(1)
+    await vr.broadcast(party, Value(value=own.value))
+    total = own.value
+    for peer in party.peers:
+        total += (await party.receive(Value, sender=peer)).value
+    return Own(total * factor)
+
+
+for runtime in ("memory", "tls", "simulated", "processes"):
+    run = vr.run(add_up, [Own(1), Own(2), Own(3)], runtime=runtime, seed=1, factor=2)
+    print(run.result, run.transcript)
+"""
+_LATE = """
+import veilring as vr
+
+async def first(party, own):
+    return own
+
+print(vr.run(first, [1, 2, 3], runtime="processes").result)
+
+async def second(party, own):
+    return own
+
+vr.run(second, [1, 2, 3], runtime="processes")
+"""
+# As a notebook's kernel does: the main module has no file, and a loop runs.
+_KERNEL = """
+import asyncio, sys
+
+async def kernel(cell):
+    exec(compile(cell, "<cell>", "exec"), globals())
+
+asyncio.run(kernel(sys.stdin.read()))
+"""
+
+
+def _run(folder: Path, *command: str, typed: str = "") -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(  # noqa: S603  (this interpreter, and the texts above)
+        [sys.executable, *command],
+        cwd=folder,
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def _script(folder: Path, text: str) -> "subprocess.CompletedProcess[str]":
+    (folder / "mine.py").write_text(textwrap.dedent(text))
+    return _run(folder, "mine.py")
+
+
+def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
+    """A system runs at the top level of a script on all runtimes, with equal transcripts."""
+    done = _script(tmp_path, _SYSTEM)
+    assert done.returncode == 0, done.stderr
+    transcripts = done.stdout.split()
+    assert len(transcripts) == 4
+    assert len(set(transcripts)) == 1
+
+
+def test_a_role_of_the_script_itself_is_found(tmp_path: Path) -> None:
+    """So are its messages and classes, and the script starts no cluster in a party's process."""
+    done = _script(tmp_path, _ROLE)
+    assert done.returncode == 0, done.stderr
+    first, *lines = done.stdout.splitlines()
+    assert first == "read as __main__"
+    assert len(lines) == 4
+    assert set(lines) == {lines[0]}
+    assert lines[0].startswith("Own(value=12)")
+
+
+def test_a_role_below_the_first_run_is_not_found(tmp_path: Path) -> None:
+    """The error says where a role has to stand."""
+    done = _script(tmp_path, _LATE)
+    assert done.stdout == "1\n"
+    assert "does not find the role" in done.stderr
+    assert "of the script itself, above all that it runs" in done.stderr
+
+
+def test_a_notebook_runs_systems_on_all_runtimes(tmp_path: Path) -> None:
+    """A kernel's main module has no file, and its loop runs."""
+    done = _run(tmp_path, "-c", _KERNEL, typed=_SYSTEM)
+    assert done.returncode == 0, done.stderr
+    transcripts = done.stdout.split()
+    assert len(transcripts) == 4
+    assert len(set(transcripts)) == 1
+
+
+def test_a_role_of_a_notebook_is_refused_where_it_cannot_be_found(tmp_path: Path) -> None:
+    """It runs on the other runtimes; for processes, a sentence says what to do."""
+    done = _run(tmp_path, "-c", _KERNEL, typed=_ROLE)
+    assert done.stdout.count("Own(value=12)") == 3
+    said = done.stderr.splitlines()[-1]
+    assert "Own was typed at a prompt or into a notebook" in said
+    assert "put it into a module" in said
