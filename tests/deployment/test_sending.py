@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from veilring import simulation
 from veilring.deployment import submitter as sending
-from veilring.deployment.connecting import Connection
+from veilring.deployment.connecting import ClientConnection
 from veilring.deployment.submitter import (
     RETRY_SECONDS,
     RETRY_SECONDS_MAX,
@@ -55,7 +55,7 @@ def test_sessions_take_all_batches_in_order_and_no_more_than_they_should(
     assert [int(b.clients[0]) for session in sessions for b in session] == list(range(7))
 
 
-class _Unlucky(Connection):
+class _Unlucky(ClientConnection):
     """A connection whose sessions all fail after so long, the first of them with some receipts."""
 
     def __init__(self, error: VeilringError, receipts: int) -> None:

@@ -89,9 +89,7 @@ def _deploy_ring(
     Then start each party, in a terminal of its own, and ask them:
 
         veilring deploy ring wine --set parties.count=3 --out ring
-
         veilring serve ring/party-0.toml        # and party-1, party-2
-
         veilring ask ring/client.toml ring/queries.csv
 
     In production each party makes its own key (`veilring keys new`), and the ranges in terms.toml

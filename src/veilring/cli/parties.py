@@ -22,15 +22,10 @@ def serve_command(
     The configuration names the role. For a member of a ring that answers private kNN queries:
 
         role     = "ring-member"
-
         identity = "ada.key"        # made by `veilring keys new`, this party's own
-
         roster   = "roster.toml"    # made by `veilring keys roster`, the same everywhere
-
         terms    = "terms.toml"     # what is run on which schema, the same everywhere
-
         rows     = "ada.csv"        # this party's own; the label is the last column
-
         listen   = "0.0.0.0"        # loopback if left out
 
     It waits for the other parties, dials those that were lost again, and logs to stderr. To try it
@@ -39,17 +34,11 @@ def serve_command(
     For a party of noisy votes, which pays before it adds to a sum:
 
         role     = "votes-member"
-
         identity = "ada.key"
-
         roster   = "roster.toml"
-
         terms    = "terms.toml"     # what a batch costs, what all may, which rows vote
-
         rows     = "ada.csv"
-
         ledger   = "votes.db"       # what was spent, and labels; never delete it
-
         listen   = "0.0.0.0"
 
     `veilring deploy votes iris --r 0.3 --out DIR` writes all files of a small one.
@@ -57,15 +46,10 @@ def serve_command(
     For a collector, which stores what `veilring submit` hands in:
 
         role     = "collector"
-
         identity = "census.key"
-
         roster   = "roster.toml"
-
         terms    = "terms.toml"       # what is asked; it is published
-
         store    = "reports.sqlite"   # or postgresql://USER@HOST/DATABASE
-
         listen   = "0.0.0.0"
 
     `veilring deploy survey wine --out DIR` writes all files of a small collection.
@@ -73,19 +57,12 @@ def serve_command(
     For a data owner, which labels analysts' queries under a privacy budget:
 
         role     = "data-owner"
-
         identity = "clinic.key"
-
         roster   = "roster.toml"
-
         terms    = "terms.toml"        # what is answered on which schema; analysts hold it, too
-
         rows     = "clinic.csv"        # its own; the label is the last column
-
         ledger   = "queries.ledger"    # what was spent, and each answer; never delete it
-
         budgets  = { total = 4.0, analyst = 2.0 }
-
         listen   = "0.0.0.0"
 
     `veilring deploy owner iris --r 0.2 --out DIR` writes all files of a small one.
@@ -93,15 +70,10 @@ def serve_command(
     For a server of places, which anybody may know, and near which others look in private:
 
         role     = "places"
-
         identity = "atlas.key"
-
         roster   = "roster.toml"
-
         terms    = "terms.toml"        # the map's plane in metres, and how many places there are
-
         rows     = "places.csv"        # with latitudes and longitudes in degrees
-
         listen   = "0.0.0.0"
 
     `veilring deploy places places.csv --out DIR` writes all files of a small one.
@@ -109,17 +81,11 @@ def serve_command(
     For a prediction server, whose records `veilring records` adds and has forgotten meanwhile:
 
         role     = "prediction-server"
-
         identity = "clinic.key"
-
         roster   = "roster.toml"
-
         terms    = "terms.toml"        # what is answered, and how a row becomes a direction
-
         administrators = ["registrar"] # they may add and forget records
-
         state    = "state"             # the records, and what they spent; never delete it
-
         listen   = "0.0.0.0"
 
     `veilring deploy prediction digits --out DIR` writes all files of a small one.
@@ -177,13 +143,9 @@ def ask_command(
     The configuration names the client's own key and the party that it asks:
 
         role     = "client"
-
         identity = "clerk.key"
-
         roster   = "roster.toml"
-
         terms    = "terms.toml"
-
         ask      = "ada"
 
     All parties of the ring see the queries; the client sees the labels and nothing else. The
@@ -192,17 +154,11 @@ def ask_command(
     For an analyst of a data owner:
 
         role     = "analyst"
-
         identity = "ann.key"
-
         roster   = "roster.toml"
-
         terms    = "terms.toml"
-
         ask      = "clinic"
-
         epsilon  = 0.5       # what the file of queries may cost, as one batch
-
         r        = 0.2       # the radius within which rows vote; or k, how many neighbours
 
     The same command again gets the same labels and pays nothing, whatever went wrong before.
@@ -210,15 +166,10 @@ def ask_command(
     For a querier of a prediction server; QUERIES is an .npz file if the terms have dimensions:
 
         role     = "querier"
-
         identity = "ann.key"
-
         roster   = "roster.toml"
-
         terms    = "terms.toml"
-
         ask      = "clinic"
-
         block    = 100       # how many are sent at once; as many as fit if left out
 
     For a seeker, which looks for places near one that the server does not learn
@@ -226,17 +177,11 @@ def ask_command(
     see a command's options, and `--near -` reads the place from standard input):
 
         role     = "seeker"
-
         identity = "eve.key"
-
         roster   = "roster.toml"
-
         terms    = "terms.toml"
-
         ask      = "atlas"
-
         budget   = 20.0                  # of all questions together, for ever
-
         ledger   = "questions.ledger"    # what was asked, answered and spent; never delete it
 
     The same place again gets the same answer, and nothing is sent or spent. In the answer, `place`
@@ -323,17 +268,11 @@ def submit_command(
     The configuration names the submitter's own key and the collector:
 
         role      = "submitter"
-
         identity  = "clinic.key"
-
         roster    = "roster.toml"
-
         collector = "census"
-
         budget    = 1.0              # what one client's reports may ever spend together
-
         key       = "patient"        # the column that says whose row it is, or "row number"
-
         outbox    = "outbox.sqlite"  # what was made, and what each client has spent
 
     The rows never leave this machine. A report is kept in the outbox before it is sent, and the

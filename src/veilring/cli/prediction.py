@@ -36,15 +36,10 @@ def add_command(
     The configuration names the administrator's own key and the server:
 
         role     = "records-administrator"
-
         identity = "registrar.key"
-
         roster   = "roster.toml"
-
         terms    = "terms.toml"
-
         server   = "clinic"
-
         key      = "id"          # the column that says whose row it is
 
     A new record has a fresh budget. One that was there before has what it had left. The same
@@ -195,9 +190,7 @@ def tune_command(  # noqa: PLR0913  (the options of a command)
     For example:
 
         veilring tune public.csv --terms predict/terms.toml
-
         veilring tune digits --epsilon 1 --queries 400
-
         veilring tune public.npz --kernel rbf --epsilon 2 --runs 3 --json
     """
     import json
@@ -303,13 +296,9 @@ def embed_command(
     For example:
 
         veilring embed news.csv --model all-MiniLM-L6-v2 --out news.npz
-
         veilring tune news.npz --epsilon 1
-
         veilring deploy prediction news.npz --out predict
-
         veilring embed letters.csv --model all-MiniLM-L6-v2 --key patient --out records.npz
-
         veilring embed questions.csv --model all-MiniLM-L6-v2 --unlabelled --out queries.npz
     """
     from veilring.data.npz import write_vectors

@@ -214,9 +214,7 @@ def tally_command(  # noqa: PLR0913  (each option is an argument)
     For example:
 
         veilring export census.toml --out reports
-
         veilring tally terms.toml reports/*.parquet --save model.json
-
         veilring tally terms.toml reports/*.parquet --engine dask --dask-address tcp://10.0.0.5:8786
     """
     from functools import partial
@@ -271,7 +269,6 @@ def oracles_command(
     For example:
 
         veilring oracles --domain 32 --epsilon 1
-
         veilring oracles --epsilon 0.5 --plot oracles.svg
     """
     from veilring.protocols.ldp.algorithm.planner import oracle_options, recommend_oracle

@@ -12,7 +12,7 @@ A process imports only the modules of the role that it has.
 from veilring.deployment.config import Columns, Config, Unfinished
 from veilring.deployment.roles import (
     ROLES,
-    Role,
+    DeployedRole,
     ask,
     ask_near,
     load_config,
@@ -24,7 +24,7 @@ __all__ = (
     "ROLES",
     "Columns",
     "Config",
-    "Role",
+    "DeployedRole",
     "Unfinished",
     "ask",
     "ask_near",

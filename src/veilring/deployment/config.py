@@ -20,7 +20,7 @@ _ADDRESS: Final = "an address of this machine, such as 0.0.0.0"
 
 FilePath = Annotated[str, RELATIVE, Field(description=A_FILE)]
 AMOUNT_ALLOWED: Final = "a number of at least 0"
-Amount = Annotated[float, Field(ge=0, description=AMOUNT_ALLOWED)]
+BudgetAmount = Annotated[float, Field(ge=0, description=AMOUNT_ALLOWED)]
 """A privacy budget."""
 AnAddress = Annotated[str, Field(description=_ADDRESS)]
 

@@ -183,7 +183,7 @@ class Server:
                 yield Meeting(endpoint, node, log)
 
 
-class Connection:
+class ClientConnection:
     """A client's connection with one party.
 
     Args:
@@ -224,7 +224,7 @@ class Client:
     @asynccontextmanager
     async def connect(
         self, terms: Mapping[str, str] | None = None, *, seconds: float = CLIENT_CONNECT_SECONDS
-    ) -> AsyncIterator[Connection]:
+    ) -> AsyncIterator[ClientConnection]:
         """Connect with the party for as long as the context lasts.
 
         Args:
@@ -241,7 +241,7 @@ class Client:
         limits = self._limits
         async with Node(endpoint, Streams(), seconds=limits.client, limits=limits) as node:
             try:
-                yield Connection(node, Parties((self._identity.name, self.server)))
+                yield ClientConnection(node, Parties((self._identity.name, self.server)))
             except SessionAborted as error:
                 if error.reason in _HINTS:
                     direct, passed_on = _HINTS[error.reason]

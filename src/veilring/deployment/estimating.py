@@ -49,16 +49,16 @@ class EstimatedNumber:
     """One estimated number.
 
     Attributes:
-        of: What is counted or averaged: a column, or the class.
-        value: Which of its values; `mean` for numbers, and within classes `mean * share` or
+        of: The column that is counted or averaged, or the class.
+        value: One of its values; `mean` for numbers, and within classes `mean * share` or
             `mean square * share`.
         within: For naive Bayes, the class; or nothing.
         estimate: A share of the clients that were asked, a mean in the column's own unit, or, with
             the column scaled to [-1, 1], a mean within a class times the class's share; unbiased,
             so that a share may be a little below 0.
-        low: The lower end of its interval; infinite if nobody was asked.
+        low: The lower end of its interval; infinite if there is no report.
         high: The upper end.
-        clients: How many reports there are to the question that it belongs to.
+        clients: The number of reports to the question that it belongs to.
         rough: Whether these are too few for the interval to hold its confidence.
     """
 
@@ -74,14 +74,14 @@ class EstimatedNumber:
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What a collection says so far.
+    """The estimates of a survey so far.
 
     Attributes:
-        terms: What was asked.
-        tally: What came.
-        confidence: Of each interval.
+        terms: The survey's terms.
+        tally: The sums of the reports.
+        confidence: The confidence of each interval by itself.
         lines: All numbers.
-        members: How many reports of each member the store has counted, where that is known.
+        members: The number of reports of each member, where that is known.
         without: The members whose reports were left out.
     """
 
@@ -103,8 +103,8 @@ def estimate_stored(
     """Estimate from what a collector has stored, also while it collects.
 
     Args:
-        config: The collector's own.
-        confidence: Of each interval by itself.
+        config: The collector's configuration.
+        confidence: The confidence of each interval by itself.
         recount: Whether to read all reports and compare them with the running sums.
         without: The members whose reports are left out; all reports are read then, too.
 
@@ -131,9 +131,9 @@ def estimate_from(
     """Estimate from a tally, wherever it was made.
 
     Args:
-        terms: What was asked.
-        tally: What came.
-        confidence: Of each interval by itself.
+        terms: The survey's terms.
+        tally: The sums of the reports.
+        confidence: The confidence of each interval by itself.
 
     Raises:
         InputError: If there are fewer reports than the task's minimum.
@@ -150,9 +150,9 @@ def save_model(found: Estimates, path: Path, *, consistency: str) -> None:
     """Learn naive Bayes from what was collected, and write it in the open format.
 
     Args:
-        found: What `estimate` returned.
+        found: The estimates.
         path: A file that is not there yet.
-        consistency: What becomes of negative counts: `paper`, `clip` or `norm-sub`.
+        consistency: How negative counts are made consistent: `paper`, `clip` or `norm-sub`.
 
     Raises:
         InputError: If the survey is not one of naive Bayes, the consistency is not known, or the
@@ -220,7 +220,7 @@ def _columns(terms: SurveyTerms) -> list[str]:
 
 
 def _values(terms: SurveyTerms, feature: FeatureTerms) -> tuple[str, ...]:
-    """Return what each value of a column is called: its category, or the ends of its bin."""
+    """Return the name of each value of a column: its category, or the ends of its bin."""
     if feature.categories:
         return feature.categories
     bins = domain_of(terms.survey, feature)
@@ -261,7 +261,7 @@ def export_reports(
     """Write all reports that a collector has stored, as of one moment, also while it collects.
 
     Args:
-        config: The collector's own.
+        config: The collector's configuration.
         folder: Where to; there is nothing yet.
         without: The members whose reports are left out.
 

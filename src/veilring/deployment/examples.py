@@ -303,11 +303,8 @@ class VotesExample(Example):
     Then start each party, in a terminal of its own, and ask them:
 
         veilring deploy votes iris --r 0.3 --out votes
-
         veilring serve votes/party-0.toml        # and party-1, party-2
-
         veilring ask votes/client.toml votes/client.csv
-
         veilring ledger show votes/party-1.db
 
     In production each party makes its own key (`veilring keys new`), and the ranges in terms.toml
@@ -367,11 +364,8 @@ class OwnerExample(Example):
     Then start the owner, and ask it, in a terminal of your own:
 
         veilring deploy owner iris --r 0.2 --out owner
-
         veilring serve owner/owner.toml
-
         veilring ask owner/analyst-0.toml owner/analyst-0.csv
-
         veilring ledger show owner/queries.ledger
 
     In production each makes its own key (`veilring keys new`), and the ranges in terms.toml come
@@ -462,15 +456,10 @@ class PredictionExample(Example):
     Then start the server, add records, and ask it:
 
         veilring deploy prediction digits --out predict
-
         veilring serve predict/server.toml
-
         veilring records add predict/registrar.toml predict/records.csv
-
         veilring ask predict/querier-0.toml predict/querier-0.csv
-
         veilring records forget predict/registrar.toml record-17
-
         veilring ledger show predict/state/budgets.sqlite
 
     The rows of an .npz file are taken for embeddings, and its records and queries are .npz files.
@@ -546,11 +535,8 @@ class SurveyExample(Example):
     Then start the collector, submit, and estimate, also while they submit:
 
         veilring deploy survey wine --out survey
-
         veilring serve survey/collector.toml
-
         veilring submit survey/submitter-0.toml survey/submitter-0.csv
-
         veilring estimate survey/collector.toml
 
     In production each makes its own key (`veilring keys new`), and the ranges in terms.toml come
@@ -639,11 +625,8 @@ class PlacesExample(Example):
     Then start the server, and look for what is near, in a terminal of your own:
 
         veilring deploy places places.csv --out atlas
-
         veilring serve atlas/server.toml
-
         veilring ask atlas/seeker.toml --near 37.7749,-122.4194 --epsilon 6
-
         veilring ledger show atlas/questions.ledger
 
     The plane is the UTM zone around the places, good to a metre in a kilometre.

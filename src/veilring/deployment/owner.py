@@ -14,7 +14,13 @@ from typing_extensions import override
 from veilring.config import Section, as_scenario_errors, same_field
 from veilring.data.csv import read_cells
 from veilring.data.table import Rows
-from veilring.deployment.config import AMOUNT_ALLOWED, Amount, AskingConfig, FilePath, ServerConfig
+from veilring.deployment.config import (
+    AMOUNT_ALLOWED,
+    AskingConfig,
+    BudgetAmount,
+    FilePath,
+    ServerConfig,
+)
 from veilring.deployment.connecting import Client, Server
 from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
 from veilring.errors import InputError, ScenarioError
@@ -126,10 +132,10 @@ class BudgetsSection(Section):
         record: By each row, where rows pay.
     """
 
-    total: Amount
-    analyst: Amount | None = Field(None, description=AMOUNT_ALLOWED)
-    analysts: Mapping[str, Amount] = Field({}, description="a table of names and numbers")
-    record: Amount | None = Field(None, description=AMOUNT_ALLOWED)
+    total: BudgetAmount
+    analyst: BudgetAmount | None = Field(None, description=AMOUNT_ALLOWED)
+    analysts: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
+    record: BudgetAmount | None = Field(None, description=AMOUNT_ALLOWED)
 
 
 class OwnerConfig(ServerConfig):

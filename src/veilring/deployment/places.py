@@ -18,7 +18,7 @@ from typing_extensions import override
 from veilring.config import Section
 from veilring.data.csv import read_cells
 from veilring.deployment.config import AskingConfig, FilePath, ServerConfig, Terms
-from veilring.deployment.connecting import Client, Connection, Server
+from veilring.deployment.connecting import Client, ClientConnection, Server
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.service import opening
 from veilring.privacy.budgets import Budgets
@@ -428,7 +428,7 @@ class _Asking:
         return self.places.digest + repr(how).encode()
 
     async def __call__(
-        self, connection: Connection, queries: NDArray[np.float64], keeper: Keeper
+        self, connection: ClientConnection, queries: NDArray[np.float64], keeper: Keeper
     ) -> NearestPlaces:
         terms = self.places.digest
         if self.config.by == "response":

@@ -21,7 +21,7 @@ C = TypeVar("C", bound=Config)
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class DeployedRole:
     """Where a role is defined; each place is written `package.module:name`.
 
     Attributes:
@@ -37,12 +37,13 @@ class Role:
     near: str = ""
 
 
-def _role(module: str, config: str, **duties: str) -> Role:
+def _role(module: str, config: str, **duties: str) -> DeployedRole:
     place = f"veilring.deployment.{module}"
-    return Role(f"{place}:{config}", **{duty: f"{place}:{name}" for duty, name in duties.items()})
+    places = {duty: f"{place}:{name}" for duty, name in duties.items()}
+    return DeployedRole(f"{place}:{config}", **places)
 
 
-ROLES: Final[Mapping[str, Role]] = MappingProxyType(
+ROLES: Final[Mapping[str, DeployedRole]] = MappingProxyType(
     {
         "ring-member": _role("ring", "RingMemberConfig", serve="serve_ring"),
         "client": _role("ring", "ClientConfig", ask="ask_ring"),

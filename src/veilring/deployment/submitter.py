@@ -13,7 +13,7 @@ from pydantic import Field
 
 from veilring.data.csv import read_cells
 from veilring.deployment.config import Config, FilePath
-from veilring.deployment.connecting import Client, Connection
+from veilring.deployment.connecting import Client, ClientConnection
 from veilring.deployment.schema import OUTSIDE_MAX, FileCells, OutsideMax, check_ranges
 from veilring.deployment.survey import SurveyTerms, read_published
 from veilring.errors import (
@@ -67,7 +67,7 @@ class Sender:
         collector: The name of the collector.
     """
 
-    def __init__(self, connection: Connection, collector: str) -> None:
+    def __init__(self, connection: ClientConnection, collector: str) -> None:
         self._connection, self._collector = connection, collector
 
     async def read_task(self) -> SurveyTerms:

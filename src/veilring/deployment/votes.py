@@ -10,7 +10,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.config import Section, as_scenario_errors, require_key, same_field
-from veilring.deployment.config import AMOUNT_ALLOWED, Amount, FilePath, ServerConfig
+from veilring.deployment.config import AMOUNT_ALLOWED, BudgetAmount, FilePath, ServerConfig
 from veilring.deployment.connecting import Server
 from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
 from veilring.errors import InputError, ScenarioError
@@ -150,8 +150,8 @@ class VotesMemberConfig(ServerConfig):
     role: Literal["votes-member"] = Field(description="votes-member")
     rows: FilePath
     ledger: FilePath = "votes.db"
-    client: Amount | None = Field(None, description=AMOUNT_ALLOWED)
-    clients: Mapping[str, Amount] = Field({}, description="a table of names and numbers")
+    client: BudgetAmount | None = Field(None, description=AMOUNT_ALLOWED)
+    clients: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
     amend: bool = Field(default=False, description="true or false")
     outside_max: OutsideMax = OUTSIDE_MAX
 
