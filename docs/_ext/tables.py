@@ -3,13 +3,13 @@
 Cells of all tables are labelled, so that they can be read on a phone.
 
 `{limits}` lists every named limit with the reason that stands beside it in the source;
-`{scenario-keys} TABLE` lists the keys of one table of a scenario.
+`{scenario-keys} TABLE` lists the keys of one table of a scenario, and `{system-keys} NAME` the
+parameters of a system.
 """
 
 import ast
 import importlib
 import inspect
-import json
 import pkgutil
 import re
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ from itertools import dropwhile, takewhile, zip_longest
 from typing import Any, Final, NamedTuple
 
 from bs4 import BeautifulSoup
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 from sphinx.application import Sphinx
 from sphinx.ext.autodoc.mock import mock  # type: ignore[attr-defined]  # documented, not in __all__
 from sphinx.util.docutils import SphinxDirective
 from typing_extensions import override
 
 import veilring
+from veilring.config import DescribedKey, describe_keys
+from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.scenarios import Scenario
 
 # What bounds memory, time or numbers; the other constants are formats and conventions.
@@ -47,7 +47,6 @@ _SUFFIXES: Final = (
 EXTRAS: Final = ("distributed", "psycopg", "pyproj", "pytest", "ray", "sentence_transformers")
 _COMMENT: Final = re.compile("# ")
 _CONSTANT: Final = re.compile("[A-Z][A-Z_]+(: Final)? = ")
-_ATTRIBUTE: Final = re.compile(r"^ +(\w+): (.+(?:\n {6,}.+)*)", re.MULTILINE)
 
 
 class Limit(NamedTuple):
@@ -122,7 +121,8 @@ class _Table(SphinxDirective):
     @override
     def run(self) -> list[Any]:  # of docutils, which ships no types
         rule = ("---",) * len(self.head)
-        lines = (f"| {' | '.join(row)} |" for row in (self.head, rule, *self.rows()))
+        cells = ([cell.replace("|", r"\|") for cell in row] for row in self.rows())
+        lines = (f"| {' | '.join(row)} |" for row in (self.head, rule, *cells))
         return self.parse_text_to_nodes("\n".join(lines))
 
 
@@ -144,6 +144,17 @@ class LimitsTable(_Table):
             yield f"`{limit.module}.{limit.name}`", limit.value, limit.reason
 
 
+class SystemKeys(_Table):
+    """The parameters of a system, from its model."""
+
+    required_arguments = 1
+    head = ("parameter", "default", "allowed", "meaning")
+
+    @override
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        yield from system_rows(self.arguments[0])
+
+
 class ScenarioKeys(_Table):
     """The keys of one table of a scenario."""
 
@@ -156,26 +167,35 @@ class ScenarioKeys(_Table):
 
 
 def key_rows(table: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield key, default, what is allowed and what it means, for one table of a scenario."""
+    """Yield key, default, what is allowed and what it means, for one table of a scenario.
+
+    The keys of `protocol` are those of all systems, one system after the other.
+    """
+    if table == "protocol":
+        for name in BUILT_IN:
+            yield f'`protocol.name = "{name}"`', "", name, find_system(name).summary
+            yield from system_rows(name, "protocol.")
+        return
     section: Any = Scenario.model_fields[table].annotation
-    meanings = {
-        key: " ".join(text.split())
-        for key, text in _ATTRIBUTE.findall(inspect.getdoc(section) or "")
-    }
-    fields: dict[str, FieldInfo] = section.model_fields
-    for key, field in fields.items():
-        yield f"`{table}.{key}`", _default(field), field.description or "", meanings[key]
+    for key in describe_keys(section):
+        yield f"`{table}.{key.name}`", _default(key), key.allowed, key.meaning
 
 
-def _default(field: FieldInfo) -> str:
-    if field.default is PydanticUndefined:
-        return "required"
-    if field.default is None or field.default == ():
-        return "none"
-    if isinstance(field.default, dict):
-        items = (f"{key} = {json.dumps(value)}" for key, value in field.default.items())
-        return f"`{{ {', '.join(items)} }}`"
-    return f"`{field.default}`"
+def system_rows(name: str, prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """Yield parameter, default, what is allowed and what it means, for a system.
+
+    Args:
+        name: The name of the system.
+        prefix: What stands before each parameter.
+    """
+    for key in describe_keys(find_system(name)):
+        if key.name != "name":
+            yield f"`{prefix}{key.name}`", _default(key), key.allowed, key.meaning
+
+
+def _default(key: DescribedKey) -> str:
+    text = key.default_text
+    return text if text in {"none", "required"} else f"`{text}`"
 
 
 def label_cells(body: str) -> str:
@@ -199,4 +219,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("html-page-context", _label_page)
     app.add_directive("limits", LimitsTable)
     app.add_directive("scenario-keys", ScenarioKeys)
+    app.add_directive("system-keys", SystemKeys)
     return {"parallel_read_safe": True}

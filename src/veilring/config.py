@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from veilring.errors import InputError, ScenarioError
 
@@ -205,7 +206,7 @@ def parse_value(text: str) -> object:
     return parsed["value"] if len(parsed) == 1 else text
 
 
-class Key(NamedTuple):
+class DescribedKey(NamedTuple):
     """What there is to know of one key of a table.
 
     Attributes:
@@ -220,8 +221,23 @@ class Key(NamedTuple):
     allowed: str
     meaning: str
 
+    @property
+    def default_text(self) -> str:
+        """The default as a file has it; `required`, or `none` if there is nothing to write."""
+        match self.default:
+            case None | ():
+                return "none"
+            case bool():
+                return str(self.default).lower()
+            case dict():
+                items = (f"{key} = {json.dumps(value)}" for key, value in self.default.items())
+                return f"{{ {', '.join(items)} }}" if self.default else "none"
+        if self.default is PydanticUndefined:
+            return "required"
+        return str(self.default)
 
-def describe_keys(model: type[BaseModel]) -> tuple[Key, ...]:
+
+def describe_keys(model: type[BaseModel]) -> tuple[DescribedKey, ...]:
     """Return all keys of a table, in order, each with what its model says of it.
 
     A field has the default and, as its description, what is allowed. The meaning stands in the
@@ -235,7 +251,7 @@ def describe_keys(model: type[BaseModel]) -> tuple[Key, ...]:
         _, _, said = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")
         meanings |= {key: " ".join(text.split()) for key, text in _MEANING.findall(said)}
     return tuple(
-        Key(
+        DescribedKey(
             name,
             field.get_default(call_default_factory=True),
             field.description or "",

@@ -1,7 +1,12 @@
-"""`veilring scenarios`."""
+"""`veilring scenarios` and `veilring systems`."""
 
+import shlex
+
+import pytest
 from tests.cli.invoking import invoke
 
+from veilring.config import describe_keys
+from veilring.protocols.registry import BUILT_IN, find_system, system_names
 from veilring.scenarios import scenario_names, scenario_text
 
 
@@ -24,3 +29,38 @@ class TestScenarios:
         code, out, err = invoke("scenarios", "wines")
         assert (code, out) == (2, "")
         assert "breast-cancer" in err
+
+
+class TestSystems:
+    """`veilring systems`."""
+
+    def test_lists_all_with_their_guarantees(self) -> None:
+        """The name of each stands at the start of its row, those of other packages included."""
+        code, out, _ = invoke("systems")
+        assert code == 0
+        words = [line.replace("│", " ").split() for line in out.splitlines() if "│" in line]
+        assert set(system_names()) <= {row[0] for row in words}
+        assert "its leakage is measured" in " ".join(" ".join(row) for row in words)
+
+    @pytest.mark.parametrize("name", BUILT_IN)
+    def test_shows_promise_parameters_and_a_command_that_works(self, name: str) -> None:
+        """The parameters are those of the model, and the command is one that the program takes."""
+        code, out, _ = invoke("systems", name)
+        assert code == 0
+        system = find_system(name)
+        assert str(system().promise()) in out
+        first = [line.split("│")[1].strip() for line in out.splitlines() if "│" in line]
+        assert [each for each in first if each] == [
+            key.name for key in describe_keys(system) if key.name != "name"
+        ]
+        _, *command = shlex.split(out.splitlines()[-1])
+        setting = command[-1].removeprefix("protocol.")
+        key, _, value = setting.partition("=")
+        assert str(getattr(system(), key)) == value
+        assert command[:4] == ["run", "wine", "--protocol", name]
+
+    def test_an_unknown_name_is_wrong_input(self) -> None:
+        """The nearest name is suggested."""
+        code, out, err = invoke("systems", "radus")
+        assert (code, out) == (2, "")
+        assert "did you mean radius?" in err

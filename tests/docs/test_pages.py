@@ -10,8 +10,9 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from docs._ext.tables import key_rows, label_cells, limits
+from docs._ext.tables import key_rows, label_cells, limits, system_rows
 
+from veilring.protocols.registry import BUILT_IN
 from veilring.randomness import Streams
 from veilring.scenarios import Scenario, make_scenario
 from veilring.scenarios.network import make_faults
@@ -125,6 +126,14 @@ def test_every_key_of_a_scenario_is_on_its_page() -> None:
     for section in tables - {"adversaries", "faults"}:
         assert f"```{{scenario-keys}} {section}\n" in page
         assert all(meaning and allowed for _, _, allowed, meaning in key_rows(section))
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_parameter_of_a_system_is_on_its_page(name: str) -> None:
+    """The table is read from the model, in which each parameter has a meaning."""
+    pages = [page.read_text(encoding="utf-8") for page in ROOT.glob("docs/protocols/*.md")]
+    assert sum(f"```{{system-keys}} {name}\n" in page for page in pages) == 1
+    assert all(meaning and allowed for _, _, allowed, meaning in system_rows(name))
 
 
 def test_every_kind_of_fault_is_on_the_page_of_scenarios() -> None:

@@ -27,7 +27,7 @@ from veilring.cli.prediction import embed_command, records_app, tune_command
 from veilring.cli.report import report
 from veilring.cli.reproduce import reproduce
 from veilring.cli.run import run
-from veilring.cli.scenarios import scenarios
+from veilring.cli.scenarios import scenarios, systems
 from veilring.cli.surveys import estimate_command, export_command, oracles_command, tally_command
 from veilring.cli.sweep import sweep
 from veilring.cli.trace import trace
@@ -81,7 +81,11 @@ Run a scenario and see how well it classifies, what it costs and what it leaks:
 
     veilring scenarios
 
+    veilring systems
+
     veilring run wine
+
+    veilring run wine --protocol noisy-votes
 
     veilring run wine --runtime simulated --set parties.count=100
 
@@ -198,6 +202,7 @@ app.command()(leakage)
 app.command("tune")(tune_command)
 app.command("embed")(embed_command)
 app.command()(scenarios)
+app.command()(systems)
 app.command("serve")(serve_command)
 app.command("ask")(ask_command)
 app.command("submit")(submit_command)

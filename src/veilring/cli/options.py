@@ -30,8 +30,8 @@ ProtocolName = Annotated[
     typer.Option(
         "--protocol",
         metavar="NAME",
-        help="The system to run: private-knn, noisy-votes, ldp-bayes, radius, prediction, treewalk,"
-        " or one of another package. By default the scenario's.",
+        help="The system to run, such as noisy-votes: see `veilring systems`. By default the"
+        " scenario's.",
         show_default=False,
     ),
 ]

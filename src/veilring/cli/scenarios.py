@@ -1,8 +1,13 @@
-"""`veilring scenarios`: what can be run without writing anything."""
+"""`veilring scenarios` and `veilring systems`: what can be run without writing anything."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table as Grid
+
+    from veilring.protocols.system import System
 
 
 def scenarios(
@@ -31,3 +36,68 @@ def scenarios(
     width = max(map(len, names))
     for each in names:
         typer.echo(f"{each:{width}}  {load_scenario(each).description}")
+
+
+def systems(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Show this system: its promise and parameters.", show_default=False),
+    ] = None,
+) -> None:
+    """List the systems that can be run, or show what one promises and which parameters it has.
+
+    To run one with a parameter of your own:
+
+        veilring systems
+
+        veilring systems noisy-votes
+
+        veilring run wine --protocol noisy-votes --set protocol.epsilon=2
+    """
+    from veilring.cli.console import make_console
+    from veilring.protocols.registry import find_system
+
+    console = make_console()
+    if name is None:
+        console.print(_all_systems())
+        return
+    system = find_system(name)
+    chosen = next(key for key in _parameters(system) if key[1] != "none")
+    example = f"veilring run wine --protocol {name} --set protocol.{chosen[0]}={chosen[1]}"
+    for text in (f"{system.title}. {system.summary}\n", f"{system().promise()}\n"):
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    console.print(_grid(("parameter", "default", "allowed", "meaning"), _parameters(system)))
+    console.print(f"\n    {example}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _all_systems() -> "Grid":
+    """Return a table of all systems; one that cannot be imported has the reason in its row."""
+    from veilring.errors import InputError
+    from veilring.protocols.registry import find_system, system_names
+
+    rows = list[tuple[str, ...]]()
+    for name in system_names():
+        try:
+            system = find_system(name)
+        except InputError as error:
+            rows.append((name, "", str(error), ""))
+        else:
+            rows.append((name, system.title, system.summary, system().promise().guarantee))
+    return _grid(("name", "system", "what it does", "guarantee"), rows)
+
+
+def _parameters(system: "type[System]") -> list[tuple[str, ...]]:
+    from veilring.config import describe_keys
+
+    keys = (key for key in describe_keys(system) if key.name != "name")
+    return [(key.name, key.default_text, key.allowed, key.meaning) for key in keys]
+
+
+def _grid(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> "Grid":
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(*head)
+    for first, *others in rows:
+        grid.add_row(Text(first, no_wrap=True), *map(Text, others))
+    return grid

@@ -22,7 +22,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from typing_extensions import override
 
-from veilring.config import Key, describe_keys
+from veilring.config import DescribedKey, describe_keys
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Ranges, Rows, partition
 from veilring.errors import InputError
 from veilring.privacy.checks import require
@@ -119,9 +119,11 @@ Seed: TypeAlias = int | RandomState | Generator | None
 """Of experiments; with none the parties' randomness is cryptographic."""
 
 _DEALT: Final = (
-    Key("parties", PARTIES, "a whole number of at least 3", "The number of parties."),
-    Key("partition", "iid", "iid, dirichlet or by-label", "How rows are dealt to the parties."),
-    Key(
+    DescribedKey("parties", PARTIES, "a whole number of at least 3", "The number of parties."),
+    DescribedKey(
+        "partition", "iid", "iid, dirichlet or by-label", "How rows are dealt to the parties."
+    ),
+    DescribedKey(
         "alpha",
         1.0,
         f"a number from {ALPHA_MIN:g} to {ALPHA_MAX:g}",
@@ -130,14 +132,14 @@ _DEALT: Final = (
 )
 """The parameters of a classifier whose rows are dealt to several parties."""
 _LAST: Final = (
-    Key(
+    DescribedKey(
         "ranges",
         None,
         "a pair of the lows and the highs, each a number or one for each feature; or none",
         "The public ranges of the features. What lies outside is moved to their ends. With none"
         " those of the rows are taken, which reveal something of them.",
     ),
-    Key(
+    DescribedKey(
         "random_state",
         None,
         "a whole number, a generator of NumPy, or none",
@@ -179,7 +181,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     """Parameters that count for nothing here, or follow from others: they keep their defaults."""
     _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     """For a parameter that is another one here than in the system: which of its facts differ."""
-    _own: ClassVar[tuple[Key, ...]] = ()
+    _own: ClassVar[tuple[DescribedKey, ...]] = ()
     """The parameters beside those of the system, `ranges` and `random_state`."""
     _first: ClassVar[tuple[str, ...]] = ("epsilon",)
     """The parameters that may be given by their places, in order."""
@@ -193,7 +195,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             cls.__doc__ = _documented(cls.__doc__ or "", keys)
 
     @classmethod
-    def _taken(cls) -> list[Key]:
+    def _taken(cls) -> list[DescribedKey]:
         """Return the parameters of the system that the constructor takes."""
         return [
             key._replace(**cls._changed.get(key.name, {}))
@@ -320,7 +322,7 @@ class SystemClassifier(PrivateClassifier):
     """
 
     parts_: tuple[NDArray[np.int64], ...]
-    _own: ClassVar[tuple[Key, ...]] = _DEALT
+    _own: ClassVar[tuple[DescribedKey, ...]] = _DEALT
 
     @property
     @override
@@ -402,7 +404,7 @@ class SystemClassifier(PrivateClassifier):
         return replace(promise, epsilon=spent.epsilon, delta=spent.delta)
 
 
-def _constructor(keys: Sequence[Key], first: Sequence[str]) -> Callable[..., None]:
+def _constructor(keys: Sequence[DescribedKey], first: Sequence[str]) -> Callable[..., None]:
     """Return a constructor that takes these keys, with the signature that scikit-learn reads.
 
     Args:
@@ -436,7 +438,7 @@ def _constructor(keys: Sequence[Key], first: Sequence[str]) -> Callable[..., Non
     return __init__
 
 
-def _documented(text: str, keys: Sequence[Key]) -> str:
+def _documented(text: str, keys: Sequence[DescribedKey]) -> str:
     """Return a docstring with a line for each parameter, before its attributes."""
     about, attributes, fitted = inspect.cleandoc(text).partition("\n\nAttributes:")
     entries = (f"{key.name}: {key.meaning} Allowed: {key.allowed}." for key in keys)

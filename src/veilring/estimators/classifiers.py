@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 from typing_extensions import override
 
-from veilring.config import Key
+from veilring.config import DescribedKey
 from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.estimators.base import (
@@ -161,8 +161,8 @@ class _OwnerClassifier(SystemClassifier):
     """What both have in common: an owner that holds all rows."""
 
     mode: Mode
-    _own: ClassVar[tuple[Key, ...]] = (
-        Key(
+    _own: ClassVar[tuple[DescribedKey, ...]] = (
+        DescribedKey(
             "mode",
             "default",
             " or ".join(_MODES),
@@ -278,8 +278,8 @@ class IndKNNClassifier(SystemClassifier):
     """
 
     _system: ClassVar[type[System]] = IndKNN
-    _own: ClassVar[tuple[Key, ...]] = (
-        Key(
+    _own: ClassVar[tuple[DescribedKey, ...]] = (
+        DescribedKey(
             "centre",
             None,
             "a number for each feature, in the unit of the rows; or none",
@@ -344,7 +344,7 @@ class TreeWalkClassifier(SystemClassifier):
     """
 
     _system: ClassVar[type[System]] = TreeWalk
-    _own: ClassVar[tuple[Key, ...]] = ()
+    _own: ClassVar[tuple[DescribedKey, ...]] = ()
     _first: ClassVar[tuple[str, ...]] = ("epsilon", "utility", "variant")
     _rows_are_public: ClassVar[bool] = True
     _setup: TreeWalkSetup
@@ -484,8 +484,8 @@ class LDPNaiveBayes(LDPClassifier):
     _system: ClassVar[type[System]] = LDPBayes
     _fixed: ClassVar[Mapping[str, object]] = {"kind": "discrete-bayes"}
     _leaves_out: ClassVar[frozenset[str]] = frozenset({"approach", "variance_floor"})
-    _own: ClassVar[tuple[Key, ...]] = (
-        Key(
+    _own: ClassVar[tuple[DescribedKey, ...]] = (
+        DescribedKey(
             "domains",
             None,
             "a whole number for each feature, or none",
