@@ -10,7 +10,7 @@ from typing import Final, Literal, get_args
 
 from numpy.random import Generator
 
-from veilring.simulation.links import Condition, Conditions
+from veilring.simulation.links import Condition, NetworkConditions
 from veilring.transport.connection import UNACKNOWLEDGED_SECONDS
 
 FaultClass = Literal[
@@ -115,7 +115,9 @@ def _strength(kind: FaultClass, rng: Generator) -> float:
     return 0.0
 
 
-def conditions_of(faults: Sequence[Fault], parties: Sequence[str], rng: Generator) -> Conditions:
+def conditions_of(
+    faults: Sequence[Fault], parties: Sequence[str], rng: Generator
+) -> NetworkConditions:
     """Return a schedule's effects on links; a condition's cause is its fault's position.
 
     Args:
@@ -128,7 +130,7 @@ def conditions_of(faults: Sequence[Fault], parties: Sequence[str], rng: Generato
         for condition in _pieces(fault, cause, rng):
             for link in _links(fault, parties):
                 links.setdefault(link, []).append(condition)
-    return Conditions(links)
+    return NetworkConditions(links)
 
 
 def _pieces(fault: Fault, cause: int, rng: Generator) -> list[Condition]:

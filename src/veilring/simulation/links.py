@@ -203,7 +203,7 @@ class Condition(NamedTuple):
 
 
 @dataclass(slots=True)
-class Conditions:
+class NetworkConditions:
     """All conditions of all links.
 
     Attributes:

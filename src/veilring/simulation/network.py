@@ -21,7 +21,14 @@ from typing_extensions import override
 
 from veilring.errors import InputError, PeerLost
 from veilring.randomness import Streams
-from veilring.simulation.links import Conditions, Constant, DelayLaw, Link, LinkModel, Uniform
+from veilring.simulation.links import (
+    Constant,
+    DelayLaw,
+    Link,
+    LinkModel,
+    NetworkConditions,
+    Uniform,
+)
 from veilring.simulation.loop import running_environment
 from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Item, Sink, hand_over
 from veilring.transport.frames import GOODBYE, check_frame, frame_size
@@ -131,10 +138,10 @@ class Routes:
         environment: Environment,
         topology: Topology,
         generator: Callable[..., Generator],
-        conditions: Conditions | None = None,
+        conditions: NetworkConditions | None = None,
     ) -> None:
         self._environment, self._topology, self._generator = environment, topology, generator
-        self._conditions = Conditions() if conditions is None else conditions
+        self._conditions = NetworkConditions() if conditions is None else conditions
         self._links: dict[tuple[str, str], Link] = {}
         self._paths: dict[tuple[str, str], tuple[Link, ...]] = {}
 
@@ -275,7 +282,7 @@ class SimulatedNetwork:
         *,
         topology: Topology | None = None,
         environment: Environment | None = None,
-        conditions: Conditions | None = None,
+        conditions: NetworkConditions | None = None,
     ) -> None:
         self.names = unique_names(names)
         topology = Topology() if topology is None else topology

@@ -29,7 +29,7 @@ from veilring.nodes.node import Node
 from veilring.nodes.offload import party_loop
 from veilring.nodes.party import Parties
 from veilring.nodes.run import Job, Outcome, play_job
-from veilring.nodes.runtimes.script import Script, left_alone, pack, unpack
+from veilring.nodes.runtimes.script import Script, left_alone, pickle_item, unpickle_item
 from veilring.nodes.runtimes.tasks import Runtime, make_local_roster
 from veilring.randomness import Streams
 from veilring.transport.identity import read_identity, write_identity
@@ -146,7 +146,7 @@ class Processes(Runtime):
             async with asyncio.timeout(START_SECONDS), asyncio.TaskGroup() as starting:
                 for name, worker in self._workers.items():
                     own = (resident[name],) if name in resident else ()
-                    packed = pack(own, f"the data of {name} cannot go to another process")
+                    packed = pickle_item(own, f"the data of {name} cannot go to another process")
                     key = write_identity(local.identities[name])
                     setup = _Setup(key, local.roster, packed, streams.seed, script)
                     starting.create_task(worker.start(local.listeners[name], setup))
@@ -214,7 +214,7 @@ class _Worker:
         """Have the process play a job; if it dies first, that is the outcome's error."""
         if self.is_gone or self._control is None:
             return self._lost()
-        packed = pack(job, "this cannot be played in another process")
+        packed = pickle_item(job, "this cannot be played in another process")
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
@@ -371,7 +371,7 @@ async def _serve(control: _Control, listener: socket.socket) -> None:
 
 async def _play(control: _Control, node: Node, setup: _Setup, number: int, packed: bytes) -> None:
     try:
-        job: Job = unpack(packed, setup.script)
+        job: Job = unpickle_item(packed, setup.script)
         resident = _unpack_once(setup.resident, setup.script)
     except (ImportError, AttributeError) as error:
         advice = (
@@ -384,13 +384,13 @@ async def _play(control: _Control, node: Node, setup: _Setup, number: int, packe
         outcome = await play_job(node, replace(job, given=job.given or resident))
     problem = f"the outcome cannot leave the process of {node.name}"
     try:
-        packed = pack(outcome, problem)
+        packed = pickle_item(outcome, problem)
     except ClusterError as error:
-        packed = pack(Outcome(node.name, error=error), problem)
+        packed = pickle_item(Outcome(node.name, error=error), problem)
     await control.send((number, packed))
 
 
 @cache
 def _unpack_once(packed: bytes, script: Script) -> tuple[object, ...]:
-    found: tuple[object, ...] = unpack(packed, script)
+    found: tuple[object, ...] = unpickle_item(packed, script)
     return found

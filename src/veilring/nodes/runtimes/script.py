@@ -3,8 +3,8 @@
 Python's `multiprocessing` runs the caller's script again in each process that it starts, so that
 functions and classes of the script can be found there; a script without a main guard would then
 start itself again and again. Here a process is started without the script. What goes to it is
-pickled by `pack`; where that names something of the script, `unpack` imports the script there, and
-stops at its first cluster: all that stands above of it is there then.
+pickled by `pickle_item`; where that names something of the script, `unpickle_item` imports the
+script there, and stops at its first cluster: all that stands above of it is there then.
 """
 
 import io
@@ -125,7 +125,7 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(module_name, global_name)
 
 
-def pack(item: object, problem: str) -> bytes:
+def pickle_item(item: object, problem: str) -> bytes:
     """Pickle an object that may name functions and classes of the script.
 
     Args:
@@ -151,7 +151,7 @@ def pack(item: object, problem: str) -> bytes:
     return file.getvalue()
 
 
-def unpack(packed: bytes, script: Script) -> Any:  # noqa: ANN401  (whatever was packed)
+def unpickle_item(packed: bytes, script: Script) -> Any:  # noqa: ANN401  (whatever was packed)
     """Return the object that was packed by the process that the script was started as.
 
     Raises:

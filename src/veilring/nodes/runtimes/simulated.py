@@ -17,7 +17,7 @@ from veilring.nodes.trace import Mark
 from veilring.randomness import Streams
 from veilring.simulation import SimulatedLoop, SimulatedNetwork, Topology
 from veilring.simulation.faults import KEEPALIVE_SECONDS, Fault, conditions_of
-from veilring.simulation.links import Conditions
+from veilring.simulation.links import NetworkConditions
 from veilring.transport.endpoint import Endpoint
 
 
@@ -36,7 +36,7 @@ class Simulated(TasksRuntime):
         self._topology = topology
         self._faults = tuple(faults)
         self._started = 0.0
-        self._conditions = Conditions()
+        self._conditions = NetworkConditions()
         self._streams = Streams(0)
         self._network: SimulatedNetwork | None = None
         self._forgetful: set[str] = set()
