@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.measurement import peak_mib
-from veilring.data import load
+from veilring.data.sources import load
 from veilring.deployment.config import load_credentials
 from veilring.deployment.estimating import tally_files
 from veilring.deployment.examples import COLLECTOR, TERMS, SurveyExample

@@ -32,7 +32,7 @@ from typing import Final, Self
 import psutil
 
 from benchmarks.measurement import Bound, Measurement
-from veilring.data import load
+from veilring.data.sources import load
 from veilring.deployment.examples import COLLECTOR, SurveyExample
 from veilring.errors import FrameError
 from veilring.nodes.session import Abort, Open

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data import load, scale_to_unit
-from veilring.data.table import Rows, pairwise_distances, partition
+from veilring.data.sources import load
+from veilring.data.table import Rows, pairwise_distances, partition, scale_to_unit
 from veilring.protocols.prediction.algorithm.features import quantise
 from veilring.protocols.ring.roles import KNNParameters
 

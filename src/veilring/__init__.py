@@ -16,11 +16,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from veilring.data import Features as Features
-    from veilring.data import Ranges as Ranges
-    from veilring.data import Rows as Rows
-    from veilring.data import Table as Table
-    from veilring.data import load as load
+    from veilring.data.sources import load as load
+    from veilring.data.table import Features as Features
+    from veilring.data.table import Ranges as Ranges
+    from veilring.data.table import Rows as Rows
+    from veilring.data.table import Table as Table
     from veilring.deployment import ask as ask
     from veilring.deployment import serve as serve
     from veilring.errors import BudgetExhausted as BudgetExhausted
@@ -69,7 +69,8 @@ if TYPE_CHECKING:
     from veilring.transport.messages import Message as Message
 
 _WHERE: Final = {
-    "veilring.data": ("Features", "Ranges", "Rows", "Table", "load"),
+    "veilring.data.sources": ("load",),
+    "veilring.data.table": ("Features", "Ranges", "Rows", "Table"),
     "veilring.deployment": ("ask", "serve"),
     "veilring.errors": (
         "BudgetExhausted",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from veilring.data import Table
+from veilring.data.table import Table
 
 
 def table_of(features: list[list[float]]) -> Table:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from veilring.data import load
+from veilring.data.sources import load
 from veilring.errors import InputError
 
 

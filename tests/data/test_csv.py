@@ -8,7 +8,8 @@ import pytest
 from numpy.random import default_rng
 from sklearn.preprocessing import OneHotEncoder
 
-from veilring.data import load, scale_to_unit, split
+from veilring.data.sources import load
+from veilring.data.table import scale_to_unit, split
 from veilring.errors import InputError
 
 WriteCsv = Callable[[str], str]

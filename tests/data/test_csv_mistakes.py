@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.data import load
 from veilring.data.csv import Separator, read_cells, read_csv
+from veilring.data.sources import load
 from veilring.errors import InputError
 
 ROWS = 40

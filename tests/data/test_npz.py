@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilring.data import load
 from veilring.data.npz import Vectors, read_vectors, write_vectors
+from veilring.data.sources import load
 from veilring.errors import InputError
 
 X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float16)

@@ -7,7 +7,7 @@ import pytest
 from sklearn import datasets
 from sklearn.utils import Bunch
 
-from veilring.data import load
+from veilring.data.sources import load
 from veilring.errors import InputError
 
 

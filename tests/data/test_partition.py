@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from numpy.random import default_rng
 from scipy import stats
 
-from veilring.data import PartitionKind
-from veilring.data.table import partition
+from veilring.data.table import PartitionKind, partition
 from veilring.errors import InputError
 
 _LABELS = st.lists(st.integers(0, 4), max_size=60).map(lambda values: np.array(values, np.int64))

@@ -8,8 +8,8 @@ from numpy.random import default_rng
 from sklearn.preprocessing import MinMaxScaler
 from tests.data.tables import table_of
 
-from veilring.data import Ranges, Table, load, scale_to_unit, split
-from veilring.data.table import partition
+from veilring.data.sources import load
+from veilring.data.table import Ranges, Table, partition, scale_to_unit, split
 from veilring.errors import InputError
 from veilring.randomness import Streams
 

@@ -9,9 +9,8 @@ from tests.data.standin import install_stand_in
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.data import load
 from veilring.data.npz import read_vectors
-from veilring.data.sources import embed, embed_csv
+from veilring.data.sources import embed, embed_csv, load
 from veilring.errors import InputError
 
 

@@ -17,7 +17,7 @@ from tests.deployment.commands import SECONDS, Server, free_port
 from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
-from veilring.data import load
+from veilring.data.sources import load
 from veilring.deployment.config import load_credentials
 from veilring.deployment.examples import OWNER, OwnerExample
 from veilring.deployment.owner import OwnerTerms

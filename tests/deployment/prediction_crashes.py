@@ -13,7 +13,7 @@ import numpy as np
 from tests.deployment.commands import Server, free_port
 from tests.deployment.prediction_clients import Administrator, Crashes, Querier
 
-from veilring.data import load
+from veilring.data.sources import load
 from veilring.deployment import load_config
 from veilring.deployment.config import load_credentials
 from veilring.deployment.examples import REGISTRAR, PredictionExample

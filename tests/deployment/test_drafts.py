@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from veilring.data import load, scale_to_unit
+from veilring.data.sources import load
+from veilring.data.table import scale_to_unit
 from veilring.deployment.examples import write_ring
 from veilring.deployment.ring import RingTerms
 from veilring.protocols.ring.system import PrivateKNN

@@ -107,7 +107,12 @@ def test_a_party_imports_its_own_system_and_no_laboratory(
 
 def test_the_lower_rooms_are_light() -> None:
     """Each of them is imported without the simulation, the laboratory or a data-frame library."""
-    rooms = ("veilring.nodes", "veilring.transport", "veilring.privacy.ledger", "veilring.data")
+    rooms = (
+        "veilring.nodes",
+        "veilring.transport",
+        "veilring.privacy.ledger",
+        "veilring.data.sources",
+    )
     for room in rooms:
         script = f"import sys, json, {room}; print(json.dumps(sorted(sys.modules)))"
         done = subprocess.run(  # noqa: S603  (ourselves)

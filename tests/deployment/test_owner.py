@@ -14,7 +14,7 @@ from tests.deployment.owner_crashes import Deployed, crash_rounds
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.data import load
+from veilring.data.sources import load
 from veilring.deployment import load_config
 from veilring.deployment.owner import OwnerConfig, OwnerTerms, serve_owner
 from veilring.deployment.roles import ask, serve

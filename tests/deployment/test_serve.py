@@ -19,7 +19,7 @@ from tests.deployment.commands import SECONDS, free_ports
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.data import load
+from veilring.data.sources import load
 from veilring.deployment.examples import write_ring
 from veilring.deployment.ring import ClientConfig, RingMemberConfig, ask_ring, serve_ring
 from veilring.deployment.roles import load_config

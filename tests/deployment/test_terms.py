@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from veilring.data import load, scale_to_unit
+from veilring.data.sources import load
+from veilring.data.table import scale_to_unit
 from veilring.deployment.ring import RingTerms
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.ring.system import PrivateKNN

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from typing_extensions import override
 
 from veilring.cli.app import app
-from veilring.data import load
+from veilring.data.sources import load
 from veilring.deployment import load_config
 from veilring.deployment.examples import VotesExample
 from veilring.deployment.ring import ClientConfig, ask_ring

@@ -5,7 +5,8 @@ import pytest
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
 from sklearn.preprocessing import MinMaxScaler
 
-from veilring.data import Categories, Table, load, scale_to_unit, split
+from veilring.data.sources import load
+from veilring.data.table import Categories, Table, scale_to_unit, split
 from veilring.papers.claims import CurveKey, Measured
 from veilring.papers.evidence import heights, in_measure, leads, near, ratios, since, up_to
 from veilring.papers.figure import MAJORITY_CLASS, measure_figure

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from veilring.data import load
+from veilring.data.sources import load
 from veilring.errors import InputError
 from veilring.papers.claims import CurveKey, Measured, judge_claim
 from veilring.papers.figure import ACCURACY

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from veilring.data import load, scale_to_unit
+from veilring.data.sources import load
+from veilring.data.table import scale_to_unit
 from veilring.papers.claims import CurveKey, Measured, judge_claim
 from veilring.papers.figure import ACCURACY, MAJORITY_CLASS, measure_figure
 from veilring.papers.radius import (

@@ -12,7 +12,8 @@ from numpy.random import Generator
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.data import Table, load, scale_to_unit
+from veilring.data.sources import load
+from veilring.data.table import Table, scale_to_unit
 from veilring.errors import InputError
 from veilring.papers.claims import Claim, CurveKey
 from veilring.papers.evidence import LAST, heights

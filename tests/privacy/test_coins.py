@@ -10,7 +10,8 @@ from scipy import stats
 from tests.privacy.generators import FALSE_ALARM, GENERATORS, follows, scripted, seeded
 
 from veilring.errors import InputError
-from veilring.privacy import Dyadic, bernoulli, packed_bernoulli
+from veilring.privacy.draws import bernoulli, packed_bernoulli
+from veilring.privacy.exact import Dyadic
 
 
 @given(st.integers(1, 2**8 - 1))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilring.errors import InputError
-from veilring.privacy import Dyadic
+from veilring.privacy.exact import Dyadic
 
 PROBABILITIES = st.floats(0, 1) | st.fractions(0, 1)
 BITS = st.integers(0, 64)

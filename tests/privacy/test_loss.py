@@ -9,8 +9,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from veilring.errors import InputError
-from veilring.privacy import Dyadic, epsilon_of, exp_ceil, exp_floor, log_ceil, unary_epsilon
-from veilring.privacy.exact import loss
+from veilring.privacy.exact import (
+    Dyadic,
+    epsilon_of,
+    exp_ceil,
+    exp_floor,
+    log_ceil,
+    loss,
+    unary_epsilon,
+)
 
 RATIOS = st.fractions(1, 10**30, max_denominator=2**70)
 

@@ -14,18 +14,16 @@ from numpy.typing import NDArray
 from tests.privacy.generators import GENERATORS, follows, seeded, spelling
 
 from veilring.errors import InputError
-from veilring.privacy import (
+from veilring.privacy.draws import Scale, bernoulli_exp, geometric
+from veilring.privacy.exact import exp_ceil, exp_floor
+from veilring.privacy.noise import (
     discrete_gaussian,
     discrete_gaussian_pmf,
     discrete_gaussian_variance,
     discrete_laplace,
     discrete_laplace_pmf,
     discrete_laplace_variance,
-    exp_ceil,
-    exp_floor,
-    geometric,
 )
-from veilring.privacy.draws import Scale, bernoulli_exp
 
 DRAWS = 200_000
 SCALES = (0.2, Fraction(1, 3), 1, 7.3, 40)

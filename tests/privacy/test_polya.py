@@ -12,8 +12,14 @@ from scipy import stats
 from tests.privacy.generators import GENERATORS, follows, seeded, spelling
 
 from veilring.errors import InputError
-from veilring.privacy import discrete_laplace_pmf, exp_ceil, exp_floor
-from veilring.privacy.noise import POLYA_SCALE_MAX, polya, polya_difference_pmf, polya_pmf
+from veilring.privacy.exact import exp_ceil, exp_floor
+from veilring.privacy.noise import (
+    POLYA_SCALE_MAX,
+    discrete_laplace_pmf,
+    polya,
+    polya_difference_pmf,
+    polya_pmf,
+)
 
 LAWS: tuple[tuple[float | Fraction, float | Fraction], ...] = (
     (Fraction(1, 1000), 40),

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.privacy.generators import GENERATORS, follows, scripted, seeded
 
 from veilring.errors import InputError
-from veilring.privacy import ResponseLaw, exp_floor, randomised_response
-from veilring.privacy.exact import loss
+from veilring.privacy.exact import exp_floor, loss
+from veilring.privacy.tables import ResponseLaw, randomised_response
 
 
 @given(st.integers(2, 9), st.integers(1, 6), st.integers(0, 9), st.data())

@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 from tests.privacy.generators import GENERATORS, follows, seeded, spelling
 
 from veilring.errors import InputError
-from veilring.privacy import (
-    exp_ceil,
-    exp_floor,
+from veilring.privacy.draws import bernoulli_exp
+from veilring.privacy.exact import exp_ceil, exp_floor
+from veilring.privacy.selection import (
     exponential_mechanism,
     exponential_probabilities,
     permute_and_flip,
     permute_and_flip_probabilities,
 )
-from veilring.privacy.draws import bernoulli_exp
 
 Draw = Callable[..., NDArray[np.int64]]
 Law = Callable[..., NDArray[np.float64]]

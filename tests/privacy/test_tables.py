@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from tests.privacy.generators import cryptographic, follows, scripted, seeded
 
 from veilring.errors import InputError
-from veilring.privacy import TableLaws, clamped_laplace, discrete_laplace_pmf, exp_floor
+from veilring.privacy.exact import exp_floor
+from veilring.privacy.noise import discrete_laplace_pmf
+from veilring.privacy.tables import TableLaws, clamped_laplace
 
 WHOLE = 2**64
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from veilring.data import load, scale_to_unit
-from veilring.data.table import Rows, partition
+from veilring.data.sources import load
+from veilring.data.table import Rows, partition, scale_to_unit
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.ring import KNNParameters, pooled_knn, private_knn, rounds_for
 

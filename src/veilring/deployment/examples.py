@@ -20,9 +20,16 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.config import Section, as_scenario_errors
-from veilring.data import Features, Ranges, Table, split
 from veilring.data.npz import NPZ, Vectors, write_vectors
-from veilring.data.table import Categories, TrainTestSplit, partition
+from veilring.data.table import (
+    Categories,
+    Features,
+    Ranges,
+    Table,
+    TrainTestSplit,
+    partition,
+    split,
+)
 from veilring.deployment.config import Terms
 from veilring.deployment.owner import LabellingSection, OwnerTerms
 from veilring.deployment.places import Area, PlacesTerms, utm_around

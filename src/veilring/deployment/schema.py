@@ -21,11 +21,10 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.config import Section
-from veilring.data import Table
 from veilring.data.csv import read_cells
 from veilring.data.csv_checks import cell_at
 from veilring.data.npz import NPZ
-from veilring.data.table import Rows
+from veilring.data.table import Rows, Table
 from veilring.deployment.config import Terms
 from veilring.errors import InputError, ScenarioError
 

@@ -24,8 +24,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data import Table, split
-from veilring.data.table import Ranges
+from veilring.data.table import Ranges, Table, split
 from veilring.papers.claims import Claim, CurveKey, above
 from veilring.papers.evidence import heights, in_measure, leads, near, ratios, since, up_to
 from veilring.papers.figure import (

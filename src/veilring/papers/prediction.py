@@ -19,7 +19,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data import Table, load
+from veilring.data.sources import load
+from veilring.data.table import Table
 from veilring.errors import InputError
 from veilring.papers.baselines import (
     ClassMeans,

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data import Table
-from veilring.data.table import Rows, pairwise_distances
+from veilring.data.table import Rows, Table, pairwise_distances
 from veilring.papers.claims import Claim, CurveKey, above, below
 from veilring.papers.evidence import changes, heights, in_measure, leads, since
 from veilring.papers.figure import (

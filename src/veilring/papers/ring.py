@@ -21,8 +21,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data import Table
-from veilring.data.table import pairwise_distances, partition
+from veilring.data.table import Table, pairwise_distances, partition
 from veilring.papers.claims import Claim, CurveKey, above, below
 from veilring.papers.evidence import (
     LAST,

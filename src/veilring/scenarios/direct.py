@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring import simulation
-from veilring.data import Features, Table
-from veilring.data.table import Rows
+from veilring.data.table import Features, Rows, Table
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Run

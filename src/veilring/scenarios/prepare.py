@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.config import as_scenario_errors, make_kind, require_key
-from veilring.data import Table, load, scale_to_unit, split
-from veilring.data.table import Rows, partition
+from veilring.data.sources import load
+from veilring.data.table import Rows, Table, partition, scale_to_unit, split
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.adversary import Adversary
 from veilring.protocols.system import Facts, Setup

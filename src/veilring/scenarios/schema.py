@@ -22,9 +22,8 @@ from veilring.config import (
     scenario_error,
     set_key,
 )
-from veilring.data import PartitionKind
 from veilring.data.csv import SEPARATORS_ALLOWED, Separator
-from veilring.data.table import ALPHA_MAX, ALPHA_MIN
+from veilring.data.table import ALPHA_MAX, ALPHA_MIN, PartitionKind
 from veilring.errors import ScenarioError
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.registry import find_system
@@ -39,7 +38,7 @@ class DataSection(Section):
     """Which rows there are, and which of them are held out and labelled.
 
     Attributes:
-        source: A data set: see `veilring.data.load`. In a scenario file, a relative path is
+        source: A data set: see `veilring.data.sources.load`. In a scenario file, a relative path is
             relative to that file.
         label: In a CSV file: the column with the class of each row; the last one if empty.
         separator: In a CSV file: what stands between the cells of a line.

@@ -20,7 +20,7 @@ from tests.protocols.radius.tables import banana
 
 from veilring.data.table import Rows
 from veilring.errors import InputError
-from veilring.privacy import discrete_laplace_pmf
+from veilring.privacy.noise import discrete_laplace_pmf
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     NearestRows,

@@ -10,7 +10,7 @@ from tests.protocols.radius import losses
 from tests.protocols.radius.tables import ROUNDING, Kind, all_tables, rows_of
 
 from veilring.errors import InputError
-from veilring.privacy import exponential_probabilities
+from veilring.privacy.selection import exponential_probabilities
 from veilring.protocols.radius.algorithm.allocation import AllocationRule, allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.conversion import ByCandidates

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from veilring.config import Section, load_toml, require_key, scenario_error, unknown_key
-from veilring.data import Rows, Table, load, scale_to_unit, split
 from veilring.data.csv import SEPARATORS_ALLOWED, Separator
-from veilring.data.table import partition
+from veilring.data.sources import load
+from veilring.data.table import Rows, Table, partition, scale_to_unit, split
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX
@@ -50,7 +50,7 @@ class Question(Section):
     """All that a comparison is asked; everything in its answer follows from this, but seconds.
 
     Attributes:
-        data: A data set: see `veilring.data.load`.
+        data: A data set: see `veilring.data.sources.load`.
         label: In a CSV file: the column with the class of each row; the last one if empty.
         separator: In a CSV file: what stands between the cells of a line.
         parties: Among how many parties the rows are dealt.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring import simulation
-from veilring.data import Table
+from veilring.data.table import Table
 from veilring.errors import UnforeseenCost
 from veilring.nodes.cost import Traffic
 from veilring.nodes.runtimes import Memory, Simulated

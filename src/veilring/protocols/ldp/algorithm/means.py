@@ -31,8 +31,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.privacy import exp_floor, log_ceil
-from veilring.privacy.exact import float_ceil
+from veilring.privacy.exact import exp_floor, float_ceil, log_ceil
 from veilring.protocols.ldp.algorithm.laws import (
     Codes,
     Laplace,
