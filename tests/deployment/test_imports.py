@@ -9,7 +9,7 @@ import pytest
 from tests.cli.invoking import invoke
 from tests.deployment.commands import SECONDS
 
-MODULES_MAX = 150
+MODULES_MAX = 130
 """Of our own, those of the command line among them; each is a file that is read at the start."""
 LABORATORY = {
     "jinja2",
@@ -95,7 +95,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Imported:
 def test_a_party_imports_its_own_system_and_no_laboratory(
     system: str, command: str, own: str, imported: Imported
 ) -> None:
-    """No more than 150 modules of ours, and of the deployment those of its role."""
+    """No more than 130 modules of ours, and of the deployment those of its role."""
     found = imported(system, command)
     assert not found & LABORATORY
     ours = {name for name in found if name.split(".")[0] == "veilring"}

@@ -33,9 +33,25 @@ from veilring.cli.sweep import sweep
 from veilring.cli.trace import trace
 from veilring.errors import InputError, VeilringError
 
+EXIT_RUN: Final = 1
+EXIT_INPUT: Final = 2  # what Typer exits with for a wrong option, too
 HELP_NAMES: Final = ("-h", "--help")
-
 _INDENT: Final = "    "
+_AS_JSON: Final = "veilring.as_json"
+_STOPPED: Final = "stopped"
+_HELP: Final = """Private classification among parties that do not trust each other.
+
+Run a scenario and see how well it classifies, what it costs and what it leaks:
+
+    veilring scenarios
+    veilring systems
+    veilring run wine
+    veilring run wine --protocol noisy-votes
+    veilring run wine --runtime simulated --set parties.count=100
+    veilring run digits --set protocol.k=9 --seed 7 --json
+
+Exit codes: 0 all went well; 1 a run failed; 2 the input was wrong; 130 it was stopped by Ctrl-C.
+"""
 
 
 def unwrapped(text: str) -> str:
@@ -67,32 +83,6 @@ def tidy(command: Any) -> None:  # noqa: ANN401  (Typer does not export the type
     bare_flags((*command.params, command.get_help_option(context)))
     for below in getattr(command, "commands", {}).values():
         tidy(below)
-
-
-EXIT_RUN: Final = 1
-EXIT_INPUT: Final = 2  # what Typer exits with for a wrong option, too
-
-_AS_JSON: Final = "veilring.as_json"
-_STOPPED: Final = "stopped"
-
-_HELP: Final = """Private classification among parties that do not trust each other.
-
-Run a scenario and see how well it classifies, what it costs and what it leaks:
-
-    veilring scenarios
-
-    veilring systems
-
-    veilring run wine
-
-    veilring run wine --protocol noisy-votes
-
-    veilring run wine --runtime simulated --set parties.count=100
-
-    veilring run digits --set protocol.k=9 --seed 7 --json
-
-Exit codes: 0 all went well; 1 a run failed; 2 the input was wrong; 130 it was stopped by Ctrl-C.
-"""
 
 
 class _Group(TyperGroup):
