@@ -96,7 +96,7 @@ def compare(  # noqa: PLR0913  (the options of a command)
     from veilring.cli.console import show_columns, show_notes, show_progress
     from veilring.scenarios.comparison import compare as run_comparison
     from veilring.scenarios.comparison import make_question, read_network
-    from veilring.scenarios.comparison.files import require_fresh, write_comparison, write_picture
+    from veilring.scenarios.comparison.page import require_fresh, write_comparison, write_picture
 
     question = make_question(
         {
@@ -141,7 +141,7 @@ def _show(comparison: "Comparison") -> None:
     from rich.table import Table
 
     from veilring.cli.console import make_console
-    from veilring.scenarios.comparison.words import HEADINGS, NUMBERS, cells, setting
+    from veilring.scenarios.comparison.page import HEADINGS, NUMBERS, cells, setting
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for heading in HEADINGS:

@@ -10,11 +10,11 @@ from veilring.scenarios.reporting.summary import (
     adversaries,
     found,
     leaks,
+    percent,
     promised,
     titled,
     troubles,
 )
-from veilring.scenarios.reporting.words import percent
 
 
 def show_report(report: Report) -> None:

@@ -4,7 +4,7 @@ import pytest
 from tests.scenarios.comparison.lines import baselines, line
 
 from veilring.scenarios.comparison import Choice, Line
-from veilring.scenarios.comparison.choosing import CANNOT, RULE, choose
+from veilring.scenarios.comparison.comparison import CANNOT, RULE, choose
 
 RING = line("ring", 0.95, leak=0.1)
 

@@ -8,9 +8,14 @@ import pytest
 from tests.scenarios.reporting.pages import Page
 
 from veilring.scenarios.comparison import Comparison
-from veilring.scenarios.comparison.choosing import RULE
-from veilring.scenarios.comparison.page import render_page, render_picture
-from veilring.scenarios.comparison.words import HEADINGS, cells, promises
+from veilring.scenarios.comparison.comparison import RULE
+from veilring.scenarios.comparison.page import (
+    HEADINGS,
+    cells,
+    promises,
+    render_page,
+    render_picture,
+)
 from veilring.scenarios.reporting.charts import ACCURACY_HEIGHT, accuracy_chart
 
 

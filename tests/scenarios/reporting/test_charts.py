@@ -18,6 +18,7 @@ from veilring.scenarios.reporting.charts import (
     share_chart,
     whisker_chart,
 )
+from veilring.scenarios.reporting.summary import in_seconds, ticks
 from veilring.scenarios.reporting.tables import (
     BARS_MAX,
     COLUMNS_MAX,
@@ -27,7 +28,6 @@ from veilring.scenarios.reporting.tables import (
     by_round,
     total,
 )
-from veilring.scenarios.reporting.words import in_seconds, ticks
 
 PARTIES = tuple(f"party-{n}" for n in range(3 * BARS_MAX))
 

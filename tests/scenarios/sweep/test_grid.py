@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from veilring.errors import ScenarioError
 from veilring.scenarios.sweep import CELLS_MAX, Value, parse_grid
-from veilring.scenarios.sweep.grid import points
+from veilring.scenarios.sweep.cells import points
 
 
 @pytest.mark.parametrize(

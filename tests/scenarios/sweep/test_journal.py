@@ -7,7 +7,7 @@ import pytest
 
 from veilring.errors import InputError
 from veilring.scenarios.sweep.cells import Outcome
-from veilring.scenarios.sweep.journal import SYNC_SECONDS, open_journal
+from veilring.scenarios.sweep.run import SYNC_SECONDS, open_journal
 
 SWEEP = {"scenario": "wine", "grid": {"protocol.k": [1, 2]}}
 FIRST, SECOND = (

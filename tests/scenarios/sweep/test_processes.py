@@ -26,7 +26,7 @@ KEPT = 6
 WAITING = f"""
 import signal
 from veilring.cli import main
-from veilring.scenarios.sweep.journal import Journal
+from veilring.scenarios.sweep.run import Journal
 
 append = Journal.append
 

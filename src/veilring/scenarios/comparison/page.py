@@ -1,17 +1,126 @@
-"""A comparison as one page of HTML that needs nothing from anywhere, and its picture as a file."""
+"""A comparison in words, as one page of HTML that needs nothing from anywhere, and as files."""
 
+import json
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import tomli_w
 
+from veilring.errors import InputError
 from veilring.nodes.cost import Traffic
-from veilring.scenarios.comparison.choosing import RULE
-from veilring.scenarios.comparison.comparison import Comparison, Line
-from veilring.scenarios.comparison.words import HEADINGS, NUMBERS, cells, promises, setting
+from veilring.scenarios.comparison.comparison import RULE, Comparison, Line
 from veilring.scenarios.reporting.charts import AccuracyChart, accuracy_chart, bar_chart
 from veilring.scenarios.reporting.page import estimates, make_environment
+from veilring.scenarios.reporting.summary import interval_text, leaks, percent
 from veilring.scenarios.reporting.tables import Amount
+
+_NONE: Final = "-"
+HEADINGS: Final = (
+    "system",
+    "ε",
+    "accuracy",
+    "95% interval",
+    "trusted",
+    "guarantee",
+    "rounds",
+    "messages",
+    "bytes",
+    "network",
+    "here",
+)
+"""Of the columns of `Cells`."""
+NUMBERS: Final = frozenset(HEADINGS) - {"system", "trusted", "guarantee"}
+"""Those of them that hold numbers."""
+
+
+class Cells(NamedTuple):
+    """One line of the table."""
+
+    system: str
+    epsilon: str
+    accuracy: str
+    reach: str
+    trust: str
+    guarantee: str
+    rounds: str
+    messages: str
+    bytes: str
+    simulated: str
+    here: str
+
+
+class PromiseRow(NamedTuple):
+    """What a system promises, in full."""
+
+    system: str
+    protects: str
+    against: str
+    threat_model: str
+    adjacency: str
+    measure: str
+    note: str
+
+
+def cells(line: Line) -> Cells:
+    """Return a line of the table; messages and bytes are with those of the set-up."""
+    cost = line.cost
+    return Cells(
+        line.name,
+        _NONE if line.epsilon is None else f"{line.epsilon:g}",
+        percent(line.accuracy.mean),
+        interval_text(line.accuracy),
+        line.trust,
+        line.guarantee if line.leakage is None else f"no ε; {measured_leak(line)}",
+        *(
+            (_NONE,) * 5
+            if cost is None
+            else (
+                f"{cost.rounds:,}",
+                f"{cost.all_messages:,}",
+                f"{cost.all_bytes:,}",
+                _seconds(cost.simulated_seconds),
+                _seconds(cost.seconds),
+            )
+        ),
+    )
+
+
+def _seconds(seconds: float) -> str:
+    """Write a time in three figures: in a table of fifteen, more are in the way."""
+    return f"{seconds:.3g} s" if seconds >= 1.0 else f"{1000 * seconds:.3g} ms"
+
+
+def measured_leak(line: Line) -> str:
+    """Write what was measured to leak, in a few words."""
+    if line.leakage is None:
+        return _NONE
+    parts = (
+        f"{label} {percent(estimate.value)}"
+        for label, estimate, _ in leaks(line.leakage, line.system)[:2]
+    )
+    return ", ".join(parts)
+
+
+def promises(comparison: Comparison) -> list[PromiseRow]:
+    """Return what each system promises, once each."""
+    seen: dict[str, PromiseRow] = {}
+    for line in comparison.lines:
+        if (said := line.privacy) is not None:
+            what = (said.protects, said.against, said.threat_model, said.adjacency, said.measure)
+            seen.setdefault(line.system, PromiseRow(line.name, *what, said.note))
+    return list(seen.values())
+
+
+def setting(comparison: Comparison) -> str:
+    """Write in one line what was compared."""
+    facts, asked = comparison.facts, comparison.question
+    batches = f"{facts.batches} batch{'es' if facts.batches > 1 else ''} of {facts.queries} queries"
+    return (
+        f"{facts.name}: {facts.rows:,} rows, {facts.features} features, {facts.classes} classes;"
+        f" {asked.parties} parties hold {facts.train:,} rows; {asked.splits} splits, in each"
+        f" {batches}; seed {asked.seed}"
+    )
 
 
 def render_page(comparison: Comparison) -> str:
@@ -75,3 +184,77 @@ def _amounts(comparison: Comparison) -> Iterator[Amount]:
             protocol = Traffic(line.cost.messages, line.cost.bytes)
             setup = Traffic(line.cost.setup_messages, line.cost.setup_bytes)
             yield Amount(line.name, protocol, setup)
+
+
+_PAGE_FILE: Final = "report.html"
+_NUMBERS_FILE: Final = "comparison.json"
+_PICTURE_FILE: Final = "accuracy.svg"
+
+_HTML: Final = ".html"
+_SVG: Final = ".svg"
+
+
+def require_fresh(out: Path | None, plot: Path | None) -> None:
+    """Refuse, before anything is run, what could not be written or would be lost.
+
+    Args:
+        out: A page, if it ends in `.html`, else a folder.
+        plot: A picture, which ends in `.svg`.
+
+    Raises:
+        InputError: It names the option.
+    """
+    if plot is not None:
+        allowed = f"a path that ends in {_SVG}"
+        if plot.suffix != _SVG:
+            raise InputError("--plot", plot, allowed)
+        _require_absent("--plot", plot)
+    for path in _files(out):
+        _require_absent("--out", path)
+
+
+def write_comparison(comparison: Comparison, out: Path) -> None:
+    """Write the page, or a folder with the page, all numbers and the picture.
+
+    Raises:
+        InputError: If that cannot be written.
+    """
+    texts = (render_page(comparison), _as_text(comparison), render_picture(comparison))
+    for path, text in zip(_files(out), texts, strict=False):
+        _write("--out", path, text)
+
+
+def write_picture(comparison: Comparison, plot: Path) -> None:
+    """Write accuracy over ε alone.
+
+    Raises:
+        InputError: If that cannot be written.
+    """
+    _write("--plot", plot, render_picture(comparison))
+
+
+def _files(out: Path | None) -> tuple[Path, ...]:
+    if out is None:
+        return ()
+    return (
+        (out,)
+        if out.suffix == _HTML
+        else (out / _PAGE_FILE, out / _NUMBERS_FILE, out / _PICTURE_FILE)
+    )
+
+
+def _as_text(comparison: Comparison) -> str:
+    return json.dumps(comparison.as_json(), indent=2)
+
+
+def _require_absent(option: str, path: Path) -> None:
+    if path.exists():
+        raise InputError(option, path, "what is not there yet: nothing is overwritten")
+
+
+def _write(option: str, path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(option, path, f"a path that can be written ({error})") from error

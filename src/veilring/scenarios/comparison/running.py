@@ -26,7 +26,6 @@ from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.ring.algorithm.classify import pooled_knn
 from veilring.protocols.system import SERVER, Facts, Leakage, Setup, System
 from veilring.randomness import Streams
-from veilring.scenarios.comparison.choosing import choose
 from veilring.scenarios.comparison.comparison import (
     MAJORITY,
     POOLED,
@@ -34,6 +33,7 @@ from veilring.scenarios.comparison.comparison import (
     Left,
     Line,
     Played,
+    choose,
 )
 from veilring.scenarios.comparison.question import (
     DealtSplit,

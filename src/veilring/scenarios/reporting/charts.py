@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, Protocol
 
 from veilring.protocols.system import Estimate
 from veilring.scenarios.intervals import Interval
+from veilring.scenarios.reporting.summary import in_bytes, interval_text, percent, shortened
 from veilring.scenarios.reporting.tables import Amount
-from veilring.scenarios.reporting.words import in_bytes, interval_text, percent, shortened
 
 INTERVAL_ERRORS: Final = 1.96
 """How many standard errors a normal estimate's 95% interval reaches to either side."""

@@ -8,7 +8,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from veilring.protocols.system import Leakage
 from veilring.scenarios.report import Report
-from veilring.scenarios.reporting import spacetime, tables
+from veilring.scenarios.reporting import spacetime
 from veilring.scenarios.reporting.charts import (
     bar_chart,
     column_chart,
@@ -22,13 +22,16 @@ from veilring.scenarios.reporting.summary import (
     adversaries,
     attack,
     found,
+    in_bytes,
+    in_seconds,
     leaks,
+    percent,
     promised,
     say,
     titled,
     troubles,
 )
-from veilring.scenarios.reporting.words import in_bytes, in_seconds, percent
+from veilring.scenarios.reporting.tables import Amount, by_kind, by_party, by_round, total
 
 _FILTERS: Final[Mapping[str, Callable[..., str]]] = {
     "attack": attack,
@@ -63,11 +66,11 @@ def render(run: RunFolder) -> str:
             promised=run.report and promised(run.report),
             troubles=run.report and troubles(run.report),
             found=run.report and found(run.report),
-            total=tables.total(messages),
+            total=total(messages),
             sessions=len({message.session for message in messages}),
-            by_party=_with_chart(tables.by_party(messages, parties), bar_chart),
-            by_kind=_with_chart(tables.by_kind(messages), bar_chart),
-            by_round=_with_chart(tables.by_round(messages), column_chart),
+            by_party=_with_chart(by_party(messages, parties), bar_chart),
+            by_kind=_with_chart(by_kind(messages), bar_chart),
+            by_round=_with_chart(by_round(messages), column_chart),
             diagram=spacetime.draw(messages, run.marks, parties),
         )
     )
@@ -90,7 +93,7 @@ def make_environment(*packages: str) -> Environment:
     return environment
 
 
-def _with_chart(amounts: list[tables.Amount], chart: Callable[..., Any]) -> dict[str, Any]:
+def _with_chart(amounts: list[Amount], chart: Callable[..., Any]) -> dict[str, Any]:
     return {"amounts": amounts, "chart": chart(amounts)}
 
 

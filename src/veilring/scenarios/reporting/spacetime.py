@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from veilring.nodes.trace import Mark, TracedMessage
 from veilring.nodes.transcript import SETUP_ROUND
-from veilring.scenarios.reporting.words import in_bytes, in_seconds, shortened, ticks
+from veilring.scenarios.reporting.summary import in_bytes, in_seconds, shortened, ticks
 
 # More lines than this hide each other, and make a page of more than a megabyte.
 DRAWN_MAX: Final = 2000

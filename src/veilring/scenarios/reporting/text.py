@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from veilring.nodes.trace import Mark, TracedMessage
 from veilring.nodes.transcript import SETUP_ROUND
 from veilring.scenarios.reporting.spacetime import lane_order
-from veilring.scenarios.reporting.words import in_bytes, in_seconds
+from veilring.scenarios.reporting.summary import in_bytes, in_seconds
 
 _TIME_LETTERS: Final = 12
 _LANE_LETTERS_MIN: Final = 3  # a line, and room for an arrow's shaft on either side

@@ -1,18 +1,258 @@
-"""A sweep from its plan to its files, in as many calls as it takes."""
+"""Running a sweep: finished cells are kept in a journal, and their results in Parquet."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import IO, TYPE_CHECKING, Any, Final
 
-from veilring.errors import ClusterError, SweepFailed
+from veilring.errors import ClusterError, InputError, SweepFailed
 from veilring.scenarios.labelling import Progress
-from veilring.scenarios.sweep.cells import Cell, Plan, check_cell, plan_cells, run_cell
+from veilring.scenarios.sweep.cells import (
+    Cell,
+    Outcome,
+    Plan,
+    Row,
+    Value,
+    check_cell,
+    plan_cells,
+    run_cell,
+)
 from veilring.scenarios.sweep.engine import Engine, each_done
-from veilring.scenarios.sweep.journal import Journal, open_journal
-from veilring.scenarios.sweep.store import Files, open_files, write_results
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_SUFFIX: Final = ".parquet"
+
+
+class Files:
+    """Where a sweep keeps what.
+
+    Attributes:
+        results: One row a cell; the same bytes wherever and however the sweep was run.
+        timing: Wall seconds of each cell.
+        journal: What is finished, while the sweep is not.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.results = out
+        self.timing = out.with_suffix(f".timing{_SUFFIX}")
+        self.journal = out.with_name(f"{out.name}.journal")
+
+
+def open_files(out: Path) -> Files:
+    """Return the files of a sweep, their folder made if need be, before anything is run.
+
+    Raises:
+        InputError: If that cannot be, or the results are there already.
+    """
+    allowed = f"a path that ends in {_SUFFIX}, where no results are yet"
+    if out.suffix != _SUFFIX:
+        raise InputError("out", out, allowed)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("out", out, f"{allowed} ({error})") from error
+    files = Files(out)
+    # With a journal beside them they are those of a sweep that died before it could remove it.
+    if out.exists() and not files.journal.exists():
+        raise InputError("out", f"{out}, which exists", allowed)
+    return files
+
+
+def write_results(files: Files, cells: Sequence[Cell], outcomes: Mapping[str, Outcome]) -> None:
+    """Write results and timings in the cells' order, each file whole or not at all.
+
+    Args:
+        files: Where to.
+        cells: All of them.
+        outcomes: By the cell's name.
+
+    Raises:
+        OSError: If the disk does not take them.
+    """
+    each = [(cell, outcomes[cell.name]) for cell in cells]
+    timing = [{**cell.point, "trial": cell.trial, **outcome.timing} for cell, outcome in each]
+    _write(files.timing, timing)
+    _write(files.results, [{**cell.key, **outcome.results} for cell, outcome in each])
+
+
+def _write(path: Path, rows: Sequence[Row]) -> None:
+    import polars as pl  # noqa: PLC0415  (0.3 s, and workers write no table)
+
+    names = dict.fromkeys(name for row in rows for name in row)
+    frame = pl.DataFrame([_column(name, [row.get(name) for row in rows]) for name in names])
+    draft = path.with_name(f".{path.name}.draft")
+    with draft.open("wb") as file:
+        # All that decides the bytes is said, so that no default of another day changes them.
+        frame.write_parquet(file, compression="zstd", compression_level=3, statistics=True)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def _column(name: str, values: Sequence[Value | None]) -> "pl.Series":
+    import polars as pl  # noqa: PLC0415  (as above)
+
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return pl.Series(name, values, dtype=pl.Boolean)
+    if kinds == {int}:
+        return pl.Series(name, values, dtype=pl.Int64)
+    if kinds <= {int, float}:
+        numbers = (None if value is None else float(value) for value in values)
+        return pl.Series(name, list(numbers), dtype=pl.Float64)
+    texts = (None if value is None else _text(value) for value in values)
+    return pl.Series(name, list(texts), dtype=pl.String)
+
+
+def _text(value: Value) -> str:
+    """Return a value of a column that holds strings too, as a scenario would write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# A disk takes milliseconds to confirm a write, as long as a small cell takes; once a second that
+# costs nothing, and nobody minds the loss of a second.
+SYNC_SECONDS: Final = 1.0
+
+
+class Journal:
+    """The outcomes that are kept.
+
+    Args:
+        path: Where it is.
+        file: Opened for appending, unbuffered, after its last whole line.
+        outcomes: What it holds already, by the cell's name.
+        clock: Gives seconds.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        file: IO[bytes],
+        outcomes: Mapping[str, Outcome],
+        clock: Callable[[], float],
+    ) -> None:
+        self.path = path
+        self._file, self._outcomes, self._clock = file, dict(outcomes), clock
+        self._synced = clock()
+
+    @property
+    def outcomes(self) -> Mapping[str, Outcome]:
+        """What it holds, by the cell's name."""
+        return MappingProxyType(self._outcomes)
+
+    def append(self, outcome: Outcome) -> None:
+        """Keep an outcome."""
+        _append_line(self._file, asdict(outcome))
+        self._outcomes[outcome.cell] = outcome
+        if self._clock() - self._synced >= SYNC_SECONDS:
+            self.sync()
+
+    def sync(self) -> None:
+        """Return when the disk has it all."""
+        os.fsync(self._file.fileno())
+        self._synced = self._clock()
+
+
+@contextmanager
+def open_journal(
+    path: Path, sweep: Mapping[str, Any], clock: Callable[[], float] = time.monotonic
+) -> Iterator[Journal]:
+    """Open a sweep's journal, or begin it.
+
+    Args:
+        path: Where it is. Its folder exists.
+        sweep: What makes this sweep what it is, as JSON has it.
+        clock: Gives seconds.
+
+    Raises:
+        InputError: If it is another sweep's, is in use, or is no journal.
+    """
+    with path.open("ab+", buffering=0) as file:
+        _lock(file, path)
+        lines = _whole_lines(file)
+        if len(lines) > 1:
+            _require_same(path, _parse(path, 1, lines[0]), sweep)
+        else:  # without a cell it is nobody's
+            file.truncate(0)
+            _append_line(file, sweep)
+        numbered = enumerate(lines[1:], start=2)
+        outcomes = (_outcome(path, number, line) for number, line in numbered)
+        journal = Journal(path, file, {each.cell: each for each in outcomes}, clock)
+        journal.sync()
+        try:
+            yield journal
+        finally:
+            journal.sync()
+            file.close()
+            if not journal.outcomes:
+                path.unlink()
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    if sys.platform == "win32":
+        return
+    import fcntl  # noqa: PLC0415  (Windows has none)
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        allowed = "a file that no other sweep is writing"
+        raise InputError("out", f"in use: {path} is locked", allowed) from None
+
+
+def _whole_lines(file: IO[bytes]) -> list[bytes]:
+    """Return the lines and cut off what is left of one that was not finished."""
+    file.seek(0)
+    content = file.read()
+    whole = content.rfind(b"\n") + 1
+    file.truncate(whole)
+    return content[:whole].splitlines()
+
+
+def _append_line(file: IO[bytes], entry: Mapping[str, Any]) -> None:
+    line = memoryview(json.dumps(entry).encode() + b"\n")
+    while line:
+        line = line[file.write(line) :]
+
+
+def _parse(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        entry = None
+    if not isinstance(entry, dict):
+        found = f"{path}, whose line {number} is no entry"
+        raise InputError("journal", found, "what a sweep wrote; remove it to begin anew")
+    return entry
+
+
+def _outcome(path: Path, number: int, line: bytes) -> Outcome:
+    entry = _parse(path, number, line)
+    try:
+        return Outcome(**entry)
+    except TypeError:
+        found = f"{path}, whose line {number} is no cell"
+        raise InputError("journal", found, "what a sweep wrote; remove it to begin anew") from None
+
+
+def _require_same(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    for name in (*ours, *theirs):
+        if theirs.get(name) != ours.get(name):
+            was, now = json.dumps(theirs.get(name)), json.dumps(ours.get(name))
+            found = f"another sweep's: in {path.name}, {name} is {was} and not {now}"
+            allowed = "the same arguments to go on with that sweep, or another file"
+            raise InputError("out", found, f"{allowed}; remove {path} to give it up")
+
 
 LOCAL: Final = Engine()
 
