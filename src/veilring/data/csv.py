@@ -1,4 +1,4 @@
-"""Tables from CSV files: how a file is read, and what is refused before it is."""
+"""Tables from CSV files, read by the standard library: columns of numbers and of categories."""
 
 import codecs
 import csv
@@ -127,16 +127,7 @@ def _text(path: Path) -> str:
 
 
 def _decode(file: str, content: bytes) -> str:
-    """Return the text of a file in UTF-8, without the mark that it may begin with.
-
-    Args:
-        file: The name of the file.
-        content: All of it.
-
-    Raises:
-        InputError: If it is in another encoding; it names the line of the first byte that does not
-            fit.
-    """
+    """Return the text of a file in UTF-8, without the mark that it may begin with."""
     encoding = next((name for mark, name in _MARKS if content.startswith(mark)), None)
     if encoding is None and b"\0" in content:
         encoding = "UTF-16, or is no text"  # UTF-8 has a zero byte for the character 0 alone
@@ -151,17 +142,7 @@ def _decode(file: str, content: bytes) -> str:
 
 
 def _require_separator(file: str, names: Sequence[str], separator: str, *, offered: bool) -> None:
-    """Refuse a header of one cell that has another separator in it.
-
-    Args:
-        file: The name of the file.
-        names: The cells of the header.
-        separator: What was taken for the separator.
-        offered: Whether another separator may be chosen.
-
-    Raises:
-        InputError: If there is one; it names both separators.
-    """
+    """Refuse a header of one cell that has another separator in it; say both separators."""
     if len(names) != 1:
         return
     for other, (word, option) in _SEPARATORS.items():

@@ -1,4 +1,8 @@
-"""Mistakes in CSV files that would pass for data: refused with their place, or noted once."""
+"""Mistakes in CSV files that would pass for data: refused with their place, or noted once.
+
+Each `require_…` raises an `InputError` that names the file, and the column and line if there is
+one.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -91,13 +95,7 @@ class TextColumn:
 
 
 def cell_at(file: str, column: str, row: int) -> str:
-    """Say where a cell is.
-
-    Args:
-        file: The file's name.
-        column: The column's header.
-        row: From 0, below the header, which is line 1. Line breaks within cells do not count.
-    """
+    """Say where a cell is; row 0 is line 2. Line breaks within cells do not count."""
     return f"{file}, column {column!r}, line {row + 2}"
 
 
@@ -105,9 +103,6 @@ def require_header(file: str, columns: Sequence[TextColumn]) -> None:
     """Refuse a first line of data: one that has a number over each column of numbers.
 
     Numbers that count columns from 0 or 1 are names.
-
-    Raises:
-        InputError: If it is one.
     """
     names = [column.name for column in columns if column.are_numbers]
     if not all(map(_NUMBER.fullmatch, names or [""])):
@@ -119,11 +114,7 @@ def require_header(file: str, columns: Sequence[TextColumn]) -> None:
 
 
 def require_names(file: str, header: Sequence[str]) -> None:
-    """Refuse a header with the same name twice, or with a column that has no name.
-
-    Raises:
-        InputError: If there is one; it names the columns by their positions, from 1.
-    """
+    """Refuse a header with the same name twice, or with a column that has no name."""
     where, allowed = f"{file}, line 1", "a header with a different name for each column"
     first: dict[str, int] = {}
     for position, name in enumerate(header, start=1):
@@ -137,11 +128,7 @@ def require_names(file: str, header: Sequence[str]) -> None:
 
 
 def require_points(file: str, column: TextColumn) -> None:
-    """Refuse numbers with decimal commas, which would be categories.
-
-    Raises:
-        InputError: If at least `NUMBERS_MIN` of the cells are such numbers or other numbers.
-    """
+    """Refuse numbers with decimal commas, which would be categories."""
     points = [_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in column.cells]
     if TextColumn(column.name, points).are_numbers and not column.are_numbers:
         allowed = "numbers with a decimal point, such as 1.5"
@@ -149,11 +136,7 @@ def require_points(file: str, column: TextColumn) -> None:
 
 
 def require_no_ids(file: str, column: TextColumn) -> None:
-    """Refuse a column of words that differ in each row: each would become a feature.
-
-    Raises:
-        InputError: If there are at least `IDS_ROWS_MIN` rows, and as many different words.
-    """
+    """Refuse a column of words that differ in each row: each would become a feature."""
     if column.different == len(column) >= IDS_ROWS_MIN:
         found = f"of a different word in each of {len(column)} rows, as ids and names are"
         allowed = "numbers or categories that rows share; leave the column out"
@@ -161,11 +144,7 @@ def require_no_ids(file: str, column: TextColumn) -> None:
 
 
 def require_full(file: str, columns: Sequence[TextColumn]) -> None:
-    """Refuse empty cells.
-
-    Raises:
-        InputError: If there is one; it says what may stand there.
-    """
+    """Refuse empty cells, and say what may stand there."""
     for column in columns:
         if "" in column.cells:
             full = [cell for cell in column.cells if cell]
@@ -176,11 +155,7 @@ def require_full(file: str, columns: Sequence[TextColumn]) -> None:
 
 
 def require_one_kind(file: str, column: TextColumn) -> None:
-    """Refuse a column in which at least `NUMBERS_MIN` of the cells are numbers, but not all.
-
-    Raises:
-        InputError: If it is one; it shows the first other cell.
-    """
+    """Refuse a column in which at least `NUMBERS_MIN` of the cells are numbers, but not all."""
     count = int(column.is_number.sum())
     if count < len(column) and column.are_numbers:
         other = int(column.is_number.argmin())
@@ -198,14 +173,7 @@ def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -
 
     Up to `CLASSES_SURE` classes are always as many as there may be. Numbers may be so many that a
     class has `ROWS_A_CLASS` rows on average, up to `CLASSES_MAX`; words, half as many as rows.
-
-    Args:
-        file: The name of the file.
-        column: The label.
-        is_chosen: Whether it was asked for; if not, it is the last column.
-
-    Raises:
-        InputError: If there are more, or all cells are numbers and some are not whole.
+    A label that nobody chose is the last column.
     """
     where, rows = f"{file}, column {column.name!r}", len(column)
     are_numbers = bool(column.is_number.all())
@@ -225,13 +193,7 @@ def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -
 def notes_of(
     columns: Sequence[TextColumn], label: TextColumn, *, is_chosen: bool
 ) -> tuple[str, ...]:
-    """Return a sentence for each thing that may be a mistake.
-
-    Args:
-        columns: All columns.
-        label: The column that is taken as the label.
-        is_chosen: Whether that was asked for. If not, it is the last one.
-    """
+    """Return a sentence for each thing that may be a mistake."""
     notes = [] if is_chosen else list(_on_label(columns, label))
     if label.different == 1:
         found = f"column {label.name!r}, the label, has one class"

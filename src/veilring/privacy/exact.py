@@ -19,58 +19,15 @@ from typing import Final, Self, TypeAlias
 
 from veilring.privacy.checks import require
 
-FractionBounds = tuple[Fraction, Fraction]
-
-# A fraction of e**-10000 has 4,343 digits; those of lesser numbers could fill the memory.
-_DEEPEST: Final = Fraction(-10_000)
-
-
-def exp_bounds(x: Fraction, digits: int) -> FractionBounds:
-    """Return fractions below and above `e**x`; both are 1 if `x` is 0.
-
-    Args:
-        x: Any number of at most 10,000; below -10,000 the lower bound is 0.
-        digits: The precision of the computation, in decimal digits.
-    """
-    if x == 0:
-        return Fraction(1), Fraction(1)
-    if x < _DEEPEST:
-        return Fraction(0), exp_bounds(_DEEPEST, digits)[1]
-    down, up = _contexts(digits)
-    low, high = _quotients(x, down, up)
-    return Fraction(down.next_minus(down.exp(low))), Fraction(up.next_plus(up.exp(high)))
-
-
-def log_bounds(x: Fraction, digits: int) -> FractionBounds:
-    """Return fractions below and above `ln(x)`; both are 0 if `x` is 1.
-
-    Args:
-        x: Any number above 0.
-        digits: The precision of the computation, in decimal digits.
-    """
-    if x == 1:
-        return Fraction(0), Fraction(0)
-    down, up = _contexts(digits)
-    low, high = _quotients(x, down, up)
-    return Fraction(down.next_minus(down.ln(low))), Fraction(up.next_plus(up.ln(high)))
-
-
-def _contexts(digits: int) -> tuple[decimal.Context, decimal.Context]:
-    """Return one that rounds down and one up; `exp` and `ln` round to the nearest in both."""
-    return _context(digits, decimal.ROUND_FLOOR), _context(digits, decimal.ROUND_CEILING)
-
-
-def _context(digits: int, rounding: str) -> decimal.Context:
-    return decimal.Context(digits, rounding, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
-
-
-def _quotients(x: Fraction, down: decimal.Context, up: decimal.Context) -> tuple[Decimal, Decimal]:
-    numerator, denominator = Decimal(x.numerator), Decimal(x.denominator)
-    return down.divide(numerator, denominator), up.divide(numerator, denominator)
-
-
 # One coin takes at most one word of the generator.
 MOST_BITS: Final = 64
+# Ratios of 64-bit weights differ from 1 by 2**-64 at least: 40 digits to spare.
+_DIGITS: Final = 60
+# Rounding a power of this size to so many digits still gives 50 digits of its exponential.
+EXP_MAX: Final = 10**4
+# A fraction of e**-10000 has 4,343 digits; those of lesser numbers could fill the memory.
+_DEEPEST: Final = Fraction(-10_000)
+FractionBounds = tuple[Fraction, Fraction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +95,6 @@ def _scaled(x: float | Fraction, bits: int) -> Fraction:
     require(0 <= x <= 1, "x", x, "a probability, from 0 to 1")
     require(0 <= bits <= MOST_BITS, "bits", bits, f"from 0 to {MOST_BITS}")
     return Fraction(x) * (1 << bits)
-
-
-# Ratios of 64-bit weights differ from 1 by 2**-64 at least: 40 digits to spare.
-_DIGITS: Final = 60
-# Rounding a power of this size to so many digits still gives 50 digits of its exponential.
-EXP_MAX: Final = 10**4
 
 
 def epsilon_of(p: Probability, q: Probability) -> float:
@@ -267,3 +218,47 @@ def _power(x: float | Fraction) -> Fraction:
     allowed = f"from -{EXP_MAX} to {EXP_MAX}"
     require(-EXP_MAX <= x <= EXP_MAX, "x", x, allowed)
     return Fraction(x)
+
+
+def exp_bounds(x: Fraction, digits: int) -> FractionBounds:
+    """Return fractions below and above `e**x`; both are 1 if `x` is 0.
+
+    Args:
+        x: Any number of at most 10,000; below -10,000 the lower bound is 0.
+        digits: The precision of the computation, in decimal digits.
+    """
+    if x == 0:
+        return Fraction(1), Fraction(1)
+    if x < _DEEPEST:
+        return Fraction(0), exp_bounds(_DEEPEST, digits)[1]
+    down, up = _contexts(digits)
+    low, high = _quotients(x, down, up)
+    return Fraction(down.next_minus(down.exp(low))), Fraction(up.next_plus(up.exp(high)))
+
+
+def log_bounds(x: Fraction, digits: int) -> FractionBounds:
+    """Return fractions below and above `ln(x)`; both are 0 if `x` is 1.
+
+    Args:
+        x: Any number above 0.
+        digits: The precision of the computation, in decimal digits.
+    """
+    if x == 1:
+        return Fraction(0), Fraction(0)
+    down, up = _contexts(digits)
+    low, high = _quotients(x, down, up)
+    return Fraction(down.next_minus(down.ln(low))), Fraction(up.next_plus(up.ln(high)))
+
+
+def _contexts(digits: int) -> tuple[decimal.Context, decimal.Context]:
+    """Return one that rounds down and one up; `exp` and `ln` round to the nearest in both."""
+    return _context(digits, decimal.ROUND_FLOOR), _context(digits, decimal.ROUND_CEILING)
+
+
+def _context(digits: int, rounding: str) -> decimal.Context:
+    return decimal.Context(digits, rounding, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
+
+
+def _quotients(x: Fraction, down: decimal.Context, up: decimal.Context) -> tuple[Decimal, Decimal]:
+    numerator, denominator = Decimal(x.numerator), Decimal(x.denominator)
+    return down.divide(numerator, denominator), up.divide(numerator, denominator)
