@@ -23,7 +23,7 @@ from veilring.deployment.config import (
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
-from veilring.errors import InputError, ScenarioError
+from veilring.errors import ScenarioError
 from veilring.nodes.offload import Threads
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
@@ -201,10 +201,8 @@ def _budgets(config: OwnerConfig, terms: OwnerTerms) -> Budgets:
     if (chosen.record is not None) != by_row:
         allowed = "a number where rows pay" if by_row else "left out unless rows pay"
         raise ScenarioError("budgets.record", chosen.record, f"{allowed} (labelling.accounting)")
-    try:
+    with as_scenario_errors({}, "budgets"):
         return Budgets("epsilon", chosen.total, chosen.analyst, chosen.analysts, chosen.record)
-    except InputError as error:
-        raise ScenarioError(f"budgets.{error.field}", error.value, error.allowed) from error
 
 
 def _ids(config: OwnerConfig, terms: OwnerTerms) -> list[str] | None:

@@ -4,7 +4,7 @@ import datetime as dt
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
@@ -94,51 +94,31 @@ class SurveySection(Section):
         return ORACLES[self.oracle](values, self.epsilon)
 
 
-_Columns = tuple[FeatureTerms, ...]
-
-
-def survey_of(section: SurveySection, features: _Columns, classes: tuple[str, ...]) -> Survey:
-    """Return what is asked.
+def survey_of(
+    section: SurveySection, features: Sequence[FeatureTerms], classes: Sequence[str]
+) -> Survey:
+    """Return the survey that terms describe.
 
     Args:
-        section: What is asked of a client.
+        section: The question, and how answers are hidden.
         features: The columns.
         classes: The names of all classes; none where no class is asked for.
 
     Raises:
         InputError: If it cannot be made.
     """
-    return _SURVEYS[section.kind](section, features, len(classes))
-
-
-def _frequency(section: SurveySection, features: _Columns, _classes: int) -> Survey:
-    return FrequencySurvey(section.oracle_for(domain_of(section, features[0])))
-
-
-def _means(section: SurveySection, features: _Columns, _classes: int) -> Survey:
+    if section.kind == "frequency":
+        return FrequencySurvey(section.oracle_for(domain_of(section, features[0])))
+    if section.kind == "discrete-bayes":
+        domains = [domain_of(section, feature) for feature in features]
+        bins = (bins_of(section, features),)
+        return DiscreteBayesSurvey.of(domains, len(classes), section.oracle_for, bins)
     ranges = ranges_of(features)
-    means = make_means(section.approach, section.epsilon, len(ranges))
-    return MeanSurvey(means, (Scaling(ranges),))
-
-
-def _discrete(section: SurveySection, features: _Columns, classes: int) -> Survey:
-    domains = [domain_of(section, feature) for feature in features]
-    step = bins_of(section, features)
-    return DiscreteBayesSurvey.of(domains, classes, section.oracle_for, (step,))
-
-
-def _gaussian(section: SurveySection, features: _Columns, classes: int) -> Survey:
-    ranges = ranges_of(features)
-    means = make_means(section.approach, section.epsilon, len(ranges), classes)
-    return GaussianBayesSurvey(section.oracle_for(max(2, classes)), means, (Scaling(ranges),))
-
-
-_SURVEYS: Final[Mapping[str, Callable[[SurveySection, _Columns, int], Survey]]] = {
-    "frequency": _frequency,
-    "means": _means,
-    "discrete-bayes": _discrete,
-    "gaussian-bayes": _gaussian,
-}
+    mechanism, scaling = (section.approach, section.epsilon, len(ranges)), (Scaling(ranges),)
+    if section.kind == "means":
+        return MeanSurvey(make_means(*mechanism), scaling)
+    means = make_means(*mechanism, len(classes))
+    return GaussianBayesSurvey(section.oracle_for(max(2, len(classes))), means, scaling)
 
 
 def domain_of(section: SurveySection, feature: FeatureTerms) -> int:
@@ -146,7 +126,7 @@ def domain_of(section: SurveySection, feature: FeatureTerms) -> int:
     return len(feature.categories) or section.bins
 
 
-def bins_of(section: SurveySection, features: _Columns) -> Bins:
+def bins_of(section: SurveySection, features: Sequence[FeatureTerms]) -> Bins:
     """Return the step that turns each column into numbers of values.
 
     A category's number is the middle of its bin, so that no rounding moves it to another.
@@ -157,7 +137,7 @@ def bins_of(section: SurveySection, features: _Columns) -> Bins:
     return Bins(Ranges(tuple(lows), tuple(highs)), counts)
 
 
-def ranges_of(features: _Columns) -> Ranges:
+def ranges_of(features: Sequence[FeatureTerms]) -> Ranges:
     """Return the ranges of columns, of which a category is several 0 and 1."""
     lows, highs = [], []
     for feature in features:
