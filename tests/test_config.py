@@ -15,7 +15,7 @@ from veilring.config import (
     parse_toml,
     read_toml,
 )
-from veilring.deployment.ring import RingTerms
+from veilring.deployment.peers import PeerTerms
 from veilring.deployment.roles import load_config
 from veilring.errors import InputError, ScenarioError
 from veilring.scenarios import load_scenario
@@ -34,7 +34,7 @@ HOSTILE = {
 }
 READERS: list[Callable[[Path], object]] = [
     load_config,
-    RingTerms.load,
+    PeerTerms.load,
     load_network,
     read_network,
     lambda path: load_scenario(str(path)),
@@ -105,5 +105,5 @@ def test_the_first_mistakes_of_a_file_are_told(tmp_path: Path) -> None:
     path = tmp_path / "other.toml"
     path.write_text("\n".join(f"key{number} = 1" for number in range(5000)))
     with pytest.raises(ScenarioError) as caught:
-        read_toml(path, RingTerms)
+        read_toml(path, PeerTerms)
     assert len(str(caught.value).splitlines()) == MISTAKES_MAX

@@ -105,23 +105,19 @@ def read_toml(path: Path, model: type[_SectionT]) -> _SectionT:
         ScenarioError: If it cannot be read, is not TOML, or a key does not fit; it names all keys
             that do not, their values and what is allowed.
     """
-    tables = _tables(path)
+    tables = read_tables(path)
     try:
         return model.model_validate(tables)
     except ValidationError as error:
         raise scenario_error(error, model) from None
 
 
-def has_table(path: Path, name: str) -> bool:
-    """Return whether a TOML file has a table, or a key, of this name.
+def read_tables(path: Path) -> dict[str, Any]:
+    """Return what a TOML file holds.
 
     Raises:
         ScenarioError: If it cannot be read, or is not TOML.
     """
-    return name in _tables(path)
-
-
-def _tables(path: Path) -> dict[str, Any]:
     try:
         return load_toml(path)
     except (OSError, UnicodeDecodeError) as error:

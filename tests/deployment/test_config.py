@@ -9,14 +9,14 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.deployment import ask, load_config, serve
-from veilring.deployment.ring import ClientConfig, RingMemberConfig
+from veilring.deployment.peers import ClientConfig, MemberConfig
 from veilring.deployment.submitter import SubmitterConfig
 from veilring.deployment.survey import CollectorConfig
 from veilring.errors import ScenarioError
 from veilring.transport.roster import Roster
 
 MEMBER = """
-role = "ring-member"
+role = "member"
 identity = "ada.key"
 roster = "roster.toml"
 terms = "terms.toml"
@@ -56,7 +56,9 @@ def write(tmp_path: Path, text: str) -> Path:
 def test_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
     """A configuration can be read from anywhere."""
     member = load_config(write(tmp_path, MEMBER))
-    assert isinstance(member, RingMemberConfig)
+    assert isinstance(member, MemberConfig)
+    old = load_config(write(tmp_path, MEMBER.replace('"member"', '"ring-member"')))
+    assert old == member.model_copy(update={"role": "ring-member"})
     assert member.rows == str(tmp_path / "ada.csv")
     assert member.listen == "127.0.0.1"  # nothing is opened to others unless told
     client = load_config(write(tmp_path, CLIENT))
@@ -105,8 +107,11 @@ def test_a_former_name_is_refused_with_the_new_one(tmp_path: Path, text: str, me
         (SUBMITTER.replace("budget = 2.0", ""), "budget is missing; allowed: a number above 0"),
         (SUBMITTER + 'task = "12"', "task is 12; allowed: 64 hexadecimal digits, or nothing"),
         (SUBMITTER.replace('"patient"', "1"), "key is 1; allowed: the header of a column, or 'row"),
-        (MEMBER.replace('"ring-member"', '"oracle"'), "role is oracle; allowed: ring-member, cl"),
-        (MEMBER.replace('role = "ring-member"', ""), "role is None; allowed"),
+        (
+            MEMBER.replace('"member"', '"oracle"'),
+            "role is oracle; allowed: member, ring-member, cl",
+        ),
+        (MEMBER.replace('role = "member"', ""), "role is None; allowed"),
         (MEMBER.replace('rows = "ada.csv"', ""), "rows is missing"),
         (MEMBER.replace("rows", "row"), r"no such key; .*did you mean rows\?"),
         (CLIENT.replace('"ada"', "3"), "ask is 3; allowed: the name of a party"),
@@ -126,7 +131,7 @@ def test_a_script_serves_and_asks_by_the_path_of_a_configuration(tmp_path: Path)
     for role, path in ((serve(str(member)), member), (ask(client, "queries.csv"), client)):
         assert inspect.iscoroutine(role), path
         role.close()
-    with pytest.raises(ScenarioError, match=r"ring-member, .* for `veilring serve`"):
+    with pytest.raises(ScenarioError, match=r"member, .* for `veilring serve`"):
         serve(client).close()
     with pytest.raises(ScenarioError, match=r"client, analyst, .* for `veilring ask`"):
         ask(member, "queries.csv").close()
@@ -172,8 +177,8 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "text", "allowed"),
     [
-        (["serve"], CLIENT, "ring-member"),
-        (["serve"], SUBMITTER, "ring-member"),
+        (["serve"], CLIENT, "member, ring-member"),
+        (["serve"], SUBMITTER, "member, ring-member"),
         (["ask", "q.csv"], MEMBER, "client"),
         (["submit", "rows.csv"], COLLECTOR, "submitter"),
         (["estimate"], SUBMITTER, "collector"),

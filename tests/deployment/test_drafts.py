@@ -8,8 +8,8 @@ import numpy as np
 
 from veilring.data.sources import load
 from veilring.data.table import scale_to_unit
-from veilring.deployment.examples import write_ring
-from veilring.deployment.ring import RingTerms
+from veilring.deployment.examples import write_peers
+from veilring.deployment.peers import PeerTerms
 from veilring.protocols.ring.system import PrivateKNN
 
 LEVELS, SEXES = ("high", "low", "middle"), ("female", "male")
@@ -34,13 +34,13 @@ def test_a_trials_terms_are_a_draft_of_ones_own(tmp_path: Path) -> None:
     write_patients(source)
     table = load(str(source))
     folder = tmp_path / "ring"
-    names = write_ring(table, PrivateKNN(), folder, parties="abc", seed=0, port=7311)
+    names = write_peers(table, PrivateKNN(), folder, parties="abc", seed=0, port=7311)
     sex, age, level = tomllib.loads((folder / "terms.toml").read_text())["features"]
     assert sex == {"name": "sex", "categories": list(SEXES)}
     assert (age["name"], age.keys()) == ("age", {"name", "low", "high"})
     assert level == {"name": "level", "categories": list(LEVELS)}
 
-    terms = RingTerms.load(folder / "terms.toml")
+    terms = PeerTerms.load(folder / "terms.toml")
     read = [terms.read_rows(folder / f"{name}.csv").features for name in names]
     read.append(terms.read_queries(folder / "queries.csv"))
     whole = scale_to_unit(table).X

@@ -49,10 +49,10 @@ SYSTEMS = {
     "places": ["places", "places.csv"],
 }
 PARTIES = [
-    ("ring", "serve party-0.toml", "schema ring"),
-    ("ring", "ask client.toml queries.csv", "schema ring"),
+    ("ring", "serve party-0.toml", "peers schema"),
+    ("ring", "ask client.toml queries.csv", "peers schema"),
     ("votes", "serve party-0.toml", "schema votes"),
-    ("votes", "ask client.toml client.csv", "schema ring votes"),
+    ("votes", "ask client.toml client.csv", "peers schema votes"),
     ("owner", "serve owner.toml", "schema owner"),
     ("owner", "ask analyst-0.toml analyst-0.csv", "schema owner"),
     ("prediction", "serve server.toml", "schema prediction"),

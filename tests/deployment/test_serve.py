@@ -20,12 +20,11 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.data.sources import load
-from veilring.deployment.examples import write_ring
-from veilring.deployment.ring import ClientConfig, RingMemberConfig, ask_ring, serve_ring
+from veilring.deployment.examples import write_peers
+from veilring.deployment.peers import ClientConfig, MemberConfig, ask_member, serve_member
 from veilring.deployment.roles import load_config
 from veilring.errors import SessionAborted
-from veilring.protocols.ring import KNNAnswer
-from veilring.protocols.ring.member import RingMember
+from veilring.protocols.peers import PeerMember
 from veilring.protocols.ring.system import PrivateKNN
 
 PARTIES = 3
@@ -158,9 +157,9 @@ async def _served(
         serving = []
         for name in names:
             config = load_config(folder / f"{name}.toml")
-            assert isinstance(config, RingMemberConfig)
+            assert isinstance(config, MemberConfig)
             serving.append(
-                group.create_task(serve_ring(config, on_ready=lambda _: has_come.release()))
+                group.create_task(serve_member(config, on_ready=lambda _: has_come.release()))
             )
         for _ in range(ready):
             await has_come.acquire()
@@ -174,7 +173,7 @@ async def test_members_whose_terms_differ_refuse_each_other_and_the_client(
 ) -> None:
     """Asked is one member, the terms of another differ: the client learns who is waited for."""
     folder, parties = tmp_path / "ring", [f"party-{number}" for number in range(PARTIES)]
-    names = write_ring(
+    names = write_peers(
         load("wine"),
         PrivateKNN(),
         folder,
@@ -192,7 +191,7 @@ async def test_members_whose_terms_differ_refuse_each_other_and_the_client(
         while "the terms differ" not in caplog.text:  # noqa: ASYNC110 (a log is no event)
             await asyncio.sleep(0.01)
         with pytest.raises(SessionAborted, match="party-0 is not ready: it waits for party-1"):
-            await ask_ring(client, folder / "queries.csv")
+            await ask_member(client, folder / "queries.csv")
     assert "the terms differ: protocol.k: 5 at party-0, 7 at party-1" in caplog.text
 
 
@@ -201,19 +200,19 @@ async def test_a_client_asks_as_much_at_once_as_the_terms_say(
 ) -> None:
     """With `protocol.batch` of 20 a ring of five on two cycles gets 44 queries as 20, 20 and 4."""
     asked: list[int] = []
-    usual = RingMember.ask
+    usual = PeerMember.ask
 
-    async def counting(member: RingMember, queries: NDArray[np.float64]) -> KNNAnswer:
+    async def counting(member: PeerMember, queries: NDArray[np.float64]) -> object:
         asked.append(len(queries))
         return await usual(member, queries)
 
-    monkeypatch.setattr(RingMember, "ask", counting)
+    monkeypatch.setattr(PeerMember, "ask", counting)
     protocol = PrivateKNN(sum="cycles", cycles=2, batch=20)
     folder, parties = tmp_path / "ring", [f"party-{number}" for number in range(5)]
-    names = write_ring(load("wine"), protocol, folder, parties=parties, seed=0, port=free_ports(5))
+    names = write_peers(load("wine"), protocol, folder, parties=parties, seed=0, port=free_ports(5))
     async with _served(folder, names, ready=5):
         client = load_config(folder / "client.toml")
         assert isinstance(client, ClientConfig)
-        labels = await ask_ring(client, folder / "queries.csv")
+        labels = await ask_member(client, folder / "queries.csv")
     assert asked == [20, 20, 4]
     assert len(labels["label"]) == 44

@@ -7,7 +7,7 @@ import pytest
 
 from veilring.data.sources import load
 from veilring.data.table import scale_to_unit
-from veilring.deployment.ring import RingTerms
+from veilring.deployment.peers import PeerTerms
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.ring.system import PrivateKNN
 
@@ -41,14 +41,14 @@ def table(tmp_path: Path, text: str) -> Path:
 def test_rows_are_scaled_by_public_ranges_and_categories(terms_file: Path, tmp_path: Path) -> None:
     """A number becomes its place in its range, a category one of several features."""
     text = "colour,age,flat,ignored,label\nblue,50,3,x,yes\nred,200,7,y,no\n"
-    rows = RingTerms.load(terms_file).read_rows(table(tmp_path, text))
+    rows = PeerTerms.load(terms_file).read_rows(table(tmp_path, text))
     np.testing.assert_array_equal(rows.features, [[0.5, 0, 1, 0], [1, 1, 0, 0]])
     assert rows.labels.tolist() == [1, 0]
 
 
 def test_queries_need_no_label(terms_file: Path, tmp_path: Path) -> None:
     """The columns of the terms are enough, in any order."""
-    queries = RingTerms.load(terms_file).read_queries(table(tmp_path, "flat,age,colour\n3,0,red\n"))
+    queries = PeerTerms.load(terms_file).read_queries(table(tmp_path, "flat,age,colour\n3,0,red\n"))
     np.testing.assert_array_equal(queries, [[0, 1, 0, 0]])
 
 
@@ -71,7 +71,7 @@ def test_cells_that_do_not_fit_are_named(
 ) -> None:
     """A mistake in a file is named by column and row, with what is allowed."""
     with pytest.raises(InputError, match=message):
-        RingTerms.load(terms_file).read_rows(table(tmp_path, text))
+        PeerTerms.load(terms_file).read_rows(table(tmp_path, text))
 
 
 @pytest.mark.parametrize(
@@ -94,32 +94,34 @@ def test_terms_are_met_at_the_edge(terms_file: Path, old: str, new: str, message
     assert old in text
     terms_file.write_text(text.replace(old, new, 1))
     with pytest.raises(ScenarioError, match=message):
-        RingTerms.load(terms_file)
+        PeerTerms.load(terms_file)
 
 
 def test_as_many_parties_as_cycles_need_are_asked_for(terms_file: Path) -> None:
     """Two cycles are agreed on by five parties, and refused where there are four."""
     text = terms_file.read_text()
     terms_file.write_text(text.replace("k = 2", 'k = 2\nsum = "cycles"\ncycles = 2', 1))
-    assert RingTerms.load(terms_file).parameters.sum.cycles == 2
-    assert RingTerms.load(terms_file, 5).parameters.sum.cycles == 2
+    for parties in (None, 5):
+        assert PeerTerms.load(terms_file, parties).protocol == PrivateKNN(
+            k=2, sum="cycles", cycles=2
+        )
     with pytest.raises(ScenarioError, match=r"protocol\.cycles is 2; allowed: at most 1 for 4"):
-        RingTerms.load(terms_file, 4)
+        PeerTerms.load(terms_file, 4)
 
 
 def test_terms_differ_if_anything_differs(terms_file: Path) -> None:
     """The digest is that of the content: every key counts, the layout of the file does not."""
-    one = RingTerms.load(terms_file)
+    one = PeerTerms.load(terms_file)
     terms_file.write_text(one.to_toml())
-    assert RingTerms.load(terms_file).digest == one.digest
+    assert PeerTerms.load(terms_file).digest == one.digest
     terms_file.write_text(one.to_toml().replace("k = 2", "k = 3"))
-    assert RingTerms.load(terms_file).digest != one.digest
+    assert PeerTerms.load(terms_file).digest != one.digest
 
 
 def test_terms_of_a_table_scale_as_a_scenario_does(tmp_path: Path) -> None:
     """A trial deployment sees the same numbers as a scenario run on the same data."""
     wine = load("wine")
-    terms = RingTerms.of_table(wine, protocol=PrivateKNN())
+    terms = PeerTerms.of_table(wine, protocol=PrivateKNN())
     lines = [",".join([*wine.features.names, "label"])]
     lines += [
         ",".join([*map(str, row), wine.features.classes[label]])

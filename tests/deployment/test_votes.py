@@ -16,7 +16,7 @@ from veilring.cli.app import app
 from veilring.data.sources import load
 from veilring.deployment import load_config
 from veilring.deployment.examples import VotesExample
-from veilring.deployment.ring import ClientConfig, ask_ring
+from veilring.deployment.peers import ClientConfig, ask_member
 from veilring.deployment.roles import load_config_of
 from veilring.deployment.votes import VotesMemberConfig, VotesTerms, serve_votes
 from veilring.errors import BudgetExhausted, InputError, ScenarioError, VeilringError
@@ -96,7 +96,7 @@ async def labels_of(folder: Path, first: int, last: int) -> list[str]:
     queries.write_text("\n".join([header, *rows[first:last]]))
     config = load_config(folder / "client.toml")
     assert isinstance(config, ClientConfig)
-    return (await ask_ring(config, queries))["label"]
+    return (await ask_member(config, queries))["label"]
 
 
 async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(folder: Path) -> None:

@@ -18,9 +18,9 @@ from veilring.cli.app import app
 from veilring.config import Section, read_toml
 from veilring.deployment import load_config
 from veilring.deployment.owner import OwnerTerms
+from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import PlacesTerms
 from veilring.deployment.prediction import PredictionTerms
-from veilring.deployment.ring import RingTerms
 from veilring.deployment.survey import SurveyTerms
 from veilring.deployment.votes import VotesTerms
 from veilring.scenarios import make_scenario
@@ -39,7 +39,7 @@ BY_HAND: Final = (
 )
 # By the table that only the terms of one role have, or a key of them.
 TERMS: Final[dict[str, type[Section]]] = {
-    "protocol": RingTerms,
+    "protocol": PeerTerms,
     "votes": VotesTerms,
     "survey": SurveyTerms,
     "labelling": OwnerTerms,

@@ -1,5 +1,6 @@
 """A system of another package, installed beside this one, is what a built-in system is."""
 
+import csv
 import json
 import os
 import shutil
@@ -7,10 +8,16 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.deployment.commands import free_ports, wait_until
+from typer.testing import CliRunner
+from typing_extensions import override
 
 import veilring as vr
+from veilring.cli.app import app
+from veilring.deployment.peers import PeerTerms
 from veilring.protocols.registry import GROUP
 
 PROJECT = Path(__file__).parent / "private_mean"
@@ -34,13 +41,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def _env(site: Path) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path, "COLUMNS": "120"}
+
+
 def _run(site: Path, *command: str, folder: Path | None = None) -> str:
     """Run Python with a module and its arguments, where the package is installed."""
-    path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(  # noqa: S603  (ourselves)
         [sys.executable, "-m", *command],
         cwd=folder or site,
-        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "120"},
+        env=_env(site),
         capture_output=True,
         text=True,
         check=False,
@@ -108,6 +119,69 @@ def test_it_runs_from_python(site: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert run.cost.messages == forecast.traffic.messages
     assert run.accuracy is not None
     assert run.accuracy > 0.9
+
+
+def test_it_is_deployed_served_and_asked(site: Path, tmp_path: Path) -> None:
+    """Three members over TLS give a client the labels of a run, and name a member that was lost."""
+    folder, port = tmp_path / "deployed", str(free_ports(3))
+    data = ("wine", "--protocol", "private-mean", "--set", "parties.count=3")
+    deploy = ("deploy", "peers", *data, "--set", "protocol.bits=20", "--port", port)
+    printed = _run(site, "veilring", *deploy, "--seed", "1", "--out", str(folder))
+    assert f"veilring serve {folder / 'party-2.toml'}" in printed
+    assert 'name = "private-mean"' in (folder / "terms.toml").read_text()
+    served = dict[str, subprocess.Popen[bytes]]()
+    try:
+        for name in ("party-0", "party-1", "party-2"):
+            with (folder / f"{name}.log").open("wb") as log:
+                command = [sys.executable, "-m", "veilring", "serve", f"{name}.toml"]
+                served[name] = subprocess.Popen(command, cwd=folder, env=_env(site), stderr=log)  # noqa: S603  (ourselves)
+        wait_until(lambda: all("is ready" in (folder / f"{n}.log").read_text() for n in served))
+        answer = _run(site, "veilring", "ask", "client.toml", "queries.csv", folder=folder)
+        asked = [row["label"] for row in csv.DictReader(answer.splitlines())]
+        assert asked == _labels(site, bits=20)
+        served["party-2"].kill()
+        served["party-2"].wait()
+        ask = [sys.executable, "-m", "veilring", "ask", "client.toml", "queries.csv"]
+        refused = subprocess.run(  # noqa: S603  (ourselves)
+            ask, cwd=folder, env=_env(site), capture_output=True, text=True, check=False
+        )
+        assert refused.returncode == 1
+        assert "party-2" in refused.stderr + (folder / "party-0.log").read_text()
+        assert "Traceback" not in refused.stderr
+    finally:
+        for party in served.values():
+            party.kill()
+            party.wait()
+
+
+def _labels(site: Path, bits: int) -> list[str]:
+    """Return the labels of a run of the same split in memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(site)
+        train, test = vr.load("wine").split(test_share=0.25, seed=1)
+        system = vr.find_system("private-mean")(bits=bits)
+        return list(vr.run(system, train.deal(3, seed=1), test, seed=1).labels)
+
+
+def test_only_systems_of_peers_without_an_epsilon_are_deployed_so(tmp_path: Path) -> None:
+    """Others are refused with a sentence: those that pay from a ledger, and those of a server."""
+    for name in ("noisy-votes", "treewalk"):
+        command = ["deploy", "peers", "wine", "--protocol", name, "--out", str(tmp_path / name)]
+        refused = CliRunner().invoke(app, command)
+        assert refused.exit_code == 2
+        assert f"protocol.name is {name}; allowed: a system without an ε" in refused.output
+        assert not (tmp_path / name).exists()
+    terms = PeerTerms.of_table(vr.load("wine"), protocol=_WithServer())
+    with pytest.raises(vr.ScenarioError, match="a system among peers that all hold rows"):
+        terms.checked(3)
+
+
+class _WithServer(vr.PrivateKNN):
+    """A system whose parties do not all hold rows."""
+
+    @override
+    def membership(self, facts: vr.Facts) -> Any:
+        return None
 
 
 def test_its_role_is_tested_by_the_pytest_plugin(site: Path, tmp_path: Path) -> None:

@@ -13,7 +13,15 @@ import typer
 from typer.core import TyperGroup
 from typing_extensions import override
 
-from veilring.cli.options import CellSeparator, LabelColumn, NewFolder, Settings, table_settings
+from veilring.cli.options import (
+    CellSeparator,
+    LabelColumn,
+    NewFolder,
+    ProtocolName,
+    Settings,
+    protocol_settings,
+    table_settings,
+)
 
 if TYPE_CHECKING:
     from veilring.deployment.examples import Example
@@ -50,7 +58,8 @@ class _Examples(TyperGroup):
         from veilring.deployment.examples import EXAMPLES
 
         made = typer.Typer()
-        made.command("ring")(_deploy_ring)
+        for name in ("ring", "peers"):
+            made.command(name)(_deploy_peers)
         for name, example in EXAMPLES.items():
             made.command(name)(_command_of(example))
         group: Any = typer.main.get_group(made)
@@ -72,11 +81,12 @@ def _deploy() -> None:
     """Make a group of it, although its commands come later."""
 
 
-def _deploy_ring(
+def _deploy_peers(
     scenario: Annotated[str, typer.Argument(help="A built-in scenario or a path to a .toml file.")],
     *,
     label: LabelColumn = None,
     separator: CellSeparator = ",",
+    protocol: ProtocolName = None,
     overrides: Settings = None,
     seed: Annotated[int, typer.Option(help="The seed of the split and the partition.")] = 0,
     port: Annotated[
@@ -92,6 +102,9 @@ def _deploy_ring(
         veilring serve ring/party-0.toml        # and party-1, party-2
         veilring ask ring/client.toml ring/queries.csv
 
+    A system of another package whose parties all hold rows is deployed likewise, by
+    `veilring deploy peers wine --protocol NAME --out DIR`.
+
     In production each party makes its own key (`veilring keys new`), and the ranges in terms.toml
     come from what a column can hold, not from anybody's rows.
     """
@@ -99,20 +112,17 @@ def _deploy_ring(
 
     from veilring.cli.console import show_notes
     from veilring.data.table import partition
-    from veilring.deployment.examples import write_ring
-    from veilring.errors import ScenarioError
-    from veilring.protocols.ring.system import PrivateKNN
+    from veilring.deployment.examples import write_peers
     from veilring.scenarios import load_scenario
     from veilring.scenarios.prepare import load_rows
 
-    loaded = load_scenario(scenario, [*table_settings(label, separator), *(overrides or ())])
+    given = [*protocol_settings(protocol), *table_settings(label, separator), *(overrides or ())]
+    loaded = load_scenario(scenario, given)
     show_notes(loaded.data.source, loaded.data.label, loaded.data.separator)
-    how, system = loaded.partition, loaded.protocol
-    if not isinstance(system, PrivateKNN):
-        raise ScenarioError("protocol.name", system.name, "private-knn, for a ring")
-    parties = write_ring(
+    how = loaded.partition
+    parties = write_peers(
         load_rows(loaded.data),
-        system,
+        loaded.protocol,
         out,
         parties=loaded.parties.all,
         seed=seed,

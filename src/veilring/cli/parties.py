@@ -21,7 +21,7 @@ def serve_command(
 
     The configuration names the role. For a member of a ring that answers private kNN queries:
 
-        role     = "ring-member"
+        role     = "member"
         identity = "ada.key"        # made by `veilring keys new`, this party's own
         roster   = "roster.toml"    # made by `veilring keys roster`, the same everywhere
         terms    = "terms.toml"     # what is run on which schema, the same everywhere

@@ -19,7 +19,7 @@ import tomli_w
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.config import Section, as_scenario_errors
+from veilring.config import Section
 from veilring.data.npz import NPZ, Vectors, write_vectors
 from veilring.data.table import (
     Categories,
@@ -32,9 +32,9 @@ from veilring.data.table import (
 )
 from veilring.deployment.config import Terms
 from veilring.deployment.owner import LabellingSection, OwnerTerms
+from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import Area, PlacesTerms, utm_around
 from veilring.deployment.prediction import PredictionSection, PredictionTerms
-from veilring.deployment.ring import RingTerms
 from veilring.deployment.schema import features_of_table
 from veilring.deployment.survey import SurveySection, SurveyTerms
 from veilring.deployment.votes import VotesSection, VotesTerms
@@ -42,8 +42,7 @@ from veilring.errors import InputError
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.files import open_private
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
-from veilring.protocols.ring.system import KNN_KEYS, PrivateKNN
-from veilring.protocols.system import SERVER
+from veilring.protocols.system import SERVER, System
 from veilring.randomness import Streams
 from veilring.transport.identity import make_identity, save_identity
 from veilring.transport.roster import Member, Roster
@@ -235,9 +234,9 @@ class Example(Section, ABC):
         return tables
 
 
-def write_ring(  # noqa: PLR0913  (each is chosen by a command's option)
+def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     table: Table,
-    protocol: PrivateKNN,
+    protocol: System,
     folder: Path,
     *,
     parties: Sequence[str],
@@ -251,7 +250,7 @@ def write_ring(  # noqa: PLR0913  (each is chosen by a command's option)
 
     Args:
         table: A part of its rows is dealt to the parties; the others are queries.
-        protocol: The protocol's public parameters.
+        protocol: A system among peers that all hold rows.
         folder: It must not exist.
         parties: The names of the parties; the configuration of each is `NAME.toml`.
         seed: The seed of the split and the partition.
@@ -269,14 +268,13 @@ def write_ring(  # noqa: PLR0913  (each is chosen by a command's option)
     streams = Streams(seed)
     train, held_out = split(table, test_share, streams.generator("split"))
     dealt = deal(train.y, len(parties), streams.generator("partition"))
-    terms = RingTerms.of_table(table, protocol=protocol)
-    with as_scenario_errors({**KNN_KEYS, "parties": "parties.count"}, "protocol"):
-        terms.parameters.sum.check(len(parties))
+    terms = PeerTerms.of_table(table, protocol=protocol)
+    terms.membership(len(parties), count="parties.count")
     ports = {name: port + offset for offset, name in enumerate(parties)}
     begin_folder(folder, terms, ports, (CLIENT,))
     for name, rows in zip(parties, dealt, strict=True):
         write_table(folder / f"{name}.csv", train.take(rows))
-        write_config(folder, name, terms=TERMS, role="ring-member", rows=f"{name}.csv")
+        write_config(folder, name, terms=TERMS, role="member", rows=f"{name}.csv")
     asked = len(held_out) if queries is None else min(queries, len(held_out))
     write_table(folder / "queries.csv", held_out.take(np.arange(asked)))
     write_config(folder, CLIENT, terms=TERMS, role="client", ask=parties[0])
@@ -688,4 +686,4 @@ EXAMPLES: Final[Mapping[str, type[Example]]] = MappingProxyType(
         "places": PlacesExample,
     }
 )
-"""By the name in `veilring deploy`. A ring is made from a scenario instead: see `write_ring`."""
+"""By the name in `veilring deploy`. Peers are made from a scenario instead: see `write_peers`."""

@@ -45,8 +45,9 @@ def _role(module: str, config: str, **duties: str) -> DeployedRole:
 
 ROLES: Final[Mapping[str, DeployedRole]] = MappingProxyType(
     {
-        "ring-member": _role("ring", "RingMemberConfig", serve="serve_ring"),
-        "client": _role("ring", "ClientConfig", ask="ask_ring"),
+        "member": _role("peers", "MemberConfig", serve="serve_member"),
+        "ring-member": _role("peers", "MemberConfig", serve="serve_member"),
+        "client": _role("peers", "ClientConfig", ask="ask_member"),
         "votes-member": _role("votes", "VotesMemberConfig", serve="serve_votes"),
         "collector": _role("survey", "CollectorConfig", serve="serve_collector"),
         "submitter": _role("submitter", "SubmitterConfig"),

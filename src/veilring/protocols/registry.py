@@ -5,13 +5,16 @@ A system is imported when it is asked for. Another package brings one by an entr
 """
 
 import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Any, Final, TypeVar
 
-from veilring.config import did_you_mean
+from pydantic import BeforeValidator, Field, SerializeAsAny, create_model
+
+from veilring.config import Section, as_scenario_errors, did_you_mean
 from veilring.errors import InputError
 from veilring.protocols.system import System
 
@@ -29,6 +32,10 @@ BUILT_IN: Final = MappingProxyType(
     }
 )
 """Where each system of this package is."""
+PROTOCOL_DEFAULT: Final = "private-knn"
+"""The system of a table `protocol` without a `name`."""
+
+_S = TypeVar("_S", bound=Section)
 
 
 def system_names() -> tuple[str, ...]:
@@ -53,6 +60,47 @@ def find_system(name: str) -> type[System]:
     if not (isinstance(found, type) and issubclass(found, System)):
         raise InputError("protocol.name", repr(name), "the name of a subclass of veilring.System")
     return found
+
+
+def _as_system(value: object) -> object:
+    if not isinstance(value, Mapping):
+        return value
+    return find_system(str(value.get("name", PROTOCOL_DEFAULT))).model_validate(value)
+
+
+def default_system() -> System:
+    """Return the system of a file that names none."""
+    return find_system(PROTOCOL_DEFAULT)()
+
+
+Protocol = Annotated[SerializeAsAny[System], BeforeValidator(_as_system)]
+"""A system, or the table of its parameters with its `name`."""
+
+
+def model_naming(model: type[_S], tables: Mapping[str, Any]) -> type[_S]:
+    """Return the model of a file with the system that its table `protocol` names.
+
+    Pydantic then names the system's own keys in mistakes.
+
+    Args:
+        model: The model of the file; its field `protocol` is any system.
+        tables: What the file holds.
+
+    Raises:
+        ScenarioError: If there is no such system.
+    """
+    protocol = tables.get("protocol", {})
+    if not isinstance(protocol, Mapping):
+        return model
+    with as_scenario_errors({"protocol.name": "protocol.name"}, "protocol"):
+        return _with(model, find_system(str(protocol.get("name", PROTOCOL_DEFAULT))))
+
+
+@cache
+def _with(model: type[_S], system: type[System]) -> type[_S]:
+    protocol: Any = (system, Field(default_factory=system))
+    made: type[_S] = create_model(model.__name__, __base__=model, protocol=protocol)
+    return made
 
 
 def _brought() -> dict[str, EntryPoint]:

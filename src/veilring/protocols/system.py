@@ -432,6 +432,8 @@ class System(Section, ABC):
     """Whether one party has to be trusted with all rows."""
     trust: ClassVar[str] = "all {parties}"
     """Which parties are trusted, in a few words that may hold `{parties}` and `{honest}`."""
+    aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Where errors of the code below have another name for a parameter: the parameter by it."""
     measures: ClassVar[Mapping[str, tuple[str, str]]] = MappingProxyType({})
     """The name and the meaning of each estimate of `Setup.leakage`."""
 

@@ -4,16 +4,14 @@ The description of a field is the text of what is allowed, as errors show it.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, create_model
+from pydantic import Field, ValidationError
 
 from veilring.config import (
     Section,
-    as_scenario_errors,
     did_you_mean,
     load_toml,
     parse_toml,
@@ -26,10 +24,13 @@ from veilring.data.csv import SEPARATORS_ALLOWED, Separator
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, PartitionKind
 from veilring.errors import ScenarioError
 from veilring.nodes.ring import PARTIES_MIN
-from veilring.protocols.registry import find_system
-from veilring.protocols.system import PARTIES, System
-
-PROTOCOL_DEFAULT: Final = "private-knn"
+from veilring.protocols.registry import (
+    PROTOCOL_DEFAULT,
+    Protocol,
+    default_system,
+    model_naming,
+)
+from veilring.protocols.system import PARTIES
 
 _Whole = Annotated[int, Field(ge=1)]
 
@@ -102,21 +103,6 @@ class PartiesSection(Section):
     def all(self) -> tuple[str, ...]:
         """The names of all parties."""
         return self.names or tuple(f"party-{n}" for n in range(self.count or PARTIES))
-
-
-def _as_system(value: object) -> object:
-    """Make the system that a table of parameters names."""
-    if not isinstance(value, Mapping):
-        return value
-    return find_system(str(value.get("name", PROTOCOL_DEFAULT))).model_validate(value)
-
-
-def _default_system() -> System:
-    return find_system(PROTOCOL_DEFAULT)()
-
-
-Protocol = Annotated[SerializeAsAny[System], BeforeValidator(_as_system)]
-"""What the parties run: a system, or the table of its parameters with its `name`."""
 
 
 class NetworkSection(Section):
@@ -198,7 +184,7 @@ class Scenario(Section):
     data: DataSection
     partition: PartitionSection = PartitionSection()
     parties: PartiesSection = PartiesSection()
-    protocol: Protocol = Field(default_factory=_default_system)
+    protocol: Protocol = Field(default_factory=default_system)
     network: NetworkSection = NetworkSection()
     run: RunSection = RunSection()
     adversaries: dict[str, dict[str, Any]] = Field(
@@ -276,15 +262,7 @@ def make_scenario(tables: Mapping[str, Any]) -> Scenario:
     Raises:
         ScenarioError: As `load_scenario` does.
     """
-    protocol = tables.get("protocol", {})
-    if isinstance(protocol, Mapping):
-        # With the system's own model in place of the base, mistakes name its keys.
-        name = protocol.get("name", PROTOCOL_DEFAULT)
-        with as_scenario_errors({"protocol.name": "protocol.name"}, "protocol"):
-            system = find_system(str(name))
-        model = _model_with(system)
-    else:
-        model = Scenario
+    model = model_naming(Scenario, tables)
     try:
         checked = model.model_validate(tables)
     except ValidationError as error:
@@ -292,13 +270,6 @@ def make_scenario(tables: Mapping[str, Any]) -> Scenario:
     scenario = Scenario.model_construct(**dict(checked))
     _check_parties(scenario)
     return scenario
-
-
-@cache
-def _model_with(system: type[System]) -> type[Scenario]:
-    """Return the model of a scenario of one system."""
-    protocol: Any = (system, Field(default_factory=system))
-    return create_model(Scenario.__name__, __base__=Scenario, protocol=protocol)
 
 
 def _check_parties(scenario: Scenario) -> None:

@@ -15,8 +15,10 @@ from veilring.errors import ProtocolViolation
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer
-from veilring.protocols.ring import KNNParameters, SumMethod, member
-from veilring.protocols.ring.member import RingMember, check_labels, ring_client
+from veilring.protocols import peers as member
+from veilring.protocols.peers import PeerMember, check_labels, peer_client
+from veilring.protocols.ring.system import PrivateKNN
+from veilring.protocols.system import Facts
 
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3
@@ -25,15 +27,15 @@ PARTIES, CLIENT = Parties(["ada", "bob", "cyd"]), "ann"
 Asked = tuple[tuple[str, NDArray[np.float64]], ...]
 
 
-async def outcomes_of(
-    parts: tuple[Rows, ...], parameters: KNNParameters, asked: Asked
-) -> list[Outcome]:
+async def outcomes_of(parts: tuple[Rows, ...], system: PrivateKNN, asked: Asked) -> list[Outcome]:
     """Ask real members that hold these rows, batch after batch."""
+    facts = Facts(parties=len(PARTIES), features=FEATURES, classes=CLASSES)
+    membership = system.membership(facts)
 
     def offers(rows: Rows, node: Node) -> dict[str, Offer]:
-        return RingMember(node, rows, PARTIES, parameters, TERMS).offers()
+        return PeerMember(node, rows, PARTIES, membership, facts, TERMS).offers()
 
-    role = ring_client(TERMS, parameters)
+    role = peer_client(TERMS, CLASSES)
     servers = {name: partial(offers, rows) for name, rows in zip(PARTIES, parts, strict=True)}
     async with world(servers, CLIENT) as served:
         return [
@@ -57,13 +59,12 @@ def requests(draw: st.DrawFn) -> Asked:
     tables=neighbours(FEATURES, CLASSES),
     place=st.integers(0, len(PARTIES) - 1),
     held_by_others=st.integers(0, 2),
-    parameters=st.builds(
-        KNNParameters,
-        st.just(FEATURES),
-        st.just(CLASSES),
+    system=st.builds(
+        PrivateKNN,
         k=st.sampled_from([1, 3, 20]),
         weights=st.sampled_from(["uniform", "distance"]),
-        sum=st.sampled_from([SumMethod(), SumMethod("shares")]),
+        sum=st.sampled_from(["ring", "shares"]),
+        rounds=st.just(6),
     ),
     asked=requests(),
 )
@@ -71,7 +72,7 @@ def test_no_outcome_depends_on_a_row(
     tables: tuple[Rows, Rows],
     place: int,
     held_by_others: int,
-    parameters: KNNParameters,
+    system: PrivateKNN,
     asked: Asked,
 ) -> None:
     """Also among fewer rows than k, endings, words and the sizes of all messages are the same."""
@@ -82,7 +83,7 @@ def test_no_outcome_depends_on_a_row(
         streams = Repeating()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(member, "Streams", lambda: streams)
-            return asyncio.run(outcomes_of(parts, parameters, asked))
+            return asyncio.run(outcomes_of(parts, system, asked))
 
     one, other = map(play, tables)
     event(", ".join(sorted({outcome.ending for outcome in one})))

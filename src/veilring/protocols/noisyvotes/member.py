@@ -29,9 +29,9 @@ from veilring.protocols.noisyvotes.algorithm.parameters import NoisyVotesParamet
 from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer
 from veilring.protocols.noisyvotes.messages import VotesBatch
 from veilring.protocols.noisyvotes.roles import check_batch, private_votes
+from veilring.protocols.peers import check_labels
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.requests import ServerFailure, charging, content_key
-from veilring.protocols.ring.member import check_labels
 from veilring.randomness import Streams
 from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Array, Message

@@ -26,6 +26,7 @@ from veilring.protocols.system import (
     Estimate,
     Facts,
     Leakage,
+    Membership,
     Play,
     Promise,
     Setup,
@@ -44,10 +45,6 @@ TRIALS_MIN: Final = 2  # with one there is no standard error
 ENTRIES_MAX: Final = 2**22
 
 _Whole = Annotated[int, Field(ge=1)]
-
-
-KNN_KEYS: Final = {"sum.name": "protocol.sum", "sum.cycles": "protocol.cycles"}
-"""Where the code below has another name for a key of `protocol`."""
 
 
 class PrivateKNN(System):
@@ -72,6 +69,7 @@ class PrivateKNN(System):
     title: ClassVar[str] = "PP-kNN"
     summary: ClassVar[str] = "Peers in a ring find the nearest rows of all and add up their votes."
     colludes: ClassVar[bool] = True
+    aliases: ClassVar[Mapping[str, str]] = {"sum.name": "sum", "sum.cycles": "cycles"}
     measures: ClassVar[Mapping[str, tuple[str, str]]] = MappingProxyType(
         {
             "exposure": (
@@ -165,6 +163,18 @@ class PrivateKNN(System):
             delta=self.delta,
             weights=self.weights,
             sum=SumMethod(self.sum, self.cycles),
+        )
+
+    @override
+    def membership(self, facts: Facts) -> Membership:
+        parameters = self.bind(facts.features, facts.classes)
+        parameters.sum.check(facts.parties)
+        return Membership(
+            private_knn,
+            batch_max=min(self.batch, parameters.queries_max),
+            labels=lambda answer: cast("KNNAnswer", answer).labels,
+            public={"parameters": parameters},
+            all_learn=True,
         )
 
     @override

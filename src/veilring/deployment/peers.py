@@ -1,67 +1,102 @@
-"""The deployed ring: its terms, its members, and the client that has queries labelled."""
+"""A deployment of peers that all hold rows: its terms, its members, and the client of one of them.
+
+It serves every system that has a `membership`: private kNN, and those of other packages. Noisy
+votes, whose parties pay from ledgers, have members of their own and the same client.
+"""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
+import tomli_w
 from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.config import as_scenario_errors, has_table
+from veilring.config import as_scenario_errors, read_tables, read_toml
 from veilring.deployment.config import AskingConfig, FilePath, ServerConfig
 from veilring.deployment.connecting import Client, Server
 from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
+from veilring.errors import ScenarioError
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Service
-from veilring.protocols.ring import KNNParameters
-from veilring.protocols.ring.member import RingMember, ring_client
-from veilring.protocols.ring.system import KNN_KEYS, PrivateKNN
+from veilring.protocols.peers import PeerMember, peer_client
+from veilring.protocols.registry import PROTOCOL_DEFAULT, Protocol, default_system, model_naming
+from veilring.protocols.system import PARTIES, Facts, Membership
 
 _log = logging.getLogger("veilring.member")
 _client_log = logging.getLogger("veilring.client")
 _ClientRole = Callable[..., Awaitable[NDArray[np.int64]]]
 
 
-class RingTerms(Schema):
-    """The terms of a ring.
+class PeerTerms(Schema):
+    """The terms of peers that all hold rows.
 
     Attributes:
-        protocol: The protocol's parameters, as in a scenario.
+        protocol: The system and its parameters, as in a scenario.
     """
 
-    protocol: PrivateKNN = PrivateKNN()
+    protocol: Protocol = Field(default_factory=default_system)
 
-    @cached_property
-    def parameters(self) -> KNNParameters:
-        """The protocol's public parameters."""
-        return self.protocol.bind(self.width, len(self.classes))
+    @classmethod
+    @override
+    def load(cls, path: Path, parties: int | None = None) -> Self:
+        return read_toml(path, model_naming(cls, read_tables(path))).checked(parties)
 
     @override
     def checked(self, parties: int | None = None) -> Self:
         super().checked(parties)
-        with as_scenario_errors({**KNN_KEYS, "parties": "roster"}, "protocol"):
-            parameters = self.parameters
-            if parties is not None:
-                parameters.sum.check(parties)
+        self.membership(PARTIES if parties is None else parties)
         return self
 
+    @override
+    def to_toml(self) -> str:
+        tables = self.model_dump(mode="json", exclude_defaults=True)
+        if self.protocol.name != PROTOCOL_DEFAULT:
+            tables["protocol"] = {"name": self.protocol.name, **tables.get("protocol", {})}
+        return tomli_w.dumps(tables)
 
-class RingMemberConfig(ServerConfig):
-    """A member of a ring that answers queries together with all others.
+    def facts(self, parties: int) -> Facts:
+        """Return what is public of the data of so many parties."""
+        return Facts(parties=parties, features=self.width, classes=len(self.classes))
+
+    def membership(self, parties: int, *, count: str = "roster") -> Membership:
+        """Return how one of so many parties takes part.
+
+        Args:
+            parties: The number of parties.
+            count: The key that an error names, if there are too few or too many.
+
+        Raises:
+            ScenarioError: If parameters do not go together, or the system needs other roles.
+        """
+        system = self.protocol
+        if system.promise(parties=parties).epsilon is not None:
+            allowed = "a system without an ε, or the roles of its own that pay from a ledger"
+            raise ScenarioError("protocol.name", system.name, allowed)
+        keys = {name: f"protocol.{key}" for name, key in system.aliases.items()}
+        with as_scenario_errors({**keys, "parties": count}, "protocol"):
+            membership = system.membership(self.facts(parties))
+        if membership is None:
+            allowed = "a system among peers that all hold rows, for the roles member and client"
+            raise ScenarioError("protocol.name", system.name, allowed)
+        return membership
+
+
+class MemberConfig(ServerConfig):
+    """A party that holds rows and answers queries together with all others.
 
     Attributes:
-        role: `ring-member`.
+        role: `member`, or `ring-member` as it was called when only rings had members.
         rows: The CSV file with this party's own rows; the label is its last column.
         outside_max: The share of a column's values that may lie outside of its public range. With
             more the party does not start.
     """
 
-    role: Literal["ring-member"] = Field(description="ring-member")
+    role: Literal["member", "ring-member"] = Field(description="member or ring-member")
     rows: FilePath
     outside_max: OutsideMax = OUTSIDE_MAX
 
@@ -71,7 +106,7 @@ class ClientConfig(AskingConfig):
 
     Attributes:
         role: `client`.
-        ask: The member that it asks; all members see the queries.
+        ask: The member that it asks, which sees the queries; in most systems all members do.
         outside_max: The share of a column's values in a file of queries that may lie outside of its
             public range. With more the client does not ask.
     """
@@ -80,10 +115,10 @@ class ClientConfig(AskingConfig):
     outside_max: OutsideMax = OUTSIDE_MAX
 
 
-async def serve_ring(
-    config: RingMemberConfig, *, on_ready: Callable[[RingMember], None] | None = None
+async def serve_member(
+    config: MemberConfig, *, on_ready: Callable[[PeerMember], None] | None = None
 ) -> None:
-    """Be a member of a ring until cancelled.
+    """Be a member among peers until cancelled.
 
     All files are read and checked first; then the member waits for the others, and answers. Until
     all are there it refuses requests, and names the parties it waits for. A member that was lost is
@@ -102,10 +137,11 @@ async def serve_ring(
     """
     server = Server(config, _log)
     parties = Parties(server.roster.parties)
-    terms = RingTerms.load(Path(config.terms), len(server.roster.parties))
+    terms = PeerTerms.load(Path(config.terms), len(parties))
+    membership, facts = terms.membership(len(parties)), terms.facts(len(parties))
     rows = terms.read_own_rows(Path(config.rows), config.outside_max, _log)
     async with server.meet(terms.keys) as met:
-        member = RingMember(met.node, rows, parties, terms.parameters, terms.digest, config.limits)
+        member = PeerMember(met.node, rows, parties, membership, facts, terms.digest, config.limits)
         async with Service(met.node, member.offers()):
             await met.all_here()
             _log.info("%s is ready", met.node.name)
@@ -114,8 +150,8 @@ async def serve_ring(
             await met.stay(asyncio.Event().wait())
 
 
-async def ask_ring(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
-    """Have the rows of a CSV file labelled by the ring.
+async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
+    """Have the rows of a CSV file labelled by a party and its peers.
 
     A batch costs as many messages as one query; it has as many as the terms and a message allow.
     Where votes are noisy, each batch costs its epsilon, or nothing if the member that is asked has
@@ -132,7 +168,7 @@ async def ask_ring(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
         ScenarioError: If a file does not fit.
         HandshakeError: If the member cannot be reached.
         BudgetExhausted: If a member's budget does not suffice.
-        VeilringError: If the ring could not answer.
+        VeilringError: If they could not answer.
     """
     client = Client(config)
     terms, size, role = _agreed(Path(config.terms), len(client.roster.parties))
@@ -147,12 +183,12 @@ async def ask_ring(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
 
 def _agreed(path: Path, parties: int) -> tuple[Schema, int, _ClientRole]:
     """Return the terms, how many queries are asked at once, and what the client plays."""
-    if has_table(path, "votes"):
-        from veilring.deployment.votes import VotesTerms  # noqa: PLC0415  (not of a ring)
+    if "votes" in read_tables(path):
+        from veilring.deployment.votes import VotesTerms  # noqa: PLC0415  (one system of many)
         from veilring.protocols.noisyvotes.member import votes_client  # noqa: PLC0415  (as above)
 
         votes = VotesTerms.load(path, parties)
         return votes, votes.batch, votes_client(votes.digest, votes.parameters)
-    terms = RingTerms.load(path, parties)
-    size = min(terms.protocol.batch, terms.parameters.queries_max)
-    return terms, size, ring_client(terms.digest, terms.parameters)
+    terms = PeerTerms.load(path, parties)
+    size = terms.membership(parties).batch_max
+    return terms, size, peer_client(terms.digest, len(terms.classes))
