@@ -1,0 +1,58 @@
+"""`veilring deploy`: its options are the fields of an example, and the keys of the terms."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.cli.invoking import invoke
+
+from veilring.deployment.examples import EXAMPLES
+
+
+@pytest.mark.parametrize("system", EXAMPLES)
+def test_each_key_of_the_terms_table_is_an_option_with_its_help(system: str) -> None:
+    """So is each field of the example; a system's own name is none."""
+    code, shown, _ = invoke("deploy", system, "--help")
+    assert code == 0
+    example = EXAMPLES[system]
+    keys = {*example.model_fields, *(example.section.model_fields if example.section else ())}
+    for key in keys - {"name"}:
+        assert f"--{key.replace('_', '-')} " in shown
+    assert "--name" not in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--sum", "ring", "--batch", "7"],
+        ["--set", "votes.sum=ring", "--set", "votes.batch=7"],
+        ["--sum", "cycles", "--set", "votes.sum=ring", "--batch", "7"],
+    ],
+)
+def test_options_and_settings_are_written_into_the_terms(tmp_path: Path, words: list[str]) -> None:
+    """Beside what is usual in an example; `--set` goes before an option."""
+    folder = tmp_path / "votes"
+    code, _, error = invoke("deploy", "votes", "iris", "--r", "0.3", *words, "--out", folder)
+    assert code == 0, error
+    votes = tomllib.loads((folder / "terms.toml").read_text())["votes"]
+    assert votes == {"epsilon": 4.0, "budget": 8.0, "r": 0.3, "sum": "ring", "batch": 7}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--sum", "star"], "votes.sum is star; allowed: ring, cycles or shares"),
+        (["--set", "votes.summ=ring"], "votes.summ is ring, but there is no such key"),
+        (["--set", "ring"], "--set is ring; allowed: table.key=value"),
+        (["--budget", "1"], "votes.budget is 1.0; allowed: at least epsilon"),
+    ],
+)
+def test_a_value_that_terms_refuse_is_refused_before_anything_is_written(
+    tmp_path: Path, words: list[str], message: str
+) -> None:
+    """The error names the key, as that of a file of terms does."""
+    folder = tmp_path / "votes"
+    code, _, error = invoke("deploy", "votes", "iris", "--r", "0.3", *words, "--out", folder)
+    assert code == 2
+    assert message in " ".join(error.split())
+    assert not folder.exists()
