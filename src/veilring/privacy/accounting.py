@@ -24,7 +24,7 @@ from veilring.privacy.checks import (
 )
 from veilring.privacy.exact import EXP_MAX, exp_ceil, exp_floor, float_ceil, log_ceil, log_floor
 
-# An epsilon of so many takes some seconds. Nothing takes more of them.
+# The epsilon of this number of steps takes some seconds. Nothing takes more of them.
 STEPS_MAX: Final = 1_000_000_000
 # The best order for delta is nearer to 1 than e to minus this: it gives 1 to all digits of a float,
 # and a bit farther on floats have no such order.
@@ -215,7 +215,7 @@ class PureDP:
 
 @dataclass(frozen=True, slots=True)
 class PureSteps:
-    """So many adaptively chosen steps, each of them `bound`-DP.
+    """A number of adaptively chosen steps, each of them `bound`-DP.
 
     No such steps tell more than as many randomised responses, and of these it is known exactly. For
     delta = 0 the losses add up; for any other delta they come to less.
@@ -343,7 +343,7 @@ class BoundedRange:
 
     @classmethod
     def calibrate(cls, epsilon: float, delta: float, steps: int) -> float:
-        """Return the epsilon of each of so many equal steps that are (epsilon, delta)-DP together.
+        """Return the epsilon of each of `steps` equal steps that are (epsilon, delta)-DP together.
 
         Raises:
             InputError: If epsilon is negative or infinite, delta is outside (0, 1), or there is

@@ -34,7 +34,7 @@ _SLACK: Final = 2.0**-44
 _FLOAT_BITS: Final = 53  # what `Generator.random` gives
 _MORE_BITS: Final = 32
 _FIRST_DIGITS: Final = 30
-_MORE_DIGITS: Final = 10  # as fine as so many bits
+_MORE_DIGITS: Final = 10  # as fine as these bits
 # Below it noise is 0 in all but one of e**(2**20) draws.
 _LEAST: Final = Fraction(1, 2**20)
 # Above it floats leave too many draws in doubt (one in 30).
@@ -185,7 +185,7 @@ class UniformBits:
     Attributes:
         low: The greatest known lower bound.
         width: The number is below `low + width`.
-        digits: The precision that goes with so many bits.
+        digits: The precision that goes with this number of bits.
     """
 
     def __init__(self, start: float) -> None:

@@ -52,7 +52,7 @@ class Dyadic:
 
     @classmethod
     def floor(cls, x: float | Fraction, bits: int) -> Self:
-        """Return the greatest probability of so many bits that is not above `x`, in [0, 1].
+        """Return the greatest probability of `bits` bits that is not above `x`, in [0, 1].
 
         Raises:
             InputError: If `x` is no probability, or `bits` is outside its range.
@@ -61,7 +61,7 @@ class Dyadic:
 
     @classmethod
     def ceil(cls, x: float | Fraction, bits: int) -> Self:
-        """Return the least probability of so many bits that is not below `x`, in [0, 1].
+        """Return the least probability of `bits` bits that is not below `x`, in [0, 1].
 
         Raises:
             InputError: If `x` is no probability, or `bits` is outside its range.

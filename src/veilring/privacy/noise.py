@@ -104,7 +104,7 @@ _SIGMA_MAX: Final = 2**40 - 1
 # From here on the sums over the whole numbers are the integrals, to all digits of a float: by
 # Poisson's formula they differ by a factor of 1 + 2 e**(-2 pi**2 sigma**2), about 1e-34.
 _GAUSSIAN_SMOOTH: Final = 2.0
-# Beyond so many whole numbers nothing is left at sigma below 2.
+# Beyond this whole number nothing is left at sigma below 2.
 _GAUSSIAN_REACH: Final = 80
 
 
@@ -184,7 +184,7 @@ def _gaussian_mass(sigma: float) -> float:
 
 # A table has 42 entries for each unit of the scale: here 11 MB, built in a tenth of a second.
 POLYA_SCALE_MAX: Final = 2**15
-# Beyond so many scales there is less than 2**-60, as q**k bounds S[k] for exponents up to 1.
+# Beyond this number of scales there is less than 2**-60, as q**k bounds S[k] for exponents up to 1.
 _POLYA_REACH: Final = 42
 _POLYA_BEYOND: Final = 2.0**-60
 _UNIT: Final = 2.0**-53  # what half a unit in the last place is of a float, at most
@@ -273,7 +273,7 @@ def polya_difference_pmf(
 
 
 def _polya_law(a: Fraction, scale: Fraction, terms: int) -> NDArray[np.float64]:
-    """Return the probabilities of the first so many whole numbers."""
+    """Return the probabilities of the first `terms` whole numbers."""
     k = np.arange(1, terms)
     factors = np.cumprod(np.concatenate([[1.0], (k - 1 + float(a)) / k]))
     first = float(_first(a, *_ratio(scale, _POLYA_DIGITS), 10**_POLYA_DIGITS)[0])
