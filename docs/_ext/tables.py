@@ -4,7 +4,7 @@ Cells of all tables are labelled, so that they can be read on a phone.
 
 `{limits}` lists every named limit with the reason that stands beside it in the source;
 `{scenario-keys} TABLE` lists the keys of one table of a scenario, and `{system-keys} NAME` the
-parameters of a system.
+parameters of a system; `{model-keys} MODULE:MODEL` lists the keys of any other table.
 """
 
 import ast
@@ -155,6 +155,17 @@ class SystemKeys(_Table):
         yield from system_rows(self.arguments[0])
 
 
+class ModelKeys(_Table):
+    """The keys of a table of another file than a scenario, from its model."""
+
+    required_arguments = 1
+    head = ("key", "default", "allowed", "meaning")
+
+    @override
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        yield from model_rows(self.arguments[0])
+
+
 class ScenarioKeys(_Table):
     """The keys of one table of a scenario."""
 
@@ -193,6 +204,18 @@ def system_rows(name: str, prefix: str = "") -> Iterator[tuple[str, str, str, st
             yield f"`{prefix}{key.name}`", _default(key), key.allowed, key.meaning
 
 
+def model_rows(where: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield key, default, what is allowed and what it means, for a table of a file.
+
+    Args:
+        where: The module and the name of its model, such as `package.module:Model`.
+    """
+    module, _, name = where.partition(":")
+    for key in describe_keys(getattr(importlib.import_module(module), name)):
+        if key.default != key.allowed:  # a system's own name
+            yield f"`{key.name}`", _default(key), key.allowed, key.meaning
+
+
 def _default(key: DescribedKey) -> str:
     text = key.default_text
     return text if text in {"none", "required"} else f"`{text}`"
@@ -220,4 +243,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("limits", LimitsTable)
     app.add_directive("scenario-keys", ScenarioKeys)
     app.add_directive("system-keys", SystemKeys)
+    app.add_directive("model-keys", ModelKeys)
     return {"parallel_read_safe": True}

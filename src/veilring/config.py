@@ -52,12 +52,25 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
-def same_field(model: type[BaseModel], key: str) -> Any:  # noqa: ANN401  (a field's default is anything)
+def same_field(
+    model: type[BaseModel], key: str, *, required: bool = False, allowed: str = ""
+) -> Any:  # noqa: ANN401  (a field's default is anything)
     """Return the field of another model, for a table that has the same key with the same meaning.
 
     The default, the range and the description of the field are written once that way.
+
+    Args:
+        model: The other model.
+        key: The name of the field.
+        required: Whether the key has to be given here, and has no default.
+        allowed: What is allowed here, in words, where that is not the same.
     """
-    return copy(model.model_fields[key])
+    field = copy(model.model_fields[key])
+    if required:
+        field.default = PydanticUndefined
+    if allowed:
+        field.description = allowed
+    return field
 
 
 class Agreed(Section):

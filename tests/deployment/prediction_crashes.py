@@ -45,8 +45,7 @@ class Served(Server):
     def deployed(cls, folder: Path, prediction: PredictionSection) -> "Served":
         """Write the folder, of wine."""
         example = PredictionExample.model_validate(
-            prediction.model_dump(include={"epsilon", "queries", "tau", "sigma2"})
-            | {"queriers": len(QUERIERS)}
+            prediction.model_dump(include={"epsilon", "queries"}) | {"queriers": len(QUERIERS)}
         )
         settings = {"prediction": prediction.model_dump(exclude_defaults=True)}
         example.write(load("wine"), folder, seed=0, port=free_port(), settings=settings)

@@ -38,7 +38,7 @@ def written(tmp_path: Path, text: str, name: str = "terms.toml") -> Path:
 @pytest.mark.parametrize(
     ("text", "rows", "domains"),
     [
-        (TERMS, [[50, 2], [100, 0], [0, 1]], [2, 16, 6]),
+        (TERMS, [[50, 2], [100, 0], [0, 1]], [2, 6, 6]),
         (NUMERIC, [[50, 0, 0, 1], [100, 1, 0, 0], [0, 0, 1, 0]], [2]),
         (
             PLAIN.replace("discrete-bayes", "means"),
@@ -79,6 +79,7 @@ def test_each_category_has_its_own_number_and_each_bin_its_range(tmp_path: Path)
     """No rounding moves a category to another bin, however many there are."""
     names = [f"c{n}" for n in range(97)]
     text = TERMS.replace('["red", "green", "blue"]', json.dumps(names))
+    text = text.replace("epsilon = 1.5", "epsilon = 1.5\nbins = 8")
     terms = SurveyTerms.load(written(tmp_path, text))
     cells = "".join(f"{n * 12.5},{name},no\n" for n, name in zip(range(97), names, strict=True))
     pool = terms.read_clients(written(tmp_path, "age,colour,label\n" + cells, "rows.csv"))

@@ -476,8 +476,6 @@ class PredictionExample(Example):
         epsilon: The budget of all answers together.
         queries: The number of queries that are answered in all.
         apart: Make the promise to each querier alone.
-        tau: The least cosine of a neighbour.
-        sigma2: The noise of a vote.
         queriers: The number of queriers, among whom the queries are dealt.
     """
 
@@ -488,8 +486,6 @@ class PredictionExample(Example):
     epsilon: float = 3.0
     queries: int = 500
     apart: bool = False
-    tau: float = 0.8
-    sigma2: float = 1.0
     queriers: int = 1
 
     @override
@@ -508,8 +504,6 @@ class PredictionExample(Example):
             epsilon=self.epsilon,
             queries=self.queries,
             queriers="apart" if self.apart else "together",
-            tau=self.tau,
-            sigma2=self.sigma2,
         )
         if ending == NPZ:
             tables |= {"features": (), "dimensions": len(source.features)}

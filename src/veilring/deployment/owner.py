@@ -68,8 +68,8 @@ class LabellingSection(Section):
     accounting: Accounting = Field("batch", description="batch or record")
     allocation: AllocationRule = same_field(DataOwner, "allocation")
     mechanism: Mechanism = same_field(DataOwner, "mechanism")
-    conversion: Literal["auto", "grid", "candidates", "none"] = Field(
-        "auto", description="auto, grid, candidates or none"
+    conversion: Literal["auto", "grid", "candidates", "none"] = same_field(
+        DataOwner, "conversion", allowed="auto, grid, candidates or none"
     )
     rows: int = Field(0, ge=0, description="a whole number of at least 0")
     count_share: float = same_field(DataOwner, "count_share")

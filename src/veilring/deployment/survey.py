@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 import tomli_w
 from numpy.typing import NDArray
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import AwareDatetime, Field, ValidationError, model_validator
 from typing_extensions import override
 
-from veilring.config import Section
+from veilring.config import Section, same_field
 from veilring.data.csv import read_cells
 from veilring.data.table import Ranges
 from veilring.deployment.config import A_FILE, RELATIVE, ServerConfig, Terms
@@ -34,7 +34,7 @@ from veilring.deployment.schema import (
 )
 from veilring.errors import InputError, ProtocolViolation, ScenarioError
 from veilring.protocols.ldp.algorithm.means import Approach, make_means
-from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX, FrequencyOracle
+from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle
 from veilring.protocols.ldp.algorithm.planner import ORACLES, recommend_oracle
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
@@ -48,12 +48,13 @@ from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.store import open_report_store
 from veilring.protocols.ldp.store.base import Quotas, Store
-from veilring.protocols.ldp.system import BINS_MAX
+from veilring.protocols.ldp.system import LDPBayes, OracleName
 from veilring.protocols.ldp.task import Task
 from veilring.transport.roster import Roster
 
 _log = logging.getLogger("veilring.collector")
 _HALF: Final = 0.5
+FREQUENCY_BINS: Final = 8
 _A_COUNT: Final = "a whole number of at least 0"
 _Count = Annotated[int, Field(ge=0, description=_A_COUNT)]
 
@@ -66,7 +67,8 @@ class SurveySection(Section):
         epsilon: The most that a client's one report may spend.
         oracle: The frequency oracle that hides values; `auto` takes the best for each domain.
         approach: The mechanism that hides means.
-        bins: The number of equal parts of a range where values are asked for.
+        bins: The number of equal parts of a range where values are asked for; 8 for `frequency`
+            unless it is given.
         minimum: The number of reports below which nothing is estimated.
         closes: The time after which no new report is taken.
     """
@@ -74,18 +76,22 @@ class SurveySection(Section):
     kind: Literal["frequency", "means", "discrete-bayes", "gaussian-bayes"] = Field(
         description="frequency, means, discrete-bayes or gaussian-bayes"
     )
-    epsilon: float = Field(
-        gt=0,
-        le=REPORT_EPSILON_MAX,
-        description=f"a number above 0 and up to {REPORT_EPSILON_MAX:g}",
-    )
-    oracle: str = Field("auto", description=f"auto, {', '.join(ORACLES)}")
-    approach: Approach = Field("one-feature", description="all-features, one-bit or one-feature")
-    bins: int = Field(8, ge=2, le=BINS_MAX, description=f"a whole number from 2 to {BINS_MAX}")
+    epsilon: float = same_field(LDPBayes, "epsilon", required=True)
+    oracle: OracleName = same_field(LDPBayes, "oracle")
+    approach: Approach = same_field(LDPBayes, "approach")
+    bins: int = same_field(LDPBayes, "bins")
     minimum: int = Field(1000, ge=1, description="a whole number of at least 1")
     closes: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
         None, description="a date and time with its zone, such as 2027-01-31T00:00:00Z"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _show_a_histogram(cls, given: Any) -> Any:  # noqa: ANN401  (whatever a file holds)
+        """Count in more parts than a classifier needs, unless the file says how many."""
+        if isinstance(given, dict) and given.get("kind") == "frequency":
+            return {"bins": FREQUENCY_BINS, **given}
+        return given
 
     def oracle_for(self, values: int) -> FrequencyOracle:
         """Return the oracle for a domain of this many values."""

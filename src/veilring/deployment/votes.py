@@ -63,7 +63,7 @@ class VotesSection(Section):
         batch: The most queries that are asked at once.
     """
 
-    epsilon: float = Field(gt=0, description="a number above 0")
+    epsilon: float = same_field(NoisyVotes, "epsilon", required=True)
     budget: float = Field(gt=0, le=AMOUNT_MAX, description=f"a number above 0, up to {AMOUNT_MAX}")
     r: float | None = Field(None, ge=0, description="a number of at least 0, if k is left out")
     k: int | None = Field(None, ge=1, description="a whole number above 0, if r is left out")

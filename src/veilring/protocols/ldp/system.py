@@ -52,7 +52,7 @@ BINS_MAX: Final = 1024  # more bins than this tell nothing that noise would not 
 # A classifier labels any number of queries, none of which leaves the one who asks.
 _QUERIES_MAX: Final = 1 << 31
 
-_OracleName = Literal["auto", "de", "sue", "oue", "she", "the", "olh", "hr", "ss"]
+OracleName = Literal["auto", "de", "sue", "oue", "she", "the", "olh", "hr", "ss"]
 
 
 class LDPBayes(System):
@@ -89,7 +89,7 @@ class LDPBayes(System):
         le=REPORT_EPSILON_MAX,
         description=f"a number above 0 and up to {REPORT_EPSILON_MAX:g}",
     )
-    oracle: _OracleName = Field("auto", description=", ".join((AUTO, *ORACLES)))
+    oracle: OracleName = Field("auto", description=", ".join((AUTO, *ORACLES)))
     # One of eight tables measured at ε = 0.5, 1, 2 and 4: 3 bins with `auto` label 72.3 % right, 4
     # bins 70.5 %, 8 bins 65.8 %; `one-bit` labels 58.2 % right, `one-feature` 57.1 %.
     bins: int = Field(3, ge=2, le=BINS_MAX, description=f"a whole number from 2 to {BINS_MAX}")
