@@ -61,7 +61,7 @@ def _ring(k: int) -> None:
         async with Cluster(_RING_PARTIES, runtime="simulated", own=own, seed=0) as cluster:
             await cluster.run(pp_topk, ring=deal_ring(cluster.parties, rng), parameters=parameters)
 
-    simulation.run(run())
+    simulation.simulate(run())
     _say(cpu_seconds=time.process_time(), peak_mib=peak_mib())
 
 

@@ -195,7 +195,7 @@ def simulate(batch: Batch, parties: int, groups: int = 0) -> Run[KNNAnswer]:
                 )
             )
 
-    simulation.run(main())
+    simulation.simulate(main())
     (run,) = runs
     forecast = batch.forecast(parties, groups)
     if (run.cost.messages, run.cost.bytes, run.cost.rounds) != (*forecast.traffic, forecast.rounds):

@@ -149,7 +149,7 @@ def _stack(actors: int, laps: int) -> float:
             await cluster.run(relay, laps=laps)
             return time.perf_counter() - start
 
-    return simulation.run(main())
+    return simulation.simulate(main())
 
 
 def _queues(actors: int, laps: int) -> float:
@@ -164,7 +164,7 @@ def _queues(actors: int, laps: int) -> float:
         await asyncio.gather(*(actor(queues[n - 1], queues[n]) for n in range(actors)))
         return time.perf_counter() - start
 
-    return simulation.run(main())
+    return simulation.simulate(main())
 
 
 def _stores(actors: int, laps: int) -> float:

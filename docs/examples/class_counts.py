@@ -77,7 +77,7 @@ def main() -> None:
     """Run it wherever parties can live."""
     transcripts = set()
     for runtime in ("memory", "tls", "processes", "simulated"):
-        start = simulation.run if runtime == "simulated" else asyncio.run
+        start = simulation.simulate if runtime == "simulated" else asyncio.run
         run = start(count_on(runtime))
         cost = run.cost
         print(f"{runtime:10}", run.result, cost.messages, "messages", cost.rounds, "rounds")

@@ -92,7 +92,7 @@ def main() -> None:
         kind = "Within" if isinstance(near, WithinRadius) else "Nearest"
         for method in (SumMethod("shares"), SumMethod("cycles", 2), SumMethod()):
             parameters = NoisyVotesParameters(2, 2, 1.0, near, sum=method)
-            cost = simulation.run(run(asked, deal(rows), parameters)).cost
+            cost = simulation.simulate(run(asked, deal(rows), parameters)).cost
             foreseen = votes_cost(PARTIES, len(asked), parameters).traffic.bytes == cost.bytes
             name = f"{method.name:10} {kind:10}"
             print(f"{name} {cost.rounds:6} {cost.messages:9} {cost.bytes:9,} {foreseen}")

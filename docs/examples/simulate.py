@@ -70,13 +70,13 @@ async def wait_for_ever() -> None:
 def main() -> None:
     """Print what came of each."""
     for seed in (7, 7, 8):
-        run = simulation.run(run_once(seed))
+        run = simulation.simulate(run_once(seed))
         print(f"seed {seed}: {run.result} after {run.seconds:.6f} s, {run.transcript[:16]}")
-    retried = simulation.run(crash())
+    retried = simulation.simulate(crash())
     wasted = sum(cost.messages for cost in retried.wasted)
     print(f"without {retried.without}: {retried.run.result}; {wasted} messages wasted")
     try:
-        simulation.run(wait_for_ever())
+        simulation.simulate(wait_for_ever())
     except Deadlock as error:
         print("Deadlock:", *error.waits, sep="\n  ")
 

@@ -88,7 +88,7 @@ def _tried(outbox: Path, error: VeilringError, receipts: int) -> tuple[float, in
                 await sender.send(TASK, kept, at_once=1, progress=lambda *_: None)
         return asyncio.get_running_loop().time()
 
-    return simulation.run(main()), connection.sessions
+    return simulation.simulate(main()), connection.sessions
 
 
 @pytest.mark.parametrize("receipts", [0, 1, 5])

@@ -107,7 +107,7 @@ def test_each_run_starts_with_a_fresh_copy() -> None:
             runs = [await cluster.run(say_two, adversaries={"bob": counting}) for _ in range(2)]
         return [*runs[0].results["cy"], *runs[1].results["cy"]]
 
-    assert simulation.run(main()) == ["1", "2", "1", "2"]
+    assert simulation.simulate(main()) == ["1", "2", "1", "2"]
     assert counting.lines == 0
 
 
@@ -137,7 +137,7 @@ def test_who_does_not_speak_is_waited_for_and_named(adversary: Adversary) -> Non
             await cluster.run(draw_ring, seconds=1.0, adversaries={"ada": adversary})
 
     with pytest.raises(RunFailed) as caught:
-        simulation.run(main())
+        simulation.simulate(main())
     waits = [error for name, error in caught.value.errors.items() if name != "ada"]
     assert any("from ada" in str(e) for e in waits if isinstance(e, SessionTimeout))
 
@@ -150,9 +150,9 @@ def test_a_silent_party_has_spoken_before() -> None:
             await cluster.run(say_two, adversaries={"bob": Silent(2)}, seconds=limit)
 
     with pytest.raises(Deadlock, match=r"cy waits for test\.word from bob"):
-        simulation.run(main(None))
+        simulation.simulate(main(None))
     with pytest.raises(RunFailed, match=r"cy waits for test\.word from bob") as caught:
-        simulation.run(main(1.0))
+        simulation.simulate(main(1.0))
     assert isinstance(caught.value.root, SessionTimeout)
 
 
@@ -172,9 +172,9 @@ def test_a_delay_takes_time_and_nothing_else() -> None:
             assert run.results["cy"] == ["bob 1", "bob 2"]
             return run.seconds
 
-    assert simulation.run(main(60.0)) == 6.0
+    assert simulation.simulate(main(60.0)) == 6.0
     with pytest.raises(RunFailed, match="not finished after 5 s"):
-        simulation.run(main(5.0))
+        simulation.simulate(main(5.0))
     with pytest.raises(InputError, match="seconds is -1"):
         Delay(-1)
 

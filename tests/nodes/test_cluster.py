@@ -92,7 +92,7 @@ def test_the_same_seed_gives_the_same_transcript_everywhere() -> None:
 
 
 def _on(runtime: str, main: Coroutine[Any, Any, T]) -> T:
-    return simulation.run(main) if runtime == "simulated" else asyncio.run(main)
+    return simulation.simulate(main) if runtime == "simulated" else asyncio.run(main)
 
 
 async def test_a_cluster_lives_on_and_runs_many_at_once() -> None:
@@ -134,7 +134,7 @@ def test_on_the_simulated_clock_a_deadlock_says_who_waits_for_whom() -> None:
             await cluster.run(wait_for_the_next)
 
     with pytest.raises(Deadlock, match=r"party-0 waits for test\.word from party-1"):
-        simulation.run(main())
+        simulation.simulate(main())
 
 
 async def test_the_simulated_runtime_needs_the_simulated_clock() -> None:

@@ -129,5 +129,5 @@ def test_a_party_that_does_not_reveal_is_waited_for_and_named() -> None:
             await cluster.run(draw_ring, adversaries=silent, seconds=1.0)
 
     with pytest.raises(RunFailed) as caught:
-        simulation.run(main())
+        simulation.simulate(main())
     assert "waits for ring.reveal from party-0" in str(caught.value.errors["party-1"])

@@ -197,7 +197,7 @@ def test_the_times_are_those_of_the_simulated_clock() -> None:
             await asyncio.sleep(7)
             return (await cluster.run(chat, rounds=4, trace=True)).trace
 
-    times = {(m.number, m.sent_seconds, m.received_seconds) for m in simulation.run(main())}
+    times = {(m.number, m.sent_seconds, m.received_seconds) for m in simulation.simulate(main())}
     assert times == {(n, n * LATENCY_SECONDS, (n + 1) * LATENCY_SECONDS) for n in range(4)}
 
 
@@ -215,7 +215,7 @@ def test_a_deadlock_leaves_what_was_said_before() -> None:
             await cluster.run(say_and_wait, trace=journal)
 
     with pytest.raises(Deadlock):
-        simulation.run(main())
+        simulation.simulate(main())
     assert len(journal.messages) == 3
 
 
@@ -234,7 +234,7 @@ def test_a_fault_is_marked_when_it_struck() -> None:
                 with pytest.raises(RunFailed):
                     await cluster.run(chat, rounds=1000, trace=journal)
 
-    simulation.run(main())
+    simulation.simulate(main())
     assert [mark for mark in journal.marks if mark.kind == "fault"] == [
         Mark(2.0, "bob", "fault: crash")
     ]

@@ -120,7 +120,7 @@ def failure(
             )
 
     try:
-        simulation.run(main())
+        simulation.simulate(main())
     except (RunFailed, Deadlock) as error:
         return error
     return None

@@ -12,7 +12,7 @@ from simpy import Environment
 from tests.simulation.moments import now
 
 from veilring.errors import SimulationError
-from veilring.simulation import SimulatedLoop, run, running_environment
+from veilring.simulation import SimulatedLoop, running_environment, simulate
 from veilring.simulation.loop import LoopTrace
 
 
@@ -23,7 +23,7 @@ def test_sleep_takes_simulated_time_only() -> None:
         await asyncio.sleep(31_536_000)
         return now()
 
-    assert run(main()) == 31_536_000
+    assert simulate(main()) == 31_536_000
 
 
 def test_environment_keeps_its_time() -> None:
@@ -34,7 +34,7 @@ def test_environment_keeps_its_time() -> None:
         await asyncio.sleep(1.5)
         return now()
 
-    assert run(main(), env=environment) == environment.now == 8.5
+    assert simulate(main(), env=environment) == environment.now == 8.5
 
 
 def test_a_result_is_not_written_out() -> None:
@@ -50,7 +50,7 @@ def test_a_result_is_not_written_out() -> None:
         await asyncio.sleep(1)
         return Result()
 
-    assert isinstance(run(main()), Result)
+    assert isinstance(simulate(main()), Result)
     assert not formatted
 
 
@@ -69,7 +69,7 @@ def test_interrupt_ends_the_run() -> None:
             raise
 
     with pytest.raises(KeyboardInterrupt):
-        run(main())
+        simulate(main())
     assert cancelled == [True]
 
 
@@ -100,7 +100,7 @@ def test_runner_shuts_down_asynchronous_generators() -> None:
         await anext(generator)
         return generator
 
-    run(main())
+    simulate(main())
     assert closed == [True]
 
 
@@ -109,7 +109,7 @@ async def test_real_loop_has_no_environment() -> None:
     with pytest.raises(SimulationError, match=r"veilring\.simulation\.run"):
         running_environment()
     with pytest.raises(SimulationError, match="await"):
-        run(asyncio.sleep(0))
+        simulate(asyncio.sleep(0))
 
 
 def test_without_a_loop_there_is_no_environment() -> None:
@@ -127,7 +127,7 @@ def test_run_works_in_any_thread() -> None:
         asyncio.get_running_loop().call_soon_threadsafe(lambda: None)
         results.append(now())
 
-    thread = threading.Thread(target=lambda: run(main()))
+    thread = threading.Thread(target=lambda: simulate(main()))
     thread.start()
     thread.join()
     assert results == [1]
@@ -138,7 +138,7 @@ def test_trace_tells_runs_apart() -> None:
 
     def digest(seconds: float) -> str:
         trace = LoopTrace(keep=True)
-        run(asyncio.sleep(seconds), trace=trace)
+        simulate(asyncio.sleep(seconds), trace=trace)
         assert len(trace.entries) == trace.count > 0
         return trace.digest
 

@@ -13,7 +13,7 @@ from veilring.simulation import (
     SimulatedNetwork,
     Topology,
     Uniform,
-    run,
+    simulate,
 )
 from veilring.testing.conformance import CHECKS, Endpoints, Maker, run_check
 
@@ -42,4 +42,4 @@ def over(model: LinkModel) -> Maker:
 @pytest.mark.parametrize("check", CHECKS)
 def test_simulated_endpoints_conform(check: str, model: str) -> None:
     """Each check of the contract passes, whatever the links are like."""
-    run(run_check(check, over(MODELS[model])))
+    simulate(run_check(check, over(MODELS[model])))

@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.moments import now
 
 from veilring.errors import Deadlock
-from veilring.simulation import SimulatedLoop, run
+from veilring.simulation import SimulatedLoop, simulate
 
 
 def test_deadlock_names_who_waits() -> None:
@@ -23,7 +23,7 @@ def test_deadlock_names_who_waits() -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(Deadlock) as caught:
-        run(main())
+        simulate(main())
     assert caught.value.waits == ("alice waits for bob", "bob waits for alice")
 
 
@@ -44,7 +44,7 @@ def test_deadlock_falls_back_on_tasks() -> None:
         await child
 
     with pytest.raises(Deadlock) as caught:
-        run(main())
+        simulate(main())
     main_task, child_task = caught.value.waits
     assert main_task.startswith("Task-1 (test_deadlock_falls_back_on_tasks.")
     assert child_task.endswith("wait_for_ever) waits")

@@ -15,7 +15,7 @@ from veilring.simulation import (
     LinkModel,
     SimulatedNetwork,
     Topology,
-    run,
+    simulate,
 )
 from veilring.simulation.loop import LoopTrace
 from veilring.transport.endpoint import QUEUED_FRAMES_MAX
@@ -24,7 +24,7 @@ from veilring.transport.frames import frame_size
 SECOND = Topology(LinkModel(Constant(1)))
 
 
-def simulate(
+def play_network(
     body: Callable[[SimulatedNetwork], Coroutine[Any, Any, None]],
     topology: Topology = SECOND,
     trace: LoopTrace | None = None,
@@ -34,7 +34,7 @@ def simulate(
     async def main() -> None:
         await body(SimulatedNetwork(("alice", "bob", "carol"), Streams(1), topology=topology))
 
-    run(main(), trace=trace)
+    simulate(main(), trace=trace)
 
 
 def now() -> float:
@@ -51,7 +51,7 @@ def test_frame_takes_latency_and_bandwidth() -> None:
         assert await bob.receive() == ("alice", b"hello")
         assert now() == frame_size(b"hello") / 10 + 1
 
-    simulate(body, Topology(LinkModel(Constant(1), bandwidth_bytes_per_second=10)))
+    play_network(body, Topology(LinkModel(Constant(1), bandwidth_bytes_per_second=10)))
 
 
 def test_frames_arrive_once_and_in_order_whatever_the_jitter() -> None:
@@ -68,7 +68,7 @@ def test_frames_arrive_once_and_in_order_whatever_the_jitter() -> None:
             for index in range(count):
                 assert await network.endpoint("bob").receive() == ("alice", b"%d" % index)
 
-    simulate(body, Topology(LinkModel(Exponential(1), Exponential(2))))
+    play_network(body, Topology(LinkModel(Exponential(1), Exponential(2))))
 
 
 def test_send_waits_for_a_receiver_that_does_not_read() -> None:
@@ -90,7 +90,7 @@ def test_send_waits_for_a_receiver_that_does_not_read() -> None:
         assert b"too many" not in frames
         assert all(task.done() for task in waiting)
 
-    simulate(body)
+    play_network(body)
 
 
 @pytest.mark.parametrize("orderly", [True, False])
@@ -116,7 +116,7 @@ def test_loss_arrives_behind_what_was_sent(orderly: bool) -> None:  # noqa: FBT0
         await network.endpoint("carol").send("bob", b"still here")
         assert await bob.receive() == ("carol", b"still here")
 
-    simulate(body)
+    play_network(body)
 
 
 def test_send_that_waits_learns_of_the_loss() -> None:
@@ -131,7 +131,7 @@ def test_send_that_waits_learns_of_the_loss() -> None:
             await alice.send("bob", b"frame")
         assert now() == 6
 
-    simulate(body)
+    play_network(body)
 
 
 def test_close_wakes_and_may_be_called_twice() -> None:
@@ -154,7 +154,7 @@ def test_close_wakes_and_may_be_called_twice() -> None:
         with pytest.raises(EndpointClosed):
             await alice.send("bob", b"frame")
 
-    simulate(body)
+    play_network(body)
 
 
 def test_bad_sends_are_refused_and_send_nothing() -> None:
@@ -172,7 +172,7 @@ def test_bad_sends_are_refused_and_send_nothing() -> None:
             async with asyncio.timeout(100):
                 await network.endpoint("bob").receive()
 
-    simulate(body)
+    play_network(body)
 
 
 def test_shut_down_ends_all_without_goodbyes() -> None:
@@ -186,7 +186,7 @@ def test_shut_down_ends_all_without_goodbyes() -> None:
             await receiving
         assert now() == 1
 
-    simulate(body)
+    play_network(body)
 
 
 def test_names_and_ways_are_checked() -> None:
@@ -200,7 +200,7 @@ def test_names_and_ways_are_checked() -> None:
         with pytest.raises(InputError, match="graph is not connected"):
             SimulatedNetwork(("alice", "bob"), Streams(1), topology=Topology(graph=graph))
 
-    simulate(body)
+    play_network(body)
 
 
 def test_equal_seeds_give_equal_traces() -> None:
@@ -219,7 +219,7 @@ def test_equal_seeds_give_equal_traces() -> None:
                 sender, frame = await network.endpoint("alice").receive()
                 trace.record(now(), f"{sender} {len(frame)}")
 
-        simulate(body, Topology(LinkModel(Exponential(1), Exponential(2), 1e3)), trace)
+        play_network(body, Topology(LinkModel(Exponential(1), Exponential(2), 1e3)), trace)
         return trace.digest
 
     assert digest() == digest()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from veilring.errors import SimulationError
-from veilring.simulation import run
+from veilring.simulation import simulate
 from veilring.simulation.loop import REFUSED
 
 
@@ -21,7 +21,7 @@ def test_method_is_refused_by_name(name: str) -> None:
         getattr(asyncio.get_running_loop(), name)()
 
     with pytest.raises(SimulationError, match=rf"loop\.{name} would leave .*; \w+"):
-        run(main())
+        simulate(main())
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_convenience_of_asyncio_is_refused(call: Callable[[], "asyncio.Future[ob
         await call()
 
     with pytest.raises(SimulationError, match="would leave the simulated clock"):
-        run(main())
+        simulate(main())
 
 
 def test_every_method_of_the_loop_is_judged() -> None:
@@ -69,7 +69,7 @@ def test_another_thread_is_refused() -> None:
         thread.start()
         thread.join()
 
-    run(main())
+    simulate(main())
     assert "another thread" in str(errors[0])
 
 
@@ -83,7 +83,7 @@ def test_transport_over_a_socket_is_refused() -> None:
             asyncio.SelectorEventLoop.add_reader(loop, first, print)  # type: ignore[arg-type]  # past the refusal, on purpose
 
         with pytest.raises(SimulationError, match="watching a file or socket"):
-            run(main())
+            simulate(main())
 
 
 def test_as_completed_over_bare_coroutines_is_refused() -> None:
@@ -95,6 +95,6 @@ def test_as_completed_over_bare_coroutines_is_refused() -> None:
             pass
 
     with pytest.raises(SimulationError, match="give it tasks"):
-        run(main())
+        simulate(main())
     for coroutine in coroutines:
         coroutine.close()

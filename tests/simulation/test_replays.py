@@ -18,7 +18,14 @@ from typing import Any
 import numpy as np
 from simpy.events import Event
 
-from veilring.simulation import Exponential, Link, LinkModel, run, running_environment, wait_event
+from veilring.simulation import (
+    Exponential,
+    Link,
+    LinkModel,
+    running_environment,
+    simulate,
+    wait_event,
+)
 from veilring.simulation.loop import LoopTrace
 
 _TICKS = 4  # few instants, so that much is due at once
@@ -30,7 +37,7 @@ def digest(seed: int) -> str:
     trace = LoopTrace()
     # Addresses differ between processes by whole pages only; holes of random sizes move the rest.
     _ballast = [bytearray(hash(f"{seed} {index}") % 512) for index in range(5_000)][::2]
-    run(_Program(seed, trace).main(), trace=trace)
+    simulate(_Program(seed, trace).main(), trace=trace)
     return trace.digest
 
 

@@ -10,7 +10,7 @@ from simpy.events import Event
 from tests.simulation.moments import now
 
 from veilring.errors import InputError
-from veilring.simulation import run, running_environment, wait_event
+from veilring.simulation import running_environment, simulate, wait_event
 
 
 def test_process_and_tasks_share_the_clock() -> None:
@@ -29,7 +29,7 @@ def test_process_and_tasks_share_the_clock() -> None:
         count = await wait_event(environment.process(tick(environment, 3)))
         return count, now()
 
-    assert run(main()) == (3, 3)
+    assert simulate(main()) == (3, 3)
     assert log == [1, 1, 2, 2, 3, 3]
 
 
@@ -47,7 +47,7 @@ def test_failed_event_raises_in_the_waiting_task() -> None:
             with pytest.raises(KeyError, match="broken"):
                 await wait_event(process)
 
-    run(main())
+    simulate(main())
 
 
 def test_failed_event_that_nobody_waits_for_ends_the_run() -> None:
@@ -66,7 +66,7 @@ def test_failed_event_that_nobody_waits_for_ends_the_run() -> None:
         await asyncio.sleep(1)
 
     with pytest.raises(KeyError, match="broken"):
-        run(main())
+        simulate(main())
 
 
 def test_event_of_another_environment_is_refused() -> None:
@@ -76,4 +76,4 @@ def test_event_of_another_environment_is_refused() -> None:
         await wait_event(Environment().timeout(1))
 
     with pytest.raises(InputError, match="another environment"):
-        run(main())
+        simulate(main())

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.simulation.moments import now
 
-from veilring.simulation import run
+from veilring.simulation import simulate
 
 
 def test_primitives_work_unchanged() -> None:
@@ -53,8 +53,8 @@ def test_primitives_work_unchanged() -> None:
         return [*log, now()]
 
     expected = [(1, 0), (2, 1), (3, 2), 3.5, [3, 1, 1], 6.5, [2, 3], ([1], 1), 10.5]
-    assert run(main()) == expected
-    assert run(main(), debug=True) == expected
+    assert simulate(main()) == expected
+    assert simulate(main(), debug=True) == expected
 
 
 def test_failing_member_ends_its_group() -> None:
@@ -77,7 +77,7 @@ def test_failing_member_ends_its_group() -> None:
                 raise ValueError
 
         with pytest.raises(ExceptionGroup):
-            run(main())
+            simulate(main())
         return order
 
     first = ended()
@@ -106,7 +106,7 @@ def test_tasks_left_over_are_cancelled_oldest_first() -> None:
         ended.clear()
         return tasks
 
-    assert all(task.cancelled() for task in run(main()))
+    assert all(task.cancelled() for task in simulate(main()))
     assert ended == list(range(0, 1_000, 37))
 
 
@@ -124,4 +124,4 @@ def test_own_task_factory_is_used() -> None:
         assert type(task) is asyncio.Task
         return await task
 
-    assert run(main()) == "done"
+    assert simulate(main()) == "done"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.simulation.moments import now
 
 from veilring.errors import InputError
-from veilring.simulation import run, running_environment
+from veilring.simulation import running_environment, simulate
 
 INSTANTS = st.floats(min_value=0, max_value=1e6)
 
@@ -28,7 +28,7 @@ def test_timers_ring_exactly_on_time(instants: list[float], start: float) -> Non
         await asyncio.sleep(1e6)
         await asyncio.sleep(1e6)
 
-    run(main())
+    simulate(main())
     assert len(rung) == len(instants)
     assert all(max(due, start) == time for due, time in rung)
 
@@ -53,7 +53,7 @@ def test_timers_for_one_instant_ring_in_the_order_they_were_set(
             await asyncio.sleep((set_at + 1) / 10 - now())
         await asyncio.sleep(1)
 
-    run(main())
+    simulate(main())
     assert len(rung) == len(timers)
     assert rung == sorted(rung)
 
@@ -72,7 +72,7 @@ def test_cancelled_timer_does_not_ring() -> None:
         assert cancelled.cancelled()
         assert (cancelled.when(), kept.when()) == (1, 1)
 
-    run(main())
+    simulate(main())
     assert rung == ["kept"]
 
 
@@ -88,7 +88,7 @@ def test_timer_cancelled_between_ringing_and_running_does_not_run() -> None:
         environment.run(until=1.5)  # both events, before the loop gets to run a callback
         await asyncio.sleep(1)
 
-    run(main())
+    simulate(main())
     assert rung == []
 
 
@@ -105,7 +105,7 @@ def test_timer_keeps_its_context() -> None:
         variable.set(2)
         await asyncio.sleep(3)
 
-    run(main())
+    simulate(main())
     assert seen == [1, 0]
 
 
@@ -116,4 +116,4 @@ def test_timer_refuses_what_is_no_number() -> None:
         asyncio.get_running_loop().call_at(math.nan, print)
 
     with pytest.raises(InputError, match="instant is nan"):
-        run(main())
+        simulate(main())

@@ -15,9 +15,9 @@ import typer
 from typer.core import TyperGroup
 from typing_extensions import override
 
-from veilring.cli.compare import compare
+from veilring.cli.compare import compare_command
 from veilring.cli.deploy import deploy_app
-from veilring.cli.explore import explore
+from veilring.cli.explore import explore_command
 from veilring.cli.keys import keys_app
 from veilring.cli.leakage import leakage
 from veilring.cli.ledger import ledger_app
@@ -26,7 +26,7 @@ from veilring.cli.parties import ask_command, serve_command, submit_command
 from veilring.cli.prediction import embed_command, records_app, tune_command
 from veilring.cli.report import report
 from veilring.cli.reproduce import reproduce
-from veilring.cli.run import run
+from veilring.cli.run import run_command
 from veilring.cli.scenarios import scenarios, systems
 from veilring.cli.surveys import estimate_command, export_command, oracles_command, tally_command
 from veilring.cli.sweep import sweep
@@ -181,12 +181,12 @@ def _options(
     """Declare the options of all commands; `_Group` reads them."""
 
 
-app.command()(run)
-app.command()(compare)
+app.command("run")(run_command)
+app.command("compare")(compare_command)
 app.command()(report)
 app.command()(trace)
 app.command()(sweep)
-app.command()(explore)
+app.command("explore")(explore_command)
 app.command()(reproduce)
 app.command()(leakage)
 app.command("tune")(tune_command)

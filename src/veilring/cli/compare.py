@@ -11,14 +11,14 @@ from veilring.cli.options import CellSeparator, LabelColumn
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
-    from veilring.scenarios.comparison import Comparison
+    from veilring.scenarios.comparison import SystemComparison
 
 _SEED_BITS = 32
 _MIN = {"guarantee": 15}
 _COLUMNS_MIN = 118  # with fewer, numbers would be cut off
 
 
-def compare(  # noqa: PLR0913  (the options of a command)
+def compare_command(  # noqa: PLR0913  (the options of a command)
     data: Annotated[
         str,
         typer.Argument(
@@ -136,7 +136,7 @@ def _numbers(values: str) -> list[float]:
         raise InputError("epsilon", values, "numbers, such as 0.5,1,2") from None
 
 
-def _show(comparison: "Comparison") -> None:
+def _show(comparison: "SystemComparison") -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

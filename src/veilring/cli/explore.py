@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from veilring.scenarios.exploring import Campaign
 
 
-def explore(
+def explore_command(
     scenario: Annotated[
         str, typer.Argument(help="A built-in scenario, such as faults, or a path to a .toml file.")
     ] = "faults",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from veilring.scenarios.labelling import Progress
 
 
-def run(  # noqa: PLR0913  (the options of a command)
+def run_command(  # noqa: PLR0913  (the options of a command)
     scenario: ScenarioName,
     *,
     protocol: ProtocolName = None,

@@ -23,7 +23,7 @@ from veilring.nodes.run import Run
 from veilring.nodes.runtimes import RUNTIMES
 from veilring.nodes.transcript import View
 from veilring.protocols.system import Facts, Promise, Setup, Spent, System
-from veilring.scenarios.labelling import Conditions, Labelled, label_queries
+from veilring.scenarios.labelling import Conditions, Labelled, play_queries
 from veilring.scenarios.report import CostSummary
 
 R = TypeVar("R")
@@ -184,7 +184,7 @@ def _complete(start: Callable[[], Coroutine[Any, Any, Any]], runtime: str) -> An
     if runtime not in RUNTIMES:
         raise InputError("runtime", repr(runtime), ", ".join(RUNTIMES))
     loop: Callable[[Coroutine[Any, Any, Any]], Any]
-    loop = simulation.run if runtime == _SIMULATED else asyncio.run
+    loop = simulation.simulate if runtime == _SIMULATED else asyncio.run
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -261,7 +261,7 @@ async def _play_system(
     prepared: _Prepared, runtime: str, seed: int | None, watch: tuple[str, ...]
 ) -> SystemRun:
     setup, classes = prepared.setup, prepared.classes
-    labelled = await label_queries(
+    labelled = await play_queries(
         setup, prepared.queries, runtime, seed=seed, conditions=Conditions(watch=watch)
     )
     labels, system, truth = labelled.labels, setup.system, prepared.truth

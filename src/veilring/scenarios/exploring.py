@@ -29,7 +29,7 @@ FAULT_SECONDS: Final = 20.0
 # When the faults have stopped, everything has ended after this long.
 CALM_SECONDS: Final = 30.0
 # Of each run; with a clock that runs four times too slow it still ends within CALM_SECONDS.
-SESSION_SECONDS: Final = 6.0
+EXPLORED_SECONDS: Final = 6.0
 _PAUSE_MAX_SECONDS: Final = 2.0  # so that some faults strike where nothing runs
 
 Sum = Callable[..., Awaitable[NDArray[np.float64]]]
@@ -76,7 +76,7 @@ def explore_seed(seed: int, subject: Subject) -> Explored:
     """
     explored = Explored(seed)
     try:
-        simulation.run(_live(subject, Streams(seed), explored))
+        simulation.simulate(_live(subject, Streams(seed), explored))
     except VeilringError as error:
         explored.wrong.append(f"the run broke down: {type(error).__name__}: {error}")
     return explored
@@ -144,7 +144,7 @@ async def _play_sum(
         _sum_on_a_drawn_ring,
         own=own,
         among=alive,
-        seconds=SESSION_SECONDS,
+        seconds=EXPLORED_SECONDS,
         method=method,
         add=subject.secure_sum,
     )
@@ -185,7 +185,7 @@ async def _play_batch(
         alive = (client, *(name for name in alive if name != client))
     played = setup.play(queries, among=alive)
     outcomes = await cluster.play(
-        setup.role, only=played.only, among=alive, seconds=SESSION_SECONDS, **played.public
+        setup.role, only=played.only, among=alive, seconds=EXPLORED_SECONDS, **played.public
     )
     labels = {
         outcome.party: played.labels(outcome.result)

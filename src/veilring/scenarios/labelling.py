@@ -133,7 +133,7 @@ class Labelled:
         return hashlib.sha256(lines.encode()).hexdigest()
 
 
-async def label_queries(
+async def play_queries(
     setup: Setup,
     queries: NDArray[np.float64],
     runtime: Runtime | str,

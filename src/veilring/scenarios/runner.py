@@ -27,7 +27,7 @@ from veilring.scenarios.labelling import (
     Progress,
     drawn_by_parties,
     ignore_progress,
-    label_queries,
+    play_queries,
 )
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import Prepared, prepare
@@ -243,7 +243,7 @@ def _label(
         journal=watch.journal,
     )
     label = partial(
-        label_queries,
+        play_queries,
         prepared.setup,
         prepared.held_out.X,
         seed=scenario.run.seed,
@@ -254,7 +254,7 @@ def _label(
     if scenario.network.runtime != "simulated":
         return asyncio.run(label(scenario.network.runtime)), ()
     runtime = Simulated(topology, prepared.faults)
-    return simulation.run(label(runtime)), tuple(runtime.struck)
+    return simulation.simulate(label(runtime)), tuple(runtime.struck)
 
 
 def _dealer(streams: Streams) -> Deal:

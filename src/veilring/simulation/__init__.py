@@ -14,8 +14,8 @@ from veilring.simulation.loop import (
     LoopTrace,
     SimulatedLoop,
     TracedLoop,
-    run,
     running_environment,
+    simulate,
     wait_event,
 )
 from veilring.simulation.network import Routes, SimulatedEndpoint, SimulatedNetwork, Topology
@@ -36,7 +36,7 @@ __all__ = (
     "Topology",
     "TracedLoop",
     "Uniform",
-    "run",
     "running_environment",
+    "simulate",
     "wait_event",
 )

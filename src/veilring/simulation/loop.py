@@ -312,7 +312,7 @@ def _describe(callback: Callable[..., Any]) -> str:
     return str(getattr(callback, "__qualname__", type(callback).__qualname__))
 
 
-def run(
+def simulate(
     main: Coroutine[Any, Any, _T],
     *,
     env: Environment | None = None,
@@ -398,7 +398,9 @@ def _settle(future: asyncio.Future[Any], event: Event) -> None:
 def _running_loop() -> SimulatedLoop:
     loop = _current_loop()
     if not isinstance(loop, SimulatedLoop):
-        raise SimulationError("no simulated clock runs here; start with veilring.simulation.run")
+        raise SimulationError(
+            "no simulated clock runs here; start with veilring.simulation.simulate"
+        )
     return loop
 
 

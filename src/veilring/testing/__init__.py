@@ -64,7 +64,7 @@ class ProtocolRunner:
                     **public,
                 )
 
-        return simulation.run(main()) if self._runtime == "simulated" else asyncio.run(main())
+        return simulation.simulate(main()) if self._runtime == "simulated" else asyncio.run(main())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -62,7 +62,7 @@ def test_the_collector_runs_on_the_simulated_clock(path: Path) -> None:
             verdicts = await setting.submit_reports("ada", batches(TASK, 3000, at_once=50))
             return setting.store.recount().clients, set(verdicts)
 
-    assert simulation.run(main()) == (3000, {ReportVerdict.COUNTED})
+    assert simulation.simulate(main()) == (3000, {ReportVerdict.COUNTED})
 
 
 @pytest.mark.parametrize(("lie", "verdict"), REFUSALS.items())

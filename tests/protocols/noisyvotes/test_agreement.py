@@ -77,7 +77,7 @@ def outcomes(
                 asker="party-2",
             )
 
-    return {done.party: done for done in simulation.run(main())}
+    return {done.party: done for done in simulation.simulate(main())}
 
 
 def told_before_adding(view: View | None) -> list[list[bool]]:

@@ -126,7 +126,7 @@ def test_the_rounds_are_the_longest_chain_of_messages(
                 private_votes, only=ask(), asker="party-2", parameters=parameters, ring=RING
             )
 
-    run = simulation.run(main())
+    run = simulation.simulate(main())
     answer = run.result
     counted = isinstance(near, NearestRows) and near.rows is None
     assert answer.rows == (120 if counted else None)

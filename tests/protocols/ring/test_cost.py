@@ -124,7 +124,7 @@ def test_the_rounds_are_the_longest_chain_of_messages(method: SumMethod) -> None
             )
         return run, run.seconds
 
-    run, seconds = simulation.run(main())
+    run, seconds = simulation.simulate(main())
     # The asker is the starter, so that its round 1 need not wait for the queries to arrive.
     assert seconds == run.cost.rounds == knn_cost(7, 1, parameters).rounds
 

@@ -76,4 +76,4 @@ def _simulated(
                 role, only=only, asker=order.starter, parameters=parameters, **way
             )
 
-    return simulation.run(main())
+    return simulation.simulate(main())

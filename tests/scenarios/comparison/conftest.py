@@ -2,7 +2,7 @@
 
 import pytest
 
-from veilring.scenarios.comparison import Comparison, Question, compare, make_question
+from veilring.scenarios.comparison import Question, SystemComparison, compare, make_question
 
 ASKED = {"data": "iris", "parties": 4, "epsilon": (1.0, 2.0), "splits": 2, "queries": 5, "seed": 3}
 
@@ -14,6 +14,6 @@ def question() -> Question:
 
 
 @pytest.fixture(scope="session")
-def comparison(question: Question) -> Comparison:
+def comparison(question: Question) -> SystemComparison:
     """Return what came of it."""
     return compare(question)

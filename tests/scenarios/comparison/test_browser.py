@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from veilring.scenarios.comparison import Comparison
+from veilring.scenarios.comparison import SystemComparison
 from veilring.scenarios.comparison.page import render_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
@@ -49,7 +49,9 @@ addEventListener("load", () => {
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on PATH")
-def test_it_is_legible_on_a_screen_and_on_a_phone(comparison: Comparison, tmp_path: Path) -> None:
+def test_it_is_legible_on_a_screen_and_on_a_phone(
+    comparison: SystemComparison, tmp_path: Path
+) -> None:
     """Nothing is cut off, text is large enough and overlaps nothing, and all pictures are drawn."""
     page = render_page(comparison).replace("</head>", _MEASURE)
     (tmp_path / "page.html").write_text(page, encoding="utf-8")

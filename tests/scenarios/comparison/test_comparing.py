@@ -19,7 +19,7 @@ from veilring.protocols.radius.messages import label_cost
 from veilring.protocols.radius.system import OwnerSetup, public_radius
 from veilring.protocols.ring import KNNParameters, knn_cost, rounds_for
 from veilring.protocols.system import Play
-from veilring.scenarios.comparison import Comparison, Line, Question, compare, make_question
+from veilring.scenarios.comparison import Line, Question, SystemComparison, compare, make_question
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED
 from veilring.scenarios.comparison.question import draw_splits, load_facts
 from veilring.scenarios.comparison.running import rules_said
@@ -29,7 +29,7 @@ QUERIES, PARTIES, FEATURES, CLASSES = 5, 4, 4, 3
 LATENCY = {"law": "constant", "seconds": 0.05}
 
 
-def _of(comparison: Comparison, system: str) -> list[Line]:
+def _of(comparison: SystemComparison, system: str) -> list[Line]:
     return [line for line in comparison.lines if line.system == system]
 
 
@@ -44,7 +44,7 @@ def _cost(line: Line) -> Forecast:
 class TestLines:
     """The table."""
 
-    def test_has_every_system_at_every_epsilon(self, comparison: Comparison) -> None:
+    def test_has_every_system_at_every_epsilon(self, comparison: SystemComparison) -> None:
         """What has no ε stands once; what has one, at each in order."""
         found = [(line.system, line.epsilon) for line in comparison.lines]
         expected: list[tuple[str, float | None]] = [(POOLED, None), (MAJORITY, None)]
@@ -52,7 +52,7 @@ class TestLines:
             expected += [(system, e) for e in ((None,) if system == "private-knn" else (1.0, 2.0))]
         assert found == expected
 
-    def test_accuracies_are_shares_of_the_queries(self, comparison: Comparison) -> None:
+    def test_accuracies_are_shares_of_the_queries(self, comparison: SystemComparison) -> None:
         """One a split, of all its batches; the interval is about their mean."""
         asked = QUERIES * comparison.facts.batches
         for line in comparison.lines:
@@ -63,14 +63,14 @@ class TestLines:
             assert line.accuracy.mean == pytest.approx(np.mean(line.accuracies))
             assert 0 <= line.accuracy.low <= line.accuracy.mean <= line.accuracy.high <= 1
 
-    def test_the_ring_answers_as_the_pooled_classifier(self, comparison: Comparison) -> None:
+    def test_the_ring_answers_as_the_pooled_classifier(self, comparison: SystemComparison) -> None:
         """On the same splits it has the same accuracy in each."""
         (ring,) = _of(comparison, "private-knn")
         assert ring.accuracies == comparison.pooled.accuracies
         assert ring.loss == (0.0, 0.0, 0.0)
         assert ring.leakage is not None
 
-    def test_promises_are_what_was_asked(self, comparison: Comparison) -> None:
+    def test_promises_are_what_was_asked(self, comparison: SystemComparison) -> None:
         """One batch has spent the line's ε, and no more."""
         for line in comparison.lines:
             assert (line.privacy is None) == (line.system in {POOLED, MAJORITY})
@@ -78,7 +78,7 @@ class TestLines:
                 assert line.privacy.epsilon is not None
                 assert line.privacy.epsilon == line.epsilon
 
-    def test_says_why_the_tree_walk_is_not_there(self, comparison: Comparison) -> None:
+    def test_says_why_the_tree_walk_is_not_there(self, comparison: SystemComparison) -> None:
         """It hides queries from public places, and here rows are private."""
         (left,) = comparison.left_out
         assert left.name == "tree walk"
@@ -88,14 +88,14 @@ class TestLines:
 class TestCosts:
     """Closed forms, here written down once more."""
 
-    def test_of_the_ring(self, comparison: Comparison) -> None:
+    def test_of_the_ring(self, comparison: SystemComparison) -> None:
         """Rounds, messages and bytes, and those of drawing it."""
         rounds = rounds_for(1e-6, 5, 1.0, 0.5)
         parameters = KNNParameters(features=FEATURES, classes=CLASSES, k=5, rounds=rounds)
         (ring,) = _of(comparison, "private-knn")
         assert _cost(ring) == knn_cost(PARTIES, QUERIES, parameters)
 
-    def test_of_votes_with_noise(self, comparison: Comparison) -> None:
+    def test_of_votes_with_noise(self, comparison: SystemComparison) -> None:
         """One sum by shares, whatever ε, and that all agree before it."""
         found = [_cost(line) for line in _of(comparison, "noisy-votes")]
         within = WithinRadius(public_radius(FEATURES, comparison.facts.train))
@@ -109,14 +109,14 @@ class TestCosts:
         ]
         assert found[0].traffic.messages == 3 * PARTIES * (PARTIES - 1)
 
-    def test_of_a_trusted_party(self, comparison: Comparison) -> None:
+    def test_of_a_trusted_party(self, comparison: SystemComparison) -> None:
         """One message there and one back, whatever ε."""
         for line in _of(comparison, "radius"):
             assert _cost(line) == label_cost(QUERIES, FEATURES)
         for line in _of(comparison, "prediction"):
             assert _cost(line) == stream_cost([QUERIES], FEATURES)
 
-    def test_of_a_collection(self, comparison: Comparison) -> None:
+    def test_of_a_collection(self, comparison: SystemComparison) -> None:
         """One round; each party sends a message for each question that a client of it drew."""
         for line in _of(comparison, "ldp-bayes"):
             assert line.cost is not None
@@ -152,7 +152,7 @@ class TestAgain:
     """The same seed."""
 
     def test_gives_the_same_but_for_seconds(
-        self, question: Question, comparison: Comparison
+        self, question: Question, comparison: SystemComparison
     ) -> None:
         """All that is said as JSON, simulated seconds among it."""
         assert _without_seconds(compare(question)) == _without_seconds(comparison)
@@ -165,7 +165,7 @@ class TestAgain:
         assert not np.array_equal(one.batches[0].X, another.batches[0].X)
 
 
-def _without_seconds(comparison: Comparison) -> object:
+def _without_seconds(comparison: SystemComparison) -> object:
     plain = json.loads(json.dumps(comparison.as_json(), allow_nan=False))
     for line in plain["lines"]:
         if line["cost"] is not None:
@@ -214,7 +214,7 @@ class TestRules:
         assert public_radius(200, 100, categories=True) == public_radius(200, 100)
         assert "at least 1.5 for categories" in dict(rules_said(facts, 5))["r-N and noisy votes"]
 
-    def test_are_said_with_their_numbers(self, comparison: Comparison) -> None:
+    def test_are_said_with_their_numbers(self, comparison: SystemComparison) -> None:
         """The report has the radius, τ and the rest."""
         said = " ".join(rule for _, rule in comparison.rules)
         radius = public_radius(FEATURES, comparison.facts.train)

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.scenarios.reporting.pages import Page
 
-from veilring.scenarios.comparison import Comparison
+from veilring.scenarios.comparison import SystemComparison
 from veilring.scenarios.comparison.comparison import RULE
 from veilring.scenarios.comparison.page import (
     HEADINGS,
@@ -20,7 +20,7 @@ from veilring.scenarios.reporting.charts import ACCURACY_HEIGHT, accuracy_chart
 
 
 @pytest.fixture(scope="module")
-def html(comparison: Comparison) -> str:
+def html(comparison: SystemComparison) -> str:
     """Return the page."""
     return render_page(comparison)
 
@@ -34,7 +34,7 @@ def page(html: str) -> Page:
 class TestPage:
     """The page."""
 
-    def test_has_every_number_of_every_line(self, page: Page, comparison: Comparison) -> None:
+    def test_has_every_number_of_every_line(self, page: Page, comparison: SystemComparison) -> None:
         """Row by row and column by column."""
         head, *rows = page.tables["lines-table"]
         assert head == list(HEADINGS)
@@ -44,14 +44,14 @@ class TestPage:
             if line.cost is not None:
                 assert row[8] == f"{line.cost.bytes + line.cost.setup_bytes:,}"
 
-    def test_says_what_to_choose_and_why(self, page: Page, comparison: Comparison) -> None:
+    def test_says_what_to_choose_and_why(self, page: Page, comparison: SystemComparison) -> None:
         """The sentence, what an owner would add, what cannot be compared, and the rule."""
         choice = comparison.choice
         for said in (choice.says, choice.owner, choice.cannot, *RULE):
             assert said in page.text
 
     def test_says_what_is_promised_and_what_is_left_out(
-        self, page: Page, comparison: Comparison
+        self, page: Page, comparison: SystemComparison
     ) -> None:
         """Each system's promise in words, and why there is no tree walk."""
         for promise in promises(comparison):
@@ -59,14 +59,18 @@ class TestPage:
             assert promise.measure in page.text
         assert comparison.left_out[0].why in page.text
 
-    def test_says_once_that_a_seed_hides_nothing(self, page: Page, comparison: Comparison) -> None:
+    def test_says_once_that_a_seed_hides_nothing(
+        self, page: Page, comparison: SystemComparison
+    ) -> None:
         """It stands above the promises, and under none of them."""
         assert page.text.count(comparison.seeded) == 1
         notes = [line.privacy.note for line in comparison.lines if line.privacy is not None]
         assert notes
         assert not any("seed" in note for note in notes)
 
-    def test_has_what_it_takes_to_do_it_again(self, page: Page, comparison: Comparison) -> None:
+    def test_has_what_it_takes_to_do_it_again(
+        self, page: Page, comparison: SystemComparison
+    ) -> None:
         """Rules, ranges, seed, network and versions."""
         assert page.tables["rules-table"] == [list(rule) for rule in comparison.rules]
         versions = dict(page.tables["versions"])
@@ -92,7 +96,7 @@ class TestPage:
         assert len(page.ids) == len(set(page.ids))
         assert page.described == ["accuracy-chart", "leakage-chart", "bytes-chart"]
 
-    def test_says_that_none_is_worth_it(self, comparison: Comparison) -> None:
+    def test_says_that_none_is_worth_it(self, comparison: SystemComparison) -> None:
         """Then no line is marked."""
         none = replace(comparison.choice, system=None, epsilon=None, says="None.")
         page = Page(render_page(replace(comparison, choice=none)))
@@ -103,7 +107,7 @@ class TestPage:
 class TestPicture:
     """Accuracy over ε."""
 
-    def test_is_a_file_of_its_own(self, comparison: Comparison) -> None:
+    def test_is_a_file_of_its_own(self, comparison: SystemComparison) -> None:
         """Well-formed, of one size, with a legend of all systems, and on paper."""
         root = ET.fromstring(render_picture(comparison))  # noqa: S314  (our own)
         assert root.get("viewBox") == f"0 0 720 {root.get('height')}"
@@ -111,7 +115,7 @@ class TestPicture:
         for line in comparison.lines:
             assert line.name in texts
 
-    def test_has_a_point_for_each_line_with_an_epsilon(self, comparison: Comparison) -> None:
+    def test_has_a_point_for_each_line_with_an_epsilon(self, comparison: SystemComparison) -> None:
         """At its accuracy, with its interval; equal ε stand together, greater ones to the right."""
         drawn = accuracy_chart(comparison.lines, comparison.question.epsilon)
         bounded = [line for line in comparison.lines if line.epsilon is not None]
@@ -132,7 +136,9 @@ class TestPicture:
         ]
         assert max(first) < min(second)
 
-    def test_draws_equal_accuracies_without_epsilon_once(self, comparison: Comparison) -> None:
+    def test_draws_equal_accuracies_without_epsilon_once(
+        self, comparison: SystemComparison
+    ) -> None:
         """The ring's line is the pooled classifier's."""
         bands = accuracy_chart(comparison.lines, comparison.question.epsilon).bands
         assert len(bands) == 2

@@ -116,7 +116,7 @@ def test_a_run_is_repeated_without_the_party_that_died() -> None:
         (wasted,) = retried.wasted
         assert wasted.by_kind["test.word"].messages >= 1
 
-    simulation.run(main())
+    simulation.simulate(main())
 
 
 def test_a_retry_can_depend_on_who_is_left_and_keeps_what_was_seen() -> None:
@@ -141,7 +141,7 @@ def test_a_retry_can_depend_on_who_is_left_and_keeps_what_was_seen() -> None:
             again = await run_with_retries(cluster, pass_on, seconds=5.0, among=left)
             assert (again.without, again.wasted, again.failed) == (("party-2",), (), ())
 
-    simulation.run(main())
+    simulation.simulate(main())
 
 
 def test_a_retry_gives_up_when_too_few_are_left() -> None:
@@ -153,7 +153,7 @@ def test_a_retry_gives_up_when_too_few_are_left() -> None:
             with pytest.raises(RunFailed):
                 await run_with_retries(cluster, pass_on, seconds=5.0)
 
-    simulation.run(main())
+    simulation.simulate(main())
 
 
 @pytest.mark.parametrize("kind", ["reset", "half-open"])
@@ -174,7 +174,7 @@ def test_a_broken_connection_ends_a_run_and_mends(kind: str) -> None:
             await asyncio.sleep(10.0)
             assert (await cluster.run(pass_on, seconds=5.0)).result == "d"
 
-    simulation.run(main())
+    simulation.simulate(main())
 
 
 async def _chat_with_own(party: object, _own: str) -> None:
@@ -199,7 +199,7 @@ def test_a_restarted_party_takes_part_again_if_it_has_its_data(
                 assert isinstance(caught.value.errors["party-1"], ClusterError)
                 assert "without its data" in str(caught.value.root)
 
-    simulation.run(main())
+    simulation.simulate(main())
 
 
 def test_a_skewed_clock_changes_how_long_a_party_waits() -> None:
@@ -212,7 +212,7 @@ def test_a_skewed_clock_changes_how_long_a_party_waits() -> None:
                 await cluster.run(_wait_for_nobody, seconds=2.0)
         return {name: str(error) for name, error in caught.value.errors.items()}
 
-    errors = simulation.run(main())
+    errors = simulation.simulate(main())
     assert "not finished after 2 s" in errors["party-1"]
     assert "party-0" in errors
 

@@ -64,7 +64,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
 
     with pytest.raises(RunFailed) as failed:
-        simulation.run(main())
+        simulation.simulate(main())
     write_failure(failed.value, scenario, journal, folder)
     return folder
 

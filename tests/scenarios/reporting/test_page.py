@@ -10,7 +10,7 @@ from tests.scenarios.reporting.pages import Page
 from veilring.nodes.trace import Mark
 from veilring.scenarios.reporting import RunFolder, read_folder
 from veilring.scenarios.reporting.page import render
-from veilring.scenarios.reporting.spacetime import DRAWN_MAX
+from veilring.scenarios.reporting.spacetime import ARROWS_MAX
 
 COST_CHARTS = ["party-chart", "kind-chart", "round-chart"]
 CHARTS = ["accuracy-chart", *COST_CHARTS, "leakage-chart", "spacetime"]
@@ -198,11 +198,11 @@ class TestContents:
         drawn = re.search(r"Drawn are ([\d,]+) of ([\d,]+) messages", page.text)
         assert drawn is not None
         assert drawn[2] == f"{REPEATS * len(run.messages):,}"
-        assert int(drawn[1].replace(",", "")) <= DRAWN_MAX
+        assert int(drawn[1].replace(",", "")) <= ARROWS_MAX
         arrows = [
             value for name, value in page.attributes if (name, value[:5]) == ("class", "arrow")
         ]
-        assert len(arrows) < DRAWN_MAX + 20  # the legend has some
+        assert len(arrows) < ARROWS_MAX + 20  # the legend has some
         assert len(page.tables["spacetime-table"][1:]) == int(drawn[1].replace(",", ""))
         assert "sampled" not in Page(render(run)).ids
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from veilring.nodes.trace import Mark, TracedMessage
 from veilring.scenarios.reporting import read_folder
-from veilring.scenarios.reporting.spacetime import DRAWN_MAX, Sign, draw, lane_order, sample
+from veilring.scenarios.reporting.spacetime import ARROWS_MAX, Sign, draw, lane_order, sample
 from veilring.scenarios.reporting.text import text_diagram
 
 NAMES = ("ada", "bob", "cy")
@@ -114,9 +114,9 @@ class TestSample:
 
     def test_few_are_all_drawn(self) -> None:
         """Up to the limit nothing is left out, above it the diagram knows the total."""
-        assert len(draw(_many(2, DRAWN_MAX // 2), [], NAMES).arrows) == DRAWN_MAX
-        diagram = draw(_many(3, DRAWN_MAX // 2), [], NAMES)
-        assert (len(diagram.arrows), diagram.total) == (DRAWN_MAX // 2 * 3 // 2, 3000)
+        assert len(draw(_many(2, ARROWS_MAX // 2), [], NAMES).arrows) == ARROWS_MAX
+        diagram = draw(_many(3, ARROWS_MAX // 2), [], NAMES)
+        assert (len(diagram.arrows), diagram.total) == (ARROWS_MAX // 2 * 3 // 2, 3000)
 
 
 class TestText:

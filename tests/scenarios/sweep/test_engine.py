@@ -62,7 +62,7 @@ def test_a_scheduler_that_is_not_there_is_told(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names its address, after the time that a scheduler has to answer."""
-    monkeypatch.setattr("veilring.scenarios.sweep.dask_backend.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("veilring.scenarios.sweep.dask_backend.SCHEDULER_SECONDS", 1)
     with (
         pytest.raises(InputError, match=address),
         each_done(abs, [-1], Engine("dask", dask_address=address)),

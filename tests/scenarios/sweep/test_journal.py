@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from veilring.errors import InputError
-from veilring.scenarios.sweep.cells import Outcome
+from veilring.scenarios.sweep.cells import CellOutcome
 from veilring.scenarios.sweep.run import SYNC_SECONDS, open_journal
 
 SWEEP = {"scenario": "wine", "grid": {"protocol.k": [1, 2]}}
 FIRST, SECOND = (
-    Outcome(name, {"accuracy": 0.1 + 0.2, "label": "é\n"}, {"seconds": 1e-9})
+    CellOutcome(name, {"accuracy": 0.1 + 0.2, "label": "é\n"}, {"seconds": 1e-9})
     for name in ("first", "second")
 )
 
@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "out.parquet.journal"
 
 
-def _write(path: Path, *outcomes: Outcome) -> None:
+def _write(path: Path, *outcomes: CellOutcome) -> None:
     with open_journal(path, SWEEP) as journal:
         for outcome in outcomes:
             journal.append(outcome)

@@ -22,7 +22,7 @@ from veilring.transport.endpoint import Endpoint
 
 
 class Simulated(TasksRuntime):
-    """All parties on the simulated clock; run the caller by `veilring.simulation.run`.
+    """All parties on the simulated clock; run the caller by `veilring.simulation.simulate`.
 
     Args:
         topology: The links between the parties; by default all are alike and take no time.
@@ -62,7 +62,7 @@ class Simulated(TasksRuntime):
     async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:
         loop = asyncio.get_running_loop()
         if not isinstance(loop, SimulatedLoop):
-            advice = "veilring.simulation.run"
+            advice = "veilring.simulation.simulate"
             raise ClusterError(f"runtime=simulated needs the simulated clock: {advice}")
         loop.describe_waits(self._waits, self._judge)
         self._streams, self._started = streams, loop.time()

@@ -1,10 +1,10 @@
 """All applicable systems on the same splits of the same data: accuracy, privacy and cost.
 
-`question` is what is asked, `running` gives a `Comparison`, and `choosing` makes one sentence of
-its lines. `words` and `page` show it.
+`question` is what is asked, `running` gives the lines, and `comparison` has them with a rule of
+choice. `page` shows them.
 """
 
-from veilring.scenarios.comparison.comparison import Choice, Comparison, Left, Line, Played
+from veilring.scenarios.comparison.comparison import Choice, Left, Line, Played, SystemComparison
 from veilring.scenarios.comparison.question import (
     Question,
     TableFacts,
@@ -16,12 +16,12 @@ from veilring.scenarios.intervals import Interval
 
 __all__ = (
     "Choice",
-    "Comparison",
     "Interval",
     "Left",
     "Line",
     "Played",
     "Question",
+    "SystemComparison",
     "TableFacts",
     "compare",
     "make_question",

@@ -122,7 +122,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SystemComparison:
     """All that came of it.
 
     Attributes:

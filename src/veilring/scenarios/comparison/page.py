@@ -9,7 +9,7 @@ import tomli_w
 
 from veilring.errors import InputError
 from veilring.nodes.cost import Traffic
-from veilring.scenarios.comparison.comparison import RULE, Comparison, Line
+from veilring.scenarios.comparison.comparison import RULE, Line, SystemComparison
 from veilring.scenarios.reporting.charts import AccuracyChart, accuracy_chart, bar_chart
 from veilring.scenarios.reporting.page import estimates, make_environment
 from veilring.scenarios.reporting.summary import interval_text, leaks, percent
@@ -102,7 +102,7 @@ def measured_leak(line: Line) -> str:
     return ", ".join(parts)
 
 
-def promises(comparison: Comparison) -> list[PromiseRow]:
+def promises(comparison: SystemComparison) -> list[PromiseRow]:
     """Return what each system promises, once each."""
     seen: dict[str, PromiseRow] = {}
     for line in comparison.lines:
@@ -112,7 +112,7 @@ def promises(comparison: Comparison) -> list[PromiseRow]:
     return list(seen.values())
 
 
-def setting(comparison: Comparison) -> str:
+def setting(comparison: SystemComparison) -> str:
     """Write in one line what was compared."""
     facts, asked = comparison.facts, comparison.question
     batches = f"{facts.batches} batch{'es' if facts.batches > 1 else ''} of {facts.queries} queries"
@@ -123,7 +123,7 @@ def setting(comparison: Comparison) -> str:
     )
 
 
-def render_page(comparison: Comparison) -> str:
+def render_page(comparison: SystemComparison) -> str:
     """Return the page; equal comparisons give equal pages."""
     leaking = next((line for line in comparison.lines if line.leakage is not None), None)
     tables = comparison.question.model_dump(mode="json", exclude_none=True)
@@ -149,7 +149,7 @@ def render_page(comparison: Comparison) -> str:
     )
 
 
-def render_picture(comparison: Comparison) -> str:
+def render_picture(comparison: SystemComparison) -> str:
     """Return accuracy over ε as a file of SVG."""
     return (
         make_environment(__package__)
@@ -167,15 +167,15 @@ def _leakage(line: Line) -> dict[str, Any]:
     return {} if found is None else {"trials": found.trials, **estimates(found, line.system)}
 
 
-def _picture(comparison: Comparison) -> AccuracyChart:
+def _picture(comparison: SystemComparison) -> AccuracyChart:
     return accuracy_chart(comparison.lines, comparison.question.epsilon)
 
 
-def _title(comparison: Comparison) -> str:
+def _title(comparison: SystemComparison) -> str:
     return f"{comparison.facts.name}: {comparison.question.parties} parties compared"
 
 
-def _amounts(comparison: Comparison) -> Iterator[Amount]:
+def _amounts(comparison: SystemComparison) -> Iterator[Amount]:
     """Yield the bytes of each system, at its smallest ε."""
     seen = set[str]()
     for line in comparison.lines:
@@ -213,7 +213,7 @@ def require_fresh(out: Path | None, plot: Path | None) -> None:
         _require_absent("--out", path)
 
 
-def write_comparison(comparison: Comparison, out: Path) -> None:
+def write_comparison(comparison: SystemComparison, out: Path) -> None:
     """Write the page, or a folder with the page, all numbers and the picture.
 
     Raises:
@@ -224,7 +224,7 @@ def write_comparison(comparison: Comparison, out: Path) -> None:
         _write("--out", path, text)
 
 
-def write_picture(comparison: Comparison, plot: Path) -> None:
+def write_picture(comparison: SystemComparison, plot: Path) -> None:
     """Write accuracy over ε alone.
 
     Raises:
@@ -243,7 +243,7 @@ def _files(out: Path | None) -> tuple[Path, ...]:
     )
 
 
-def _as_text(comparison: Comparison) -> str:
+def _as_text(comparison: SystemComparison) -> str:
     return json.dumps(comparison.as_json(), indent=2)
 
 

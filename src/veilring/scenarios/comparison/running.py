@@ -29,10 +29,10 @@ from veilring.randomness import Streams
 from veilring.scenarios.comparison.comparison import (
     MAJORITY,
     POOLED,
-    Comparison,
     Left,
     Line,
     Played,
+    SystemComparison,
     choose,
 )
 from veilring.scenarios.comparison.question import (
@@ -43,7 +43,7 @@ from veilring.scenarios.comparison.question import (
     load_facts,
 )
 from veilring.scenarios.intervals import Interval, over_splits, share_over_splits
-from veilring.scenarios.labelling import Conditions, Labelled, Progress, label_queries
+from veilring.scenarios.labelling import Conditions, Labelled, Progress, play_queries
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.reporting.folder import versions_used
 from veilring.simulation import Topology
@@ -91,7 +91,7 @@ class _Common:
         }
 
 
-def compare(question: Question, *, progress: Progress | None = None) -> Comparison:
+def compare(question: Question, *, progress: Progress | None = None) -> SystemComparison:
     """Put every applicable system on the same splits of the same data. No event loop may run.
 
     Args:
@@ -115,7 +115,7 @@ def compare(question: Question, *, progress: Progress | None = None) -> Comparis
         if progress is not None:
             progress(system.title, done, len(systems))
         lines.append(_line(system, common))
-    return Comparison(
+    return SystemComparison(
         question=question,
         facts=facts,
         lines=tuple(lines),
@@ -260,8 +260,8 @@ def _play(setup: Setup, asked: Table, topology: Topology, seed: int) -> Played:
         RunFailed: If a party failed.
         UnforeseenCost: If a play cost anything else than the closed form says.
     """
-    label = partial(label_queries, setup, asked.X, seed=seed, conditions=Conditions())
-    simulated = simulation.run(label(Simulated(topology)))
+    label = partial(play_queries, setup, asked.X, seed=seed, conditions=Conditions())
+    simulated = simulation.simulate(label(Simulated(topology)))
     here = asyncio.run(label(Memory()))
     forecast = _require_forecast(simulated)
     _require_forecast(here)

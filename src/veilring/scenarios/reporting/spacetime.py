@@ -8,7 +8,7 @@ from veilring.nodes.transcript import SETUP_ROUND
 from veilring.scenarios.reporting.summary import in_bytes, in_seconds, shortened, ticks
 
 # More lines than this hide each other, and make a page of more than a megabyte.
-DRAWN_MAX: Final = 2000
+ARROWS_MAX: Final = 2000
 
 _LEFT, _RIGHT = 15.0, 98.0  # percent: names of parties stand left of the lines
 _TOP: Final = 20  # pixels
@@ -87,7 +87,7 @@ class Diagram(NamedTuple):
     """How many messages there were; those that are drawn may be fewer."""
 
 
-def sample(messages: Sequence[TracedMessage], most: int = DRAWN_MAX) -> list[TracedMessage]:
+def sample(messages: Sequence[TracedMessage], most: int = ARROWS_MAX) -> list[TracedMessage]:
     """Return at most so many messages, taken evenly from all sessions and rounds."""
     stride = -(-len(messages) // most)
     in_rounds = sorted(messages, key=lambda message: (message.session, message.round))

@@ -72,7 +72,7 @@ class Leaked(NamedTuple):
     meaning: str
 
 
-class Line(NamedTuple):
+class SummaryLine(NamedTuple):
     """Something that was counted."""
 
     label: str
@@ -103,22 +103,22 @@ def accuracies(report: Report) -> tuple[Share, ...]:
     )
 
 
-def promised(report: Report) -> tuple[Line, ...]:
+def promised(report: Report) -> tuple[SummaryLine, ...]:
     """Return what the system promises, and what was spent of it."""
     promise, spent = report.promise, report.spent
     bound = "no ε" if promise.epsilon is None else f"ε = {promise.epsilon:g}"
     kind = [f"for each {promise.unit}"] if promise.epsilon is not None else []
     said = ", ".join([*kind, promise.measure, *([promise.adjacency] if promise.adjacency else [])])
-    lines = [Line("guarantee", bound, said)]
+    lines = [SummaryLine("guarantee", bound, said)]
     if spent.epsilon is not None:
         delta = f"; δ = {spent.delta:g}" if spent.delta else ""
-        lines.append(Line("spent", f"ε = {spent.epsilon:.4g}", f"{spent.what}{delta}"))
+        lines.append(SummaryLine("spent", f"ε = {spent.epsilon:.4g}", f"{spent.what}{delta}"))
     protects = f"{promise.protects}, from {promise.against}"
     return (
         *lines,
-        Line("protects", "", protects),
-        Line("threat model", "", promise.threat_model),
-        Line("learned", "", promise.learned),
+        SummaryLine("protects", "", protects),
+        SummaryLine("threat model", "", promise.threat_model),
+        SummaryLine("learned", "", promise.learned),
     )
 
 
@@ -141,7 +141,7 @@ def leaks(leakage: Leakage, system: str) -> tuple[Leaked, ...]:
     )
 
 
-def found(report: Report) -> tuple[Line, ...]:
+def found(report: Report) -> tuple[SummaryLine, ...]:
     """Return what a coalition found; nothing if nobody colluded."""
     if report.coalition is None:
         return ()
@@ -157,20 +157,22 @@ def attack(attack: Attack | None) -> str:
     return _of(attack.right, attack.claims) if attack.claims else "none made"
 
 
-def troubles(report: Report) -> tuple[Line, ...]:
+def troubles(report: Report) -> tuple[SummaryLine, ...]:
     """Return what went wrong and what it took to go on; nothing if nothing did."""
     lines = []
     if report.faults:
         struck = [fault for fault in report.faults if fault.struck]
         parts = [say(fault) for fault in struck] or ["none had an effect"]
         meaning = "; ".join([*parts, *_too_late(report)])
-        lines.append(Line("faults", f"{_of(len(struck), len(report.faults))} struck", meaning))
+        lines.append(
+            SummaryLine("faults", f"{_of(len(struck), len(report.faults))} struck", meaning)
+        )
     if (recovery := report.recovery) is not None:
         rows = f"with {recovery.rows_lost:,} rows; {_times(recovery.attempts, 'attempt')} failed"
-        lines.append(Line("left out", ", ".join(recovery.without) or "nobody", rows))
+        lines.append(SummaryLine("left out", ", ".join(recovery.without) or "nobody", rows))
         wasted = f"{recovery.messages:,} messages"
         sent = f"of {in_bytes(recovery.bytes)} were sent in attempts that failed"
-        lines.append(Line("wasted", wasted, sent))
+        lines.append(SummaryLine("wasted", wasted, sent))
     return tuple(lines)
 
 
@@ -193,30 +195,30 @@ def say(fault: StruckFault) -> str:
     return f"{fault.kind}{strength} of {whom} at {in_seconds(fault.start_seconds)}{until}"
 
 
-def _who_and_votes(found: Findings) -> Iterable[Line]:
+def _who_and_votes(found: Findings) -> Iterable[SummaryLine]:
     what = "it keeps what it sees" if len(found.members) == 1 else "they pool what they see"
     members = f"{', '.join(found.members)}: {what}"
-    yield Line("coalition", _times(len(found.members), "party", "parties"), members)
+    yield SummaryLine("coalition", _times(len(found.members), "party", "parties"), members)
     expected = f"parties whose votes it found exactly; {found.exposed_expected:.2f} expected"
-    yield Line("votes exposed", _of(found.exposed, found.honest), expected)
+    yield SummaryLine("votes exposed", _of(found.exposed, found.honest), expected)
     sums = "sums of the votes of honest groups that it found exactly"
-    yield Line("vote sums", _of(found.groups_recovered, found.groups), sums)
+    yield SummaryLine("vote sums", _of(found.groups_recovered, found.groups), sums)
 
 
-def _distances(found: Findings) -> Iterable[Line]:
+def _distances(found: Findings) -> Iterable[SummaryLine]:
     simple, optimal = Attack(), Attack()
     for victim in found.victims:
         simple = simple.plus(victim.simple)
         optimal = optimal.plus(victim.optimal or Attack())
     tried = all(victim.optimal is not None for victim in found.victims)
     meaning = "if it claims all that is new in what its neighbours passed on"
-    yield Line("claims right", attack(simple), meaning)
+    yield SummaryLine("claims right", attack(simple), meaning)
     meaning = "if it claims only what is more likely theirs than not"
-    yield Line("likely claims right", attack(optimal if tried else None), meaning)
+    yield SummaryLine("likely claims right", attack(optimal if tried else None), meaning)
     best = optimal if tried else simple
     held = sum(victim.distances for victim in found.victims)
     meaning = f"of its neighbours' distances: those that {'likely' if tried else 'all'} claims hit"
-    yield Line("distances located", _of(best.located, held), meaning)
+    yield SummaryLine("distances located", _of(best.located, held), meaning)
 
 
 def _expected(hits: float) -> str:
@@ -224,15 +226,17 @@ def _expected(hits: float) -> str:
     return f"{hits:,.1f}".removesuffix(".0")
 
 
-def _owners(named: Named, *, retried: bool) -> Iterable[Line]:
+def _owners(named: Named, *, retried: bool) -> Iterable[SummaryLine]:
     guessed = _expected(named.guessed)
     meaning = f"of the nearest distances, traced to their owners; a guess gets {guessed}"
-    yield Line("owners named", f"{_expected(named.named)} of {named.values:,}", meaning)
+    yield SummaryLine("owners named", f"{_expected(named.named)} of {named.values:,}", meaning)
     if retried:
         again = f"{_expected(named.with_retries)} of {named.values:,}"
-        yield Line("with failed attempts", again, "the same, after what it saw before the retries")
+        yield SummaryLine(
+            "with failed attempts", again, "the same, after what it saw before the retries"
+        )
         hidden = f"distances seen again, so real; {named.recurred_hidden:,} of them in no result"
-        yield Line("recurred", f"{named.recurred:,}", hidden)
+        yield SummaryLine("recurred", f"{named.recurred:,}", hidden)
 
 
 def _of(part: int, whole: int) -> str:

@@ -136,7 +136,7 @@ def _whole(key: str, number: str | int) -> int:
     return int(number)
 
 
-RUNTIMES: Final = ("memory", "simulated")
+SWEEP_RUNTIMES: Final = ("memory", "simulated")
 
 Row = dict[str, Value]
 
@@ -158,8 +158,8 @@ class Plan:
         grid: The values of each key, by its dotted name: see `parse_grid`.
         trials: How many runs at each point; at least 1.
         overrides: Keys to set at all points: see `load_scenario`.
-        runtime: One of `RUNTIMES`. Without it, what `overrides` or the grid says, or else memory,
-            whatever the scenario's file says.
+        runtime: One of `SWEEP_RUNTIMES`. Without it, what `overrides` or the grid says, otherwise
+            memory, whatever the scenario's file says.
         seed: Of the sweep. Without it, the scenario's, or else 0.
     """
 
@@ -199,7 +199,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CellOutcome:
     """What came of a cell.
 
     Attributes:
@@ -251,7 +251,7 @@ def _settings(plan: Plan) -> list[str]:
         require_key(key not in taken, key, list(values), once)
         none = "no values: each cell has a seed of its own, from the sweep's seed and its name"
         require_key(key != _SEED, key, list(values), none)
-    return [f"{_RUNTIME}={RUNTIMES[0]}", *plan.overrides, *own]
+    return [f"{_RUNTIME}={SWEEP_RUNTIMES[0]}", *plan.overrides, *own]
 
 
 def _scenarios(plan: Plan) -> Iterator[tuple[Point, Scenario]]:
@@ -260,8 +260,8 @@ def _scenarios(plan: Plan) -> Iterator[tuple[Point, Scenario]]:
         at_point = [f"{key}={_as_toml(value)}" for key, value in point.items()]
         scenario = load_scenario(plan.scenario, [*settings, *at_point])
         runtime = scenario.network.runtime
-        allowed = f"{' or '.join(RUNTIMES)} in a sweep, where many cells share a machine"
-        require_key(runtime in RUNTIMES, _RUNTIME, runtime, allowed)
+        allowed = f"{' or '.join(SWEEP_RUNTIMES)} in a sweep, where many cells share a machine"
+        require_key(runtime in SWEEP_RUNTIMES, _RUNTIME, runtime, allowed)
         yield point, scenario
 
 
@@ -286,7 +286,7 @@ def check_cell(cell: Cell) -> None:
     make_topology(cell.scenario.network, prepared.parties)
 
 
-def run_cell(cell: Cell, clock: Callable[[], float] = time.perf_counter) -> Outcome:
+def run_cell(cell: Cell, clock: Callable[[], float] = time.perf_counter) -> CellOutcome:
     """Run a cell, in whatever process this is.
 
     Args:
@@ -300,12 +300,12 @@ def run_cell(cell: Cell, clock: Callable[[], float] = time.perf_counter) -> Outc
     try:
         report = run_scenario(cell.scenario, seed=cell.seed, clock=clock)
     except VeilringError as error:
-        return Outcome(cell.name, {}, {}, str(error))
+        return CellOutcome(cell.name, {}, {}, str(error))
     except Exception as error:
         error.add_note(f"in the cell {cell.name} (seed {cell.seed})")
         raise
     walls: Row = {name: getattr(report, name) for name in _WALL_SECONDS}
-    return Outcome(cell.name, _results(report), {"cell_seconds": clock() - began, **walls})
+    return CellOutcome(cell.name, _results(report), {"cell_seconds": clock() - began, **walls})
 
 
 def _results(report: Report) -> Row:

@@ -16,7 +16,7 @@ from typing_extensions import override
 from veilring.errors import ClusterError, InputError
 
 # A scheduler on another continent answers in a second; one that is not there never does.
-CONNECT_SECONDS: Final = 10
+SCHEDULER_SECONDS: Final = 10
 
 # Their constructors have no types.
 _Client: Any = distributed.Client
@@ -68,7 +68,7 @@ def connect(address: str | None, local_workers: int) -> Iterator[DaskBackend]:
         if address is None:
             address = stack.enter_context(local_cluster(local_workers))
         try:
-            found = _Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+            found = _Client(address, timeout=SCHEDULER_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             allowed = f"the address of a Dask scheduler that answers ({error})"
             raise InputError("dask_address", address, allowed) from error

@@ -17,7 +17,7 @@ from veilring.errors import ClusterError, InputError, SweepFailed
 from veilring.scenarios.labelling import Progress
 from veilring.scenarios.sweep.cells import (
     Cell,
-    Outcome,
+    CellOutcome,
     Plan,
     Row,
     Value,
@@ -68,7 +68,7 @@ def open_files(out: Path) -> Files:
     return files
 
 
-def write_results(files: Files, cells: Sequence[Cell], outcomes: Mapping[str, Outcome]) -> None:
+def write_results(files: Files, cells: Sequence[Cell], outcomes: Mapping[str, CellOutcome]) -> None:
     """Write results and timings in the cells' order, each file whole or not at all.
 
     Args:
@@ -124,7 +124,7 @@ def _text(value: Value) -> str:
 SYNC_SECONDS: Final = 1.0
 
 
-class Journal:
+class SweepJournal:
     """The outcomes that are kept.
 
     Args:
@@ -138,7 +138,7 @@ class Journal:
         self,
         path: Path,
         file: IO[bytes],
-        outcomes: Mapping[str, Outcome],
+        outcomes: Mapping[str, CellOutcome],
         clock: Callable[[], float],
     ) -> None:
         self.path = path
@@ -146,11 +146,11 @@ class Journal:
         self._synced = clock()
 
     @property
-    def outcomes(self) -> Mapping[str, Outcome]:
+    def outcomes(self) -> Mapping[str, CellOutcome]:
         """What it holds, by the cell's name."""
         return MappingProxyType(self._outcomes)
 
-    def append(self, outcome: Outcome) -> None:
+    def append(self, outcome: CellOutcome) -> None:
         """Keep an outcome."""
         _append_line(self._file, asdict(outcome))
         self._outcomes[outcome.cell] = outcome
@@ -166,7 +166,7 @@ class Journal:
 @contextmanager
 def open_journal(
     path: Path, sweep: Mapping[str, Any], clock: Callable[[], float] = time.monotonic
-) -> Iterator[Journal]:
+) -> Iterator[SweepJournal]:
     """Open a sweep's journal, or begin it.
 
     Args:
@@ -187,7 +187,7 @@ def open_journal(
             _append_line(file, sweep)
         numbered = enumerate(lines[1:], start=2)
         outcomes = (_outcome(path, number, line) for number, line in numbered)
-        journal = Journal(path, file, {each.cell: each for each in outcomes}, clock)
+        journal = SweepJournal(path, file, {each.cell: each for each in outcomes}, clock)
         journal.sync()
         try:
             yield journal
@@ -236,10 +236,10 @@ def _parse(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return entry
 
 
-def _outcome(path: Path, number: int, line: bytes) -> Outcome:
+def _outcome(path: Path, number: int, line: bytes) -> CellOutcome:
     entry = _parse(path, number, line)
     try:
-        return Outcome(**entry)
+        return CellOutcome(**entry)
     except TypeError:
         found = f"{path}, whose line {number} is no cell"
         raise InputError("journal", found, "what a sweep wrote; remove it to begin anew") from None
@@ -333,7 +333,7 @@ def _check(left: Sequence[Cell], tell: Progress) -> None:
 
 
 def _run(
-    left: Sequence[Cell], total: int, engine: Engine, journal: Journal, tell: Progress
+    left: Sequence[Cell], total: int, engine: Engine, journal: SweepJournal, tell: Progress
 ) -> None:
     doing, failures = "Running the cells", dict[str, str]()
     try:

@@ -114,7 +114,7 @@ def test_a_silent_party_is_waited_for_and_named() -> None:
             )
 
     with pytest.raises(RunFailed) as caught:
-        simulation.run(main())
+        simulation.simulate(main())
     errors = caught.value.errors
     successor = RING.successor("party-4")
     assert any(isinstance(error, SessionTimeout) for error in errors.values())
