@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from veilring.errors import Tampered as Tampered
     from veilring.errors import UnforeseenCost as UnforeseenCost
     from veilring.errors import VeilringError as VeilringError
+    from veilring.estimators import as_classifier as as_classifier
     from veilring.nodes.cluster import Cluster as Cluster
     from veilring.nodes.party import Party as Party
     from veilring.nodes.party import broadcast as broadcast
@@ -90,6 +91,7 @@ _WHERE: Final = {
         "UnforeseenCost",
         "VeilringError",
     ),
+    "veilring.estimators": ("as_classifier",),
     "veilring.nodes.cluster": ("Cluster",),
     "veilring.nodes.party": ("Party", "broadcast"),
     "veilring.nodes.run": ("Run",),

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 from tests.deployment.commands import free_ports, wait_until
 from typer.testing import CliRunner
 from typing_extensions import override
@@ -18,6 +21,7 @@ from typing_extensions import override
 import veilring as vr
 from veilring.cli.app import app
 from veilring.deployment.peers import PeerTerms
+from veilring.estimators import classifier_of
 from veilring.protocols.registry import GROUP
 
 PROJECT = Path(__file__).parent / "private_mean"
@@ -182,6 +186,54 @@ class _WithServer(vr.PrivateKNN):
     @override
     def membership(self, facts: vr.Facts) -> Any:
         return None
+
+
+def test_it_is_an_estimator(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parameters are a constructor's; it passes a search, a clone, a pickle and a `vr.run`."""
+    monkeypatch.syspath_prepend(site)
+    system = vr.find_system("private-mean")
+    kind = classifier_of(system)
+    assert kind is classifier_of(system)
+    assert kind().get_params()["bits"] == 24
+    assert "bits: The number of bits after the point" in str(kind.__doc__)
+    train, test = vr.load("wine").split(test_share=0.25, seed=1)
+    ranges = (train.features.ranges.lows, train.features.ranges.highs)
+    estimator = vr.as_classifier(system(bits=20), parties=4, ranges=ranges)
+    assert clone(estimator).get_params() == estimator.get_params()
+    estimator.fit(train.X, train.y)
+    labels = estimator.predict(test.X)
+    run = vr.run(system(bits=20), train.deal(4, seed=1), test, seed=1)
+    assert [test.features.classes[label] for label in labels] == list(run.labels)
+    assert estimator.cost_.traffic.messages == run.cost.messages
+    assert estimator.privacy_.epsilon is None
+    copy = pickle.loads(pickle.dumps(estimator))  # noqa: S301  (our own)
+    assert copy.predict(test.X).tolist() == labels.tolist()
+    search = GridSearchCV(kind(ranges=ranges), {"bits": [1, 24]}, cv=2, error_score="raise")
+    assert search.fit(train.X, train.y).best_params_["bits"] == 24
+    with pytest.raises(vr.InputError, match="bits is 99; allowed: a whole number from 1 to 32"):
+        kind(bits=99).fit(train.X, train.y)
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        vr.PrivateKNN(k=3),
+        vr.NoisyVotes(epsilon=4.0),
+        vr.DataOwner(epsilon=4.0),
+        vr.IndKNN(epsilon=4.0),
+        vr.LDPBayes(epsilon=4.0),
+        vr.TreeWalk(),
+    ],
+    ids=lambda each: each.name,
+)
+def test_each_system_is_an_estimator(system: vr.System) -> None:
+    """Also one for which there are two classes, by the system's own parameters."""
+    train, test = vr.load("wine").split(test_share=0.25, seed=1)
+    ranges = (train.features.ranges.lows, train.features.ranges.highs)
+    estimator = vr.as_classifier(system, ranges=ranges)
+    estimator.fit(train.X, train.y)
+    assert estimator.system_ == system
+    assert len(estimator.predict(test.X[:9])) == 9
 
 
 def test_its_role_is_tested_by_the_pytest_plugin(site: Path, tmp_path: Path) -> None:

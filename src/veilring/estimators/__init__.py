@@ -22,6 +22,8 @@ from veilring.estimators.classifiers import (
     OwnerRadiusClassifier,
     PrivateKNNClassifier,
     TreeWalkClassifier,
+    as_classifier,
+    classifier_of,
 )
 from veilring.protocols.system import Promise
 
@@ -39,4 +41,6 @@ __all__ = (
     "Seed",
     "SystemClassifier",
     "TreeWalkClassifier",
+    "as_classifier",
+    "classifier_of",
 )

@@ -191,7 +191,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         super().__init_subclass__(**kwargs)
         if "_system" in vars(cls):
             keys = [*cls._taken(), *cls._own, *_LAST]
-            cls.__init__ = _constructor(keys, cls._first)  # type: ignore[method-assign]  # each class has its own
+            first = [name for name in cls._first if name in {key.name for key in keys}]
+            cls.__init__ = _constructor(keys, first)  # type: ignore[method-assign]  # each class has its own
             cls.__doc__ = _documented(cls.__doc__ or "", keys)
 
     @classmethod

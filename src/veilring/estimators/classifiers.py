@@ -7,6 +7,7 @@ steps, the cost and the promise.
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from math import inf
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal, cast
@@ -529,3 +530,56 @@ class LDPGaussianNaiveBayes(LDPClassifier):
     _system: ClassVar[type[System]] = LDPBayes
     _fixed: ClassVar[Mapping[str, object]] = {"kind": "gaussian-bayes"}
     _leaves_out: ClassVar[frozenset[str]] = frozenset({"bins", "smoothing"})
+
+
+_OF_A_SYSTEM: Final[Mapping[type[System], type[SystemClassifier]]] = MappingProxyType(
+    {
+        PrivateKNN: PrivateKNNClassifier,
+        NoisyVotes: NoisyVotesClassifier,
+        IndKNN: IndKNNClassifier,
+        TreeWalk: TreeWalkClassifier,
+    }
+)
+
+
+@cache
+def classifier_of(system: type[System]) -> type[SystemClassifier]:
+    """Return the scikit-learn class of a system, which may be one of another package.
+
+    Its constructor takes the parameters of the system, and then those of every `SystemClassifier`.
+
+    Args:
+        system: The class of the system.
+    """
+    if system in _OF_A_SYSTEM:
+        return _OF_A_SYSTEM[system]
+    about = f"{system.title} as a classifier. {system.summary}\n\nAttributes:\n"
+    own = {
+        "_system": system,
+        "__doc__": f"{about}    parts_: The rows that each party was dealt, by their numbers.\n",
+        "__module__": __name__,
+        "__reduce__": _reduce,
+    }
+    return type(f"{system.__name__}Classifier", (SystemClassifier,), own)
+
+
+def as_classifier(system: System, **others: Any) -> SystemClassifier:  # noqa: ANN401  (of any kind)
+    """Return a scikit-learn classifier with the parameters of a system.
+
+    Args:
+        system: The system.
+        **others: The parameters that a deployment does not have: `parties`, `partition`, `alpha`,
+            `ranges` and `random_state`.
+    """
+    kind = classifier_of(type(system))
+    return kind(**{key.name: getattr(system, key.name) for key in kind._taken()}, **others)  # noqa: SLF001  (of ours)
+
+
+def _reduce(self: SystemClassifier) -> tuple[object, ...]:
+    """Pickle an instance of a class that was derived: by its system, which has a module."""
+    return _restore, (self._system,), self.__getstate__()
+
+
+def _restore(system: type[System]) -> SystemClassifier:
+    kind = classifier_of(system)
+    return kind.__new__(kind)
