@@ -82,7 +82,7 @@ def test_streams_add_up_by_the_records_budgets(accountant: Literal["gdp", "rdp"]
         assert 1.0 < spent < streams
         budget = streams * individual_budget(1.0, 1e-5, accountant)
         assert individual_budget(spent, 1e-5, accountant) == pytest.approx(budget, rel=1e-6)
-        assert f"{streams} streams" in model.privacy_.note
+        assert model.privacy_.unit == f"{streams} streams"
 
 
 def test_a_stream_is_as_long_as_its_batch_unless_declared() -> None:

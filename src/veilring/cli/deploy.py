@@ -202,7 +202,7 @@ def _derived(example: "type[Example]") -> list[inspect.Parameter]:
             str | None,
             typer.Option(
                 metavar="VALUE",
-                help=f"{key.meaning} Allowed: {key.allowed}.",
+                help=f"{key.meaning} Allowed: {key.allowed}. Default: {key.default_text}.",
                 show_default=False,
             ),
             default=None,

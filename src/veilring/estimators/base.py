@@ -27,7 +27,7 @@ from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Ranges, Rows, partition
 from veilring.errors import InputError
 from veilring.privacy.checks import require
 from veilring.protocols.forecast import Forecast
-from veilring.protocols.system import PARTIES, Facts, Promise, System
+from veilring.protocols.system import PARTIES, Facts, Promise, Spent, System
 from veilring.randomness import KEY_BYTES, Streams, keyed
 
 RANGES_TELL: Final = (
@@ -400,9 +400,15 @@ class SystemClassifier(PrivateClassifier):
 
     def _spent(self) -> Promise:
         """Return what is promised, and spent in all, given that ranges are public."""
+        return self._charged(self._setup.spent(len(self._session)))
+
+    def _charged(self, spent: Spent) -> Promise:
+        """Return the promise with what was spent in place of what one batch may spend."""
         promise = self.system_.promise(parties=self._facts.parties)
-        spent = self._setup.spent(len(self._session))
-        return replace(promise, epsilon=spent.epsilon, delta=spent.delta)
+        if spent.epsilon is None:
+            return promise
+        unit = promise.unit if spent.times == 1 else spent.what.removeprefix("for ")
+        return replace(promise, epsilon=spent.epsilon, delta=spent.delta, unit=unit)
 
 
 def _constructor(keys: Sequence[DescribedKey], first: Sequence[str]) -> Callable[..., None]:

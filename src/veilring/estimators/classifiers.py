@@ -58,7 +58,7 @@ from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.radius.system import DataOwner, OwnerSetup
 from veilring.protocols.ring.roles import KNNParameters
 from veilring.protocols.ring.system import PrivateKNN, RingSetup
-from veilring.protocols.system import SERVER, Promise, System
+from veilring.protocols.system import SERVER, Promise, Spent, System
 from veilring.protocols.treewalk.algorithm.tree import Places
 from veilring.protocols.treewalk.system import TreeWalk, TreeWalkSetup
 
@@ -155,7 +155,7 @@ class NoisyVotesClassifier(SystemClassifier):
     def _spent(self) -> Promise:
         """Return the exact loss of the batches, which is below `epsilon` if their balls differ."""
         lost = PureDP(0.0).compose(*map(PureDP, self._losses)).epsilon()
-        return replace(self.system_.promise(parties=self._facts.parties), epsilon=lost)
+        return self._charged(Spent(lost, 0.0, len(self._losses), "batch"))
 
 
 class _OwnerClassifier(SystemClassifier):
@@ -324,10 +324,7 @@ class IndKNNClassifier(SystemClassifier):
 
     @override
     def _spent(self) -> Promise:
-        streams, promise = self._stream.number, self.system_.promise()
-        spent = self._setup.spent(streams)
-        many = f" {streams} streams were begun on the same rows." if streams > 1 else ""
-        return replace(promise, epsilon=spent.epsilon, delta=spent.delta, note=promise.note + many)
+        return self._charged(self._setup.spent(self._stream.number))
 
 
 class TreeWalkClassifier(SystemClassifier):

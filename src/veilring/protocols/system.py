@@ -76,7 +76,8 @@ class Promise:
         adjacency: The pairs of inputs that ε speaks of; empty where no ε holds.
         epsilon: The bound; none where nothing bounds what is learned.
         delta: The probability that comes with it; 0 where the promise is pure.
-        unit: What ε is for: batch, report, stream or query.
+        unit: What ε is for: batch, report, stream or query; or several of them together, such as
+            `2 batches`.
         measure: The kind of promise.
         learned: What all parties, or the client, learn.
         note: What else has to be known.
@@ -99,7 +100,8 @@ class Promise:
         if self.epsilon is None:
             return "no ε: its leakage is measured"
         delta = f", δ = {self.delta:g}" if self.delta else ""
-        return f"ε = {self.epsilon:.6g}{delta} for each {self.unit} ({self.measure})"
+        each = "" if self.unit[:1].isdigit() else "each "
+        return f"ε = {self.epsilon:.6g}{delta} for {each}{self.unit} ({self.measure})"
 
     @property
     def short(self) -> str:
@@ -417,7 +419,7 @@ class System(Section, ABC):
         name: The name of the system, as `--protocol` takes it.
 
     Raises:
-        InputError: If a parameter is not allowed; it names all of them that are not.
+        InputError: If a parameter is not allowed; it names the first that is not.
     """
 
     title: ClassVar[str]
