@@ -155,7 +155,7 @@ def test_what_may_be_a_slip_is_said_and_not_refused(
 ) -> None:
     """Up to a twentieth of the rows, and always a single value, may lie outside."""
     caplog.set_level(logging.INFO)
-    TERMS.read_own_rows(ages(tmp_path, values), OUTSIDE_MAX, LOG)
+    TERMS.read_rows(ages(tmp_path, values), OUTSIDE_MAX, LOG)
     assert says in caplog.text
 
 
@@ -164,8 +164,8 @@ def test_what_is_no_slip_is_refused(tmp_path: Path, values: list[float]) -> None
     """More than a twentieth of the rows, and at least two; the refusal holds no value of a row."""
     path = ages(tmp_path, values)
     with pytest.raises(ScenarioError, match=r"column 'age' is outside of its range \(0 to 120\)"):
-        TERMS.read_own_rows(path, OUTSIDE_MAX, LOG)
-    TERMS.read_own_rows(path, 1.0, LOG)
+        TERMS.read_rows(path, OUTSIDE_MAX, LOG)
+    TERMS.read_rows(path, 1.0, LOG)
 
 
 def test_all_columns_that_do_not_fit_are_named(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_all_columns_that_do_not_fit_are_named(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("a,b,label\n2,2,no\n3,3,no\n")
     with pytest.raises(ScenarioError) as caught:
-        terms.read_own_rows(path, OUTSIDE_MAX, LOG)
+        terms.read_rows(path, OUTSIDE_MAX, LOG)
     assert len(str(caught.value).splitlines()) == 2
 
 
@@ -184,10 +184,10 @@ def test_a_file_without_rows_is_refused_and_one_row_is_doubted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A header alone holds nothing; one row starts the party and is said in its log."""
-    for check in (TERMS.read_own_rows, TERMS.read_own_queries):
+    for check in (TERMS.read_rows, TERMS.read_queries):
         with pytest.raises(InputError, match=r"rows\.csv is without rows"):
             check(ages(tmp_path, []), OUTSIDE_MAX, LOG)
-    TERMS.read_own_rows(ages(tmp_path, [30]), OUTSIDE_MAX, LOG)
+    TERMS.read_rows(ages(tmp_path, [30]), OUTSIDE_MAX, LOG)
     assert "rows.csv: 1 row; check that the file is complete" in caplog.text
 
 
@@ -211,7 +211,7 @@ def test_an_image_of_many_columns_names_the_first(
     header = ",".join(feature.name for feature in features)
     path = tmp_path / "rows.csv"
     path.write_text(f"{header},label\n" + "2," * 20 + "no\n")
-    cells.read_own_rows(path, 1.0, LOG)
+    cells.read_rows(path, 1.0, LOG)
     assert "column 'x7'" in caplog.text
     assert "column 'x8'" not in caplog.text
     assert "12 more columns" in caplog.text

@@ -183,7 +183,7 @@ async def serve_owner(
     server = Server(config, _log)
     terms = OwnerTerms.load(Path(config.terms))
     budgets = _budgets(config, terms)
-    rows = terms.read_own_rows(Path(config.rows), config.outside_max, _log)
+    rows = terms.read_rows(Path(config.rows), config.outside_max, _log)
     ids = _ids(config, terms)
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
         if ids is not None:
@@ -294,7 +294,7 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
     """
     client = Client(config)
     terms = OwnerTerms.load(Path(config.terms))
-    rows = terms.read_own_queries(queries, config.outside_max, _analyst_log)
+    rows = terms.read_queries(queries, config.outside_max, _analyst_log)
     request = _request(config, rows)
     terms.rules.check(request)
     async with client.connect(terms.keys) as connection:

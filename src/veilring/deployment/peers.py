@@ -139,7 +139,7 @@ async def serve_member(
     parties = Parties(server.roster.parties)
     terms = PeerTerms.load(Path(config.terms), len(parties))
     membership, facts = terms.membership(len(parties)), terms.facts(len(parties))
-    rows = terms.read_own_rows(Path(config.rows), config.outside_max, _log)
+    rows = terms.read_rows(Path(config.rows), config.outside_max, _log)
     async with server.meet(terms.keys) as met:
         member = PeerMember(met.node, rows, parties, membership, facts, terms.digest, config.limits)
         async with Service(met.node, member.offers()):
@@ -172,7 +172,7 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
     """
     client = Client(config)
     terms, size, role = _agreed(Path(config.terms), len(client.roster.parties))
-    features = terms.read_own_queries(queries, config.outside_max, _client_log)
+    features = terms.read_queries(queries, config.outside_max, _client_log)
     labels = np.zeros(len(features), dtype=np.int64)
     async with client.connect(terms.keys) as connection:
         for first in range(0, len(features), size):

@@ -209,7 +209,7 @@ def read_queries(
     """
     if terms.dimensions:
         return terms.directions(_vectors(path).features)
-    return terms.directions(terms.read_own_queries(path, outside_max, log))
+    return terms.directions(terms.read_queries(path, outside_max, log))
 
 
 def read_ids(path: Path) -> list[str]:

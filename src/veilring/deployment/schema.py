@@ -28,6 +28,7 @@ from veilring.data.table import Rows, Table
 from veilring.deployment.config import Terms
 from veilring.errors import InputError, ScenarioError
 
+_log = logging.getLogger("veilring.rows")
 # Ranges are meant to hold whatever a column can hold. Ranges of the percentiles 1 and 99, which
 # are in use, leave out 2 %. With more than this the unit, the column or the range is wrong.
 OUTSIDE_MAX: Final = 0.05
@@ -294,50 +295,41 @@ class Schema(Terms):
         check_features(self.features)
         return self
 
-    def read_rows(self, path: Path) -> Rows:
-        """Read a party's own rows: all columns of the terms, and the label as the last column.
+    def read_rows(self, path: Path, outside_max: float = 1.0, log: logging.Logger = _log) -> Rows:
+        """Read a party's own rows, and log how they fit the public ranges.
+
+        Args:
+            path: A file with all columns of the terms, and the label as the last column.
+            outside_max: The share of a column's values that may lie outside of its range.
+            log: The party's own log.
 
         Raises:
             InputError: If a column is missing or a cell does not fit; it names both, and no value
                 but an unknown category's first characters.
-        """
-        return self.rows_of(path, read_cells(path))
-
-    def rows_of(self, path: Path, cells: FileCells) -> Rows:
-        """Return rows from the cells of a file that was read; as `read_rows`."""
-        labels = read_labels(path, cells, self.classes)
-        return Rows(self._encode(path, cells), labels)
-
-    def read_own_rows(self, path: Path, outside_max: float, log: logging.Logger) -> Rows:
-        """Read the rows that a party holds, and log how they fit the public ranges.
-
-        Raises:
-            InputError: As `read_rows` and `check_ranges`.
+            ScenarioError: As `check_ranges`.
         """
         cells = read_cells(path)
         if check_ranges(path, self.features, cells, outside_max, log) == 1:
             log.warning("%s: 1 row; check that the file is complete", path.name)
         return self.rows_of(path, cells)
 
-    def read_own_queries(
-        self, path: Path, outside_max: float, log: logging.Logger
+    def rows_of(self, path: Path, cells: FileCells) -> Rows:
+        """Return rows from the cells of a file that was read; as `read_rows`."""
+        labels = read_labels(path, cells, self.classes)
+        return Rows(self._encode(path, cells), labels)
+
+    def read_queries(
+        self, path: Path, outside_max: float = 1.0, log: logging.Logger = _log
     ) -> NDArray[np.float64]:
-        """Read queries as `read_queries`, and log how they fit the public ranges.
+        """Read queries as `read_rows` does; columns beside the terms, such as a label, are ignored.
 
         Raises:
-            InputError: As `read_rows` and `check_ranges`.
+            InputError: As `read_rows`.
+            ScenarioError: As `read_rows`.
         """
         cells = read_cells(path)
         check_ranges(path, self.features, cells, outside_max, log)
         return self._encode(path, cells)
-
-    def read_queries(self, path: Path) -> NDArray[np.float64]:
-        """Read queries: all columns of the terms; others, such as a label, are passed over.
-
-        Raises:
-            InputError: As `read_rows`.
-        """
-        return self._encode(path, read_cells(path))
 
     def _encode(self, path: Path, cells: FileCells) -> NDArray[np.float64]:
         return np.hstack([_encode(path, feature, cells) for feature in self.features])

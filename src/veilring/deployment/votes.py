@@ -178,7 +178,7 @@ async def serve_votes(
     server = Server(config, _log)
     parties, limits = Parties(server.roster.parties), config.limits
     terms = VotesTerms.load(Path(config.terms), len(server.roster.parties))
-    rows = terms.read_own_rows(Path(config.rows), config.outside_max, _log)
+    rows = terms.read_rows(Path(config.rows), config.outside_max, _log)
     budgets = _budgets(config, terms, server.roster)
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
         async with server.meet(terms.keys) as met:
