@@ -139,7 +139,7 @@ def test_on_the_simulated_clock_a_deadlock_says_who_waits_for_whom() -> None:
 
 async def test_the_simulated_runtime_needs_the_simulated_clock() -> None:
     """On a real clock it is refused with what to do instead."""
-    with pytest.raises(ClusterError, match=r"veilring\.simulation\.run"):
+    with pytest.raises(ClusterError, match=r"veilring\.simulation\.simulate"):
         async with Cluster(3, runtime="simulated"):
             raise AssertionError("unreachable")
 

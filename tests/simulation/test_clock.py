@@ -106,7 +106,7 @@ def test_runner_shuts_down_asynchronous_generators() -> None:
 
 async def test_real_loop_has_no_environment() -> None:
     """Outside a simulation one is told how to start one, and inside a loop not to nest."""
-    with pytest.raises(SimulationError, match=r"veilring\.simulation\.run"):
+    with pytest.raises(SimulationError, match=r"veilring\.simulation\.simulate"):
         running_environment()
     with pytest.raises(SimulationError, match="await"):
         simulate(asyncio.sleep(0))
@@ -114,7 +114,7 @@ async def test_real_loop_has_no_environment() -> None:
 
 def test_without_a_loop_there_is_no_environment() -> None:
     """The same holds where no loop runs at all."""
-    with pytest.raises(SimulationError, match=r"veilring\.simulation\.run"):
+    with pytest.raises(SimulationError, match=r"veilring\.simulation\.simulate"):
         running_environment()
 
 
