@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from veilring.errors import FrameError as FrameError
     from veilring.errors import HandshakeError as HandshakeError
     from veilring.errors import InputError as InputError
+    from veilring.errors import MissingExtra as MissingExtra
     from veilring.errors import PeerLost as PeerLost
     from veilring.errors import ProtocolViolation as ProtocolViolation
     from veilring.errors import RunFailed as RunFailed
@@ -80,6 +81,7 @@ _WHERE: Final = {
         "FrameError",
         "HandshakeError",
         "InputError",
+        "MissingExtra",
         "PeerLost",
         "ProtocolViolation",
         "RunFailed",
@@ -133,7 +135,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  (whatever is asked for)
         return version("veilring")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'veilring' has no attribute {name!r}")
-    found = getattr(import_module(_MODULE_OF[name]), name)
+    from veilring.extras import name_missing_extras  # noqa: PLC0415  (importing loads nothing)
+
+    with name_missing_extras():
+        found = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = found
     return found
 

@@ -7,7 +7,7 @@ process to another, matched by its fields, and shown to a person as one paragrap
 whose fault                 errors
 ==========================  ==============================================================
 the caller's                `InputError`, `ScenarioError`, `ClusterError`, `BudgetExhausted`,
-                            `SimulationError`
+                            `SimulationError`, `MissingExtra`
 a peer's                    `ProtocolViolation`, `FrameError`, `HandshakeError`
 one of several peers'       `Tampered`
 the network's, or a crash   `PeerLost`, `PeerSilent`, `SessionTimeout`, `NotReady`,
@@ -68,6 +68,22 @@ class ScenarioError(InputError):
 
     def __str__(self) -> str:
         return "\n".join((super().__str__(), *map(str, self.others)))
+
+
+class MissingExtra(VeilringError, ImportError):
+    """Raised when what was asked for needs a package that is not installed.
+
+    Attributes:
+        package: The package, by the name under which it is imported.
+        extra: The extra of veilring that brings it.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        self.package, self.extra = package, extra
+        super().__init__(package, extra)
+
+    def __str__(self) -> str:
+        return f"{self.package} is not installed; run `pip install 'veilring[{self.extra}]'`"
 
 
 class ClusterError(VeilringError):

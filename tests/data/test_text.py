@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from veilring.cli.app import app
 from veilring.data.npz import read_vectors
 from veilring.data.sources import embed, embed_csv, load
-from veilring.errors import InputError
+from veilring.errors import InputError, MissingExtra
 
 
 @pytest.fixture
@@ -74,5 +74,5 @@ def test_without_the_extra_it_says_what_to_install(
 ) -> None:
     """No traceback, but the command."""
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(InputError, match=r"veilring\[text\]"):
+    with pytest.raises(MissingExtra, match=r"veilring\[text\]"):
         embed(["a"], model)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from veilring.errors import InputError
+from veilring.errors import InputError, MissingExtra
 from veilring.scenarios.charts import STYLES, chart_files, draw_curve, label_log_axis, legend_below
 
 
@@ -42,5 +42,5 @@ def test_a_chart_without_matplotlib_says_what_to_install(
 ) -> None:
     """It is not needed for anything else."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(InputError, match="pip install matplotlib"):
+    with pytest.raises(MissingExtra, match=r"matplotlib.*veilring\[plot\]"):
         _draw([tmp_path / "one.svg"])

@@ -31,7 +31,8 @@ from veilring.cli.scenarios import scenarios, systems
 from veilring.cli.surveys import estimate_command, export_command, oracles_command, tally_command
 from veilring.cli.sweep import sweep
 from veilring.cli.trace import trace
-from veilring.errors import InputError, VeilringError
+from veilring.errors import InputError, MissingExtra, VeilringError
+from veilring.extras import name_missing_extras
 
 EXIT_RUN: Final = 1
 EXIT_INPUT: Final = 2  # what Typer exits with for a wrong option, too
@@ -111,7 +112,8 @@ class _Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         as_json = ctx.meta[_AS_JSON]
         try:
-            return super().invoke(ctx)
+            with name_missing_extras():
+                return super().invoke(ctx)
         except VeilringError as error:
             if as_json:
                 _print_object(**_described(error))
@@ -120,7 +122,8 @@ class _Group(TyperGroup):
             typer.echo(
                 "\n".join([f"veilring: {error}", *getattr(error, "__notes__", ())]), err=True
             )
-            raise typer.Exit(EXIT_INPUT if isinstance(error, InputError) else EXIT_RUN) from error
+            is_theirs = isinstance(error, InputError | MissingExtra)
+            raise typer.Exit(EXIT_INPUT if is_theirs else EXIT_RUN) from error
         except KeyboardInterrupt:
             if as_json:
                 _print_object(error="KeyboardInterrupt", message=_STOPPED)
@@ -139,7 +142,7 @@ def _print_object(**fields: object) -> None:
 
 def _described(error: VeilringError) -> dict[str, object]:
     """Return an error as an object: what it says, whose fault it is, which inputs are wrong."""
-    from veilring.scenarios.reporting import Failure
+    from veilring.nodes.run import Failure
 
     fields: dict[str, object] = Failure.of(error)._asdict()
     if isinstance(error, InputError):

@@ -222,13 +222,13 @@ def tally_command(  # noqa: PLR0913  (each option is an argument)
     from veilring.deployment.estimating import estimate_from, tally_files
     from veilring.deployment.survey import SurveyTerms
     from veilring.errors import InputError
-    from veilring.scenarios.sweep import Engine
-    from veilring.scenarios.sweep.engine import each_done
 
     if engine is None and (workers, dask_address) != (None, None):
         raise InputError("engine", "none", "local, dask or ray, to have workers")
     spread = None
     if engine is not None:
+        from veilring.scenarios.sweep.engine import Engine, each_done
+
         spread = partial(each_done, engine=Engine(engine, workers, dask_address))
     loaded = SurveyTerms.load(terms)
     found = estimate_from(loaded, tally_files(loaded.task, reports, spread), confidence=confidence)

@@ -13,6 +13,7 @@ from veilring.data.csv import Separator, read_cells, read_csv
 from veilring.data.npz import NPZ, Vectors, read_npz
 from veilring.data.table import Table, encode_columns, number_classes
 from veilring.errors import InputError
+from veilring.extras import require_extra
 
 _OPENML: Final = "openml:"
 _CSV: Final = ".csv"
@@ -131,6 +132,7 @@ def _from_package(public: _BuiltinSet) -> NDArray[np.float64] | None:
 
 
 def _from_library(name: str) -> NDArray[np.float64]:
+    require_extra("sklearn")
     from sklearn import datasets  # noqa: PLC0415  (1.5 s, and hardly ever needed)
 
     load = getattr(datasets, f"load_{name.replace('-', '_')}")
@@ -145,6 +147,7 @@ def fetch_openml(name: str) -> Table:
     Raises:
         InputError: If it cannot be fetched, is sparse, has not exactly one label, or lacks numbers.
     """
+    require_extra("sklearn")
     from sklearn import datasets  # noqa: PLC0415  (1.5 s, and the other sources do not need it)
 
     source = f"openml:{name}"
@@ -225,8 +228,7 @@ def embed_csv(
 def _load_model(model: Path) -> Any:  # noqa: ANN401 (the library ships few types, and is optional)
     if not model.is_dir():
         raise InputError("model", model, "the folder of a sentence-transformers model")
-    try:
-        from sentence_transformers import SentenceTransformer  # noqa: PLC0415  (an extra, and slow)
-    except ImportError:
-        raise InputError("text", "not installed", "pip install 'veilring[text]'") from None
+    require_extra("sentence_transformers")
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415  (an extra, and slow)
+
     return SentenceTransformer(str(model), local_files_only=True)

@@ -20,6 +20,7 @@ from veilring.data.csv import read_cells
 from veilring.deployment.config import AskingConfig, FilePath, ServerConfig, Terms
 from veilring.deployment.connecting import Client, ClientConnection, Server
 from veilring.errors import InputError, ScenarioError
+from veilring.extras import require_extra
 from veilring.nodes.service import opening
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
@@ -127,12 +128,11 @@ def utm_around(degrees: NDArray[np.float64]) -> str:
 
 
 def _pyproj() -> ModuleType:
-    try:
-        import pyproj  # noqa: PLC0415  (an extra, and 0.1 s)
-        import pyproj.aoi  # noqa: PLC0415  (as above)
-        import pyproj.database  # noqa: PLC0415  (as above)
-    except ImportError as error:
-        raise ScenarioError("crs", "unusable", "the extra veilring[geo] installed") from error
+    require_extra("pyproj")
+    import pyproj  # noqa: PLC0415  (an extra, and 0.1 s)
+    import pyproj.aoi  # noqa: PLC0415  (as above)
+    import pyproj.database  # noqa: PLC0415  (as above)
+
     return pyproj
 
 

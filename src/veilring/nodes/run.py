@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from veilring.errors import (
     EndpointClosed,
@@ -219,3 +219,27 @@ def describe_failure(error: BaseException) -> str:
         party = next(name for name, met in error.errors.items() if met is error.root)
         return f"{party}: {describe_failure(error.root)}"
     return str(error) if isinstance(error, VeilringError) else type(error).__name__
+
+
+class Failure(NamedTuple):
+    """What ended a run that failed."""
+
+    error: str
+    """The name of the error."""
+    message: str
+    parties: dict[str, str]
+    """What each party that failed met, by its name."""
+    notes: tuple[str, ...] = ()
+    """What helps to repeat it."""
+    culprit: str = ""
+    """The party at fault; empty if nobody is named."""
+
+    @classmethod
+    def of(cls, error: VeilringError) -> "Failure":
+        """Return the fields of an error that a folder keeps."""
+        errors = error.errors if isinstance(error, RunFailed) else {}
+        parties = {party: describe_failure(met) for party, met in errors.items()}
+        notes = tuple(getattr(error, "__notes__", ()))
+        return cls(
+            type(error).__name__, describe_failure(error), parties, notes, blamed_party(error)
+        )

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from veilring.errors import InputError
+from veilring.extras import require_extra
 from veilring.papers.claims import Judgement, Measured, judge_claim
 from veilring.papers.figure import Figure, measure_figure
 from veilring.papers.ldp import LDP_FIGURES
@@ -88,6 +89,7 @@ def reproduce_figure(
         InputError: If there is no such figure or data set, a data set is too small, or a file is
             there already: nothing is overwritten.
     """
+    require_extra("matplotlib")
     figure, streams = find_figure(name), Streams(seed)
     tables = [figure.subject.load(source) for source in sources or (figure.subject.usual,)]
     files = _files(figure, folder)

@@ -10,6 +10,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.extras import require_extra
 from veilring.protocols.treewalk.leakage import Overheard, posterior
 from veilring.scenarios.charts import chart_files
 
@@ -77,6 +78,7 @@ def draw_beliefs(
         paths: Where to, by suffix `.png` or `.svg`.
         title: Above all maps.
     """
+    require_extra("matplotlib")
     from matplotlib.colors import LogNorm  # noqa: PLC0415  (0.5 s)
 
     low, high = points.min(axis=0), points.max(axis=0)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from veilring.errors import InputError
+from veilring.extras import require_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,17 +77,17 @@ def chart_files(
         is_map: Whether panels are framed and have no grid.
 
     Raises:
-        InputError: If there is no such format, or Matplotlib is not installed.
+        InputError: If there is no such format.
+        MissingExtra: If Matplotlib is not installed.
     """
     for path in paths:
         if path.suffix not in {f".{each}" for each in FORMATS}:
             raise InputError("plot", path, f"a path that ends in .{' or .'.join(FORMATS)}")
-    try:
-        import matplotlib as mpl  # noqa: PLC0415  (0.5 s)
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ImportError:
-        raise InputError("plot", "not installed", "pip install matplotlib") from None
+    require_extra("matplotlib")
+    import matplotlib as mpl  # noqa: PLC0415  (0.5 s)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
     with mpl.rc_context(_SETTINGS if is_map else _SETTINGS | _LINES):
         figure = Figure(figsize=size, layout=layout or "constrained")
         FigureCanvasAgg(figure)

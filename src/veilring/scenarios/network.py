@@ -6,10 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import networkx as nx
-
 from veilring.config import as_scenario_errors, make_kind, require_key
 from veilring.errors import InputError, ScenarioError
+from veilring.extras import name_missing_extras
 from veilring.randomness import Streams
 from veilring.scenarios.schema import NetworkSection, Scenario
 from veilring.simulation import (
@@ -23,6 +22,9 @@ from veilring.simulation import (
 )
 from veilring.simulation.faults import Fault, draw_faults
 from veilring.simulation.links import DelayLaw
+
+with name_missing_extras():
+    import networkx as nx
 
 _LAWS: Final[Mapping[str, type[DelayLaw]]] = {
     "constant": Constant,

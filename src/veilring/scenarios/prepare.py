@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,11 @@ from veilring.errors import InputError, ScenarioError
 from veilring.nodes.adversary import Adversary
 from veilring.protocols.system import Facts, Setup
 from veilring.randomness import Streams
-from veilring.scenarios.network import make_faults
 from veilring.scenarios.schema import DataSection, PartitionSection, Scenario
-from veilring.simulation.faults import Fault
 from veilring.transport.identity import check_name
+
+if TYPE_CHECKING:
+    from veilring.simulation.faults import Fault
 
 # Where the code below has another name for a key of `protocol`.
 _KEYS: Final = {"sum.name": "protocol.sum", "sum.cycles": "protocol.cycles"}
@@ -44,7 +45,7 @@ class Prepared:
     reference: NDArray[np.int64]
     adversaries: Mapping[str, Adversary]
     coalition: tuple[str, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: "tuple[Fault, ...]" = ()
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -65,6 +66,8 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
     Raises:
         ScenarioError: If the data or the protocol cannot be as the scenario says.
     """
+    from veilring.scenarios.network import make_faults  # noqa: PLC0415  (`load_rows` needs no clock)
+
     parties = scenario.parties.all
     with as_scenario_errors({"name": "parties.names"}, "parties"):
         for party in parties:

@@ -1,24 +1,27 @@
 """The simulated clock, deterministic to the bit, and the simulated links between parties."""
 
-from veilring.simulation.links import (
-    Constant,
-    DelayLaw,
-    Exponential,
-    Link,
-    LinkModel,
-    LogNormal,
-    Normal,
-    Uniform,
-)
-from veilring.simulation.loop import (
-    LoopTrace,
-    SimulatedLoop,
-    TracedLoop,
-    running_environment,
-    simulate,
-    wait_event,
-)
-from veilring.simulation.network import Routes, SimulatedEndpoint, SimulatedNetwork, Topology
+from veilring.extras import name_missing_extras
+
+with name_missing_extras():
+    from veilring.simulation.links import (
+        Constant,
+        DelayLaw,
+        Exponential,
+        Link,
+        LinkModel,
+        LogNormal,
+        Normal,
+        Uniform,
+    )
+    from veilring.simulation.loop import (
+        LoopTrace,
+        SimulatedLoop,
+        TracedLoop,
+        running_environment,
+        simulate,
+        wait_event,
+    )
+    from veilring.simulation.network import Routes, SimulatedEndpoint, SimulatedNetwork, Topology
 
 __all__ = (
     "Constant",

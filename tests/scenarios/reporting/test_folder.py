@@ -8,9 +8,10 @@ import polars as pl
 import pytest
 
 from veilring.errors import Deadlock, InputError, RunFailed, VeilringError
+from veilring.nodes.run import Failure
 from veilring.nodes.trace import Journal
 from veilring.scenarios import load_scenario, run_scenario
-from veilring.scenarios.reporting import Failure, open_folder, read_folder, write_failure
+from veilring.scenarios.reporting import open_folder, read_folder, write_failure
 
 
 def test_reading_gives_what_was_written(finished: Path) -> None:

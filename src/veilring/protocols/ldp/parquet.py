@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from veilring.errors import InputError
+from veilring.extras import require_extra
 from veilring.privacy.files import open_private
 from veilring.protocols.ldp.algorithm.packing import reports_at_once
 from veilring.protocols.ldp.algorithm.randomiser import Reports
@@ -64,6 +65,7 @@ def write_parquet(
     Raises:
         InputError: If the folder is there already, or a report is not one of the task's.
     """
+    require_extra("polars")
     if folder.exists():
         raise InputError("folder", folder, "one that is not there yet")
     draft = folder.with_name(f".{folder.name}.draft")
@@ -113,6 +115,7 @@ def cut_pieces(
         InputError: If there is no file, one is named twice, or one cannot be read as Parquet with
             these columns; or if no report may be in a piece.
     """
+    require_extra("polars")
     files = [path.resolve() for path in paths]
     for number, path in enumerate(files):
         if path in files[:number]:

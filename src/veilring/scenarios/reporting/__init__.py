@@ -1,7 +1,6 @@
 """What a run leaves behind: its folder, the page made of it, and the same for a terminal."""
 
 from veilring.scenarios.reporting.folder import (
-    Failure,
     RunFolder,
     open_folder,
     read_folder,
@@ -9,4 +8,4 @@ from veilring.scenarios.reporting.folder import (
     write_report,
 )
 
-__all__ = ("Failure", "RunFolder", "open_folder", "read_folder", "write_failure", "write_report")
+__all__ = ("RunFolder", "open_folder", "read_folder", "write_failure", "write_report")

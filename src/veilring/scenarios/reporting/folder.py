@@ -18,14 +18,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import tomli_w
 from pydantic import TypeAdapter
 
 from veilring.config import parse_toml
-from veilring.errors import InputError, RunFailed, VeilringError
-from veilring.nodes.run import blamed_party, describe_failure
+from veilring.errors import InputError, VeilringError
+from veilring.extras import require_extra
+from veilring.nodes.run import Failure
 from veilring.nodes.trace import Journal, Mark, TracedMessage
 from veilring.scenarios.report import Report
 from veilring.scenarios.schema import Scenario, make_scenario
@@ -43,30 +44,6 @@ _EVENTS: Final = "events.json"
 _VERSIONS_OF: Final = ("veilring", "numpy", "scipy", "networkx", "randomgen", "scikit-learn")
 
 T = TypeVar("T")
-
-
-class Failure(NamedTuple):
-    """What ended a run that failed."""
-
-    error: str
-    """The name of the error."""
-    message: str
-    parties: dict[str, str]
-    """What each party that failed met, by its name."""
-    notes: tuple[str, ...] = ()
-    """What helps to repeat it."""
-    culprit: str = ""
-    """The party at fault; empty if nobody is named."""
-
-    @classmethod
-    def of(cls, error: VeilringError) -> "Failure":
-        """Return the fields of an error that a folder keeps."""
-        errors = error.errors if isinstance(error, RunFailed) else {}
-        parties = {party: describe_failure(met) for party, met in errors.items()}
-        notes = tuple(getattr(error, "__notes__", ()))
-        return cls(
-            type(error).__name__, describe_failure(error), parties, notes, blamed_party(error)
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +75,7 @@ def open_folder(folder: Path) -> Path:
     Raises:
         InputError: If it cannot be made or already holds a run.
     """
+    require_extra("polars")
     allowed = "a folder that can be made, without a run in it"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -163,6 +141,7 @@ def read_folder(folder: Path) -> RunFolder:
     Raises:
         InputError: If a file is missing or is not what they write.
     """
+    require_extra("polars")
     outcomes = [folder / name for name in (_REPORT, _ERROR) if (folder / name).exists()]
     if len(outcomes) != 1:
         allowed = f"a folder that `veilring run --out` wrote, with {_REPORT} or {_ERROR}"

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import tomli_w
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+from veilring.extras import name_missing_extras
 from veilring.protocols.system import Leakage
 from veilring.scenarios.report import Report
 from veilring.scenarios.reporting import spacetime
@@ -32,6 +32,9 @@ from veilring.scenarios.reporting.summary import (
     troubles,
 )
 from veilring.scenarios.reporting.tables import Amount, by_kind, by_party, by_round, total
+
+with name_missing_extras():
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 _FILTERS: Final[Mapping[str, Callable[..., str]]] = {
     "attack": attack,

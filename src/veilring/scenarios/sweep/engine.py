@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, TypeVar
 
-import joblib
-from joblib.parallel import LokyBackend
 from typing_extensions import override
 
 from veilring.errors import ClusterError, InputError
+from veilring.extras import name_missing_extras, require_extra
+
+with name_missing_extras():
+    import joblib
+    from joblib.parallel import LokyBackend
 
 # The manager's thread hands a call on in less than a millisecond. If it does not, it has died, and
 # there is nothing to wait for.
@@ -123,7 +126,7 @@ def _local(engine: Engine, items: int) -> Iterator[_Parallel]:
 
 @contextmanager
 def _dask(engine: Engine, items: int) -> Iterator[_Parallel]:
-    _require("distributed", engine.name)
+    require_extra("distributed")
     from veilring.scenarios.sweep import dask_backend  # noqa: PLC0415  (it imports Dask, an extra)
 
     local_workers = min(engine.workers or joblib.cpu_count(), items)
@@ -133,7 +136,8 @@ def _dask(engine: Engine, items: int) -> Iterator[_Parallel]:
 
 @contextmanager
 def _ray(engine: Engine, items: int) -> Iterator[_Parallel]:
-    ray = _require("ray", engine.name)
+    require_extra("ray")
+    ray = import_module("ray")  # no name: an extra need not be there to check types
     import_module("ray.util.joblib").register_ray()
     is_ours = not ray.is_initialized()
     if is_ours:
@@ -163,12 +167,3 @@ def _unordered(**backend: object) -> _Parallel:
 def _in_slices(parallel: Callable[..., list[Any]], calls: Sequence[Any], size: int) -> _Results:
     for first in range(0, len(calls), size):
         yield from parallel(calls[first : first + size])
-
-
-def _require(module: str, extra: str) -> Any:  # noqa: ANN401  (extras need not be there to check types)
-    try:
-        return import_module(module)
-    except ImportError as error:
-        found = f"{extra}, which is not installed ({error})"
-        allowed = f"local, or {extra} after: pip install 'veilring[{extra}]'"
-        raise InputError("engine", found, allowed) from error

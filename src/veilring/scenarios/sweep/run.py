@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from veilring.errors import ClusterError, InputError, SweepFailed
+from veilring.extras import require_extra
 from veilring.scenarios.labelling import Progress
 from veilring.scenarios.sweep.cells import (
     Cell,
@@ -54,6 +55,7 @@ def open_files(out: Path) -> Files:
     Raises:
         InputError: If that cannot be, or the results are there already.
     """
+    require_extra("polars")
     allowed = f"a path that ends in {_SUFFIX}, where no results are yet"
     if out.suffix != _SUFFIX:
         raise InputError("out", out, allowed)

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from veilring.data.table import Ranges
 from veilring.errors import InputError
+from veilring.extras import require_extra
 
 # Relative to the mean eigenvalue of the scatter within classes: enough to invert it where features
 # depend on each other, as one-hot columns do, and little beside what the data say.
@@ -159,6 +160,7 @@ def principal_components(
     Raises:
         InputError: If the components are not as many.
     """
+    require_extra("sklearn")
     from sklearn.decomposition import PCA  # noqa: PLC0415  (1.5 s, and few tasks need it)
 
     most = min(public_rows.shape)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from veilring.errors import InputError
+from veilring.extras import require_extra
 from veilring.protocols.ldp.store.base import Store
 from veilring.protocols.ldp.store.sqlite import SqliteStore, back_up_store
 from veilring.protocols.ldp.task import Task
@@ -21,9 +22,11 @@ def open_report_store(where: str, task: Task, *, read_only: bool = False) -> Sto
 
     Raises:
         StoreFailed: If it cannot be reached.
-        InputError: If it holds something else, or psycopg is not installed and needed.
+        InputError: If it holds something else.
+        MissingExtra: If psycopg is needed and not installed.
     """
     if where.startswith(URL_PREFIXES):
+        require_extra("psycopg")
         from veilring.protocols.ldp.store.postgres import PostgresStore  # noqa: PLC0415  (an extra)
 
         return PostgresStore(where, task, read_only=read_only)

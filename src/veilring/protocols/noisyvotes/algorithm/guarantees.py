@@ -56,6 +56,7 @@ from typing import Final
 
 import numpy as np
 
+from veilring.extras import require_extra
 from veilring.privacy.checks import require
 from veilring.privacy.exact import float_ceil
 from veilring.privacy.noise import POLYA_SCALE_MAX
@@ -225,6 +226,7 @@ def _cycles(parties: int, method: SumMethod) -> Sequence[Sequence[int]]:
 @lru_cache
 def _connectivity(parties: int, method: SumMethod) -> int:
     """Return the number of parties that have to go for the union of the cycles to fall apart."""
+    require_extra("networkx")
     import networkx as nx  # noqa: PLC0415  (it takes 0.3 s, and no party needs it)
 
     graph: nx.Graph[int] = nx.Graph()

@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.extras import require_extra
 from veilring.privacy.checks import require
 from veilring.protocols.ring.algorithm.topk import SMALLEST_RING
 
@@ -238,6 +239,7 @@ def leaked_groups(
     Returns:
         The groups, by their smallest party.
     """
+    require_extra("networkx")
     import networkx as nx  # noqa: PLC0415  (it takes 0.3 s, and no party needs it)
 
     graph: nx.Graph[int] = nx.Graph()

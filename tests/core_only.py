@@ -1,0 +1,117 @@
+"""Checks an installation without extras: how large it is, and that it serves and asks for all.
+
+`core/bin/python tests/core_only.py`, in an environment with veilring and nothing beside it. Each
+system is deployed from a CSV file, served by processes over mutual TLS, and asked.
+"""
+
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from veilring.extras import EXTRA_OF
+
+MIB_MAX: Final = 270
+MIB: Final = 1 << 20
+TOOLS: Final = {"pip", "setuptools"}
+"""What an environment has before anything is installed."""
+SECONDS: Final = 200.0
+"""The most that anything may take, on a busy machine."""
+ASK_OWNER: Final = "ask owner/analyst-0.toml owner/analyst-0.csv"
+SYSTEMS: Final = {
+    "ring": ("my.csv --set parties.count=3", "ask ring/client.toml ring/queries.csv"),
+    "votes": ("my.csv --r 0.3", "ask votes/client.toml votes/client.csv"),
+    "owner": ("my.csv --r 0.3", ASK_OWNER),
+    "prediction": ("my.csv", "ask prediction/querier-0.toml prediction/querier-0.csv"),
+    "survey": ("my.csv --clients 10", "submit survey/submitter-0.toml survey/submitter-0.csv"),
+}
+"""By the command that deploys it: its arguments, and how it is asked. Places need an extra."""
+
+
+def main() -> None:
+    """Print what was found; exit with 1 if it is too large or an extra is there."""
+    there = [package for package in EXTRA_OF if find_spec(package) is not None]
+    size = sum(map(mebibytes, metadata.distributions()))
+    print(f"installed: {size:.0f} MiB, at most {MIB_MAX}")
+    if there or size > MIB_MAX:
+        sys.exit(f"extras that are installed: {', '.join(there) or 'none'}")
+    with tempfile.TemporaryDirectory() as folder:
+        write_table(Path(folder))
+        for system, (given, ask) in SYSTEMS.items():
+            begun = time.monotonic()
+            serve_and_ask(Path(folder), system, given, ask)
+            print(f"{system}: served and asked in {time.monotonic() - begun:.1f} s")
+
+
+def mebibytes(package: metadata.Distribution) -> float:
+    """Return the size of all files of a package that is no tool."""
+    if package.name in TOOLS:
+        return 0.0
+    paths = (Path(str(each.locate())) for each in package.files or ())
+    return sum(path.stat().st_size for path in paths if path.is_file()) / MIB
+
+
+def write_table(folder: Path) -> None:
+    """Write a table of made-up patients."""
+    rng = random.Random(1)  # noqa: S311  (no secret)
+    patients = ["age,marker,label"]
+    for _ in range(200):
+        ill = rng.random() < 0.4
+        age, marker = rng.gauss(62 if ill else 48, 11), rng.gauss(7 if ill else 4, 1.5)
+        patients.append(f"{age:.0f},{marker:.1f},{'malignant' if ill else 'benign'}")
+    folder.joinpath("my.csv").write_text("\n".join([*patients, ""]), encoding="utf-8")
+
+
+def serve_and_ask(folder: Path, system: str, given: str, ask: str) -> None:
+    """Deploy a system, serve all its parties in processes, ask once, and stop them in order."""
+    printed = veilring(folder, f"deploy {system} {given} --out {system}")
+    served = [line for line in printed.splitlines() if line.startswith("veilring serve ")]
+    servers = []
+    try:
+        for number, line in enumerate(served):
+            log = folder / f"{system}-{number}.log"
+            with log.open("wb") as file:
+                words = [sys.executable, "-m", *line.split()]
+                server = subprocess.Popen(words, cwd=folder, stdout=file, stderr=file)  # noqa: S603
+            servers.append((server, log))
+        for server, log in servers:
+            wait(server, log)
+        veilring(folder, ask)
+        for server, _ in servers:
+            server.send_signal(signal.SIGINT)
+        for server, log in servers:
+            if server.wait(SECONDS):
+                sys.exit(f"{system}: {log.read_text(encoding='utf-8')}")
+    finally:
+        for server, _ in servers:
+            server.kill()
+
+
+def veilring(folder: Path, command: str) -> str:
+    """Run a command, and return what it prints."""
+    words = [sys.executable, "-m", "veilring", *command.split()]
+    done = subprocess.run(  # noqa: S603  (ourselves)
+        words, cwd=folder, check=False, capture_output=True, text=True, timeout=SECONDS
+    )
+    if done.returncode:
+        sys.exit(f"veilring {command}: {done.stderr}")
+    return done.stdout
+
+
+def wait(server: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until a server says that it is ready."""
+    deadline = time.monotonic() + SECONDS
+    while " is ready" not in log.read_text(encoding="utf-8"):
+        if server.poll() is not None or time.monotonic() > deadline:
+            sys.exit(f"{log.stem}: {log.read_text(encoding='utf-8')}")
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()

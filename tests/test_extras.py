@@ -1,0 +1,163 @@
+"""Extras: what is missing is told in one sentence, which names the command to type."""
+
+import json
+import pickle
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.deployment.commands import SECONDS
+
+from veilring.errors import MissingExtra
+from veilring.extras import EXTRA_OF, name_missing_extras, require_extra
+
+ROOT: Final = Path(__file__).parents[1]
+PROJECTS: Final = {"sklearn": "scikit-learn", "sentence_transformers": "sentence-transformers"}
+"""As the package index has them, where that differs."""
+# All that extras bring is hidden, as if it were not installed. What it prints is read as JSON.
+HIDDEN: Final = """
+import json, sys
+from importlib import import_module
+
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in hidden:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+asked, hidden = json.loads(sys.argv[1])
+sys.meta_path.insert(0, Hide())
+"""
+COMMANDS: Final = (
+    HIDDEN
+    + """
+from typer.testing import CliRunner
+from veilring.cli.app import app
+
+told = []
+for command in asked:
+    done = CliRunner().invoke(app, command.split())
+    told.append((done.exit_code, done.stderr, repr(done.exception)))
+print(json.dumps(told))
+"""
+)
+IMPORTS: Final = (
+    HIDDEN
+    + """
+told = []
+for name in asked:
+    try:
+        import_module(name)
+    except Exception as error:
+        told.append((name, type(error).__name__, str(error)))
+print(json.dumps(told))
+"""
+)
+CASES: Final = {
+    "run wine": "simpy",
+    "run wine --runtime simulated": "simpy",
+    "compare wine": "simpy",
+    "sweep wine --grid protocol.rounds=1..2 --out r.parquet": "simpy",
+    "explore --seeds 2": "simpy",
+    "leakage ring/pp-topk --parties 3 --k 1": "simpy",
+    "reproduce ring/figure-3 --quick": "simpy",
+    "report nothing": "simpy",
+    "trace nothing": "simpy",
+    "deploy owner wine --r 1 --out owner": "sklearn",
+    "oracles --plot oracles.svg": "matplotlib",
+}
+"""Commands, and what each misses first if all is missing."""
+SINGLE: Final = {
+    "sweep wine --grid protocol.rounds=1..2 --out r.parquet": "polars",
+    "run wine --out run": "polars",
+    "report nothing": "polars",
+    "oracles --plot oracles.svg": "matplotlib",
+    "reproduce ring/figure-3 --quick --out figures": "matplotlib",
+    "sweep wine --grid protocol.rounds=1..2 --out s.parquet --engine ray": "ray",
+}
+"""Commands, and what each misses that has the laboratory, but this."""
+PACKAGES: Final = (
+    "veilring.estimators",
+    "veilring.papers.reproduce",
+    "veilring.scenarios.comparison",
+    "veilring.scenarios.exploring",
+    "veilring.scenarios.reporting.page",
+    "veilring.scenarios.runner",
+    "veilring.scenarios.sweep",
+    "veilring.simulation",
+)
+
+
+def hiding(
+    script: str, asked: list[str], hidden: list[str], folder: Path
+) -> list[tuple[str | int, str, str]]:
+    """Run a script in a fresh interpreter that cannot import what is hidden."""
+    words = [sys.executable, "-c", script, json.dumps([asked, hidden])]
+    done = subprocess.run(  # noqa: S603  (ourselves)
+        words, cwd=folder, check=True, capture_output=True, text=True, timeout=SECONDS
+    )
+    told: list[tuple[str | int, str, str]] = json.loads(done.stdout)
+    return told
+
+
+def sentence(package: str) -> str:
+    """Return what is told of a package."""
+    return f"{package} is not installed; run `pip install 'veilring[{EXTRA_OF[package]}]'`"
+
+
+def test_each_command_says_what_to_install(tmp_path: Path) -> None:
+    """In one sentence, as for any wrong input, and before it does anything."""
+    told = hiding(COMMANDS, list(CASES), list(EXTRA_OF), tmp_path)
+    for (command, package), (code, said, met) in zip(CASES.items(), told, strict=True):
+        assert (code, said) == (2, f"veilring: {sentence(package)}\n"), (command, met)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("package", sorted(set(SINGLE.values())))
+def test_a_command_without_one_package_says_which(package: str, tmp_path: Path) -> None:
+    """Before anything is run whose results could not be written."""
+    commands = [command for command, missing in SINGLE.items() if missing == package]
+    told = hiding(COMMANDS, commands, [package], tmp_path)
+    for command, (code, said, met) in zip(commands, told, strict=True):
+        assert (code, said) == (2, f"veilring: {sentence(package)}\n"), (command, met)
+
+
+def test_modules_that_need_an_extra_say_so(tmp_path: Path) -> None:
+    """Whoever imports them learns what is missing, and may catch it as an `ImportError`."""
+    told = hiding(IMPORTS, list(PACKAGES), list(EXTRA_OF), tmp_path)
+    assert [name for name, _, _ in told] == list(PACKAGES)
+    assert {kind for _, kind, _ in told} == {"MissingExtra"}
+    assert issubclass(MissingExtra, ImportError)
+
+
+def test_each_package_is_in_the_extra_that_is_named() -> None:
+    """And none of them is what every party installs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for package, extra in EXTRA_OF.items():
+        name = PROJECTS.get(package, package)
+        assert name in names(project["optional-dependencies"][extra])
+        assert name not in names(project["dependencies"])
+
+
+def names(requirements: list[str]) -> set[str]:
+    """Return the names of what is required."""
+    return {re.split(r"[\[>=;]", each)[0] for each in requirements}
+
+
+def test_other_packages_that_are_missing_are_not_ours_to_name() -> None:
+    """A module of nobody's is a mistake in a program, and stays what it is."""
+    with pytest.raises(ModuleNotFoundError, match="nobodys_module"), name_missing_extras():
+        import nobodys_module  # type: ignore[import-not-found]  # noqa: F401, PLC0415
+
+
+def test_what_is_missing_is_required_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says it all, also in another process."""
+    require_extra("polars")
+    monkeypatch.setitem(sys.modules, "polars", None)  # which makes Python's import fail
+    with pytest.raises(MissingExtra) as caught:
+        require_extra("polars")
+    again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  (our own)
+    assert (again.package, again.extra, str(again)) == ("polars", "parquet", sentence("polars"))
