@@ -222,3 +222,20 @@ class TestRepeatedQueries:
         assert report.coalition.exposed == 0
         alone = 'parties.coalition=["party-3"]'
         assert _run(_crash("party-3", 1.0), "run.retries=1", alone).coalition is None
+
+
+def test_an_attempt_that_failed_is_spent_too() -> None:
+    """Noise is drawn anew for each attempt, and one that failed may have released its answer."""
+    settings = (
+        "protocol.name=noisy-votes",
+        "parties.count=5",
+        "data.queries=4",
+        "network.runtime=simulated",
+        'network.latency={law="constant", seconds=0.1}',
+        "run.retries=1",
+    )
+    calm = run_scenario(load_scenario("wine", [*settings]), seed=3)
+    struck = run_scenario(load_scenario("wine", [*settings, _crash("party-3", 0.25)]), seed=3)
+    assert (calm.spent.times, calm.spent.epsilon) == (1, 1.0)
+    assert struck.recovery is not None
+    assert (struck.spent.times, struck.spent.epsilon) == (2, 2.0)

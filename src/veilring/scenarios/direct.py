@@ -273,7 +273,7 @@ async def _play_system(
         cost=CostSummary.measured(batch.run.cost for batch in labelled.batches),
         forecast=CostSummary.forecast(batch.forecast for batch in labelled.batches),
         promise=system.promise(parties=len(setup.parts)),
-        spent=setup.spent(len(labelled.batches)),
+        spent=setup.spent(labelled.attempts),
         transcript=labelled.transcript,
         views=_views(labelled, watch),
         seconds=labelled.seconds,

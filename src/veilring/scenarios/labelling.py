@@ -127,6 +127,11 @@ class Labelled:
         return np.concatenate([batch.labels for batch in self.batches])
 
     @property
+    def attempts(self) -> int:
+        """The number of attempts at all batches: one that failed may have released its answer."""
+        return sum(1 + len(batch.wasted) for batch in self.batches)
+
+    @property
     def transcript(self) -> str:
         """A hash over all messages of the attempts that succeeded."""
         lines = "".join(f"{batch.run.transcript}\n" for batch in self.batches)

@@ -216,7 +216,8 @@ class Report:
         forecast: From the closed forms.
         ring: How the order of the parties came about, if they are a ring.
         promise: What the system promises.
-        spent: What all batches together have spent of it.
+        spent: What all attempts at all batches have spent of it together: one that failed may have
+            released its answer, and another draws its noise anew.
         seconds: Wall time from the first batch's start to the last one's end.
         start_seconds: Wall time to bring the parties up and connect them.
         simulated_seconds: The same as `seconds` on the simulated clock, if there was one.

@@ -86,7 +86,7 @@ def assemble(  # noqa: PLR0917  (what was run, what came of it, and what is know
         forecast=CostSummary.forecast(batch.forecast for batch in batches),
         ring=origin,
         promise=system.promise(parties=len(setup.parts)),
-        spent=setup.spent(len(batches)),
+        spent=setup.spent(labelled.attempts),
         seconds=labelled.seconds,
         start_seconds=labelled.start_seconds,
         simulated_seconds=sum(b.seconds for b in batches) if on_simulated_clock else None,
