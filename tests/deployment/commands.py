@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from veilring.cli.app import app
-from veilring.errors import InputError
+from veilring.errors import AddressTaken
 from veilring.nodes.runtimes.processes import PRELOADED
 from veilring.transport.listener import bind
 from veilring.transport.tls import LOOPBACK
@@ -193,7 +193,7 @@ def free_port() -> int:
 def free_ports(count: int) -> int:
     """Return the first of several ports in a row that nobody listens at, nor is soon likely to."""
     for first in range(20_000 + os.getpid() % 97, 60_000, 97):  # tests may run beside each other
-        with contextlib.ExitStack() as free, contextlib.suppress(InputError):
+        with contextlib.ExitStack() as free, contextlib.suppress(AddressTaken):
             for port in range(first, first + count):
                 free.enter_context(bind(LOOPBACK, port))
             return first
