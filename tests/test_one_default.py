@@ -21,13 +21,17 @@ CHANGED: dict[str, dict[str, Any]] = {
         "key": "batch",
         "value": 77,
         "estimator": "PrivateKNNClassifier",
-        "terms": ("ring:RingTerms", "protocol", ""),
+        "terms": ("veilring.deployment.peers:PeerTerms", "protocol", ""),
     },
     "noisy-votes": {
         "key": "tolerated",
         "value": 2,
         "estimator": "NoisyVotesClassifier",
-        "terms": ("votes:VotesTerms", "votes", "[votes]\nepsilon = 1.0\nbudget = 2.0\nr = 0.2"),
+        "terms": (
+            "veilring.deployment.votes:VotesTerms",
+            "votes",
+            "[votes]\nepsilon = 1.0\nbudget = 2.0\nr = 0.2",
+        ),
     },
     "ldp-bayes": {
         "key": "bins",
@@ -43,13 +47,13 @@ CHANGED: dict[str, dict[str, Any]] = {
         "key": "count_share",
         "value": 0.25,
         "estimator": "OwnerKNNClassifier",
-        "terms": ("owner:OwnerTerms", "labelling", ""),
+        "terms": ("veilring.deployment.owner:OwnerTerms", "labelling", ""),
     },
     "prediction": {
         "key": "tau",
         "value": 0.625,
         "estimator": "IndKNNClassifier",
-        "terms": ("prediction:PredictionTerms", "prediction", ""),
+        "terms": ("veilring.deployment.prediction:PredictionTerms", "prediction", ""),
     },
     "treewalk": {
         "key": "neighbours",
@@ -91,7 +95,7 @@ if terms is not None:
     path = Path(sys.argv[2])
     path.write_text('classes = ["a", "b"]\\nfeatures = [{ name = "x" }]\\n' + text)
     module, _, model = where.partition(":")
-    loaded = getattr(import_module(f"veilring.deployment.{module}"), model).load(path)
+    loaded = getattr(import_module(module), model).load(path)
     found["terms"] = getattr(getattr(loaded, table), key)
 print(json.dumps(found))
 """
