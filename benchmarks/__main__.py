@@ -274,7 +274,7 @@ def _study(name: str, measure: Callable[[Progress | None], Study], out: Path | N
         except InputError as error:
             if error.field != "sizes":
                 raise
-            raise InputError("--size", error.value, error.allowed) from error
+            raise InputError.of(error, "--size") from error
     machine = describe_machine()
     typer.echo(format_study(study, machine), nl=False)
     if files is not None:

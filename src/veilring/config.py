@@ -290,14 +290,22 @@ def as_scenario_errors(keys: Mapping[str, str], section: str) -> Iterator[None]:
         raise
     except InputError as error:
         key = keys.get(error.field, f"{section}.{error.field}")
-        raise ScenarioError(key, error.value, error.allowed) from error
+        raise ScenarioError.of(error, key) from error
 
 
-def unknown_key(key: str, value: object, known: Iterable[str]) -> ScenarioError:
+def require_key_that(fulfilled: bool, key: str, message: str) -> None:  # noqa: FBT001  (reads as an assertion)
+    """Raise `ScenarioError.because(message, field=key)` unless the condition is fulfilled."""
+    if not fulfilled:
+        raise ScenarioError.because(message, field=key)
+
+
+def unknown_key(key: str, known: Iterable[str]) -> ScenarioError:
     """Return the error for a key that does not exist, with the nearest that does."""
     known = tuple(known)
     hint = did_you_mean(key.rpartition(".")[2], known)
-    return ScenarioError(key, f"{value}, but there is no such key", ", ".join(known) + hint)
+    return ScenarioError.because(
+        f"there is no such key; allowed: {', '.join(known)}{hint}", field=key
+    )
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
@@ -325,19 +333,23 @@ def make_kind(
         ScenarioError: If the kind or a field is unknown, one is missing, or a value does not fit.
     """
     given = dict(table)
-    name = given.pop(tag, "missing")
+    if tag not in given:
+        raise ScenarioError.because(
+            f"the key is missing; give {', '.join(kinds)}", field=f"{key}.{tag}"
+        )
+    name = given.pop(tag)
     require_key(name in kinds, f"{key}.{tag}", name, ", ".join(kinds))
     kind = kinds[name]
     known = {each.name: each for each in fields(kind) if each.init}  # type: ignore[arg-type]  # each is a dataclass
     for parameter, value in given.items():
         if parameter not in known:
-            raise unknown_key(f"{key}.{parameter}", value, sorted(known))
+            raise unknown_key(f"{key}.{parameter}", sorted(known))
         accepted, allowed = _VALUES[known[parameter].type]
         fits = isinstance(value, accepted) and not isinstance(value, bool)
         require_key(fits, f"{key}.{parameter}", value, allowed)
     needed = {name for name, each in known.items() if each.default is MISSING}
     if not needed <= set(given):
-        raise ScenarioError(key, dict(table), f"a table with {tag}, {', '.join(sorted(known))}")
+        raise ScenarioError.because(f"the table needs {tag}, {', '.join(sorted(known))}", field=key)
     with as_scenario_errors({}, key):
         return kind(**given)
 
@@ -369,14 +381,14 @@ def _mistake(
         known = _model(root, path).model_fields
         where = next((table for table in known if name in _keys(known[table])), None)
         if where is not None and not path:
-            allowed = f"{', '.join(known)} (did you mean {where}.{name}?)"
-            return ScenarioError(name, f"{given}, but there is no such key", allowed)
-        return unknown_key(".".join((*path, name)), given, known)
+            message = (
+                f"there is no such key; allowed: {', '.join(known)} (did you mean {where}.{name}?)"
+            )
+            return ScenarioError.because(message, field=name)
+        return unknown_key(".".join((*path, name)), known)
     if kind == "missing":
-        return ScenarioError(".".join(path), "missing", allowed)
-    # A text where a number is wanted: its quotes are the mistake.
-    is_text = kind.endswith("_type") and isinstance(given, str)
-    return ScenarioError(".".join(path), repr(given) if is_text else given, allowed)
+        return ScenarioError.because(f"the key is missing; give {allowed}", field=".".join(path))
+    return ScenarioError(".".join(path), given, allowed)
 
 
 def _known_part(root: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[str], str]:
@@ -414,4 +426,4 @@ def _keys(field: FieldInfo) -> Iterable[str]:
 
 def _together(mistakes: Iterable[ScenarioError]) -> ScenarioError:
     first, *others = mistakes
-    return ScenarioError(first.field, first.value, first.allowed, tuple(others))
+    return first.with_others(others)

@@ -19,8 +19,8 @@ a mistake in the program    `InternalError`
 ==========================  ==============================================================
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, Self
 
 
 class VeilringError(Exception):
@@ -38,22 +38,57 @@ class TransportError(VeilringError):
 class InputError(VeilringError, ValueError):
     """Raised when the caller gave a value that is not allowed.
 
+    The three arguments are for a value out of range: "k is 0; allowed: a whole number of at least
+    1". Whatever else is wrong is said in a sentence of its own, by `because`.
+
     Attributes:
-        field: The name of the argument or key.
-        value: What was given, as text. Never a secret: give its shape or its type instead.
-        allowed: What would have been accepted.
+        field: The name of the argument or key; empty if there is none.
+        value: What was given, as text; empty if a sentence says it. Never a secret: give its shape
+            or its type instead.
+        allowed: What would have been accepted; empty if a sentence says it.
+        shown: The value as the message shows it: a text is quoted.
+        message: The sentence that `because` was given, or an empty string.
     """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         self.field, self.value, self.allowed = field, str(value), allowed
+        self.shown = repr(value) if isinstance(value, str) else self.value
+        self.message = ""
         super().__init__(field, self.value, allowed)
 
+    @classmethod
+    def because(cls, message: str, *, field: str = "") -> Self:
+        """Return an error that says in a sentence what is wrong, where, and what to do.
+
+        Args:
+            message: The sentence, without a full stop. It makes sense without the field.
+            field: The name of the argument or key that it is about.
+        """
+        error = cls(field, "", "")
+        error.message = message
+        return error
+
+    @classmethod
+    def of(cls, error: "InputError", field: str) -> Self:
+        """Return an error that says the same of another field, such as the key of a file.
+
+        Args:
+            error: The other error.
+            field: The name of the argument or key.
+        """
+        renamed = cls(field, error.value, error.allowed)
+        renamed.message, renamed.shown = error.message, error.shown
+        return renamed
+
     def __str__(self) -> str:
-        return f"{self.field} is {self.value}; allowed: {self.allowed}"
+        return self.message or f"{self.field} is {self.shown}; allowed: {self.allowed}"
 
 
 class ScenarioError(InputError):
     """Raised when a scenario or configuration file holds mistakes; `field` is the dotted key.
+
+    A sentence that `because` was given follows the key: "network.graph: the graph is not
+    connected".
 
     Attributes:
         others: The mistakes after the first, which is this error's own.
@@ -66,8 +101,17 @@ class ScenarioError(InputError):
         self.others = others
         self.args = (field, self.value, allowed, others)
 
+    def with_others(self, others: "Iterable[ScenarioError]") -> Self:
+        """Return this error with those after it."""
+        first = self.of(self, self.field)
+        first.others = tuple(others)
+        return first
+
     def __str__(self) -> str:
-        return "\n".join((super().__str__(), *map(str, self.others)))
+        own = super().__str__()
+        if self.message and self.field:
+            own = f"{self.field}: {own}"
+        return "\n".join((own, *map(str, self.others)))
 
 
 class MissingExtra(VeilringError, ImportError):

@@ -92,7 +92,7 @@ def test_links_come_from_a_file_or_from_two_numbers(tmp_path: Path) -> None:
         make_network(path, latency=None, bandwidth=2.0)
     with pytest.raises(ScenarioError, match="--bandwidth is 0"):
         make_network(None, latency=None, bandwidth=0.0)
-    with pytest.raises(ScenarioError, match=r"network\.graph is cycle"):
+    with pytest.raises(ScenarioError, match=r"network\.graph is 'cycle'"):
         Batch(network=NetworkSection(graph="cycle"))
     path.write_text("[network]\nspeed = 3\n")
     with pytest.raises(ScenarioError, match=r"network\.speed"):

@@ -119,7 +119,7 @@ def test_collect_refuses_what_cannot_be_dealt() -> None:
     [
         (("scale", "ring", "--size", "5", "--size", "8"), "--size is [5, 8]; allowed: "),
         (("scale", "records", "--size", "0"), "--size is [0]; allowed: "),
-        (("--only", "nothing"), "--only is nothing; allowed: hop, topk"),
+        (("--only", "nothing"), "--only is 'nothing'; allowed: hop, topk"),
     ],
     ids=str,
 )

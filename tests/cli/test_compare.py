@@ -83,4 +83,4 @@ class TestCompare:
         """With those that are."""
         code, _, err = invoke("compare", "wines")
         assert code == 2
-        assert "data is wines; allowed: wine, breast-cancer" in err
+        assert "data is 'wines'; allowed: wine, breast-cancer" in err

@@ -34,7 +34,7 @@ def test_a_wrong_input_is_an_object_where_json_was_asked_for(words: tuple[str, .
     assert err == f"veilring: {told['message']}\n"
     assert told["error"].endswith("Error")
     for wrong in told["inputs"]:
-        assert set(wrong) == {"field", "value", "allowed"}
+        assert set(wrong) == {"field", "value", "allowed", "message"}
         assert wrong["allowed"] in err
 
 
@@ -63,7 +63,7 @@ def test_without_json_standard_output_stays_empty() -> None:
     """An error is text on standard error."""
     code, out, err = invoke("run", "nothing")
     assert (code, out) == (2, "")
-    assert err.startswith("veilring: scenario is nothing; allowed: ")
+    assert err.startswith("veilring: scenario is 'nothing'; allowed: ")
 
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])

@@ -53,7 +53,7 @@ def test_all_figures_are_listed() -> None:
     code, _, err = invoke("reproduce")
     assert (code, err) == (
         2,
-        "veilring: FIGURE is missing; allowed: at least one figure, or --list\n",
+        "veilring: no figure is given; name at least one, or use --list\n",
     )
 
 
@@ -68,11 +68,14 @@ def test_errors_in_named_ways_are_expected() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("run", "my.csv"), "data.source is my.csv; allowed: the path of a CSV"),
-        (("report", "nothing"), "DIR is nothing, which is no folder; allowed: a folder that"),
+        (("run", "my.csv"), "data.source is 'my.csv'; allowed: the path of a CSV"),
+        (("report", "nothing"), "nothing is not a folder; give a folder that"),
         (("run", "wine", "--set", 'protocol.P0="1"'), "protocol.P0 is '1'; allowed: a number"),
         (("run", "wine", "--set", "protocol.k=seven"), "protocol.k is 'seven'; allowed: a whole"),
-        (("run", "wine", "--set", "network.runtime=abacus"), "network.runtime is abacus; allowed"),
+        (
+            ("run", "wine", "--set", "network.runtime=abacus"),
+            "network.runtime is 'abacus'",
+        ),
     ],
     ids=str,
 )
@@ -95,10 +98,10 @@ def test_a_survey_of_one_column_is_deployed(tmp_path: Path, column: str) -> None
     words = ("deploy", "survey", "iris", "--kind", "frequency", "--out")
     code, _, err = invoke(*words, tmp_path / "none")
     assert code == 2
-    assert err.startswith("veilring: --column is missing; allowed: a column with --kind frequency")
+    assert err.startswith("veilring: --column is for --kind frequency")
     code, _, err = invoke(*words, tmp_path / "other", "--column", "wing")
     assert code == 2
-    assert "--column is wing; allowed: a column: sepal length (cm), " in err
+    assert "--column is 'wing'; allowed: a column: sepal length (cm), " in err
     assert invoke(*words, tmp_path / "survey", "--column", column)[0] == 0
     rows = (tmp_path / "survey" / "submitter-0.csv").read_text()
     assert rows.startswith(f"client,{column}\nclient-0,")

@@ -52,7 +52,7 @@ class TestScaling:
 
     def test_ranges_of_other_features_are_refused(self) -> None:
         """There is one range for each feature."""
-        with pytest.raises(InputError, match=r"of shape \(rows, 1\)"):
+        with pytest.raises(InputError, match=r"must be \(rows, 1\)"):
             scale_to_unit(table_of([[1.0, 2.0]]), Ranges.unit(1))
 
     def test_ranges_are_the_extremes_and_stay_with_the_parts(self) -> None:
@@ -100,7 +100,7 @@ class TestSplit:
 
     def test_one_row_cannot_be_split(self) -> None:
         """Each side needs a row."""
-        with pytest.raises(InputError, match="1 rows"):
+        with pytest.raises(InputError, match="at least 2 rows"):
             split(table_of([[1.0]]), 0.5, default_rng(0))
 
 
@@ -109,8 +109,8 @@ class TestSplit:
     [
         ({"features": np.array([[np.inf]])}, "finite"),
         ({"features": np.zeros((2, 1))}, "shape"),
-        ({"labels": np.array([1])}, "in classes"),
-        ({"labels": np.array([-1])}, "in classes"),
+        ({"labels": np.array([1])}, "index into `classes`"),
+        ({"labels": np.array([-1])}, "index into `classes`"),
     ],
 )
 def test_a_table_that_does_not_fit_itself_is_refused(

@@ -1,6 +1,7 @@
 """Configurations and keys: what the command line reads and writes, and what it refuses."""
 
 import inspect
+import re
 import stat
 from pathlib import Path
 
@@ -83,10 +84,10 @@ def test_a_store_is_a_file_or_a_url(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('role = "curator"', '"records-administrator", the new name of this role'),
+        ('role = "curator"', "is now called records-administrator"),
         (
             'role = "prediction-server"\ncurators = ["ann"]',
-            "administrators, the new name of this key",
+            "this key is now called administrators",
         ),
     ],
 )
@@ -94,25 +95,25 @@ def test_a_former_name_is_refused_with_the_new_one(tmp_path: Path, text: str, me
     """A configuration of an earlier version is not read, and the error says what to change."""
     with pytest.raises(ScenarioError) as caught:
         load_config(write(tmp_path, text))
-    assert caught.value.allowed == message
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (COLLECTOR.replace('terms = "terms.toml"', ""), "terms is missing; allowed: a path"),
+        (COLLECTOR.replace('terms = "terms.toml"', ""), "terms: the key is missing; give a path"),
         (COLLECTOR + "store = 3", "store is 3; allowed: a path, .* or postgresql://"),
-        (COLLECTOR + "stor = 3", r"stor is 3, but there is no such key; .*did you mean store"),
+        (COLLECTOR + "stor = 3", r"stor: there is no such key; .*did you mean store"),
         (SUBMITTER.replace("2.0", "0"), "budget is 0; allowed: a number above 0"),
-        (SUBMITTER.replace("budget = 2.0", ""), "budget is missing; allowed: a number above 0"),
-        (SUBMITTER + 'task = "12"', "task is 12; allowed: 64 hexadecimal digits, or nothing"),
+        (SUBMITTER.replace("budget = 2.0", ""), "budget: the key is missing; give a number"),
+        (SUBMITTER + 'task = "12"', "task is .12.; allowed: 64 hexadecimal digits, or nothing"),
         (SUBMITTER.replace('"patient"', "1"), "key is 1; allowed: the header of a column, or 'row"),
         (
             MEMBER.replace('"member"', '"oracle"'),
-            "role is oracle; allowed: member, ring-member, cl",
+            "role is 'oracle'; allowed: member, ring-member, cl",
         ),
         (MEMBER.replace('role = "member"', ""), "role is None; allowed"),
-        (MEMBER.replace('rows = "ada.csv"', ""), "rows is missing"),
+        (MEMBER.replace('rows = "ada.csv"', ""), "rows: the key is missing"),
         (MEMBER.replace("rows", "row"), r"no such key; .*did you mean rows\?"),
         (CLIENT.replace('"ada"', "3"), "ask is 3; allowed: the name of a party"),
         (MEMBER + "x = ", "a file in TOML"),
@@ -131,9 +132,11 @@ def test_a_script_serves_and_asks_by_the_path_of_a_configuration(tmp_path: Path)
     for role, path in ((serve(str(member)), member), (ask(client, "queries.csv"), client)):
         assert inspect.iscoroutine(role), path
         role.close()
-    with pytest.raises(ScenarioError, match=r"member, .* for `veilring serve`"):
+    with pytest.raises(ScenarioError, match=r"for `veilring serve`; these roles have: member, "):
         serve(client).close()
-    with pytest.raises(ScenarioError, match=r"client, analyst, .* for `veilring ask`"):
+    with pytest.raises(
+        ScenarioError, match=r"for `veilring ask`; these roles have: client, analyst, "
+    ):
         ask(member, "queries.csv").close()
 
 
@@ -191,8 +194,8 @@ def test_each_command_refuses_the_other_roles(
     name, *files = command
     result = CliRunner().invoke(app, [name, str(write(tmp_path, text)), *files])
     assert result.exit_code == 2
-    assert f"allowed: {allowed}" in result.output
-    assert f"for `veilring {name}`" in result.output
+    assert re.search(rf"these roles (do|have): {allowed}", result.output)
+    assert f"`veilring {name}`" in result.output
 
 
 def test_labels_are_written_over_nothing(tmp_path: Path) -> None:
@@ -209,10 +212,10 @@ def test_labels_are_written_over_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--kind", "oracle"], "survey.kind is oracle; allowed: frequency, means"),
+        (["--kind", "oracle"], "survey.kind is 'oracle'; allowed: frequency, means"),
         (["--epsilon", "0"], "survey.epsilon is 0.0; allowed: a number above 0"),
         (["--submitters", "0"], "--submitters is 0; allowed: 1 to"),
-        (["--kind", "frequency"], "--column is missing; allowed: a column with --kind frequency"),
+        (["--kind", "frequency"], "--column is for --kind frequency, which needs it"),
     ],
 )
 def test_a_trial_collection_is_met_at_the_edge(

@@ -104,7 +104,7 @@ def test_a_deployed_server_answers_remembers_forgets_and_leaves_in_order(deploy:
     assert b"record-" not in served.everything()
     unknown = run("records", "forget", folder / "registrar.toml", "record-3", "nobody")
     assert unknown.exit_code == 2
-    assert "ids is nobody; allowed: an id that was added before" in unknown.output
+    assert "ids is 'nobody'; allowed: an id that was added before" in unknown.output
 
     queries = folder / "many.csv"
     lines = (folder / "querier-1.csv").read_text().splitlines()
@@ -284,7 +284,7 @@ def test_only_administrators_change_records_and_only_one_server_has_them(deploy:
     assert refused.exit_code == 1
     assert "NotOffered" in refused.output
     assert "or not for you" in refused.output
-    with pytest.raises(ScenarioError, match="in use"):
+    with pytest.raises(ScenarioError, match="is locked"):
         asyncio.run(serve(load_config(served.folder / "server.toml")))
 
 
@@ -311,7 +311,7 @@ def test_deploy_prediction_writes_what_the_commands_read(tmp_path: Path) -> None
     assert run(*command).exit_code == 2  # nothing is overwritten
     wrong = run("records", "add", folder / "querier-0.toml", folder / "records.csv")
     assert wrong.exit_code == 2
-    assert "records-administrator, for `veilring records`" in wrong.output
+    assert "not run `veilring records`; these roles do: records-administrator" in wrong.output
 
 
 EMBEDDED = """
@@ -358,9 +358,9 @@ def test_a_file_of_embeddings_without_rows_is_refused(tmp_path: Path) -> None:
     terms = PredictionTerms.load(tmp_path / "terms.toml")
     path = tmp_path / "none.npz"
     np.savez(path, X=np.zeros((0, 3)), y=np.zeros(0, np.int64), ids=np.zeros(0, np.str_))
-    with pytest.raises(InputError, match=r"none\.npz is without rows"):
+    with pytest.raises(InputError, match=r"none\.npz has no rows"):
         read_records(path, terms, "id")
-    with pytest.raises(InputError, match=r"none\.npz is without rows"):
+    with pytest.raises(InputError, match=r"none\.npz has no rows"):
         read_queries(path, terms)
 
 
@@ -406,10 +406,10 @@ def test_the_price_of_a_released_mean_is_that_of_the_terms() -> None:
     ("changed", "message"),
     [
         ({"ids": ["a", "b"]}, "ids"),
-        ({"ids": ["a", "b", "b"]}, "each once"),
+        ({"ids": ["a", "b", "b"]}, "an id is there twice"),
         ({"y": [0, 1, 2]}, "each of 3 classes"),
         ({"class_names": ["sport", "art"]}, "row 2 is 'art'; allowed: one of sport, trade"),
-        ({"X": np.zeros((3, 3))}, "finite directions"),
+        ({"X": np.zeros((3, 3))}, "to have a direction"),
         ({"X": np.ones((3, 4))}, r"\(rows, 3\)"),
         ({"X": np.array([[None] * 3] * 3)}, "arrays of numbers and texts"),
     ],
@@ -432,23 +432,23 @@ def test_files_that_are_damaged_or_lack_an_array_are_named(tmp_path: Path) -> No
     whole = path.read_bytes()
     for size in (0, 10, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
-        with pytest.raises(InputError, match=r"file is .*some\.npz; allowed: "):
+        with pytest.raises(InputError, match=r"some\.npz"):
             read_records(path, terms, "id")
     np.savez(path, X=np.ones((3, 3)), y=np.zeros(3, np.int64))
-    with pytest.raises(InputError, match=r"some\.npz; allowed: a file with the array ids, too"):
+    with pytest.raises(InputError, match=r"some\.npz lacks the array ids"):
         read_records(path, terms, "id")
     np.savez(path, X=np.ones((3, 3)), ids=["a", "b", "c"])
-    with pytest.raises(InputError, match=r"some\.npz; allowed: a file with the array y, too"):
+    with pytest.raises(InputError, match=r"some\.npz lacks the array y"):
         read_records(path, terms, "id")
     np.savez(path, X=np.ones((3, 3)), y=[0, 1, 2], ids=["a", "b", "c"])
-    with pytest.raises(InputError, match=r"y is out of range; allowed: class numbers from 0 to 1"):
+    with pytest.raises(InputError, match=r"y must hold class numbers from 0 to 1"):
         read_records(path, terms, "id")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "dimensions is missing, and so is features"),
+        ("", "give either dimensions or features"),
         ('dimensions = 3\nfeatures = [{ name = "x" }]', "dimensions is given with features"),
         ("dimensions = 3\norigin = [1.0]", "origin is 1 numbers"),
         ("dimensions = 3\norigin_price = 0.01", "origin_price is 0.01; allowed: 0, or with origin"),

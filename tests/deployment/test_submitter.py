@@ -179,7 +179,7 @@ def test_a_member_answers_for_no_more_than_its_quota(collection: Collection) -> 
     assert nobody.poll() == 2
     assert "0 of at least 1 reports so far" in nobody.output
     stranger = collection.run("estimate", "collector.toml", "--without", "ada")
-    assert "without is ada; allowed: a member that has sent reports" in stranger.output
+    assert "without is 'ada'; allowed: a member that has sent reports" in stranger.output
     collection.kill_all()
     config.write_text(config.read_text() + "\n[reports_max_of]\nsubmitter-0 = 390\n")
     collection.serve()
@@ -194,4 +194,4 @@ def test_a_quota_of_a_stranger_is_refused(collection: Collection) -> None:
     config.write_text(config.read_text() + "\n[reports_max_of]\nada = 390\n")
     refused = collection.run("serve", "collector.toml")
     assert refused.poll() == 2
-    assert "reports_max_of is ada; allowed: a member of the roster" in refused.output
+    assert "reports_max_of: 'ada' is not a member of the roster" in refused.output

@@ -77,13 +77,13 @@ def test_cells_that_do_not_fit_are_named(
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('classes = ["no", "yes"]', "", "classes is missing"),
+        ('classes = ["no", "yes"]', "", "classes: the key is missing"),
         ('["no", "yes"]', '["no", "no"]', "classes is .*each once"),
         ('name = "flat"', 'name = "age"', "features is .*each once"),
         ('["red", "blue"]', '["red", "red"]', r"features\.colour\.categories is .*each once"),
         ("k = 2", "k = 0", "protocol.k is 0; allowed: a whole number of at least 1"),
         ("k = 2", 'sum = "cycles"', r"protocol\.cycles is 1"),
-        ("k = 2", "z = 1", r"protocol\.z is 1, but there is no such key"),
+        ("k = 2", "z = 1", r"protocol\.z: there is no such key"),
         ("low = 3, high = 3", "low = 4, high = 3", r"features\.flat\.high is 3"),
         ("[protocol]", "[protocol", "a file in TOML"),
     ],

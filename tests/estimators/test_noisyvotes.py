@@ -152,7 +152,7 @@ def test_a_batch_about_k_is_refused_before_anything_is_told_of_it() -> None:
     """If its vote might find too little noise, no rows are counted first, and nothing is spent."""
     model = NoisyVotesClassifier(4, 0.01, k=20, ranges=RANGES).fit(np.zeros_like(ROWS), LABELS)
     many = np.random.default_rng(1).uniform(*RANGES, (400, 2))
-    with pytest.raises(InputError, match="queries is 400 queries"):
+    with pytest.raises(InputError, match="there are 400 queries"):
         model.predict(many)
     assert model.deployment_privacy_.epsilon == 0.0
     model.predict(QUERIES)

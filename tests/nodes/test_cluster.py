@@ -147,9 +147,9 @@ async def test_the_simulated_runtime_needs_the_simulated_clock() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"parties": ["a", "a", "b"]}, "each party once"),
-        ({"parties": 3, "own": [1, 2]}, "own is 2 items; allowed: one for each of 3"),
-        ({"parties": 3, "runtime": "cloud"}, "runtime is cloud; allowed: memory, tls"),
+        ({"parties": ["a", "a", "b"]}, "a party is named twice"),
+        ({"parties": 3, "own": [1, 2]}, "2 items of own data for 3 parties"),
+        ({"parties": 3, "runtime": "cloud"}, "runtime is 'cloud'; allowed: memory, tls"),
         ({"parties": 3, "seed": -1}, "seed is -1"),
     ],
 )
@@ -165,7 +165,7 @@ async def test_a_cluster_refuses_runs_outside_its_life_and_unknown_parties() -> 
     with pytest.raises(ClusterError, match="not running"):
         await cluster.run(pass_on)
     async with cluster:
-        with pytest.raises(InputError, match="party is dan"):
+        with pytest.raises(InputError, match="party is 'dan'"):
             await cluster.run(pass_on, watch=["dan"])
 
 

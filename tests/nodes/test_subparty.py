@@ -55,7 +55,7 @@ async def test_a_part_without_the_party_is_refused() -> None:
     """Nobody speaks in a part that is not its own."""
 
     async def outside(party: Party) -> None:
-        with pytest.raises(InputError, match=f"without {party.me}"):
+        with pytest.raises(InputError, match=f"{party.me} is not among"):
             SubParty(party, Parties(["nobody", "else"]))
 
     async with Cluster(3) as cluster:

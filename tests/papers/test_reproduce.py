@@ -52,7 +52,7 @@ def test_the_ring_has_the_papers_five_figures() -> None:
     of_the_ring = [name for name in FIGURES if name.startswith("ring/")]
     assert of_the_ring == [f"ring/figure-{number}" for number in range(2, 7)]
     assert all(figure.claims for figure in FIGURES.values())
-    with pytest.raises(InputError, match="figure is ring/figure-1; allowed: ring/figure-2"):
+    with pytest.raises(InputError, match="figure is 'ring/figure-1'; allowed: ring/figure-2"):
         find_figure("ring/figure-1")
 
 

@@ -194,5 +194,5 @@ def test_scales_out_of_range_are_refused(scale: float) -> None:
 @pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian, geometric])
 def test_scales_that_fit_no_draws_are_refused(draw: Callable[..., object]) -> None:
     """An array of another shape than the draws is named by its shape."""
-    with pytest.raises(InputError, match=r"is of shape \(2,\); allowed: what fits \(4, 3\)"):
+    with pytest.raises(InputError, match=r"has the shape \(2,\), which does not fit \(4, 3\)"):
         draw(np.array([1.0, 2.0]), (4, 3), seeded())

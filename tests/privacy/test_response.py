@@ -90,6 +90,6 @@ def test_values_outside_the_domain_are_refused_unseen() -> None:
     """A value that is not in the domain is refused, and the error does not show it."""
     law = ResponseLaw(4, 3, 1)
     for value in (-77, 4, 77):
-        with pytest.raises(InputError, match="outside the domain") as refusal:
+        with pytest.raises(InputError, match="values must be from 0 to") as refusal:
             randomised_response(np.array([0, value]), law, seeded())
         assert "77" not in str(refusal.value)

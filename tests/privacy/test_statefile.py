@@ -196,7 +196,7 @@ def test_a_second_writer_stops_the_first(tmp_path: Path) -> None:
     path = tmp_path / "notebook"
     first = open_state_file(path, FORMAT)
     write(first, "a", b"of the first")
-    with pytest.raises(InputError, match="in use"):
+    with pytest.raises(InputError, match="is locked"):
         open_state_file(path, FORMAT)
     path.with_name("notebook.lock").unlink()
     with closing(open_state_file(path, FORMAT)) as second:
@@ -232,7 +232,7 @@ def test_a_reader_that_does_not_end_is_named_at_the_start(
     monkeypatch.setattr("veilring.privacy.statefile.READER_SECONDS", 0.01)
     with (
         read_state_file(path, FORMAT),
-        pytest.raises(InputError, match="being read by another process"),
+        pytest.raises(InputError, match="another process is reading it"),
     ):
         open_state_file(path, FORMAT)
     with closing(open_state_file(path, FORMAT)) as file:

@@ -173,7 +173,7 @@ def test_json_is_the_whole_output() -> None:
         (("ring/pp-tokp",), "ring/pp-topk"),
         (("ring/pp-topk", "--parties", "2"), "parties is 2"),
         (("ring/pp-topk", "--k", "1.5"), "k is 1.5"),
-        (("ring/pp-topk", "--k", "5..1"), "k is 5..1"),
+        (("ring/pp-topk", "--k", "5..1"), "k is '5..1'"),
     ],
 )
 def test_wrong_input_exits_with_two(arguments: tuple[str, ...], named: str) -> None:

@@ -195,7 +195,7 @@ def test_names_and_ways_are_checked() -> None:
     graph.add_nodes_from(["alice", "bob"])
 
     async def body(_network: SimulatedNetwork) -> None:
-        with pytest.raises(InputError, match="names"):
+        with pytest.raises(InputError, match="a party is named twice"):
             SimulatedNetwork(("alice", "alice"), Streams(1))
         with pytest.raises(InputError, match="graph is not connected"):
             SimulatedNetwork(("alice", "bob"), Streams(1), topology=Topology(graph=graph))

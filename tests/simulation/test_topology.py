@@ -177,7 +177,7 @@ def test_wrong_attributes_are_refused(attributes: Mapping[str, Any], field: str)
 
 def test_parallel_edges_are_refused() -> None:
     """Two links in one direction are not a topology."""
-    with pytest.raises(InputError, match="MultiGraph"):
+    with pytest.raises(InputError, match="more than one edge"):
         Topology(graph=nx.MultiGraph())
 
 
@@ -189,9 +189,9 @@ def test_missing_way_names_the_pair() -> None:
     for target in ("b", "stranger"):
         with pytest.raises(InputError, match=f"a to {target}"):
             topology.path("a", target)
-    with pytest.raises(InputError, match="a to b"):
+    with pytest.raises(InputError, match=r"a (and|to) b"):
         topology.model("a", "b")
     with pytest.raises(InputError, match="graph is not connected"):
         topology.check_connects("ab")
-    with pytest.raises(InputError, match="without stranger"):
+    with pytest.raises(InputError, match="lacks stranger"):
         topology.check_connects(["stranger"])

@@ -53,7 +53,7 @@ def test_the_key_is_not_shown() -> None:
 )
 def test_unfit_names_are_refused(name: str) -> None:
     """A name holds nothing that is special in a file name or a log, and is not too long."""
-    with pytest.raises(InputError, match=r"^name is .*; allowed: 1 to 64 of"):
+    with pytest.raises(InputError, match=r"is not a name: it must have 1 to 64 of"):
         make_identity(name)
 
 
@@ -96,7 +96,7 @@ def test_a_key_that_others_can_reach_is_refused(mode: int, tmp_path: Path) -> No
     """A key file with any right for group or others is not loaded."""
     path = save_identity(make_identity("alice"), tmp_path)
     path.chmod(mode)
-    with pytest.raises(InputError, match=f"mode {mode:o}; allowed: mode 600"):
+    with pytest.raises(InputError, match=f"mode {mode:o}; .*chmod 600"):
         load_identity(path)
 
 

@@ -25,7 +25,7 @@ async def test_conforms(check: str) -> None:
 
 def test_names_are_unique() -> None:
     """A network refuses a name that occurs twice."""
-    with pytest.raises(InputError, match="each party once"):
+    with pytest.raises(InputError, match="a party is named twice"):
         MemoryNetwork(("alice", "alice"))
 
 

@@ -87,9 +87,9 @@ def test_an_unfit_member_is_refused(changed: dict[str, str | int], field: str) -
 
 def test_nobody_is_listed_twice() -> None:
     """A roster has members; no two share a name or a key."""
-    with pytest.raises(InputError, match="members is empty"):
+    with pytest.raises(InputError, match="roster has no members"):
         Roster(())
-    with pytest.raises(InputError, match=r"members\[2\].name is alice"):
+    with pytest.raises(InputError, match=r"members\[2\].name is 'alice'"):
         Roster((ALICE, BOB, Member.of(make_identity("alice"), "h", 1)))
     same = make_identity("same")
     object.__setattr__(twin := Member.of(same, "h", 1), "name", "twin")

@@ -119,11 +119,11 @@ async def test_a_client_dials_whom_it_chooses() -> None:
 async def test_the_arguments_must_fit_the_roster() -> None:
     """A stranger, another key, an unknown party and a taken port are refused at once."""
     town = Town(("alice", "bob"))
-    with pytest.raises(InputError, match="name is 'mallory'"):
+    with pytest.raises(InputError, match="'mallory' is not a member"):
         await TlsEndpoint.start(make_identity("mallory"), town.roster)
-    with pytest.raises(InputError, match="identity is another key of alice"):
+    with pytest.raises(InputError, match="another key than the roster has for alice"):
         await TlsEndpoint.start(make_identity("alice"), town.roster)
-    with pytest.raises(InputError, match="connect_to is 'carol'"):
+    with pytest.raises(InputError, match="'carol' is not another party"):
         await TlsEndpoint.start(town.identities["alice"], town.roster, connect_to=("carol",))
     with pytest.raises(
         AddressTaken, match=r"^another process listens at 127\.0\.0\.1:\d+; stop it"
@@ -138,7 +138,7 @@ async def test_an_address_of_another_machine_is_refused_once_and_in_plain_words(
     with pytest.raises(InputError) as caught:
         await TlsEndpoint.start(town.identities["alice"], town.roster, listen_host="192.0.2.1")
     assert str(caught.value).count("192.0.2.1") == 1
-    assert "allowed: an address of this machine" in str(caught.value)
+    assert "use an address of this machine" in str(caught.value)
     town.close()
 
 

@@ -198,7 +198,9 @@ def ask_command(
     if queries is None:
         answer = ask_near(loaded, _near(near, epsilon))
     elif near is not None or epsilon is not None:
-        raise InputError("QUERIES", queries, "left out with --near and --epsilon")
+        raise InputError.because(
+            f"--near and --epsilon ask by themselves; leave {queries} out", field="QUERIES"
+        )
     else:
         answer = ask(loaded, queries)
     try:
@@ -227,7 +229,10 @@ def _near(near: str | None, epsilon: float | None) -> "Near":
     from veilring.deployment.places import Near
 
     if near is None or epsilon is None:
-        raise InputError("QUERIES", "missing", "a CSV or .npz file, or both --near and --epsilon")
+        raise InputError.because(
+            "there are no queries; give a CSV or .npz file, or both --near and --epsilon",
+            field="QUERIES",
+        )
     return Near.parse(sys.stdin.readline() if near == "-" else near, epsilon)
 
 

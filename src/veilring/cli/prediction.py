@@ -78,7 +78,7 @@ def forget_command(
 
     named = [*(ids or ()), *(read_ids(source) if source else ())]
     if not named:
-        raise InputError("ID", "missing", "at least one, or --from FILE")
+        raise InputError.because("no id is given; give at least one, or --from FILE", field="ID")
     gone = asyncio.run(forget_records(_load_administrator(config), named))
     typer.echo(f"{gone:,} records were forgotten")
 
@@ -251,7 +251,9 @@ def _public(
         directions, labels = read_labelled(Path(data), terms)
         classes = len(terms.classes)
     if len(labels) < 2:  # noqa: PLR2004  (a row and a query)
-        raise InputError("PUBLIC_DATA", f"{len(labels)} rows", "at least 2")
+        raise InputError.because(
+            f"the public data has {len(labels)} rows; at least 2 are needed", field="PUBLIC_DATA"
+        )
     asked = max(1, min(len(labels) // 2, queries))
     order = streams.generator("split").permutation(len(labels))
     held, rows = order[:asked], order[asked:]

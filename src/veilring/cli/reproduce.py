@@ -56,7 +56,9 @@ def reproduce(
             typer.echo(f"{figure.name:24} {figure.title}")
         return
     if not figures:
-        raise InputError("FIGURE", "missing", "at least one figure, or --list")
+        raise InputError.because(
+            "no figure is given; name at least one, or use --list", field="FIGURE"
+        )
     for name in figures:
         find_figure(name)  # all are refused before the first one is measured
     for name in figures:

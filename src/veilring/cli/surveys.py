@@ -176,7 +176,7 @@ def export_command(
 
     loaded = _load_collector(config, "export")
     if (out is None) == (backup is None):
-        raise InputError("--out", out, "exactly one of --out and --backup")
+        raise InputError.because("give exactly one of --out and --backup", field="--out")
     if backup is not None:
         back_up_reports(loaded.store, backup)
         typer.echo(f"copy of the store: {backup}")
@@ -224,7 +224,9 @@ def tally_command(  # noqa: PLR0913  (each option is an argument)
     from veilring.errors import InputError
 
     if engine is None and (workers, dask_address) != (None, None):
-        raise InputError("engine", "none", "local, dask or ray, to have workers")
+        raise InputError.because(
+            "workers need an engine; give --engine local, dask or ray", field="engine"
+        )
     spread = None
     if engine is not None:
         from veilring.scenarios.sweep.engine import Engine, each_done

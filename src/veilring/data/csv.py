@@ -43,9 +43,9 @@ _SEPARATORS: Final = {
     "\t": ("tabs", "tab"),
     "|": ("vertical bars", "'|'"),
 }
-_HEADER: Final = "names of columns; check the quotes of the first line"
+_HEADER: Final = "the first line must name the columns; check its quotes"
 _ROWS: Final = 1 << 12  # at a time: each row is a list, and each column one more
-_SAVE: Final = "UTF-8: save the file in this encoding"
+_SAVE: Final = "save it in UTF-8"
 
 
 def read_csv(path: Path, *, label: str | None = None, separator: Separator = ",") -> Table:
@@ -102,11 +102,16 @@ def _read(path: Path, separator: Separator, *, offered: bool) -> list[TextColumn
     try:
         header = next(csv.reader(StringIO(text, newline=""), delimiter=mark), [])
     except csv.Error as error:
-        raise InputError(f"{path.name}, line 1", f"no header ({error})", _HEADER) from None
+        raise InputError.because(
+            f"{path.name}, line 1: there is no header ({error}); {_HEADER}",
+            field=f"{path.name}, line 1",
+        ) from None
     names = [name.strip() for name in header]
     _require_separator(path.name, names, mark, offered=offered)
     if not names:
-        raise InputError(f"{path.name}, line 1", "no header", _HEADER)
+        raise InputError.because(
+            f"{path.name}, line 1: there is no header; {_HEADER}", field=f"{path.name}, line 1"
+        )
     columns = [TextColumn(*each) for each in zip(names, _cells(path, text, mark), strict=True)]
     require_header(path.name, columns)
     require_names(path.name, names)
@@ -132,13 +137,17 @@ def _decode(file: str, content: bytes) -> str:
     if encoding is None and b"\0" in content:
         encoding = "UTF-16, or is no text"  # UTF-8 has a zero byte for the character 0 alone
     if encoding is not None:
-        raise InputError(file, f"in {encoding}", _SAVE)
+        raise InputError.because(f"{file} is in {encoding}; {_SAVE}", field=file)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        found = f"not in UTF-8, but perhaps in Latin-1 (byte 0x{content[error.start]:02x})"
-        raise InputError(f"{file}, line {line}", found, _SAVE) from None
+        where = f"{file}, line {line}"
+        raise InputError.because(
+            f"{where} is not in UTF-8, but perhaps in Latin-1 "
+            f"(byte 0x{content[error.start]:02x}); {_SAVE}",
+            field=where,
+        ) from None
 
 
 def _require_separator(file: str, names: Sequence[str], separator: str, *, offered: bool) -> None:
@@ -149,8 +158,10 @@ def _require_separator(file: str, names: Sequence[str], separator: str, *, offer
         if other != separator and other in names[0]:
             chosen = _SEPARATORS[separator][0]
             choose = f"; run, compare and deploy take --separator {option}" if offered else ""
-            allowed = f"{chosen} as the separator: save the file with {chosen}{choose}"
-            raise InputError(f"{file}, line 1", f"separated by {word}", allowed)
+            raise InputError.because(
+                f"{file}, line 1: the cells are separated by {word}, not by {chosen}{choose}",
+                field=f"{file}, line 1",
+            )
 
 
 def _cells(path: Path, text: str, mark: str) -> list[list[str]]:
@@ -181,8 +192,9 @@ def _fill(path: Path, row: list[str], width: int, line: int) -> None:
 
 
 def _ragged(path: Path, reason: str) -> InputError:
-    allowed = f"a CSV file in UTF-8 with a header and as many cells in each row ({reason})"
-    return InputError("source", path, allowed)
+    return InputError.because(
+        f"{path} must have as many cells in each row as in its header: {reason}", field="source"
+    )
 
 
 def _typed(file: str, column: TextColumn) -> NDArray[np.float64] | NDArray[np.str_]:
@@ -194,5 +206,5 @@ def _typed(file: str, column: TextColumn) -> NDArray[np.float64] | NDArray[np.st
     finite = np.isfinite(column.numbers)
     if not finite.all():
         where = cell_at(file, column.name, int(finite.argmin()))
-        raise InputError(where, "not finite", "a finite number")
+        raise InputError.because(f"{where}: the number is not finite", field=where)
     return column.numbers

@@ -111,21 +111,30 @@ def require_header(file: str, columns: Sequence[TextColumn]) -> None:
         return
     counted = [[str(number + first) for number in range(len(names))] for first in (0, 1)]
     if len(names) == 1 or names not in counted:
-        found = f"of numbers ({', '.join(names)[:_SHOWN]})"
-        raise InputError(f"{file}, line 1", found, "names: the first line has to name the columns")
+        raise InputError.because(
+            f"{file}, line 1: there are only numbers ({', '.join(names)[:_SHOWN]}) where "
+            "the header must name the columns",
+            field=f"{file}, line 1",
+        )
 
 
 def require_names(file: str, header: Sequence[str]) -> None:
     """Refuse a header with the same name twice, or with a column that has no name."""
-    where, allowed = f"{file}, line 1", "a header with a different name for each column"
+    where = f"{file}, line 1"
     first: dict[str, int] = {}
     for position, name in enumerate(header, start=1):
         if not name:
-            unnamed = f"{allowed}; leave out a column that numbers the rows"
-            raise InputError(where, f"without a name for column {position}", unnamed)
+            raise InputError.because(
+                f"{where}: column {position} has no name; name it, or leave out a column "
+                "that numbers the rows",
+                field=where,
+            )
         if name in first:
-            found = f"a header with {name[:_SHOWN]!r} in columns {first[name]} and {position}"
-            raise InputError(where, found, allowed)
+            raise InputError.because(
+                f"{where}: columns {first[name]} and {position} are both named "
+                f"{name[:_SHOWN]!r}; each column needs a different name",
+                field=where,
+            )
         first[name] = position
 
 
@@ -133,16 +142,22 @@ def require_points(file: str, column: TextColumn) -> None:
     """Refuse numbers with decimal commas, which would be categories."""
     points = [_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in column.cells]
     if TextColumn(column.name, points).are_numbers and not column.are_numbers:
-        allowed = "numbers with a decimal point, such as 1.5"
-        raise InputError(f"{file}, column {column.name!r}", "of numbers with commas", allowed)
+        raise InputError.because(
+            f"{file}, column {column.name!r}: numbers have a decimal comma; write a decimal "
+            "point, such as 1.5",
+            field=f"{file}, column {column.name!r}",
+        )
 
 
 def require_no_ids(file: str, column: TextColumn) -> None:
     """Refuse a column of words that differ in each row: each would become a feature."""
     if column.different == len(column) >= IDS_ROWS_MIN:
-        found = f"of a different word in each of {len(column)} rows, as ids and names are"
-        allowed = "numbers or categories that rows share; leave the column out"
-        raise InputError(f"{file}, column {column.name!r}", found, allowed)
+        raise InputError.because(
+            f"{file}, column {column.name!r}: each of the {len(column)} rows has a "
+            "different word, as ids and names do; leave the column out, or group its words "
+            "into categories",
+            field=f"{file}, column {column.name!r}",
+        )
 
 
 def require_full(file: str, columns: Sequence[TextColumn]) -> None:
@@ -151,9 +166,12 @@ def require_full(file: str, columns: Sequence[TextColumn]) -> None:
         if "" in column.cells:
             full = [cell for cell in column.cells if cell]
             is_number = TextColumn(column.name, full).are_numbers
-            category = "a value; write '?' for a category that is not known"
-            allowed = "a number; drop the row or fill it in" if is_number else category
-            raise InputError(cell_at(file, column.name, column.cells.index("")), "empty", allowed)
+            unknown = "fill it in; write '?' for a category that is not known"
+            advice = "drop the row or fill in a number" if is_number else unknown
+            raise InputError.because(
+                f"{cell_at(file, column.name, column.cells.index(''))} is empty; {advice}",
+                field=cell_at(file, column.name, column.cells.index("")),
+            )
 
 
 def require_one_kind(file: str, column: TextColumn) -> None:
@@ -162,12 +180,12 @@ def require_one_kind(file: str, column: TextColumn) -> None:
     if count < len(column) and column.are_numbers:
         other = int(column.is_number.argmin())
         line, cell = other + 2, column.cells[other][:_SHOWN]
-        found = f"mixed: {count} of {len(column)} cells are numbers; line {line} is {cell!r}"
-        allowed = (
-            "numbers alone (drop the row or fill it in), or categories of which fewer than "
-            f"{NUMBERS_MIN:.0%} are numbers"
+        raise InputError.because(
+            f"{file}, column {column.name!r}: {count} of {len(column)} cells are numbers, "
+            f"but line {line} is {cell!r}; drop or correct the other cells, or use "
+            f"categories of which fewer than {NUMBERS_MIN:.0%} are numbers",
+            field=f"{file}, column {column.name!r}",
         )
-        raise InputError(f"{file}, column {column.name!r}", found, allowed)
 
 
 def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -> None:
@@ -182,14 +200,16 @@ def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -
     most = max(CLASSES_SURE, rows // 2)
     if are_numbers:
         most = max(CLASSES_SURE, min(CLASSES_MAX, rows // ROWS_A_CLASS))
-    allowed = f"at most {most} classes, which are whole numbers or words, for {rows} rows"
+    allowed = f"for {rows} rows a label has at most {most} classes, whole numbers or words"
     if not is_chosen:
         allowed += " (the last column is taken as the label; run, compare and deploy take --label)"
     if are_numbers and not (column.numbers % 1 == 0).all():
-        raise InputError(where, "of numbers that are not whole", allowed)
+        raise InputError.because(f"{where}: its numbers are not all whole; {allowed}", field=where)
     if column.different > most:
         kind = "numbers" if are_numbers else "words"
-        raise InputError(where, f"of {column.different} different {kind}", allowed)
+        raise InputError.because(
+            f"{where}: it has {column.different} different {kind}; {allowed}", field=where
+        )
 
 
 def notes_of(

@@ -37,7 +37,9 @@ def load(source: str, *, label: str | None = None, separator: Separator = ",") -
         return read_csv(Path(source), label=label, separator=separator)
     if label is not None or separator != ",":
         field = "separator" if label is None else "label"
-        raise InputError(field, separator if label is None else label, "left out but for a .csv")
+        raise InputError.because(
+            f"{field} is for a .csv file only; leave it out for {source}", field=field
+        )
     if source in BUILTIN:
         return read_builtin(source)
     if source.startswith(_OPENML):
@@ -190,7 +192,7 @@ def embed(texts: list[str], model: Path) -> NDArray[np.float32]:
         InputError: If there is no text or no such folder, or the extra is not installed.
     """
     if not texts:
-        raise InputError("texts", "none", "at least one")
+        raise InputError.because("there are no texts; give at least one", field="texts")
     encoder = _load_model(model)
     found = encoder.encode(
         texts, normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False

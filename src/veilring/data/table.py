@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.checks import floats, require
+from veilring.privacy.checks import floats, require_that
 from veilring.randomness import Streams
 
 PartitionKind = Literal["iid", "dirichlet", "by-label", "sizes"]
@@ -45,10 +45,12 @@ class Ranges:
 
     def __post_init__(self) -> None:
         if len(self.lows) != len(self.highs):
-            raise InputError("highs", f"{len(self.highs)} of them", f"{len(self.lows)}, as lows")
+            raise InputError.because(
+                f"there are {len(self.highs)} highs but {len(self.lows)} lows", field="highs"
+            )
         widths = np.subtract(self.highs, self.lows)
         if not (np.isfinite(widths) & (widths >= 0)).all():
-            raise InputError("ranges", "not one in some place", "finite, each low <= high")
+            raise InputError.because("ranges must be finite, each with low <= high", field="ranges")
 
     def __len__(self) -> int:
         return len(self.lows)
@@ -74,10 +76,12 @@ class Ranges:
             InputError: If there are not as many features, or a value is not a number.
         """
         if rows.ndim != 2 or rows.shape[1] != len(self):  # noqa: PLR2004  (rows by features)
-            raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {len(self)})")
+            raise InputError.because(
+                f"rows has the shape {rows.shape}; it must be (rows, {len(self)})", field="rows"
+            )
         values = floats("rows", rows)
         if np.isnan(values).any():
-            raise InputError("rows", "not a number in some place", "numbers")
+            raise InputError.because("rows must hold only numbers", field="rows")
         lows, highs = np.array(self.lows), np.array(self.highs)
         widths = highs - lows
         is_wide = widths > 0
@@ -126,8 +130,10 @@ class Features:
 
     def __post_init__(self) -> None:
         if len(self.ranges) != len(self.names):
-            allowed = f"{len(self.names)}, one for each named feature"
-            raise InputError("ranges", f"{len(self.ranges)} of them", allowed)
+            raise InputError.because(
+                f"there are {len(self.ranges)} ranges for {len(self.names)} named features",
+                field="ranges",
+            )
 
     def __len__(self) -> int:
         return len(self.names)
@@ -155,12 +161,20 @@ class Rows:
 
     def __post_init__(self) -> None:
         if self.features.ndim != 2 or self.labels.shape != self.features.shape[:1]:  # noqa: PLR2004 (a table has two axes)
-            shapes = f"of shape {self.features.shape} with labels {self.labels.shape}"
-            raise InputError("rows", shapes, "features (rows, features) and labels (rows,)")
+            raise InputError.because(
+                f"features has the shape {self.features.shape} and labels has "
+                f"{self.labels.shape}; they must be (rows, features) and (rows,)",
+                field="rows",
+            )
         if not in_unit_cube(self.features):
-            raise InputError("rows.features", "a table with others", "numbers from 0 to 1")
+            raise InputError.because(
+                "features must be in [0, 1]; scale them with the public ranges first",
+                field="rows.features",
+            )
         if self.labels.size and self.labels.min() < 0:
-            raise InputError("rows.labels", "a negative class", "class numbers from 0")
+            raise InputError.because(
+                "labels must be class numbers from 0; one is negative", field="rows.labels"
+            )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -200,7 +214,7 @@ class Table:
     def __post_init__(self) -> None:
         _require_values(self.X, len(self.y), len(self.features))
         if not np.isin(self.y, np.arange(len(self.features.classes))).all():
-            raise InputError("labels", "without a name in some place", "positions in classes")
+            raise InputError.because("every label must be an index into `classes`", field="labels")
 
     @classmethod
     def of(
@@ -288,10 +302,12 @@ class Table:
 
 def _require_values(X: NDArray[np.float64], rows: int, features: int) -> None:
     if X.shape != (rows, features):
-        fitting = f"({rows} rows, {features} named features)"
-        raise InputError("features", f"of shape {X.shape}", fitting)
+        raise InputError.because(
+            f"features has the shape {X.shape}; {rows} rows of {features} features are needed",
+            field="features",
+        )
     if not np.isfinite(X).all():
-        raise InputError("features", "not finite in some place", "finite numbers only")
+        raise InputError.because("features must be finite numbers", field="features")
 
 
 def scale_to_unit(table: Table, ranges: Ranges | None = None) -> Table:
@@ -336,7 +352,7 @@ def split(table: Table, test_share: float, rng: np.random.Generator) -> TrainTes
     if not 0 < test_share < 1:
         raise InputError("test_share", test_share, "a number above 0 and below 1")
     if len(table) < 2:  # noqa: PLR2004 (one row on either side)
-        raise InputError("table", f"of {len(table)} rows", "at least 2 rows")
+        raise InputError.because("a table needs at least 2 rows to be split", field="table")
     held_out = min(max(1, round(test_share * len(table))), len(table) - 1)
     order = rng.permutation(len(table))
     return TrainTestSplit(table.take(order[held_out:]), table.take(order[:held_out]))
@@ -359,8 +375,12 @@ def pairwise_distances(
         InputError: If the two are not two-dimensional with the same number of features.
     """
     same = queries.ndim == rows.ndim == 2 and queries.shape[1] == rows.shape[1]  # noqa: PLR2004  (points by features)
-    given = f"of shape {rows.shape} for queries of shape {queries.shape}"
-    require(same, "rows", given, "shape (N, f) for queries of shape (Q, f)")
+    require_that(
+        same,
+        "rows",
+        f"rows has the shape {rows.shape} but queries has {queries.shape}; both must be "
+        "two-dimensional with the same number of features",
+    )
     from scipy.spatial.distance import cdist  # noqa: PLC0415  (0.6 s; who launches needs none)
 
     return np.asarray(cdist(queries, rows, metric="euclidean"), dtype=np.float64)
@@ -457,9 +477,13 @@ def encode_columns(
             named), or a column or the labels have more than `CATEGORIES_MAX` values.
     """
     if not len(labels):
-        raise InputError(name, "without rows", "at least one row below the header")
+        raise InputError.because(
+            f"{name} has no rows; add at least one below the header", field=name
+        )
     if not columns:
-        raise InputError(name, "without features", "at least one column beside the label")
+        raise InputError.because(
+            f"{name} has no features; add at least one column beside the label", field=name
+        )
     blocks: list[NDArray[np.float64]] = []
     feature_names: list[str] = []
     categories: list[Categories] = []
@@ -504,8 +528,9 @@ def _encode_column(
         finite = np.isfinite(values)
         if not finite.all():
             row = int(np.argmin(finite)) + 1
-            raise InputError(
-                f"{table}, column {column!r}, row {row}", "not finite", "a finite number"
+            raise InputError.because(
+                f"{table}, column {column!r}, row {row}: the number is not finite",
+                field=f"{table}, column {column!r}, row {row}",
             )
         return values[:, None], None
     categories, positions = np.unique(values, return_inverse=True)
@@ -516,5 +541,9 @@ def _encode_column(
 
 def _require_few(table: str, column: str, values: int) -> None:
     if values > CATEGORIES_MAX:
-        few = f"at most {CATEGORIES_MAX}; a column is numbers only if each of its cells is one"
-        raise InputError(f"{table}, column {column!r}", f"of {values} different categories", few)
+        raise InputError.because(
+            f"{table}, column {column!r} has {values} different categories; at most "
+            f"{CATEGORIES_MAX} are allowed, and a column counts as numbers only if each of "
+            "its cells is a number",
+            field=f"{table}, column {column!r}",
+        )

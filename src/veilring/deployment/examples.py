@@ -409,8 +409,7 @@ class OwnerExample(Example):
         settings: TermsSettings = NO_SETTINGS,
     ) -> tuple[str, ...]:
         if (self.r is None) == (self.k is None):
-            given = "missing, and so is --k" if self.r is None else "given with --k"
-            raise InputError("--r", given, "one")
+            raise InputError.because("give either --r or --k", field="--r")
         accounting = None if self.record is None else "record"
         terms = OwnerTerms.of_table(
             source, **self.tables(settings, accounting=accounting)
@@ -452,7 +451,7 @@ class OwnerExample(Example):
             terms.rules.check(request)
         except InputError as error:
             option = "--r" if error.field == "radii" else f"--{error.field}"
-            raise InputError(option, error.value, error.allowed) from error
+            raise InputError.of(error, option) from error
 
 
 class PredictionExample(Example):
@@ -578,8 +577,9 @@ class SurveyExample(Example):
         if not 1 <= self.submitters <= self.clients:
             raise InputError("--submitters", self.submitters, f"1 to {self.clients}, as clients")
         if (self.kind == "frequency") != (self.column is not None):
-            given = "missing" if self.column is None else self.column
-            raise InputError("--column", given, "a column with --kind frequency, and only then")
+            raise InputError.because(
+                "--column is for --kind frequency, which needs it", field="--column"
+            )
         table = source if self.column is None else _only(source, self.column)
         terms = self._terms(table, settings)
         begin_folder(folder, terms, {COLLECTOR: port}, self.names)

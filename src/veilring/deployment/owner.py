@@ -213,7 +213,9 @@ def _ids(config: OwnerConfig, terms: OwnerTerms) -> list[str] | None:
     if not config.key:
         return [f"row {place}" for place in range(len(next(iter(cells.values()))))]
     if config.key not in cells:
-        raise ScenarioError("key", config.key, f"a column of {Path(config.rows).name}")
+        raise ScenarioError.because(
+            f"{Path(config.rows).name} has no column {config.key!r}", field="key"
+        )
     return [str(cell).strip() for cell in cells[config.key]]
 
 
@@ -225,8 +227,11 @@ def _require_known(ledger: Ledger, config: OwnerConfig, rows: Rows) -> None:
     """
     before, now = ledger.recall("key"), config.key
     if before not in {None, now}:
-        known = f"the column {before}" if before else "nothing: by their places"
-        raise ScenarioError("key", now or "nothing", f"{known}, by which rows have paid so far")
+        known = f"the column {before}" if before else "their places"
+        raise ScenarioError.because(
+            f"rows have paid so far by {known}; {now or 'no key'} would make them others",
+            field="key",
+        )
     ledger.keep("key", now)
     if now:
         return
@@ -236,9 +241,11 @@ def _require_known(ledger: Ledger, config: OwnerConfig, rows: Rows) -> None:
     if count and not same and config.amend:
         _log.warning("rows have changed in their places, as `amend` says; take it out again")
     elif count and not same:
-        said = "not those of before, in their places, and then more"
-        allowed = "rows in the order in which they have paid; or `amend`, if they were corrected"
-        raise ScenarioError("rows", said, allowed)
+        raise ScenarioError.because(
+            "these are not the rows of before, in their places, and then more; restore "
+            "their order, or set `amend` if they were corrected",
+            field="rows",
+        )
     ledger.keep("rows", f"{len(rows)} {_fingerprint(ledger, rows, len(rows))}")
 
 
@@ -307,8 +314,7 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
 
 def _request(config: AnalystConfig, queries: NDArray[np.float64]) -> LabelRequest:
     if (config.r is None) == (config.k is None):
-        given = "given with k" if config.r is not None else "missing, and so is k"
-        raise ScenarioError("r", given, "either r or k")
+        raise ScenarioError.because("give either r or k", field="r")
     if config.k is not None:
         return ask_nearest(queries, config.k, config.epsilon, name=config.name)
     radii = np.full(len(queries), config.r, dtype=np.float64)

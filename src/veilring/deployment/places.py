@@ -79,7 +79,10 @@ class MapProjection:
         on_earth = (np.abs(latitudes) <= LATITUDE_MAX) & (np.abs(longitudes) <= LONGITUDE_MAX)
         plane = np.stack(self._to_plane.transform(longitudes, latitudes), axis=1)
         if not (on_earth.all() and np.isfinite(plane).all()):
-            raise InputError("places", "outside", "latitudes and longitudes where the map is good")
+            raise InputError.because(
+                "the map is not good at some places; they are too far from its middle",
+                field="places",
+            )
         return np.asarray(plane, dtype=np.float64)
 
     def to_degrees(self, metres: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -123,7 +126,10 @@ def utm_around(degrees: NDArray[np.float64]) -> str:
     area = pyproj.aoi.AreaOfInterest(longitude, latitude, longitude, latitude)
     found = pyproj.database.query_utm_crs_info("WGS 84", area)
     if not found:
-        raise InputError("places", "outside of all zones", "places between 80 S and 84 N")
+        raise InputError.because(
+            "the places are outside of all zones of the map; they must be between 80 S and 84 N",
+            field="places",
+        )
     return f"{found[0].auth_name}:{found[0].code}"
 
 
@@ -205,7 +211,9 @@ class PlacesTerms(Terms):
         _ = self.projection
         area = self.area
         if not (area.south < area.north and area.west < area.east):
-            raise ScenarioError("area", area, "south below north, and west below east")
+            raise ScenarioError.because(
+                f"south must be below north, and west below east; they are {area}", field="area"
+            )
         return self
 
     @cached_property
@@ -264,9 +272,13 @@ async def serve_places(
     terms = PlacesTerms.load(Path(config.terms))
     degrees = terms.read_degrees(Path(config.rows))
     if len(degrees) != terms.places:
-        raise ScenarioError("places", terms.places, f"{len(degrees)}, as in {config.rows}")
+        raise ScenarioError.because(
+            f"the terms say {terms.places}, but {config.rows} has {len(degrees)}", field="places"
+        )
     if not terms.area.contains(degrees):
-        raise ScenarioError("area", terms.area, f"a box around all places of {config.rows}")
+        raise ScenarioError.because(
+            f"{terms.area} does not contain all places of {config.rows}", field="area"
+        )
     places = Places.of(terms.projection.to_metres(degrees))
     async with server.listen(offers(places, terms.digest), terms=terms.keys):
         if on_ready is not None:
@@ -295,7 +307,7 @@ class Near:
     def __post_init__(self) -> None:
         if not (abs(self.latitude) <= LATITUDE_MAX and abs(self.longitude) <= LONGITUDE_MAX):
             allowed = f"a latitude up to ±{LATITUDE_MAX:g} and a longitude up to ±{LONGITUDE_MAX:g}"
-            raise InputError("--near", "not on Earth", allowed)
+            raise InputError.because(f"--near is not on Earth; give {allowed}", field="--near")
         if not 0 < self.epsilon <= EPSILON_MAX:
             raise InputError("--epsilon", self.epsilon, f"above 0 and up to {EPSILON_MAX:g}")
 
@@ -310,7 +322,7 @@ class Near:
             latitude, longitude = map(float, text.split(","))
         except ValueError:
             allowed = "LAT,LON in degrees, such as 37.77,-122.42"
-            raise InputError("--near", "something else", allowed) from None
+            raise InputError.because(f"--near must be {allowed}", field="--near") from None
         return cls(latitude, longitude, epsilon)
 
 
@@ -368,7 +380,9 @@ async def ask_places(config: SeekerConfig, near: Near) -> dict[str, list[object]
     client, terms = Client(config), PlacesTerms.load(Path(config.terms))
     degrees = np.array([[near.latitude, near.longitude]])
     if not terms.area.contains(degrees):
-        raise InputError("--near", "outside of the map", str(terms.area))
+        raise InputError.because(
+            f"--near is outside of the map, which is {terms.area}", field="--near"
+        )
     here = terms.projection.to_metres(degrees)
     asked, asking = snap(here, config.grid), _Asking(config, terms, near.epsilon)
 

@@ -116,8 +116,10 @@ class PredictionTerms(Schema):
             InputError: If they have other features, or one has no direction.
         """
         if rows.shape[1:] != (self.width,):
-            allowed = f"of shape (rows, {self.width}), as the terms say"
-            raise InputError("features", f"of shape {rows.shape}", allowed)
+            allowed = f"(rows, {self.width}), as the terms say"
+            raise InputError.because(
+                f"features has the shape {rows.shape}; it must be {allowed}", field="features"
+            )
         if self.features:
             return quantise(2 * rows - 1)
         return quantise(rows, np.array(self.origin) if self.origin else None)
@@ -125,13 +127,16 @@ class PredictionTerms(Schema):
     @override
     def checked(self, parties: int | None = None) -> Self:
         if bool(self.features) == bool(self.dimensions):
-            given = "given with features" if self.dimensions else "missing, and so is features"
-            raise ScenarioError("dimensions", given, "either dimensions or features")
+            raise ScenarioError.because("give either dimensions or features", field="dimensions")
         if self.origin and (self.features or len(self.origin) != self.dimensions):
-            allowed = "none, or as many numbers as there are dimensions"
-            raise ScenarioError("origin", f"{len(self.origin)} numbers", allowed)
+            allowed = "one for each dimension, and is for dimensions only"
+            raise ScenarioError.because(
+                f"the origin has {len(self.origin)} numbers; it needs {allowed}", field="origin"
+            )
         if self.origin_price and not self.origin:
-            raise ScenarioError("origin_price", self.origin_price, "0, or with origin")
+            raise ScenarioError.because(
+                "a price needs an origin; leave it out, or give the origin", field="origin_price"
+            )
         super().checked(parties)
         keys = {"paid": "origin_price", "sigma1": "prediction.epsilon (by which sigma1)"}
         with as_scenario_errors(keys, "prediction"):
@@ -163,7 +168,7 @@ def read_records(
     if terms.dimensions:
         held = _vectors(path)
         if held.ids is None:
-            raise InputError("file", path, "a file with the array ids, too")
+            raise InputError.because(f"{path} lacks the array ids", field="file")
         return LabelledRecords.of(
             held.ids, terms.directions(held.features), _labels(path, held, terms)
         )
@@ -227,23 +232,25 @@ def read_ids(path: Path) -> list[str]:
 
 def _vectors(path: Path) -> Vectors:
     if path.suffix.lower() != NPZ:
-        raise InputError("file", path, "an .npz file, because the terms have dimensions")
+        raise InputError.because(
+            f"the terms have dimensions, so {path} must be an .npz file", field="file"
+        )
     held = read_vectors(path, "file")
     if not len(held.features):
-        raise InputError(path.name, "without rows", "at least one row in X")
+        raise InputError.because(f"{path.name} has no rows; X needs at least one", field=path.name)
     return held
 
 
 def _labels(path: Path, held: Vectors, terms: PredictionTerms) -> NDArray[np.int64]:
     """Return the labels as the terms number the classes."""
     if held.labels is None:
-        raise InputError("file", path, "a file with the array y, too")
+        raise InputError.because(f"{path} lacks the array y", field="file")
     if held.class_names is not None:
         named = np.array(held.class_names, np.str_)[held.labels]
         return look_up(path, "y", named, terms.classes)
     if held.labels.max(initial=0) >= len(terms.classes):
         allowed = f"class numbers from 0 to {len(terms.classes) - 1}"
-        raise InputError(f"{path.name}, y", "out of range", allowed)
+        raise InputError.because(f"{path.name}: y must hold {allowed}", field=f"{path.name}, y")
     return held.labels
 
 
@@ -282,7 +289,9 @@ async def serve_prediction(
     terms = PredictionTerms.load(Path(config.terms))
     strangers = sorted(set(config.administrators) - set(server.roster.names))
     if strangers:
-        raise ScenarioError("administrators", ", ".join(strangers), "members of the roster")
+        raise ScenarioError.because(
+            f"{', '.join(strangers)} are not members of the roster", field="administrators"
+        )
     if doubt := doubt_of_delta(terms.rules.delta):
         _log.warning("prediction.%s", doubt)
     with _opened(config, terms) as state:
@@ -332,7 +341,7 @@ def _state_errors() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise ScenarioError(f"state ({error.field})", error.value, error.allowed) from error
+        raise ScenarioError.of(error, f"state ({error.field})") from error
 
 
 class QuerierConfig(AskingConfig):
@@ -381,7 +390,7 @@ async def ask_prediction(config: QuerierConfig, queries: Path) -> dict[str, list
     if config.block > rules.fitting:
         raise ScenarioError("block", config.block, f"at most {rules.fitting}")
     if not len(rows):
-        raise InputError("queries", "none", "a file with at least one row")
+        raise InputError.because("the file has no queries; at least one is needed", field="queries")
     block, labels = config.block or rules.fitting, list[str]()
     parts = [rows[first : first + block] for first in range(0, len(rows), block)]
     keys = [make_request(part, name=config.name).key for part in parts]

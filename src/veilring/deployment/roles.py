@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from veilring.config import load_toml, read_toml, require_key
+from veilring.config import load_toml, read_toml, require_key, require_key_that
 from veilring.deployment.config import RELATIVE, Columns, Config
 from veilring.errors import ScenarioError
 
@@ -104,7 +104,9 @@ def load_config_of(path: Path, kind: type[C], command: str) -> C:
     if not isinstance(config, kind):
         place = f"{kind.__module__}:{kind.__name__}"
         able = ", ".join(name for name, role in ROLES.items() if role.config == place)
-        raise ScenarioError("role", config.role, f"{able}, for `{command}`")
+        raise ScenarioError.because(
+            f"{config.role} does not run `{command}`; these roles do: {able}", field="role"
+        )
     return config
 
 
@@ -164,7 +166,9 @@ def _duty(config: Config, duty: str, command: str) -> Any:  # noqa: ANN401  (a c
     place = getattr(ROLES[config.role], duty)
     if not place:
         able = ", ".join(name for name, role in ROLES.items() if getattr(role, duty))
-        raise ScenarioError("role", config.role, f"{able}, for {command}")
+        raise ScenarioError.because(
+            f"{config.role} has nothing for {command}; these roles have: {able}", field="role"
+        )
     return _imported(place)
 
 
@@ -181,8 +185,10 @@ def _role_of(path: Path) -> str:
     given = table.get("role")
     role = str(given)
     if role in _RENAMED_ROLES:
-        raise ScenarioError("role", role, f'"{_RENAMED_ROLES[role]}", the new name of this role')
+        raise ScenarioError.because(
+            f"the role {role} is now called {_RENAMED_ROLES[role]}", field="role"
+        )
     require_key(role in ROLES, "role", given, ", ".join(ROLES))
     for old, new in _RENAMED_KEYS.get(role, {}).items():
-        require_key(old not in table, old, table.get(old), f"{new}, the new name of this key")
+        require_key_that(old not in table, old, f"this key is now called {new}")
     return role

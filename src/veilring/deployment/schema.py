@@ -126,7 +126,9 @@ def numbers_of(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[n
         row = int(np.argmin(np.isfinite(numbers)))
         where = cell_at(path.name, feature.name, row)
         allowed = f"a number ({feature.low} to {feature.high})"
-        raise InputError(where, "not a finite number", allowed)
+        raise InputError.because(
+            f"{where}: this is not a finite number; give {allowed}", field=where
+        )
     return numbers
 
 
@@ -164,13 +166,16 @@ def look_up(
         if path.suffix.lower() == NPZ:  # where there are no lines
             where = f"{path.name}, {column}, row {row + 1}"
         cell = str(cells[row])[:_UNKNOWN_SHOWN]
-        raise InputError(where, repr(cell), f"one of {', '.join(names)}{note}")
+        raise InputError(where, cell, f"one of {', '.join(names)}{note}")
     return found
 
 
 def _column(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.str_]:
     if feature.name not in cells:
-        raise InputError(f"{path.name}", f"without {feature.name!r}", "all columns of the terms")
+        raise InputError.because(
+            f"{path.name} lacks the column {feature.name!r}; all columns of the terms are needed",
+            field=f"{path.name}",
+        )
     return cells[feature.name]
 
 
@@ -222,7 +227,9 @@ def check_ranges(
     """
     rows = len(next(iter(cells.values()), ()))
     if not rows:
-        raise InputError(path.name, "without rows", "at least one row below the header")
+        raise InputError.because(
+            f"{path.name} has no rows; add at least one below the header", field=path.name
+        )
     fits = list(_fits(path, features, cells))
     counted = f"{path.name}: {rows} {'row' if rows == 1 else 'rows'}"
     if fits:
@@ -236,7 +243,7 @@ def check_ranges(
     ]
     if refused:
         first, *others = (_refusal(path, fit, outside_max) for fit in refused)
-        raise ScenarioError(first.field, first.value, first.allowed, tuple(others))
+        raise first.with_others(others)
     return rows
 
 
@@ -254,11 +261,12 @@ def _fits(path: Path, features: Sequence[FeatureTerms], cells: FileCells) -> Ite
 
 def _refusal(path: Path, fit: _Fit, outside_max: float) -> ScenarioError:
     low, high = fit.feature.low, fit.feature.high
-    return ScenarioError(
-        f"{path.name}, column {fit.feature.name!r}",
-        f"outside of its range ({low:g} to {high:g}) in {fit.outside} of {fit.rows} rows",
+    return ScenarioError.because(
+        f"{fit.outside} of {fit.rows} rows are outside of the range ({low:g} to {high:g}); "
+        "allowed: "
         f"at most {outside_max:.0%} of the rows; correct the unit or the column, or accept them by "
         "a larger outside_max in the configuration",
+        field=f"{path.name}, column {fit.feature.name!r}",
     )
 
 

@@ -266,14 +266,16 @@ def _open_outbox(config: SubmitterConfig) -> Outbox:
     try:
         return Outbox(Path(config.outbox))
     except InputError as error:
-        raise ScenarioError("outbox", error.value, error.allowed) from error
+        raise ScenarioError.of(error, "outbox") from error
 
 
 def _require_task(config: SubmitterConfig, terms: SurveyTerms) -> None:
     digest = terms.task.digest.hex()
     _log.info("task %s, epsilon %g", digest, terms.task.survey.exact_epsilon)
     if config.task and config.task != digest:
-        raise ScenarioError("task", config.task, f"{digest}, or a collector that has that task")
+        raise ScenarioError.because(
+            f"the collector's terms are for the task {digest}, not {config.task}", field="task"
+        )
 
 
 def _make_reports(
@@ -289,7 +291,7 @@ def _make_reports(
         rows = outbox.recognise(config.key, names, compared, amend=config.amend)
     except InputError as error:
         field = path.name if error.field == "rows" else error.field
-        raise ScenarioError(field, error.value, error.allowed) from error
+        raise ScenarioError.of(error, field) from error
     new = np.flatnonzero(~outbox.reported(terms.task, names))
     epsilon = terms.task.survey.exact_epsilon
     can = outbox.can_afford([names[place] for place in new.tolist()], epsilon, config.budget)
@@ -315,7 +317,9 @@ def _names(config: SubmitterConfig, path: Path, cells: FileCells, count: int) ->
         raise ScenarioError("key", config.key, allowed)
     names = [normalize("NFC", cell).strip() for cell in cells[config.key].tolist()]
     if len(set(names)) != len(names):
-        raise ScenarioError("key", config.key, "a column whose cells are all different")
+        raise ScenarioError.because(
+            f"some cells of the column {config.key!r} are alike; they must all differ", field="key"
+        )
     return names
 
 

@@ -190,11 +190,19 @@ class SurveyTerms(Terms):
         check_features(self.features)
         wants_classes = section.kind in {"discrete-bayes", "gaussian-bayes"}
         if wants_classes and len(self.classes) < 2:  # noqa: PLR2004  (one class needs no model)
-            raise ScenarioError("classes", list(self.classes), f"two or more for {section.kind}")
+            raise ScenarioError.because(
+                f"{section.kind} needs two or more classes; there are {len(self.classes)}",
+                field="classes",
+            )
         if not wants_classes and self.classes:
-            raise ScenarioError("classes", list(self.classes), f"none for {section.kind}")
+            raise ScenarioError.because(
+                f"{section.kind} takes no classes; leave them out", field="classes"
+            )
         if self.is_frequency and len(self.features) > 1:
-            raise ScenarioError("features", f"{len(self.features)} columns", "one for frequency")
+            raise ScenarioError.because(
+                f"a survey of frequencies has one column; there are {len(self.features)}",
+                field="features",
+            )
         for feature in self.features:
             if len(feature.categories) == 1 and not self.is_numeric:
                 key = f"features.{feature.name}.categories"
@@ -202,7 +210,7 @@ class SurveyTerms(Terms):
         try:
             _ = self.task
         except InputError as error:
-            raise ScenarioError(f"survey.{error.field}", error.value, error.allowed) from error
+            raise ScenarioError.of(error, f"survey.{error.field}") from error
         return self
 
     def read_clients(self, path: Path) -> ClientPool:
@@ -324,8 +332,10 @@ async def serve_collector(
 def _quotas(config: CollectorConfig, roster: Roster) -> Quotas:
     for member in config.reports_max_of:
         if member not in roster.names:
-            allowed = f"a member of the roster: {', '.join(roster.names)}"
-            raise ScenarioError("reports_max_of", member, allowed)
+            raise ScenarioError.because(
+                f"{member!r} is not a member of the roster, which has {', '.join(roster.names)}",
+                field="reports_max_of",
+            )
     if config.reports_max is None:
         _log.warning("no reports_max: each member of the roster may send any number of reports")
     return Quotas(config.reports_max, config.reports_max_of)
@@ -341,4 +351,4 @@ def open_configured_store(config: CollectorConfig, task: Task, *, read_only: boo
     try:
         return open_report_store(config.store, task, read_only=read_only)
     except InputError as error:
-        raise ScenarioError("store", error.value, error.allowed) from error
+        raise ScenarioError.of(error, "store") from error

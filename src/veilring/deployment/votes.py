@@ -9,7 +9,7 @@ from typing import Final, Literal, Self
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.config import Section, as_scenario_errors, require_key, same_field
+from veilring.config import Section, as_scenario_errors, require_key, require_key_that, same_field
 from veilring.deployment.config import AMOUNT_ALLOWED, BudgetAmount, FilePath, ServerConfig
 from veilring.deployment.connecting import Server
 from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
@@ -112,10 +112,12 @@ class VotesTerms(Schema):
     def checked(self, parties: int | None = None) -> Self:
         super().checked(parties)
         chosen = self.votes
-        both = "given with k" if chosen.r is not None else "missing, and so is k"
-        require_key((chosen.r is None) != (chosen.k is None), "votes.r", both, "either r or k")
-        public = "given with k, and only then"
-        require_key((chosen.rows is None) == (chosen.k is None), "votes.rows", chosen.rows, public)
+        require_key_that((chosen.r is None) != (chosen.k is None), "votes.r", "give either r or k")
+        require_key_that(
+            (chosen.rows is None) == (chosen.k is None),
+            "votes.rows",
+            "give rows with k, and only then",
+        )
         enough = chosen.budget >= chosen.epsilon
         require_key(enough, "votes.budget", chosen.budget, "at least epsilon, what a batch costs")
         with as_scenario_errors(_KEYS, "votes"):
@@ -196,7 +198,9 @@ async def serve_votes(
 def _budgets(config: VotesMemberConfig, terms: VotesTerms, roster: Roster) -> Budgets:
     strangers = sorted(set(config.clients) - (set(roster.names) - set(roster.parties)))
     if strangers:
-        raise ScenarioError("clients", ", ".join(strangers), "clients of the roster")
+        raise ScenarioError.because(
+            f"{', '.join(strangers)} are not clients of the roster", field="clients"
+        )
     total, each = terms.votes.budget, dict(config.clients)
     if config.client is not None:  # which limits clients, not the parties that they ask
         each |= dict.fromkeys(roster.parties, total)
@@ -204,4 +208,4 @@ def _budgets(config: VotesMemberConfig, terms: VotesTerms, roster: Roster) -> Bu
         return Budgets("epsilon", total, config.client, each)
     except InputError as error:
         key = error.field.replace("analyst", "client", 1)
-        raise ScenarioError(key, error.value, error.allowed) from error
+        raise ScenarioError.of(error, key) from error

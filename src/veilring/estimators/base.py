@@ -25,7 +25,7 @@ from typing_extensions import override
 from veilring.config import DescribedKey, describe_keys
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Ranges, Rows, partition
 from veilring.errors import InputError
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require_that
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.system import PARTIES, Facts, Promise, Spent, System
 from veilring.randomness import KEY_BYTES, Streams, keyed
@@ -286,8 +286,11 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         given = _given_ranges(self.ranges, rows.shape[1])
         lost = np.equal(given.lows, given.highs) & (rows != rows[0]).any(axis=0)
         if lost.any():  # most likely a pair for each of two columns
-            found = f"of no width in column {lost.argmax()}, where rows differ"
-            raise InputError("ranges", found, _RANGES_ALLOWED)
+            raise InputError.because(
+                f"the ranges have no width in column {lost.argmax()}, where rows differ; "
+                f"they are {_RANGES_ALLOWED}",
+                field="ranges",
+            )
         return given
 
     def _told(self, promised: Promise) -> list[str]:
@@ -396,7 +399,7 @@ class SystemClassifier(PrivateClassifier):
     def _require_one_batch(self, queries: NDArray[np.float64]) -> None:
         """Refuse more queries than share one budget."""
         count, most = len(queries), self._setup.batch_max
-        require(count <= most, "queries", f"{count} queries", f"1 to {most} at once")
+        require_that(count <= most, "queries", f"there are {count} queries; 1 to {most} go at once")
 
     def _spent(self) -> Promise:
         """Return what is promised, and spent in all, given that ranges are public."""
@@ -497,8 +500,7 @@ def number(name: str, value: float) -> float:
 
 def _given_ranges(given: RangesLike, features: int) -> Ranges:
     if np.ndim(given) == 0 or len(given) != _ENDS:
-        found = given if np.ndim(given) == 0 else f"of {len(given)} entries"
-        raise InputError("ranges", found, _RANGES_ALLOWED)
+        raise InputError.because(f"the ranges must be {_RANGES_ALLOWED}", field="ranges")
     lows, highs = (_of_each(bounds, features) for bounds in given)
     return Ranges(lows, highs)
 
@@ -507,6 +509,9 @@ def _of_each(bounds: Sequence[float] | float, features: int) -> tuple[float, ...
     """Return a bound for each feature."""
     given = np.asarray(bounds, dtype=np.float64)
     if given.shape not in {(), (features,)}:
-        found = f"with bounds of shape {given.shape} for {features} columns"
-        raise InputError("ranges", found, _RANGES_ALLOWED)
+        raise InputError.because(
+            f"the ranges have bounds of the shape {given.shape} for {features} columns; "
+            f"they are {_RANGES_ALLOWED}",
+            field="ranges",
+        )
     return tuple(np.broadcast_to(given, features).tolist())

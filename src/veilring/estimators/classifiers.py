@@ -314,8 +314,10 @@ class IndKNNClassifier(SystemClassifier):
         if stream.predictor is None or stream.left < len(queries):
             declared = self._setup.rules(len(queries)).queries
             if len(queries) > declared:
-                allowed = f"at least {len(queries)}, as many as are asked at once"
-                raise InputError("queries", declared, allowed)
+                raise InputError.because(
+                    f"{len(queries)} rows are asked at once, but queries is {declared}",
+                    field="queries",
+                )
             stream.predictor = self._setup.open_stream(len(queries))
             stream.number, stream.left = stream.number + 1, declared
         stream.left -= len(queries)
@@ -355,7 +357,10 @@ class TreeWalkClassifier(SystemClassifier):
     @override
     def _dealt(self, rows: Rows, rng: Generator) -> dict[str, Rows]:
         if len(rows) == 1:
-            raise InputError("rows", "n_samples = 1", "at least 2, or there is nothing to hide")
+            raise InputError.because(
+                "n_samples = 1 is too few: at least 2 rows are needed, or there is nothing to hide",
+                field="rows",
+            )
         self._known: dict[bytes, int] = {}
         return {"client": rows}
 

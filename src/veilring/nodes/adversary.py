@@ -99,7 +99,11 @@ class Corrupted(ForwardingParty):
         heard = await super().receive(message_type, sender=sender, due=due)
         instead = await self._adversary.received(sender, heard)
         if not isinstance(instead, message_type):
-            raise InputError("received", instead.kind, f"{message_type.kind}, which is due")
+            raise InputError.because(
+                f"the adversary returned a {instead.kind!r} message where "
+                f"{message_type.kind!r} is due",
+                field="received",
+            )
         return instead
 
     @override

@@ -65,7 +65,10 @@ class Cluster:
         if own is None:
             return {}
         if len(own) != len(self.parties):
-            raise InputError("own", f"{len(own)} items", f"one for each of {len(self.parties)}")
+            raise InputError.because(
+                f"there are {len(own)} items of own data for {len(self.parties)} parties",
+                field="own",
+            )
         return dict(zip(self.parties, own, strict=True))
 
     async def __aenter__(self) -> Self:

@@ -32,7 +32,7 @@ class Parties(tuple[str, ...]):  # noqa: SLOT001 (CPython allows no slots on sub
         parties = super().__new__(cls, names)
         parties._positions = {name: position for position, name in enumerate(parties)}
         if len(parties._positions) != len(parties):
-            raise InputError("parties", "a list with repetitions", "each party once")
+            raise InputError.because("a party is named twice", field="parties")
         return parties
 
     @override
@@ -179,7 +179,9 @@ class SubParty(ForwardingParty):
 
     def __init__(self, party: Party, parties: Parties) -> None:
         if party.me not in parties:
-            raise InputError("parties", f"a part without {party.me}", "one that has it")
+            raise InputError.because(
+                f"{party.me} is not among the parties of its own part", field="parties"
+            )
         super().__init__(party)
         self._parties = parties
 

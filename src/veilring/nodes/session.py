@@ -118,7 +118,9 @@ class Session(Party):
         observers: Sequence[Observer] = (),
     ) -> None:
         if endpoint.name not in parties:
-            raise InputError("parties", "a list without " + endpoint.name, "one that has it")
+            raise InputError.because(
+                f"{endpoint.name} is not among the parties of its own session", field="parties"
+            )
         self._endpoint, self._me = endpoint, endpoint.name
         self._session = session
         self._parties = parties
@@ -165,7 +167,10 @@ class Session(Party):
     @override
     def round(self, number: int) -> None:
         if number < self._round:
-            raise InputError("round", number, f"{self._round} or later: rounds never go back")
+            raise InputError.because(
+                f"rounds never go back: round {number} comes after round {self._round}",
+                field="round",
+            )
         self._round = number
 
     @override
@@ -321,7 +326,9 @@ class _Inbox:
     def wait(self, message_type: type[Message], due: int | None) -> asyncio.Future[None]:
         """Return a future that is done when a message came or the session failed."""
         if self.arrival is not None:
-            raise InputError("sender", self.sender, "a peer that no other task is waiting for")
+            raise InputError.because(
+                f"another task is already waiting for a message from {self.sender}", field="sender"
+            )
         self.type, self.due = message_type, due
         self.arrival = asyncio.get_running_loop().create_future()
         return self.arrival

@@ -145,7 +145,9 @@ def split_for_stream(table: Table, rng: Generator) -> StreamSplit:
         InputError: If it is too small.
     """
     if len(table) < _ROWS_MIN:
-        raise InputError("table", f"of {len(table)} rows", f"at least {_ROWS_MIN} rows")
+        raise InputError.because(
+            f"the table has {len(table)} rows; at least {_ROWS_MIN} are needed", field="table"
+        )
     order, queries = rng.permutation(len(table)), stream_queries(table)
     asked, tried, kept = np.split(order, [queries, 2 * queries])
     lengths = np.linalg.norm(table.X[tried], axis=1, keepdims=True)

@@ -242,7 +242,11 @@ class PureSteps:
             InputError: If their steps have other bounds than these.
         """
         if any(other.bound != self.bound for other in others):
-            raise InputError("bound", [other.bound for other in others], f"{self.bound} for all")
+            raise InputError.because(
+                "only steps with the same bound compose; the others have "
+                f"{[other.bound for other in others]}, these have {self.bound}",
+                field="bound",
+            )
         return type(self)(self.bound, sum((self.count, *(other.count for other in others))))
 
     def repeat(self, count: int) -> Self:
@@ -550,7 +554,7 @@ def _walk(holds: Callable[[float], bool], start: float, factor: float) -> float:
     while not holds(x):
         x *= factor
         if x in {0.0, float("inf")}:
-            raise InputError("target", "out of reach", "what some positive finite number gives")
+            raise InputError.because("no positive finite number reaches the target", field="target")
     return x
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilring.errors import BudgetExhausted, InputError
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 
 UNITS: Final = 10**12
 """Units of one whole: fine beside the smallest useful charge, and 64 bits hold nine million."""
@@ -71,7 +71,7 @@ class Limits:
     @classmethod
     def of(cls, budgets: Budgets) -> Self:
         """Return budgets in units, rounded down."""
-        require(bool(budgets.unit), "unit", "empty", "the name of what is counted")
+        require_that(bool(budgets.unit), "unit", "unit is empty; name what is counted")
         return cls(
             budgets.unit,
             _units("total", budgets.total),
@@ -132,15 +132,26 @@ class RecordCharge:
 
     def __post_init__(self) -> None:
         slots, units = self.slots, self.units
-        require(slots.ndim == 1, "slots", f"of shape {slots.shape}", "of shape (m,)")
+        require_that(
+            slots.ndim == 1,
+            "slots",
+            f"slots has the shape {slots.shape}; it must be one-dimensional",
+        )
         for field_name, numbers in (("slots", slots), ("units", units)):
             require(numbers.dtype == np.int64, field_name, numbers.dtype, "64-bit whole numbers")
         fits = units.shape == slots.shape
-        require(fits, "amounts", f"of shape {units.shape}", "one for each slot, or one for all")
+        require_that(
+            fits,
+            "amounts",
+            f"amounts has the shape {units.shape}; give one for each of the {len(slots)} "
+            "slots, or one for all",
+        )
         least, most = int(units.min(initial=0)), int(units.max(initial=0))
         summable = least >= 0 and most * _occurrences_max(slots) < _UNITS_END
-        require(
-            summable, "amounts", "out of range", "at least 0, and fewer than 2**63 units a slot"
+        require_that(
+            summable,
+            "amounts",
+            "amounts must be at least 0, and add up to fewer than 2**63 units a slot",
         )
 
     @classmethod
@@ -184,8 +195,10 @@ class Charge:
     def __post_init__(self) -> None:
         require_request_names(self.analyst, self.key)
         fits = len(self.answer) <= ANSWER_BYTES_MAX
-        require(
-            fits, "answer", f"{len(self.answer):,} bytes", f"at most {ANSWER_BYTES_MAX:,} bytes"
+        require_that(
+            fits,
+            "answer",
+            f"the answer has {len(self.answer):,} bytes; the limit is {ANSWER_BYTES_MAX:,}",
         )
         to_units(self.amount, field="amount")
 
@@ -194,8 +207,12 @@ def require_request_names(analyst: str, key: str) -> None:
     """Refuse names that are empty, too long, or hold what no file can."""
     for field_name, text in (("analyst", analyst), ("key", key)):
         fits = 0 < len(text) <= KEY_SIZE and text.isprintable()
-        shown = f"{len(text)} characters"
-        require(fits, field_name, shown, f"1 to {KEY_SIZE} characters that can be printed")
+        require_that(
+            fits,
+            field_name,
+            f"{field_name} has {len(text)} characters; it must be 1 to {KEY_SIZE} that can "
+            "be printed",
+        )
 
 
 def digest_of(request: bytes) -> bytes:
@@ -253,5 +270,5 @@ def from_units(units: ArrayLike) -> NDArray[np.float64]:
 def _scaled(amounts: ArrayLike, field: str) -> NDArray[np.float64]:
     given = np.asarray(amounts, np.float64)
     valid = bool(np.all((given >= 0) & (given <= AMOUNT_MAX)))
-    require(valid, field, "out of range", f"numbers from 0 to {AMOUNT_MAX:,}")
+    require_that(valid, field, f"{field} must be numbers from 0 to {AMOUNT_MAX:,}")
     return given * UNITS

@@ -16,6 +16,12 @@ def require(fulfilled: bool, field: str, value: object, allowed: str) -> None:  
         raise InputError(field, value, allowed)
 
 
+def require_that(fulfilled: bool, field: str, message: str) -> None:  # noqa: FBT001  (reads as an assertion)
+    """Raise `InputError.because(message, field=field)` unless the condition is fulfilled."""
+    if not fulfilled:
+        raise InputError.because(message, field=field)
+
+
 def require_choice(field: str, value: object, choices: Any) -> None:  # noqa: ANN401  (a `Literal`)
     """Raise `InputError` unless a value is one of those of a `Literal` type."""
     require(value in get_args(choices), field, value, ", ".join(map(str, get_args(choices))))
@@ -34,12 +40,18 @@ def floats(field: str, values: NDArray[Any], allowed: str = "numbers") -> NDArra
         InputError: If one is no real number. It shows no value, where NumPy's own errors quote it.
     """
     try:
-        require(values.dtype.kind not in "cmMSV", field, f"of type {values.dtype}", allowed)
+        require_that(
+            values.dtype.kind not in "cmMSV",
+            field,
+            f"{field} has the type {values.dtype}; it must be {allowed}",
+        )
         return values.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
-    raise InputError(field, "not a number in some place", allowed)  # without what NumPy has said
+    raise InputError.because(
+        f"{field} must be {allowed}", field=field
+    )  # without what NumPy has said
 
 
 # A mechanism that publishes each row whole with this probability keeps (0, delta)-DP: beyond one in

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 from veilring.privacy.exact import Dyadic, exp_bounds, log_bounds
 
 # How far the computed and the true threshold may be apart: NumPy's error and that of `gamma`.
@@ -74,11 +74,13 @@ class Scales:
             exact = require_scale(field, scale)
             return cls(np.broadcast_to(np.float64(exact), size), exact)
         inside = bool(((scale >= float(_LEAST)) & (scale <= float(_GREATEST))).all())
-        require(inside, field, f"an array of shape {scale.shape}", "from 2**-20 to 2**40")
+        require_that(inside, field, f"each {field} must be a number from 2**-20 to 2**40")
         try:
             spread = np.broadcast_to(scale, shape)
         except ValueError:
-            raise InputError(field, f"of shape {scale.shape}", f"what fits {shape}") from None
+            raise InputError.because(
+                f"{field} has the shape {scale.shape}, which does not fit {shape}", field=field
+            ) from None
         return cls(spread.reshape(-1).astype(np.float64), None)
 
     def exact(self, index: int) -> Fraction:

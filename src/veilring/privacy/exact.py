@@ -17,7 +17,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final, Self, TypeAlias
 
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 
 # One coin takes at most one word of the generator.
 MOST_BITS: Final = 64
@@ -140,10 +140,16 @@ def loss(a: Sequence[Probability], b: Sequence[Probability]) -> float:
     Raises:
         InputError: If the laws have different lengths or a negative entry.
     """
-    require(len(a) == len(b), "b", f"of length {len(b)}", f"of length {len(a)}, as a")
+    require_that(
+        len(a) == len(b), "b", f"a and b must have the same length; they have {len(a)} and {len(b)}"
+    )
     greatest = Fraction(1)
     for one, other in zip(map(fraction_of, a), map(fraction_of, b), strict=True):
-        require(min(one, other) >= 0, "a, b", "with a negative entry", "probabilities")
+        require_that(
+            min(one, other) >= 0,
+            "a, b",
+            "a and b must be probabilities; one of them has a negative entry",
+        )
         if one == other:
             continue
         if min(one, other) == 0:

@@ -28,7 +28,7 @@ from veilring.privacy.budgets import (
     to_units,
     units_left,
 )
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require_that
 from veilring.privacy.records import Records
 from veilring.privacy.statefile import (
     MEMORY,
@@ -297,7 +297,10 @@ class Ledger:
         if row is None:
             return None
         if row[0] != digest:
-            raise InputError("key", "used for another request", "a new key for each request")
+            raise InputError.because(
+                "this request key was already used for a different request; use a new one",
+                field="key",
+            )
         return bytes(row[1])
 
     def _pay(self, charge: Charge, units: int) -> None:
@@ -331,11 +334,15 @@ def _settle_budgets(store: StateFile, limits: Limits, *, amend: bool) -> None:
     if kept == limits.to_json().encode():
         return
     if kept is not None and not amend:
-        allowed = "the budgets that it was begun with, or `amend`"
-        raise InputError("budgets", "not those of the ledger", allowed)
+        raise InputError.because(
+            "the ledger was begun with other budgets; use those, or change them with `amend`",
+            field="budgets",
+        )
     if kept is not None and (counted := Limits.from_json(kept.decode()).unit) != limits.unit:
-        allowed = f"{counted}, in which the ledger has counted what was spent"
-        raise InputError("budgets.unit", limits.unit, allowed)
+        raise InputError.because(
+            f"the ledger counts what was spent in {counted}, not in {limits.unit}",
+            field="budgets.unit",
+        )
     if kept is not None:
         _require_known_spending(store, Limits.from_json(kept.decode()), limits)
     _set(store, "budgets", limits.to_json().encode())
@@ -349,8 +356,13 @@ def _require_known_spending(store: StateFile, before: Limits, limits: Limits) ->
     if before.record is not None or limits.record is None:
         return
     (answers,) = store.connection.execute("SELECT count(*) FROM answers").fetchone()
-    allowed = "none, as before; or another ledger, with budgets less what was spent from this one"
-    require(not answers, "budgets.record", "new, and answers were paid for without", allowed)
+    require_that(
+        not answers,
+        "budgets.record",
+        "a budget for each record cannot be added after answers were paid for without one; "
+        "leave it out as before, or begin another ledger with budgets less what was spent "
+        "from this one",
+    )
 
 
 def _settle_key(store: StateFile, key: bytes | None) -> bytes:
@@ -361,16 +373,22 @@ def _settle_key(store: StateFile, key: bytes | None) -> bytes:
             own = secrets.token_bytes(_KEY_BYTES)
             _set(store, "key", own)
         if own is None:
-            raise InputError("key", "missing", "the key that the ledger was begun with")
+            raise InputError.because(
+                "the key is missing; give the one that the ledger was begun with", field="key"
+            )
         return own
     shortest, longest = _OWN_KEY_BYTES
     fits = shortest <= len(key) <= longest
-    require(fits, "key", f"{len(key)} bytes", f"{shortest} to {longest} secret bytes")
+    require_that(
+        fits,
+        "key",
+        f"the key has {len(key)} bytes; it must have {shortest} to {longest}, and be secret",
+    )
     check = digest_of(b"veilring ledger" + key)
     if _setting(store, "key") is None and _setting(store, "key check") is None:
         _set(store, "key check", check)
     if _setting(store, "key check") != check:
-        raise InputError("key", "another", "the key that the ledger was begun with")
+        raise InputError.because("this is not the key that the ledger was begun with", field="key")
     return key
 
 
@@ -408,7 +426,9 @@ def _totals_of(connection: sqlite3.Connection) -> Totals:
         " LEFT JOIN (SELECT name, spent, answers FROM analysts) ON true ORDER BY name"
     ).fetchall()
     if not rows:
-        raise InputError("ledger", "without budgets", "one that `open_ledger` has begun")
+        raise InputError.because(
+            "the ledger has no budgets; begin it with `open_ledger`", field="ledger"
+        )
     limits = Limits.from_json(rows[0][0])
     each = [row[1:] for row in rows if row[1] is not None]
     return Totals(

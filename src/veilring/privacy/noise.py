@@ -49,7 +49,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilring.privacy.checks import require, require_positive
+from veilring.privacy.checks import require, require_positive, require_that
 from veilring.privacy.draws import (
     Scale,
     Scales,
@@ -124,7 +124,7 @@ def discrete_gaussian(
     """
     sigmas = Scales.of("sigma", sigma, shape)
     inside = bool((sigmas.floats <= _SIGMA_MAX).all())
-    require(inside, "sigma", "out of range", f"at most {_SIGMA_MAX}")
+    require_that(inside, "sigma", f"each sigma must be at most {_SIGMA_MAX}")
     noise = np.empty(sigmas.floats.size, dtype=np.int64)
     missing = np.arange(noise.size)
     while missing.size:
@@ -459,5 +459,5 @@ class PublicGrid:
 
     def _whole(self, rounded: NDArray[np.float64]) -> NDArray[np.int64]:
         inside = bool((np.abs(rounded) <= _MOST_STEPS).all())
-        require(inside, "values", "out of range", "finite, at most 2**53 steps from 0")
+        require_that(inside, "values", "values must be finite, and at most 2**53 steps from 0")
         return rounded.astype(np.int64)

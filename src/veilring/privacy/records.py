@@ -94,7 +94,9 @@ class Records:
         with self._guard:
             slots = _slots(self._store.connection, digests)
             if (slots < 0).any():
-                raise InputError("ids", "not all known", "ids that were added")
+                raise InputError.because(
+                    "an unknown id is among the ids; add it first", field="ids"
+                )
             with self._store.transaction() as connection:
                 mark = "UPDATE records SET live = 0 WHERE number = ?"
                 connection.executemany(mark, ((int(slot) + 1,) for slot in slots))
@@ -126,7 +128,10 @@ class Records:
         """
         slots, units = merge_slots(charge.slots, charge.units)
         if len(slots) and not 0 <= slots[0] <= slots[-1] < len(self):
-            raise InputError("slots", "not all known", "slots that `add` gave")
+            raise InputError.because(
+                "an unknown slot is among the slots; only those that `add` returned exist",
+                field="slots",
+            )
         enough = self._live[slots] & (units <= self._limit - self._spent[slots])
         if not np.all(enough | (units == 0)):
             return False

@@ -11,6 +11,7 @@ from veilring.privacy.checks import (
     require_count,
     require_delta,
     require_noise,
+    require_that,
 )
 
 # Dense where the best order for epsilon in 0.1 … 20 lies, sparse up to what tiny epsilons want.
@@ -42,7 +43,11 @@ class RenyiDP:
     def __post_init__(self) -> None:
         orders, divergences = np.array(self.orders), np.array(self.divergences)
         one_each = 0 < len(orders) == len(divergences) == len(set(self.orders))
-        require(one_each, "divergences", f"{len(divergences)} numbers", "one for each order")
+        require_that(
+            one_each,
+            "divergences",
+            f"there are {len(divergences)} divergences for {len(orders)} orders",
+        )
         require(bool((orders > 1).all()), "orders", min(self.orders), "above 1")
         valid = bool((divergences >= 0).all())
         require(valid, "divergences", min(self.divergences), "at least 0")
@@ -77,13 +82,17 @@ class RenyiDP:
         require_noise(sigma, sensitivity)
         require(0 <= rate <= 1, "rate", rate, "a probability")
         whole = all(order.is_integer() for order in map(float, orders))
-        require(whole, "orders", "not all whole", "whole numbers above 1")
+        require_that(whole, "orders", "orders must be whole numbers above 1")
         return cls(orders, tuple(_subsampled(sigma / sensitivity, rate, int(a)) for a in orders))
 
     def compose(self, *others: Self) -> Self:
         """Return what all guarantee together: divergences add up, order by order (Prop. 1)."""
         for other in others:
-            require(other.orders == self.orders, "orders", "different", "the same for all")
+            require_that(
+                other.orders == self.orders,
+                "orders",
+                "the curves have different orders; they must have the same",
+            )
         columns = zip(self.divergences, *(other.divergences for other in others), strict=True)
         return type(self)(self.orders, tuple(map(math.fsum, columns)))
 

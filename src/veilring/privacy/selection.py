@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 from veilring.privacy.draws import UniformBits, bernoulli_exp
 from veilring.privacy.exact import FractionBounds, exp_bounds
 
@@ -168,15 +168,19 @@ def _exponents(
     """Return `epsilon * (best - score) / (2 D)`, and what gives the exact one by its flat index."""
     shape = scores.shape
     right = len(shape) == 2 and shape[-1] > 0  # noqa: PLR2004  (runs, candidates)
-    require(right, "scores", f"of shape {shape}", "(runs, candidates), at least one candidate")
+    require_that(
+        right,
+        "scores",
+        f"scores has the shape {shape}; it must be (runs, candidates), with at least one candidate",
+    )
     require(np.issubdtype(scores.dtype, np.integer), "scores", scores.dtype, "whole numbers")
     inside = (scores >= -_GREATEST_SCORE) & (scores <= _GREATEST_SCORE)
-    require(bool(inside.all()), "scores", "out of range", "from -2**52 to 2**52")
+    require_that(bool(inside.all()), "scores", "scores must be from -2**52 to 2**52")
     require(sensitivity >= 1, "sensitivity", sensitivity, "a whole number of at least 1")
     given = np.asarray(epsilon, dtype=np.float64)
     allowed = f"one number above 0, or one for each of {len(scores)} runs"
     right = given.shape in {(), shape[:1]} and bool(((given > 0) & np.isfinite(given)).all())
-    require(right, "epsilon", f"of shape {given.shape}", allowed)
+    require_that(right, "epsilon", f"epsilon has the shape {given.shape}; it must be {allowed}")
     budgets = np.broadcast_to(given, shape[:1])
     divisor = sensitivity if monotone else 2 * sensitivity
     wide = scores.astype(np.int64)  # differences of narrow numbers would wrap

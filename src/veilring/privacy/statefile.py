@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from veilring.errors import InputError, StoreFailed
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 from veilring.privacy.files import create_private, sync_folder
 from veilring.privacy.witness import (
     BUSY_SECONDS,
@@ -144,8 +144,10 @@ class StateFile:
     def require_open(self) -> None:
         """Raise `InputError` if it was closed: what is in memory may not be what the file holds."""
         if self._closed:
-            allowed = "an open one; open it again to see what it holds"
-            raise InputError(self._format.name, "closed", allowed)
+            raise InputError.because(
+                f"the {self._format.name} is closed; open it again to see what it holds",
+                field=self._format.name,
+            )
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -422,7 +424,12 @@ def _use_log(connection: sqlite3.Connection, kind: Format) -> None:
         if primary_code(error) == sqlite3.SQLITE_BUSY:
             raise _being_read(kind) from None
         raise
-    require(mode == "wal", kind.name, f"in journal mode {mode}", "a disk of this machine")
+    require_that(
+        mode == "wal",
+        kind.name,
+        f"the {kind.name} must be on a disk of this machine: SQLite can only use the "
+        f"journal mode {mode} there",
+    )
 
 
 def _needs_log(connection: sqlite3.Connection) -> bool:
@@ -560,8 +567,10 @@ def _as_damage(path: Path, kind: Format) -> Iterator[None]:
 
 
 def _being_read(kind: Format) -> InputError:
-    allowed = "no reader for a moment; try again when the other process has read it"
-    return InputError(kind.name, "being read by another process", allowed)
+    return InputError.because(
+        f"cannot change the {kind.name}: another process is reading it; close it and try again",
+        field=kind.name,
+    )
 
 
 def _damaged(path: Path, kind: Format, what: object) -> StoreFailed:

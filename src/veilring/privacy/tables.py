@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.checks import require, require_positive
+from veilring.privacy.checks import require, require_positive, require_that
 from veilring.privacy.draws import require_scale
 from veilring.privacy.exact import exp_floor, log_ceil
 
@@ -70,13 +70,26 @@ class TableLaws:
     def __init__(self, first: int, weights: Sequence[Sequence[int]]) -> None:
         self.first, self.weights = first, tuple(tuple(map(int, row)) for row in weights)
         sizes = {len(row) for row in self.weights}
-        require(len(sizes) == 1, "weights", f"rows of {sizes}", "rows of one length, at least one")
+        require_that(
+            len(sizes) == 1,
+            "weights",
+            f"the rows of weights must have one length, at least 1; they have {sizes}",
+        )
         self.outcomes = sizes.pop()
         within = 1 <= self.outcomes <= _MOST_OUTCOMES
-        require(within, "weights", f"for {self.outcomes} outcomes", f"from 1 to {_MOST_OUTCOMES}")
+        require_that(
+            within,
+            "weights",
+            f"weights has {self.outcomes} outcomes; it must have from 1 to {_MOST_OUTCOMES}",
+        )
         for row in self.weights:
             right = min(row) >= 0 and sum(row) == 1 << WEIGHT_BITS
-            require(right, "weights", f"a row with sum {sum(row)}", "at least 0, sum 2**64")
+            require_that(
+                right,
+                "weights",
+                "a row of weights must be at least 0 and add up to 2**64; one adds up to "
+                f"{sum(row)}",
+            )
         self._column_bits = max(1, (self.outcomes - 1).bit_length())
         tables = [_alias(row, self._column_bits) for row in self.weights]
         self._thresholds = np.array([threshold for threshold, _ in tables], dtype=np.uint64)
@@ -97,7 +110,7 @@ class TableLaws:
         """
         count = len(self.weights)
         inside = inputs.size == 0 or bool(inputs.min() >= 0 and inputs.max() < count)
-        require(inside, "inputs", "out of range", f"from 0 to {count - 1}")
+        require_that(inside, "inputs", f"inputs must be from 0 to {count - 1}")
         flat, drawn = inputs.reshape(-1), np.empty(inputs.size, dtype=np.int64)
         for start in range(0, flat.size, _CHUNK):
             chunk = slice(start, start + _CHUNK)
@@ -189,7 +202,7 @@ def clamped_laplace(inputs: Sequence[int], scale: float | Fraction, bound: int) 
     steps = [after - before for before, after in pairwise(inputs)]
     rising = len(inputs) > 0 and min(steps, default=1) > 0
     right = rising and -bound <= inputs[0] <= inputs[-1] <= bound
-    require(right, "inputs", f"{len(inputs)} numbers", f"rising, from {-bound} to {bound}")
+    require_that(right, "inputs", f"inputs must rise from {-bound} to {bound}")
     rate = float(1 / exact)
     least = float(_ideal(inputs, rate, bound).min())
     fine = f"at most so many scales that no outcome is less likely than 2**-{WEIGHT_BITS - 16}"
@@ -312,7 +325,7 @@ def randomised_response(
         InputError: If a value is outside the domain.
     """
     inside = values.size == 0 or bool(values.min() >= 0 and values.max() < law.domain)
-    require(inside, "values", "outside the domain", f"from 0 to {law.domain - 1}")
+    require_that(inside, "values", f"values must be from 0 to {law.domain - 1}")
     draws = rng.integers(0, law.total, values.shape)
     # The draws from `own` on are shared out among the others, in their order.
     others = (draws - law.own) // law.other

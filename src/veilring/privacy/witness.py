@@ -91,8 +91,11 @@ class Witness:
         except sqlite3.OperationalError as error:
             if primary_code(error) != sqlite3.SQLITE_BUSY:
                 raise _damaged_witness(self.path) from None
-            value = f"in use: {self.path} is locked"
-            raise InputError(self._name, value, "one that nobody else writes") from None
+            raise InputError.because(
+                f"{self.path} is locked: another process writes the {self._name}; end that "
+                "process first",
+                field=self._name,
+            ) from None
         except UNREADABLE:
             raise _damaged_witness(self.path) from None
         return known

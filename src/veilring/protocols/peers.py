@@ -121,11 +121,14 @@ class PeerMember:
     def _check(self, queries: NDArray[np.float64]) -> None:
         width, most = self.facts.features, self.membership.batch_max
         if queries.ndim != 2 or queries.shape[1] != width:  # noqa: PLR2004 (a table)
-            raise InputError("queries", f"of shape {queries.shape}", f"(any, {width})")
+            raise InputError.because(
+                f"queries has the shape {queries.shape}; it must be (queries, {width})",
+                field="queries",
+            )
         if not 1 <= len(queries) <= most:
             raise InputError("queries", len(queries), f"1 to {most} in a batch")
         if not in_unit_cube(queries):
-            raise InputError("queries", "outside in some place", "numbers from 0 to 1")
+            raise InputError.because("queries must be numbers from 0 to 1", field="queries")
 
 
 def peer_client(terms: bytes, classes: int) -> Callable[..., Awaitable[NDArray[np.int64]]]:

@@ -56,9 +56,9 @@ def find_system(name: str) -> type[System]:
         found = _loaded(_brought()[name])
     else:
         names = system_names()
-        raise InputError("protocol.name", repr(name), ", ".join(names) + did_you_mean(name, names))
+        raise InputError("protocol.name", name, ", ".join(names) + did_you_mean(name, names))
     if not (isinstance(found, type) and issubclass(found, System)):
-        raise InputError("protocol.name", repr(name), "the name of a subclass of veilring.System")
+        raise InputError("protocol.name", name, "the name of a subclass of veilring.System")
     return found
 
 
@@ -116,5 +116,5 @@ def _loaded(entry: EntryPoint) -> object:
     try:
         return entry.load()
     except (ImportError, AttributeError) as error:
-        allowed = f"a system whose package can be imported; {entry.value} cannot: {error}"
-        raise InputError("protocol.name", repr(entry.name), allowed) from error
+        message = f"the system {entry.name!r} cannot be imported from {entry.value}: {error}"
+        raise InputError.because(message, field="protocol.name") from error

@@ -158,7 +158,9 @@ def require_answered(verdict: int, left: float, *, asked: float, unit: str) -> N
         BudgetExhausted: If a budget does not suffice.
     """
     if verdict == RequestVerdict.KEY_USED:
-        raise InputError("key", "used for another request", "a new key for each request")
+        raise InputError.because(
+            "this request key was already used for a different request; use a new one", field="key"
+        )
     if verdict != RequestVerdict.ANSWERED:
         budget = "analyst" if verdict == RequestVerdict.ASKER_EXHAUSTED else "total"
         raise BudgetExhausted(budget, asked, left, unit)

@@ -357,7 +357,9 @@ class PeerSetup(Setup):
         super().__init__(system, parts, facts)
         membership = system.membership(facts)
         if membership is None:
-            raise InputError("protocol.name", system.name, "a system of peers that all hold rows")
+            raise InputError.because(
+                f"{system.name} is not a system of peers that all hold rows", field="protocol.name"
+            )
         self.membership = membership
 
     @property
@@ -446,7 +448,9 @@ class System(Section, ABC):
             super().__init__(**parameters)
         except ValidationError as error:
             found = scenario_error(error, type(self))
-            raise InputError(found.field, found.value, found.allowed) from None
+            if found.message:  # which supposes that the key stands before it
+                raise InputError.because(str(found), field=found.field) from None
+            raise InputError.of(found, found.field) from None
 
     # Pydantic calls an `__init__` of one's own also for tables of a file, whose mistakes are
     # reported all together with their place in that file. This says that ours adds nothing to them.

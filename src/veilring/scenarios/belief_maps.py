@@ -57,7 +57,9 @@ def beliefs_after(
         InputError: If the points are not in a plane.
     """
     if points.ndim != _PLANE or points.shape[1] != _PLANE:
-        raise InputError("points", f"of shape {points.shape}", "points of two coordinates")
+        raise InputError.because(
+            f"points has the shape {points.shape}; it must have two coordinates", field="points"
+        )
     low, high = points.min(axis=0), points.max(axis=0)
     along = (np.arange(CELLS) + 0.5) / CELLS
     north, east = np.meshgrid(along, along, indexing="ij")

@@ -366,7 +366,9 @@ def _find_in(
     members = batch.seen.views.keys()
     ring = batch.seen.ring
     if ring is None:
-        raise InputError("views", "without the ring", "views of a run that succeeded")
+        raise InputError.because(
+            "the views lack the ring; the run must have succeeded", field="views"
+        )
     own = {member: truth.votes[member] for member in members}
     joint = CoalitionView(ring, batch.seen.views, own)
     votes = recover_votes(joint, truth, method, prepared.adversaries)

@@ -152,14 +152,18 @@ def run(
     """
     if isinstance(what, System):
         if public:
-            allowed = "nothing but the parameters of the system"
-            raise InputError(next(iter(public)), "given", allowed)
+            raise InputError.because(
+                f"{next(iter(public))} is not for a system, which has its own parameters",
+                field=next(iter(public)),
+            )
         prepared = _prepare(what, _named(parts), queries)
         played = partial(_play_system, prepared, runtime, seed, tuple(watch))
         return cast("SystemRun", _complete(played, runtime))
 
     if queries is not None:
-        raise InputError("queries", "given for a role", "arguments by their names")
+        raise InputError.because(
+            "queries are for systems; give a role its arguments by their names", field="queries"
+        )
     work = partial(_play_role, what, _named(parts), runtime, seed, watch, public)
     return cast("Run[R]", _complete(work, runtime))
 
@@ -182,7 +186,7 @@ async def run_async(
 def _complete(start: Callable[[], Coroutine[Any, Any, Any]], runtime: str) -> Any:  # noqa: ANN401
     """Run a coroutine to its end, on the loop that the runtime needs."""
     if runtime not in RUNTIMES:
-        raise InputError("runtime", repr(runtime), ", ".join(RUNTIMES))
+        raise InputError("runtime", runtime, ", ".join(RUNTIMES))
     loop: Callable[[Coroutine[Any, Any, Any]], Any]
     loop = simulation.simulate if runtime == _SIMULATED else asyncio.run
     try:
@@ -241,7 +245,10 @@ def _prepare(
     queries: Table | NDArray[np.float64] | None,
 ) -> _Prepared:
     if queries is None:
-        raise InputError("queries", "missing", "a table, or an array of shape (queries, features)")
+        raise InputError.because(
+            "queries are missing; give a table, or an array of shape (queries, features)",
+            field="queries",
+        )
     features = _schema(parts.values())
     rows = {name: _rows(part) for name, part in parts.items()}
     asked, truth = _asked(queries, features)
@@ -286,8 +293,9 @@ def _schema(parts: Any) -> Features | None:  # noqa: ANN401  (the parts of all p
     if not schemas:
         return None
     if len(schemas) != len(parts) or any(each != schemas[0] for each in schemas):
-        raise InputError(
-            "parts", "of different schemas", "parts of one table, such as table.deal(8)"
+        raise InputError.because(
+            "the parts have different schemas; use parts of one table, such as table.deal(8)",
+            field="parts",
         )
     return schemas[0]
 
@@ -307,7 +315,9 @@ def _asked(
         return ranges.to_unit(queries.X, constant=0.0), queries.y
     given = np.asarray(queries, np.float64)
     if given.ndim != 2:  # noqa: PLR2004  (queries by features)
-        raise InputError("queries", f"of shape {given.shape}", "an array of (queries, features)")
+        raise InputError.because(
+            f"queries has the shape {given.shape}; it must be (queries, features)", field="queries"
+        )
     return (given if features is None else features.ranges.to_unit(given, constant=0.0)), None
 
 

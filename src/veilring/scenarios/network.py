@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from veilring.config import as_scenario_errors, make_kind, require_key
+from veilring.config import as_scenario_errors, make_kind, require_key, require_key_that
 from veilring.errors import InputError, ScenarioError
 from veilring.extras import name_missing_extras
 from veilring.randomness import Streams
@@ -192,9 +192,12 @@ def make_faults(
     runtime = scenario.network.runtime
     made = [_make(f"faults[{n}]", table, parties) for n, table in enumerate(scenario.faults)]
     seconds = scenario.run.fault_seconds
-    allowed = f'nothing, unless network.runtime is "simulated" (it is "{runtime}")'
     for key, given in (("faults", made and f"{len(made)} of them"), ("run.fault_seconds", seconds)):
-        require_key(runtime == "simulated" or not given, key, given, allowed)
+        require_key_that(
+            runtime == "simulated" or not given,
+            key,
+            f'faults need network.runtime = "simulated"; it is "{runtime}"',
+        )
     if seconds is not None:
         made += draw_faults(parties, seconds, streams.generator("faults"))
     return tuple(made)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.config import as_scenario_errors, make_kind, require_key
+from veilring.config import as_scenario_errors, make_kind, require_key, require_key_that
 from veilring.data.sources import load
 from veilring.data.table import Rows, Table, partition, scale_to_unit, split
 from veilring.errors import InputError, ScenarioError
@@ -102,8 +102,11 @@ def _adversaries(scenario: Scenario) -> dict[str, Adversary]:
     for party, table in scenario.adversaries.items():
         key = f"adversaries.{party}"
         require_key(party in parties, key, table, f"one of the parties {', '.join(parties)}")
-        none = f"nobody: {scenario.protocol.name} has no malicious parties of its own"
-        require_key(bool(kinds), "adversaries", party, none)
+        require_key_that(
+            bool(kinds),
+            "adversaries",
+            f"{scenario.protocol.name} has no malicious parties of its own",
+        )
         made[party] = make_kind(key, "kind", table, kinds)
         made[party].called = table["kind"]
     return made
@@ -112,14 +115,20 @@ def _adversaries(scenario: Scenario) -> dict[str, Adversary]:
 def _coalition(scenario: Scenario) -> tuple[str, ...]:
     key, parties, members = "parties.coalition", scenario.parties.all, scenario.parties.coalition
     system = scenario.protocol
-    none = f"nobody: no attack on the views of {system.name} is known here"
-    require_key(system.colludes or not members, key, list(members), none)
+    require_key_that(
+        system.colludes or not members,
+        key,
+        f"no attack on the views of {system.name} is known here; leave the coalition out",
+    )
     for member in members:
         require_key(member in parties, key, member, f"some of the parties {', '.join(parties)}")
-        honest = "parties that follow the protocol: no malicious ones of `adversaries`"
-        require_key(member not in scenario.adversaries, key, member, honest)
+        require_key_that(
+            member not in scenario.adversaries,
+            key,
+            f"{member} is a malicious one of `adversaries`; name parties that follow the protocol",
+        )
     distinct = len(set(members)) == len(members) < len(parties)
-    require_key(distinct, key, list(members), "each party once, and not all of them")
+    require_key_that(distinct, key, "name each party once, and not all of them")
     return tuple(party for party in parties if party in members)
 
 
@@ -133,10 +142,9 @@ def load_rows(data: DataSection) -> Table:
     try:
         return load(source, label=data.label or None, separator=data.separator)
     except InputError as error:
-        if error.field in {"label", "separator"}:
-            raise ScenarioError(f"data.{error.field}", error.value, error.allowed) from error
-        found = source if error.field == "source" else f"{source}: {error.field} is {error.value}"
-        raise ScenarioError("data.source", found, error.allowed) from error
+        if error.field in {"source", "label", "separator"}:
+            raise ScenarioError.of(error, f"data.{error.field}") from error
+        raise ScenarioError.because(str(error), field="data.source") from error
 
 
 def _deal(

@@ -17,6 +17,7 @@ from veilring.config import (
     parse_toml,
     parse_value,
     require_key,
+    require_key_that,
     scenario_error,
     set_key,
 )
@@ -274,18 +275,27 @@ def make_scenario(tables: Mapping[str, Any]) -> Scenario:
 
 def _check_parties(scenario: Scenario) -> None:
     names, count = scenario.parties.names, scenario.parties.count
-    absent = "left out where parties.names is given: set one of the two, not both"
-    require_key(not names or count is None, "parties.count", count, absent)
+    require_key_that(
+        not names or count is None,
+        "parties.count",
+        "set either parties.count or parties.names, not both",
+    )
     field = type(scenario.parties).model_fields["names"]
     distinct = len(set(names)) == len(names) and len(names) not in {1, 2}
     require_key(distinct, "parties.names", list(names), field.description or "")
     sizes, parties = scenario.partition.sizes, len(scenario.parties.all)
     if scenario.partition.kind == "sizes":
-        allowed = f"one number for each of {parties} parties"
-        require_key(len(sizes) == parties, "partition.sizes", list(sizes), allowed)
+        require_key_that(
+            len(sizes) == parties,
+            "partition.sizes",
+            f"there are {len(sizes)} sizes for {parties} parties",
+        )
     else:
-        allowed = f'nothing, unless partition.kind is "sizes" (it is "{scenario.partition.kind}")'
-        require_key(not sizes, "partition.sizes", list(sizes), allowed)
+        require_key_that(
+            not sizes,
+            "partition.sizes",
+            f'sizes need partition.kind = "sizes"; it is "{scenario.partition.kind}"',
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:

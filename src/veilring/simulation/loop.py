@@ -375,7 +375,10 @@ def wait_event(event: Event) -> asyncio.Future[Any]:
     """
     loop = _running_loop()
     if event.env is not loop.environment:
-        raise InputError("event", "of another environment", "an event of running_environment()")
+        raise InputError.because(
+            "the event belongs to another environment; use one of running_environment()",
+            field="event",
+        )
     future: asyncio.Future[Any] = loop.create_future()
     if event.callbacks is None:
         _settle(future, event)

@@ -72,9 +72,11 @@ class Topology:
         parties = tuple(names)
         for name in parties:
             if name not in self._graph:
-                raise InputError("graph", f"without {name}", "each party as a node")
+                raise InputError.because(
+                    f"the graph lacks {name}; each party must be a node", field="graph"
+                )
         if parties and not nx.is_strongly_connected(self._graph):
-            raise InputError("graph", "not connected", "a graph with a way for each pair")
+            raise InputError.because("the graph is not connected", field="graph")
 
     def model(self, source: str, target: str) -> LinkModel:
         """Return the properties of the direct link.
@@ -85,7 +87,9 @@ class Topology:
         if self._graph is None:
             return self._default
         if not self._graph.has_edge(source, target):
-            raise InputError("link", f"{source} to {target}", "an edge of the graph")
+            raise InputError.because(
+                f"{source} and {target} have no link: the graph lacks that edge", field="link"
+            )
         model: LinkModel = self._graph.edges[source, target]["model"]
         return model
 
@@ -105,7 +109,7 @@ class Topology:
             _, nodes = nx.bidirectional_dijkstra(self._graph, source, target, weight="seconds")
         except (nx.NetworkXNoPath, nx.NodeNotFound):
             pair = f"{source} to {target}"
-            raise InputError("graph", f"without a way from {pair}", "a way for each pair") from None
+            raise InputError.because(f"the graph has no way from {pair}", field="graph") from None
         return tuple(nodes)
 
     def expected_seconds(self, source: str) -> Callable[[str], float]:
@@ -217,7 +221,7 @@ def _directed(graph: "nx.Graph[str]", default: LinkModel) -> "nx.DiGraph[str]":
     import networkx as nx  # noqa: PLC0415  (as above)
 
     if graph.is_multigraph():
-        raise InputError("graph", type(graph).__name__, "at most one edge a pair")
+        raise InputError.because("the graph has more than one edge for a pair", field="graph")
     links: nx.DiGraph[str] = nx.DiGraph()
     links.add_nodes_from(graph.nodes)
     for source, target, attributes in graph.edges(data=True):
@@ -237,7 +241,7 @@ def _model(edge: str, attributes: Mapping[str, Any], default: LinkModel) -> Link
             bandwidth_bytes_per_second=_number("bandwidth_bytes_per_second", bandwidth),
         )
     except InputError as error:
-        raise InputError(f"{edge}.{error.field}", error.value, error.allowed) from None
+        raise InputError.of(error, f"{edge}.{error.field}") from None
 
 
 def _law(
@@ -245,7 +249,7 @@ def _law(
 ) -> DelayLaw:
     seconds = f"{name}_seconds"
     if name in attributes and seconds in attributes:
-        raise InputError(seconds, attributes[seconds], f"either {name} or {seconds}")
+        raise InputError.because(f"give either {name} or {seconds}, not both", field=seconds)
     if seconds in attributes:
         return make(_number(seconds, attributes[seconds]))
     law = attributes.get(name, default)

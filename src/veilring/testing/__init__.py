@@ -121,7 +121,9 @@ def assert_cost(
     }
     asked = {name: pair for name, pair in numbers.items() if pair[1] is not None}
     if not asked:
-        raise InputError("expected", "nothing", f"at least one of {', '.join(numbers)}")
+        raise InputError.because(
+            f"no cost is expected; give at least one of {', '.join(numbers)}", field="expected"
+        )
     measured = {name: found for name, (found, _) in asked.items()}
     expected = {name: due for name, (_, due) in asked.items()}
     said = f"the run cost {measured}; by kind: {cost.by_kind}; set-up: {cost.setup}"

@@ -451,7 +451,7 @@ class Links:
         if connection is not None and not self.inbox.closed:
             return connection
         if connection is None and peer not in self._gone:
-            raise InputError("to", ascii(peer), "a peer that is or was connected")
+            raise InputError.because(f"{peer!a} is not, and was never, connected", field="to")
         raise self.loss_of(peer)
 
     def loss_of(self, peer: str) -> EndpointClosed | PeerLost:

@@ -76,7 +76,9 @@ def check_name(name: str) -> None:
         InputError: If it is empty, too long or has other characters than ``A-Z a-z 0-9 . _ -``.
     """
     if not _NAME.fullmatch(name):
-        raise InputError("name", ascii(name), _NAME_ALLOWED)
+        raise InputError.because(
+            f"{name!a} is not a name: it must have {_NAME_ALLOWED}", field="name"
+        )
 
 
 def fingerprint_of(certificate: x509.Certificate) -> str:
@@ -182,7 +184,11 @@ def load_identity(path: Path) -> Identity:
     with path.open("rb") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise InputError("path", f"{path} with mode {mode:o}", f"mode {KEY_FILE_MODE:o}")
+            raise InputError.because(
+                f"{path} has the mode {mode:o}; its owner alone may read it: run `chmod "
+                f"{KEY_FILE_MODE:o}` on it",
+                field="path",
+            )
         return read_identity(file.read(), str(path))
 
 

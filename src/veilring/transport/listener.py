@@ -67,7 +67,9 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def _refused(host: str, port: int, why: str) -> InputError:
-    return InputError("address", f"{host}:{port} ({why})", "an address of this machine")
+    return InputError.because(
+        f"cannot listen at {host}:{port} ({why}); use an address of this machine", field="address"
+    )
 
 
 @dataclass(eq=False, slots=True)

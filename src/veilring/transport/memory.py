@@ -19,7 +19,7 @@ def unique_names(names: Iterable[str]) -> tuple[str, ...]:
     """
     listed = tuple(names)
     if len(set(listed)) != len(listed):
-        raise InputError("names", "a list with repetitions", "each party once")
+        raise InputError.because("a party is named twice", field="names")
     return listed
 
 

@@ -67,24 +67,28 @@ class Member:
     def __post_init__(self) -> None:
         check_name(self.name)
         if self.kind not in get_args(Kind):
-            raise InputError("kind", ascii(self.kind), " or ".join(get_args(Kind)))
+            raise InputError("kind", self.kind, " or ".join(get_args(Kind)))
         self._check_address()
         name, certificate = read_certificate(self.certificate)
         if name != self.name:
-            raise InputError("certificate", f"one for {name!a}", f"one for {self.name}")
+            raise InputError.because(
+                f"the certificate of {self.name} is one for {name!a}", field="certificate"
+            )
         if fingerprint_of(certificate) != self.fingerprint:
             allowed = f"that of the certificate, {fingerprint_of(certificate)}"
-            raise InputError("fingerprint", ascii(self.fingerprint), allowed)
+            raise InputError("fingerprint", self.fingerprint, allowed)
 
     def _check_address(self) -> None:
         if self.kind == "client":
             if self.host or self.port:
-                raise InputError(
-                    "host", f"{self.host!a}:{self.port}", "none: nobody dials a client"
+                raise InputError.because(
+                    f"{self.host!a}:{self.port} is the address of a client, which nobody "
+                    "dials; leave it out",
+                    field="host",
                 )
             return
         if not 0 < len(self.host) <= HOST_CHARACTERS_MAX or not self.host.isprintable():
-            raise InputError("host", ascii(self.host), "a host's name or address")
+            raise InputError("host", self.host, "a host's name or address")
         if not 0 < self.port <= PORT_MAX:
             raise InputError("port", self.port, f"1 to {PORT_MAX}")
 
@@ -110,7 +114,7 @@ class Roster:
 
     def __post_init__(self) -> None:
         if not self.members:
-            raise InputError("members", "empty", "at least one member")
+            raise InputError.because("the roster has no members; add at least one", field="members")
         for field in ("name", "fingerprint"):
             seen = set()
             for position, member in enumerate(self.members):
@@ -154,7 +158,7 @@ class Roster:
             InputError: If there is none.
         """
         if name not in self._by_name:
-            raise InputError("name", ascii(name), "a member of the roster")
+            raise InputError.because(f"{name!a} is not a member of the roster", field="name")
         return self._by_name[name]
 
     def owner(self, fingerprint: str) -> Member | None:
@@ -180,17 +184,21 @@ class Roster:
         try:
             content = parse_toml(text, bytes_max=ROSTER_BYTES_MAX)
         except ValueError as error:
-            raise ScenarioError("roster", f"not TOML ({error})", "a TOML file") from error
+            raise ScenarioError.because(
+                f"the roster is not in TOML ({error})", field="roster"
+            ) from error
         if content.get("format") != ROSTER_FORMAT:
-            raise ScenarioError("format", ascii(content.get("format")), str(ROSTER_FORMAT))
+            raise ScenarioError("format", content.get("format"), str(ROSTER_FORMAT))
         if set(content) != {"format", "members"} or not isinstance(content["members"], list):
             keys = ", ".join(map(ascii, content))
-            raise ScenarioError("roster", f"a table of {keys}", "format and [[members]]")
+            raise ScenarioError.because(
+                f"the roster has {keys}; it must have format and [[members]]", field="roster"
+            )
         members = tuple(_read_member(i, entry) for i, entry in enumerate(content["members"]))
         try:
             return cls(members)
         except InputError as error:
-            raise ScenarioError(error.field, error.value, error.allowed) from error
+            raise ScenarioError.of(error, error.field) from error
 
     def to_toml(self) -> str:
         """Return the text that `from_toml` reads."""
@@ -224,10 +232,12 @@ def _read_member(position: int, entry: object) -> Member:
         raise ScenarioError(where, type(entry).__name__, "a table")
     for key in entry:
         if key not in _KEYS:
-            raise ScenarioError(f"{where}.{key}", "unknown", ", ".join(_KEYS))
+            raise ScenarioError.because(
+                f"there is no such key; a member has {', '.join(_KEYS)}", field=f"{where}.{key}"
+            )
     for key, expected in _KEYS.items():
         if key not in entry and key not in _OPTIONAL:
-            raise ScenarioError(f"{where}.{key}", "missing", "a value")
+            raise ScenarioError.because("the key is missing", field=f"{where}.{key}")
         # TOML's booleans are Python's, which are integers
         if key in entry and type(entry[key]) is not expected:
             found = type(entry[key]).__name__
@@ -235,4 +245,4 @@ def _read_member(position: int, entry: object) -> Member:
     try:
         return Member(**entry)
     except InputError as error:
-        raise ScenarioError(f"{where}.{error.field}", error.value, error.allowed) from error
+        raise ScenarioError.of(error, f"{where}.{error.field}") from error

@@ -358,7 +358,11 @@ def expected_peers(
     """
     me = roster.member(identity.name)
     if me.fingerprint != identity.fingerprint:
-        raise InputError("identity", f"another key of {me.name}", f"the key {me.fingerprint}")
+        raise InputError.because(
+            f"the identity has another key than the roster has for {me.name}, which is "
+            f"{me.fingerprint}",
+            field="identity",
+        )
     end = identity.certificate.not_valid_after_utc
     if end < dt.datetime.now(dt.UTC):
         raise HandshakeError(me.name, f"our own certificate expired on {end:%Y-%m-%d}")
@@ -367,7 +371,9 @@ def expected_peers(
         return others
     for name in connect_to:
         if name not in others:
-            raise InputError("connect_to", ascii(name), "other parties of the roster")
+            raise InputError.because(
+                f"{name!a} is not another party of the roster", field="connect_to"
+            )
     return tuple(name for name in others if name in connect_to)
 
 

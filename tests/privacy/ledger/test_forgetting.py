@@ -91,7 +91,7 @@ def test_a_reader_that_does_not_let_go_is_named(
         reader = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM analysts").fetchall()
-        with pytest.raises(InputError, match="being read"):
+        with pytest.raises(InputError, match="is reading it"):
             ledger.records.forget(["ann"])
         assert left(ledger) == [0.0, 0.75]
         reader.close()

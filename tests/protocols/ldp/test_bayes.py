@@ -192,7 +192,7 @@ def test_what_is_no_way_to_learn_is_refused(categories: Codes) -> None:
     """Raw counts have no logarithms; smoothing and floors are above 0."""
     survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, PlainOracle)
     found = census(survey, *categories, np.random.default_rng(0))
-    with pytest.raises(InputError, match="consistency is raw; allowed: paper, clip, norm-sub"):
+    with pytest.raises(InputError, match="consistency is 'raw'; allowed: paper, clip, norm-sub"):
         learn_discrete(survey, found, consistency="raw")
     with pytest.raises(InputError, match="smoothing"):
         learn_discrete(survey, found, smoothing=0.0)
@@ -251,5 +251,5 @@ def test_rows_outside_the_range_are_cut_as_clients_cut_them() -> None:
 def test_only_surveys_of_naive_bayes_give_a_classifier() -> None:
     """Frequencies of one attribute classify nothing."""
     survey = FrequencySurvey(PlainOracle(3))
-    with pytest.raises(InputError, match="survey is FrequencySurvey"):
+    with pytest.raises(InputError, match="survey is 'FrequencySurvey'"):
         learn(survey, Tally.empty(survey))

@@ -150,7 +150,7 @@ def test_rounding_is_unbiased(number: float) -> None:
 @pytest.mark.parametrize("wrong", [-1.001, 1.5, math.nan, math.inf])
 def test_numbers_outside_are_refused(wrong: float) -> None:
     """A number outside [-1, 1], or none at all, is refused and not shown."""
-    with pytest.raises(InputError, match="values is out of range in some place"):
+    with pytest.raises(InputError, match="values must be numbers from -1 to 1"):
         rounded(np.array([0.0, wrong]), 4, np.random.default_rng(0))
 
 

@@ -42,7 +42,7 @@ def test_raw_estimates_and_intervals_are_untouched() -> None:
         found[:] = 7.0
         assert (estimate.values == RAW).all()
         assert (estimate.low == RAW - 0.1).all()
-    with pytest.raises(InputError, match="method is magic"):
+    with pytest.raises(InputError, match="method is 'magic'"):
         make_consistent(estimate, "magic")  # type: ignore[arg-type]  # what is refused
 
 

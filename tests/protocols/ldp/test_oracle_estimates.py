@@ -229,9 +229,9 @@ def test_estimates_refuse_what_they_cannot_mean() -> None:
         sums = np.zeros(4, dtype=np.int64)
         with pytest.raises(InputError, match="clients is 0"):
             oracle.estimate(sums, 0)
-        with pytest.raises(InputError, match="sums is int64 of shape"):
+        with pytest.raises(InputError, match="sums are int64 of the shape"):
             oracle.estimate(sums[:3], 5)
-        with pytest.raises(InputError, match="sums is out of range"):
+        with pytest.raises(InputError, match="sums must be integers from"):
             oracle.estimate(sums + 10**6, 5)
         with pytest.raises(InputError, match="confidence is 1"):
             oracle.estimate(sums, 5, confidence=1.0)

@@ -197,5 +197,5 @@ def test_a_model_without_its_steps_refuses_numbers(tmp_path: Path) -> None:
         LDPNaiveBayes(ranges=(0.0, 1.0)).fit(np.zeros((20, 2)), np.arange(20) % 2).model_, path
     )
     path.write_text(json.dumps({**json.loads(path.read_text()), "steps": []}))
-    with pytest.raises(InputError, match="allowed: numbered values"):
+    with pytest.raises(InputError, match="number the values first"):
         load_classifier(path).classify(np.array([[0.5, 0.5]]))

@@ -102,7 +102,7 @@ def test_steps_follow_each_other_and_are_plain_data(blobs: Blobs) -> None:
 
 def test_a_projection_of_unknown_origin_is_refused() -> None:
     """Whoever uses one must say that it does not come from the clients' rows."""
-    with pytest.raises(InputError, match="which public rows, or which private release"):
+    with pytest.raises(InputError, match="the public rows or the private release"):
         LinearProjection((0.0,), ((1.0,),), "")
 
 
@@ -119,7 +119,7 @@ def test_what_is_no_step_is_refused(blobs: Blobs) -> None:
         Bins(Ranges((0.0,), (1.0,)), (0,))
     with pytest.raises(InputError, match="rows"):
         Scaling(Ranges((0.0,), (1.0,)))(rows)
-    with pytest.raises(InputError, match="not a number"):
+    with pytest.raises(InputError, match="must hold only numbers"):
         Scaling(Ranges((0.0,), (1.0,)))(np.array([[np.nan]]))
     with pytest.raises(InputError, match="components"):
         principal_components(rows, 6, origin="blobs")
@@ -129,5 +129,5 @@ def test_what_is_no_step_is_refused(blobs: Blobs) -> None:
         discriminant_components(rows, labels * 0, 1, origin="blobs")
     with pytest.raises(InputError, match="ridge"):
         discriminant_components(rows, labels, 1, origin="blobs", ridge=0.0)
-    with pytest.raises(InputError, match="axes"):
+    with pytest.raises(InputError, match="each axis"):
         LinearProjection((0.0,), ((1.0, 2.0),), "nowhere")

@@ -221,7 +221,7 @@ def test_an_estimate_says_how_many_reports_it_is_made_of(means: Means) -> None:
     assert found.values.shape == (means.entries,)
     if isinstance(means, SampledFeature):
         for wrong in (49, 51):
-            with pytest.raises(InputError, match="counts of features that do not add up"):
+            with pytest.raises(InputError, match="counts of features do not add up"):
                 means.estimate(sums, wrong)
 
 
@@ -229,7 +229,7 @@ def test_a_wrong_number_is_refused_whatever_was_drawn() -> None:
     """A client that draws another feature refuses its row all the same."""
     means = SampledFeature(OneBit(1.0), 2)
     for seed in range(8):
-        with pytest.raises(InputError, match="values is out of range"):
+        with pytest.raises(InputError, match="values must be numbers from -1 to 1"):
             means.perturb(np.array([[0.0, 2.0]]), np.random.default_rng(seed))
 
 

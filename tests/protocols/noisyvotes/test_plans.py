@@ -96,7 +96,7 @@ def test_a_batch_that_could_be_given_up_midway_is_refused(parameters: NoisyVotes
     """Nothing is drawn or told of a batch for which the worst plan leaves too little noise."""
     rng = np.random.default_rng(4)
     before = rng.bit_generator.state
-    with pytest.raises(InputError, match="queries is 30 queries"):
+    with pytest.raises(InputError, match="30 queries are too many"):
         noisy_votes(QUERIES, deal(SPREAD, 3), parameters, rng)
     assert rng.bit_generator.state == before
     assert len(noisy_votes(QUERIES[:9], deal(SPREAD, 3), parameters, rng).labels) == 9

@@ -153,7 +153,7 @@ def test_converting_is_equal_on_every_runtime(run_protocol: ProtocolRunner) -> N
 
 def test_a_forecast_of_a_grid_has_to_know_for_how_many_rows() -> None:
     """If the number of rows is a result, the closed form takes it as an argument."""
-    with pytest.raises(InputError, match="rows is nothing"):
+    with pytest.raises(InputError, match="give `rows`"):
         votes_cost(5, 9, replace(WITHIN, neighbours=NEAREST[1]))
 
 
@@ -191,11 +191,11 @@ async def test_a_lie_makes_labels_wrong_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("own", "only", "message"),
     [
-        ([no_rows(3)] * 5, ask(), "rows is of 3 features"),
-        (PARTS, {}, "queries is nothing"),
-        (PARTS, ask(np.zeros((4097, 2))), "queries is 4097 points"),
-        (PARTS, ask(radii=np.zeros(9)), "radii is given"),
-        (PARTS, ask(QUERIES.astype(complex)), "queries is of another kind"),
+        ([no_rows(3)] * 5, ask(), "rows have 3 features"),
+        (PARTS, {}, "needs a batch of queries"),
+        (PARTS, ask(np.zeros((4097, 2))), "there are 4097 queries"),
+        (PARTS, ask(radii=np.zeros(9)), "leave the radii out"),
+        (PARTS, ask(QUERIES.astype(complex)), "queries must be real numbers"),
     ],
 )
 async def test_input_is_met_at_the_edge(

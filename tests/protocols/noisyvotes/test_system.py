@@ -90,7 +90,7 @@ def test_about_k_the_forecast_needs_the_number_of_rows() -> None:
     system = NoisyVotes(k=5, public_rows=True)
     assert system.forecast(queries=4, features=2, rows=100).rounds == 6
     for wrong in (system, NoisyVotes(k=5)):
-        with pytest.raises(InputError, match="rows is nothing"):
+        with pytest.raises(InputError, match="give `rows`"):
             wrong.forecast(queries=4, features=2)
 
 

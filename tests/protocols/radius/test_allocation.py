@@ -127,14 +127,14 @@ def test_a_heuristic_clique_breaks_the_promise() -> None:
 @pytest.mark.parametrize(
     ("queries", "radii", "message"),
     [
-        (np.array([[1.5]]), np.zeros(1), "queries is outside"),
-        (np.array([[np.nan]]), np.zeros(1), "queries is outside"),
-        (np.zeros((1, 0)), np.zeros(1), "queries is of shape"),
-        (np.zeros((1, 1)), np.array([np.inf]), "radii is not such"),
-        (np.zeros((1, 1)), np.array([np.nan]), "radii is not such"),
-        (np.zeros((1, 1)), np.array([-1.0]), "radii is not such"),
-        (np.zeros((1, 1)), np.zeros(2), "radii is of shape"),
-        (np.zeros((5000, 1)), np.zeros(5000), "queries is 5000 points"),
+        (np.array([[1.5]]), np.zeros(1), "queries must be numbers from 0 to 1"),
+        (np.array([[np.nan]]), np.zeros(1), "queries must be numbers from 0 to 1"),
+        (np.zeros((1, 0)), np.zeros(1), "queries has the shape"),
+        (np.zeros((1, 1)), np.array([np.inf]), "radii must be finite"),
+        (np.zeros((1, 1)), np.array([np.nan]), "radii must be finite"),
+        (np.zeros((1, 1)), np.array([-1.0]), "radii must be finite"),
+        (np.zeros((1, 1)), np.zeros(2), "radii has the shape"),
+        (np.zeros((5000, 1)), np.zeros(5000), "there are 5000 queries"),
     ],
 )
 def test_a_batch_that_does_not_fit_is_refused(
@@ -151,5 +151,5 @@ def test_a_budget_or_rule_that_does_not_exist_is_refused() -> None:
     for epsilon in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(InputError, match="epsilon is"):
             allocate_budget(graph, epsilon)
-    with pytest.raises(InputError, match="rule is most"):
+    with pytest.raises(InputError, match="rule is 'most'"):
         allocate_budget(graph, 1.0, "most")  # type: ignore[arg-type]  # what is refused

@@ -175,7 +175,7 @@ def _culprits(failed: RunFailed) -> set[str]:
         ({"delta": 0.0}, "delta is 0"),
         ({"features": 0}, "features is 0"),
         ({"classes": 0}, "classes is 0"),
-        ({"weights": "loud"}, "weights is loud; allowed: uniform or distance"),
+        ({"weights": "loud"}, "weights is 'loud'; allowed: uniform or distance"),
     ],
 )
 def test_parameters_are_met_at_the_edge(arguments: dict[str, object], message: str) -> None:
@@ -188,7 +188,7 @@ def test_parameters_are_met_at_the_edge(arguments: dict[str, object], message: s
 @pytest.mark.parametrize(
     ("name", "cycles", "message"),
     [
-        ("square", 1, "sum.name is square"),
+        ("square", 1, "sum.name is 'square'"),
         ("cycles", 1, "sum.cycles is 1; allowed: 2 or more"),
         ("ring", 2, "1 for the others"),
     ],
@@ -217,7 +217,7 @@ def test_rows_refuse_what_is_no_table_and_never_show_their_values() -> None:
     assert "0.123456" not in repr(good)
     assert len(good) == 1
     for features, labels, message in (
-        (np.zeros(3), np.zeros(3, dtype=int), "of shape"),
+        (np.zeros(3), np.zeros(3, dtype=int), "has the shape"),
         (np.full((1, 1), 1.5), np.zeros(1, dtype=int), "numbers from 0 to 1"),
         (np.full((1, 1), np.nan), np.zeros(1, dtype=int), "numbers from 0 to 1"),
         (np.zeros((1, 1)), np.array([-1]), "class numbers from 0"),
@@ -229,7 +229,7 @@ def test_rows_refuse_what_is_no_table_and_never_show_their_values() -> None:
 @pytest.mark.parametrize(
     ("queries", "message"),
     [
-        (np.zeros((1, 3)), r"queries is of shape \(1, 3\)"),
+        (np.zeros((1, 3)), r"queries has the shape \(1, 3\)"),
         (np.zeros((0, 2)), "queries is 0; allowed: 1 to"),
         (np.full((1, 2), 2.0), "numbers from 0 to 1"),
         (np.zeros((70_000, 2)), "queries is 70000; allowed: 1 to"),

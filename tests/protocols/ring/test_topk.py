@@ -181,13 +181,13 @@ def test_own_smallest_is_sorted_and_padded(k: int, row: list[float]) -> None:
 @pytest.mark.parametrize("bad", [math.nan, -math.inf])
 def test_own_smallest_refuses_what_is_no_number(bad: float) -> None:
     """A NaN or `-inf` among a party's values is refused at the edge."""
-    with pytest.raises(InputError, match="values is not a number"):
+    with pytest.raises(InputError, match="values must be numbers"):
         own_smallest(np.array([[1.0, bad]]), 1)
 
 
 def test_own_smallest_refuses_other_shapes() -> None:
     """Values without a leading axis of runs, or k below 1, are refused by name."""
-    with pytest.raises(InputError, match=r"values is of shape \(3,\)"):
+    with pytest.raises(InputError, match=r"values has the shape \(3,\)"):
         own_smallest(np.zeros(3), 1)
     with pytest.raises(InputError, match="k is 0"):
         own_smallest(np.zeros((1, 3)), 0)

@@ -138,5 +138,5 @@ def test_votes_refuse_what_does_not_fit(
 
 def test_rows_of_another_schema_are_refused() -> None:
     """Rows and queries of different numbers of features are refused."""
-    with pytest.raises(InputError, match=r"rows is of shape \(5, 1\)"):
+    with pytest.raises(InputError, match=r"rows has the shape \(5, 1\)"):
         pairwise_distances(np.zeros((2, 3)), ROWS)

@@ -131,5 +131,5 @@ def test_bad_parameters_are_named() -> None:
     overheard, rng = overheard_walk(TREE, Comparison(1.0), BASIC), Streams(9).generator("bad")
     with pytest.raises(InputError, match="times is 0"):
         attack_queries(overheard, CANDIDATES, 0.1, runs=1, rng=rng, times=0)
-    with pytest.raises(InputError, match="prior is"):
+    with pytest.raises(InputError, match="prior has"):
         attack_queries(overheard, CANDIDATES, 0.1, runs=1, rng=rng, prior=np.full(12, 1.0))

@@ -292,7 +292,7 @@ def test_a_ledger_in_another_unit_is_no_memory() -> None:
     WalkMemory(ledger, SERVER, b"", 100.0)
     for radius in (inf, 10.0):
         with pytest.raises(
-            InputError, match=r"ledger is in epsilon within 100\.0; allowed: one in"
+            InputError, match=r"ledger counts in epsilon within 100\.0; one that counts in"
         ):
             WalkMemory(ledger, SERVER, b"", radius)
     with pytest.raises(InputError, match="radius"):

@@ -42,7 +42,7 @@ def test_a_mistake_is_named(field: str, value: object, allowed: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         make_question({"data": "iris", field: value})
     assert caught.value.field == field
-    assert allowed in caught.value.allowed
+    assert allowed in str(caught.value)
 
 
 @pytest.mark.parametrize(("field", "value", "allowed"), UNFIT)
@@ -54,12 +54,12 @@ def test_what_does_not_fit_the_data_is_named(
         load_facts(make_question({"data": _table(40, tmp_path), field: value}))
     assert caught.value.field == field
     assert str(value) in caught.value.value
-    assert allowed in caught.value.allowed
+    assert allowed in str(caught.value)
 
 
 def test_a_table_that_is_not_there_is_named() -> None:
     """By what was asked, with what there is."""
-    with pytest.raises(InputError, match="data is wines; allowed: wine, breast-cancer"):
+    with pytest.raises(InputError, match="data is 'wines'; allowed: wine, breast-cancer"):
         load_facts(make_question({"data": "wines"}))
 
 
@@ -67,7 +67,7 @@ def test_a_table_of_few_rows_is_refused(tmp_path: Path) -> None:
     """Fewer rows than a batch needs can be held out."""
     with pytest.raises(ScenarioError) as caught:
         load_facts(make_question({"data": _table(10, tmp_path), "parties": 3, "k": 1}))
-    assert "10 rows" in caught.value.value
+    assert "10 rows" in str(caught.value)
 
 
 def test_ranges_of_a_file_are_called_what_they_are(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ class TestNetwork:
     @pytest.mark.parametrize(
         ("text", "field", "allowed"),
         [
-            ('runtime = "tls"', "network.runtime", "latency, jitter"),
+            ('runtime = "tls"', "network.runtime", "no such key"),
             ("latancy = 1", "network.latancy", "did you mean latency?"),
             ("bandwidth_bytes_per_second = 0", "network.bandwidth_bytes_per_second", "above 0"),
             ("latency = ", "--network", "TOML"),
@@ -135,7 +135,7 @@ class TestNetwork:
         with pytest.raises(InputError) as caught:
             make_question({"data": "iris"}, read_network(path))
         assert caught.value.field == field
-        assert allowed in caught.value.allowed
+        assert allowed in str(caught.value)
 
     def test_a_file_that_is_not_there_is_named(self, tmp_path: Path) -> None:
         """With the option."""

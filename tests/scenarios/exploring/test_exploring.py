@@ -229,7 +229,7 @@ def test_failing_seeds_are_kept_and_replayed_first(tmp_path: Path) -> None:
     remember_failures(path, [3, 9])
     assert known_failures(path) == [3, 7, 9]
     path.write_text("5  # once a hang\n\nx\n")
-    with pytest.raises(ScenarioError, match="line 3 is x"):
+    with pytest.raises(ScenarioError, match="line 3 is 'x'"):
         known_failures(path)
 
 

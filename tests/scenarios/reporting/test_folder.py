@@ -71,7 +71,7 @@ def test_a_failure_says_nothing_that_may_be_data(
 def test_a_folder_that_holds_a_run_is_not_written_again(finished: Path, crashed: Path) -> None:
     """Neither a report nor an error is ever replaced."""
     for folder in (finished, crashed):
-        with pytest.raises(InputError, match=r"--out is .* which holds"):
+        with pytest.raises(InputError, match=r"holds .*nothing is overwritten"):
             open_folder(folder)
 
 

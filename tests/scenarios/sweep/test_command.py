@@ -33,7 +33,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "named"),
         [
-            (("--grid", "protocol.rounds=6..1"), "protocol.rounds is 6..1; allowed: a range"),
+            (("--grid", "protocol.rounds=6..1"), "protocol.rounds is '6..1'; allowed: a range"),
             (("--grid", "protocol.round=1"), "did you mean rounds?"),
             (("--grid", "protocol.k=1", "--engine", "cloud"), "local, dask, ray"),
             (("--grid", "protocol.k=1", "--runtime", "tls"), "memory or simulated"),

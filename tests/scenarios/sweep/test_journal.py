@@ -79,11 +79,11 @@ def test_another_sweeps_is_refused_and_left_as_it_is(path: Path) -> None:
     before = path.read_bytes()
     other = {**SWEEP, "grid": {"protocol.k": [1, 3]}}
     with (
-        pytest.raises(InputError, match=r"grid is .*2.* and not .*3") as caught,
+        pytest.raises(InputError, match=r"grid is .*2.* not .*3") as caught,
         open_journal(path, other),
     ):
         pass
-    assert str(path) in caught.value.allowed
+    assert str(path) in str(caught.value)
     assert path.read_bytes() == before
 
 
@@ -117,7 +117,7 @@ def test_a_damaged_line_is_told_and_nothing_is_lost(path: Path, line: bytes) -> 
 def test_two_sweeps_cannot_share_one(path: Path) -> None:
     """The second is refused while the first writes, and the first goes on."""
     with open_journal(path, SWEEP) as journal:
-        with pytest.raises(InputError, match="in use"), open_journal(path, SWEEP):
+        with pytest.raises(InputError, match="is locked"), open_journal(path, SWEEP):
             pass
         journal.append(FIRST)
     with open_journal(path, SWEEP) as journal:

@@ -102,8 +102,9 @@ def attack_law(
     _require_trials(trials)
     inside = candidates.ndim == 1 and bool((np.abs(candidates) <= 1).all())
     if not inside or not 2 <= candidates.size == np.unique(candidates).size:  # noqa: PLR2004  (one needs no guess)
-        given = f"{candidates.size} of shape {candidates.shape}"
-        raise InputError("candidates", given, "two different numbers from -1 to 1, or more")
+        raise InputError.because(
+            "candidates must be at least two different numbers from -1 to 1", field="candidates"
+        )
     places = rng.integers(len(candidates), size=trials)
     codes = law.sample(rounded(candidates[places], law.levels, rng), rng)
     guesses = _best(likelihoods(law, codes, candidates), rng)
@@ -199,7 +200,10 @@ def epsilon_at_least(
         InputError: If there are too few scores.
     """
     if min(len(first), len(second)) < 4:  # noqa: PLR2004  (two a half)
-        raise InputError("scores", f"{len(first)} and {len(second)}", "at least 4 each")
+        raise InputError.because(
+            f"there are {len(first)} and {len(second)} scores; at least 4 of each are needed",
+            field="scores",
+        )
     halves = [np.array_split(scores, 2) for scores in (first, second)]
     seen, judged = ([half[place] for half in halves] for place in (0, 1))
     thresholds = np.unique(np.quantile(np.concatenate(seen), np.linspace(0, 1, _EVENTS)))

@@ -148,7 +148,10 @@ class Outbox:
         table = zip(*(cells[header].tolist() for header in headers), strict=True)
         rows = MarkedRows(clients, columns, [_mark(secret, row) for row in table])
         if amend and by == ROW_NUMBER:
-            raise InputError("amend", True, f"false, where clients are named by {ROW_NUMBER}")
+            raise InputError.because(
+                f"clients that are named by {ROW_NUMBER} cannot be amended; leave amend out",
+                field="amend",
+            )
         if amend:
             self._know_again(rows)
         else:
@@ -164,7 +167,7 @@ class Outbox:
                 database.execute("INSERT INTO naming VALUES (?, ?)", found)
         if found[0] != by:
             allowed = f"{found[0]!r}, which has named the clients of this outbox from the start"
-            raise InputError("key", repr(by), allowed)
+            raise InputError("key", by, allowed)
         return bytes(found[1])
 
     def _require_same(self, by: str, rows: MarkedRows) -> None:
@@ -179,14 +182,14 @@ class Outbox:
             if marks.get(client, b"" if client in others else mark) != mark
         ]
         if differs:
-            value = f"with {len(differs):,} rows that differ, from row {differs[0] + 1} on, from"
+            differ = f"{len(differs):,} rows, from row {differs[0] + 1} on, differ from those that"
             if by == ROW_NUMBER:
-                value = f"{value} those that were reported under their numbers"
-                allowed = "the same rows in the same places and columns, with new ones at the end"
+                told = "were reported under their numbers"
+                advice = "keep the rows in their places and columns, and add new ones at the end"
             else:
-                value = f"{value} those that were reported under the same {by!r}"
-                allowed = "the same cells, or `amend = true` if known clients' cells have changed"
-            raise InputError("rows", value, allowed)
+                told = f"were reported under the same {by!r}"
+                advice = "keep their cells, or set `amend = true` if clients' cells have changed"
+            raise InputError.because(f"{differ} {told}; {advice}", field="rows")
 
     def _know_again(self, rows: MarkedRows) -> None:
         with as_store_failed(_WHAT):

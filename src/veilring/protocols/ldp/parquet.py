@@ -119,9 +119,11 @@ def cut_pieces(
     files = [path.resolve() for path in paths]
     for number, path in enumerate(files):
         if path in files[:number]:
-            raise InputError("paths", f"{path} twice", "each file once: its reports would be too")
+            raise InputError.because(
+                f"{path} is named twice, and its reports would be counted twice", field="paths"
+            )
     if not files:
-        raise InputError("paths", "no file", "at least one file of reports")
+        raise InputError.because("there are no files of reports; name at least one", field="paths")
     widest = max(question.report_bytes for question in task.survey.questions)
     step = reports_at_once(at_once, max(1, PIECE_BYTES_MAX // (widest + ROW_BYTES)))
     return tuple(
@@ -143,8 +145,10 @@ def tally_piece(task: Task, piece: Piece) -> Tally:
     frame = _read(piece)
     is_ours = (pl.col("task") == pl.lit(task.digest)).fill_null(value=False)
     if not frame.select(is_ours.all()).item():
-        made_for = f"{piece.path}, in which some are to another task"
-        raise InputError("reports", made_for, f"reports to the task {task.digest.hex()[:16]}…")
+        raise InputError.because(
+            f"{piece.path} has reports to another task than {task.digest.hex()[:16]}…",
+            field="reports",
+        )
     # A question that is no number, whatever its type, does not exist.
     asked = frame["question"].cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
     total = Tally.empty(task.survey)
@@ -210,12 +214,16 @@ def _count(path: Path) -> int:
         schema = scan.collect_schema()
         rows = int(scan.select(pl.len()).collect().item())
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError("paths", f"{path} ({type(error).__name__})", allowed) from error
+        raise InputError.because(
+            f"{path} cannot be read ({type(error).__name__}); it must be {allowed}", field="paths"
+        ) from error
     kinds = [schema.get(name) for name in REPORT_COLUMNS]
     task, question, report = kinds
     if task != pl.Binary or report != pl.Binary or question is None or not question.is_integer():
-        raise InputError(
-            "paths", f"{path} with {dict(zip(REPORT_COLUMNS, kinds, strict=True))}", allowed
+        raise InputError.because(
+            f"{path} has the columns {dict(zip(REPORT_COLUMNS, kinds, strict=True))}; it "
+            f"must be {allowed}",
+            field="paths",
         )
     return rows
 
@@ -254,4 +262,7 @@ def require_possible(task: Task, question: int, reports: Reports, where: object)
 
 def impossible(where: object) -> InputError:
     """Return the error that says where a report is that no client could have made."""
-    return InputError("reports", f"{where}, in which some fit no question", "what clients can make")
+    return InputError.because(
+        f"no client can have made some of the reports in {where}: they fit no question",
+        field="reports",
+    )

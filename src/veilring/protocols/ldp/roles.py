@@ -113,8 +113,8 @@ async def gather(
     """
     if party.me != aggregator:
         if clients is None:
-            raise InputError(
-                "clients", "none", f"a pool of clients at all parties but {aggregator}"
+            raise InputError.because(
+                f"every party except {aggregator} needs a client pool", field="clients"
             )
         await _report(party, clients, aggregator, task)
         return None

@@ -93,7 +93,9 @@ def _shapes(
         if isinstance(near.conversion, ByGrid):
             known = rows if near.rows is None else near.rows
             if known is None:
-                raise InputError("rows", "nothing", "how many rows the grid is cut for")
+                raise InputError.because(
+                    "the grid is cut for a public number of rows; give `rows`", field="rows"
+                )
             side = grid_side(known, parameters.features, near.epsilon_conversion)
             yield 1, side**parameters.features
         else:

@@ -21,7 +21,7 @@ from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
@@ -128,7 +128,7 @@ async def _hand_out(
 ) -> VotesBatch:
     if party.me == asker:
         if queries is None:
-            raise InputError("queries", "nothing", f"a batch at {asker}, which asks")
+            raise InputError.because(f"{asker} asks, and needs a batch of queries", field="queries")
         check_batch(queries, radii, parameters)
         given = np.zeros(0) if radii is None else radii
         batch = VotesBatch(queries=queries.astype(np.float64), radii=given.astype(np.float64))
@@ -154,7 +154,7 @@ def check_batch(
     """
     for name, given in (("queries", queries), ("radii", radii)):
         real = given is None or np.can_cast(given.dtype, np.float64, "same_kind")
-        require(real, name, "of another kind", "real numbers")
+        require_that(real, name, f"{name} must be real numbers")
     parameters.radii_of(queries, radii)
     most = queries_max(parameters)
     require(len(queries) <= most, "queries", len(queries), f"1 to {most} in a batch")

@@ -242,7 +242,10 @@ class NoisyVotes(System):
     def _about_k(self, features: int, classes: int, rows: int | None) -> tuple[NearestRows, float]:
         """Return the way k becomes radii, and the budget that is left for the vote."""
         if self.public_rows and rows is None:
-            raise InputError("rows", "nothing", "how many rows all parties have, which is public")
+            raise InputError.because(
+                "the number of rows of all parties, which is public, is missing; give `rows`",
+                field="rows",
+            )
         auto = self.conversion == "auto"
         grid = features <= GRID_FEATURES_MAX if auto else self.conversion == "grid"
         divided = OwnerRules(

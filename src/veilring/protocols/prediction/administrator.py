@@ -109,6 +109,6 @@ async def _change(
 def _blocks(count: int, size: int) -> Iterator[slice]:
     """Yield slices of the records, each of which fits a frame."""
     if not count:
-        raise InputError("records", "none", "at least one")
+        raise InputError.because("there are no records; give at least one", field="records")
     step = max(1, (FRAME_BYTES_MAX - MESSAGE_OVERHEAD_BYTES) // size)
     return (slice(first, min(first + step, count)) for first in range(0, count, step))

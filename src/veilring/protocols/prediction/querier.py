@@ -97,8 +97,11 @@ async def label_queries(
         ProtocolViolation: As `Stream.ask`.
     """
     if not 1 <= block <= rules.fitting or not len(queries):
-        allowed = f"1 to {rules.fitting} at once, and one in all"
-        raise InputError("block", f"{block} of {len(queries)} queries", allowed)
+        raise InputError.because(
+            f"a block of {block} does not fit {len(queries)} queries: at most "
+            f"{rules.fitting} go at once, and one is needed",
+            field="block",
+        )
     stream, labels = Stream(party, rules), []
     for first in range(0, len(queries), block):
         last = first + block

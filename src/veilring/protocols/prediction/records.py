@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.budgets import RecordCharge
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require_that
 from veilring.privacy.ledger import Ledger
 from veilring.protocols.prediction.algorithm.features import require_quantised
 from veilring.protocols.prediction.rules import Queriers
@@ -44,9 +44,15 @@ class LabelledRecords:
     def __post_init__(self) -> None:
         count = len(self.ids)
         fits = self.features.ndim == 2 and len(self.features) == count  # noqa: PLR2004 (a table has two axes)
-        require(fits, "features", f"of shape {self.features.shape}", f"({count}, features)")
+        require_that(
+            fits,
+            "features",
+            f"features has the shape {self.features.shape}; it must be ({count}, features)",
+        )
         shape = self.labels.shape
-        require(shape == (count,), "labels", f"of shape {shape}", f"({count},)")
+        require_that(
+            shape == (count,), "labels", f"labels has the shape {shape}; it must be ({count},)"
+        )
         require_ids(self.ids)
         require_quantised("features", self.directions, self.features.shape[1])
 
@@ -60,7 +66,7 @@ class LabelledRecords:
             InputError: If they are not valid, as above, or a label does not fit two bytes.
         """
         fits = not labels.size or (labels.min() >= 0 and labels.max() <= np.iinfo(np.uint16).max)
-        require(fits, "labels", "out of range", "class numbers from 0")
+        require_that(fits, "labels", "labels must be class numbers from 0")
         return cls(tuple(ids), quantised.astype(np.int16), labels.astype(np.uint16))
 
     @property
@@ -88,10 +94,13 @@ def require_ids(ids: Sequence[str]) -> None:
     """
     for place, name in enumerate(ids):
         if not (name.isprintable() and 0 < len(name.encode(errors="replace")) <= ID_BYTES_MAX):
-            allowed = f"1 to {ID_BYTES_MAX} bytes that can be printed"
-            raise InputError("ids", f"no id at place {place + 1}", allowed)
+            raise InputError.because(
+                f"the id at place {place + 1} must have 1 to {ID_BYTES_MAX} bytes that can "
+                "be printed",
+                field="ids",
+            )
     if len(set(ids)) < len(ids):
-        raise InputError("ids", "not all different", "each once")
+        raise InputError.because("an id is there twice; each record needs its own", field="ids")
 
 
 class Accounts:

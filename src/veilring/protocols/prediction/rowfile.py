@@ -463,7 +463,9 @@ def _require_head(path: Path, block: bytes, head: bytes) -> None:
 def _require_terms(kept: bytes, head: bytes) -> None:
     """Refuse a head that was made for other features or another schema."""
     if kept[:-TIE_BYTES] != head[:-TIE_BYTES]:
-        raise InputError("rows", "another file", "a file of rows for the same features and columns")
+        raise InputError.because(
+            "the file of rows was made for other features or columns", field="rows"
+        )
 
 
 def _missing(path: Path) -> StoreFailed:

@@ -9,7 +9,7 @@ import numpy as np
 from veilring.errors import InputError
 from veilring.privacy.accounting import Accountant, individual_budget
 from veilring.privacy.budgets import AMOUNT_MAX, Budgets
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 from veilring.protocols.prediction.algorithm.features import BLOCK, require_quantised
 from veilring.protocols.prediction.algorithm.filter import (
     SIGMA2,
@@ -82,10 +82,18 @@ class ServerRules:
             require(value in get_args(kind), name, value, ", ".join(get_args(kind)))
         for name, number in (("epsilon", self.epsilon), ("sigma2", self.sigma2)):
             require(isfinite(number) and number > 0, name, number, "a finite number above 0")
-        require(self.fitting > 0, "features", self.features, "so many that a query fits a frame")
+        require_that(
+            self.fitting > 0,
+            "features",
+            f"a query with {self.features:,} features does not fit into one frame",
+        )
         all_in_all = individual_budget(self.epsilon, self.delta, self.accountant)
         spendable = 0 < all_in_all <= AMOUNT_MAX
-        require(spendable, "epsilon", self.epsilon, "one whose budgets a ledger can count")
+        require_that(
+            spendable,
+            "epsilon",
+            f"the budgets of epsilon {self.epsilon} are not in the range that a ledger can count",
+        )
         allowed = f"at least 0 and below {all_in_all:g}, which is all that a record may spend"
         require(0 <= self.paid < all_in_all, "paid", self.paid, allowed)
         _ = self.parameters
@@ -125,8 +133,11 @@ class ServerRules:
             InputError: If so; it names a field of the request.
         """
         count = len(request.queries)
-        allowed = f"1 to {self.fitting} at once"
-        require(1 <= count <= self.fitting, "queries", f"{count} queries", allowed)
+        require_that(
+            1 <= count <= self.fitting,
+            "queries",
+            f"there are {count} queries; 1 to {self.fitting} go at once",
+        )
         require_quantised("queries", request.queries.astype(np.float32), self.features)
 
 

@@ -28,7 +28,7 @@ from numpy.random import Generator
 
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.budgets import Charge
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require_that
 from veilring.privacy.ledger import Ledger, ledger_unreadable, open_ledger
 from veilring.protocols.prediction.messages import PredictionAnswer, PredictionRequest, StreamStatus
 from veilring.protocols.prediction.records import Accounts, LabelledRecords, require_ids
@@ -200,10 +200,16 @@ class ServerState:
             StoreFailed: If the disk failed, now or before.
         """
         width = records.features.shape[1]
-        require(width == self.rules.features, "features", f"{width}", f"{self.rules.features}")
+        require_that(
+            width == self.rules.features,
+            "features",
+            f"the records have {width} features; the rules have {self.rules.features}",
+        )
         self._require_labels(records)
         fits = len(self) + len(records) <= RECORDS_MAX
-        require(fits, "records", "too many", f"{RECORDS_MAX:,} in all")
+        require_that(
+            fits, "records", f"there would be more than {RECORDS_MAX:,} records, which is the limit"
+        )
         with self._changing():
             differing = self._rows.differing(records)
             if differing is None:
@@ -308,7 +314,7 @@ class ServerState:
     def _require_labels(self, records: LabelledRecords) -> None:
         most = int(records.labels.max(initial=0))
         fits = most < self.rules.classes
-        require(fits, "labels", "with a class too high", f"0 to {self.rules.classes - 1}")
+        require_that(fits, "labels", f"labels must be from 0 to {self.rules.classes - 1}")
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

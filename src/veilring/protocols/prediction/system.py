@@ -340,7 +340,7 @@ async def label_stream(
     (other,) = party.peers
     if party.me != SERVER:
         if queries is None:
-            raise InputError("queries", "none", "at least one")
+            raise InputError.because("there are no queries; give at least one", field="queries")
         return await label_queries(party, queries, rules=rules, block=rules.fitting)
     if records is None:
         raise StoreFailed("the server has lost its records: it was started again without them")

@@ -52,7 +52,7 @@ class PublicTable:
     def __post_init__(self) -> None:
         for field in ("rows", "queries"):
             if not len(getattr(self, field)):
-                raise InputError(field, "none", "at least one")
+                raise InputError.because(f"{field} is empty; give at least one", field=field)
 
 
 class TriedPair(NamedTuple):

@@ -187,13 +187,22 @@ class Owner:
 def _require_fitting(rows: Rows, rules: OwnerRules, ids: Sequence[str] | None) -> None:
     width = rows.features.shape[1]
     if width != rules.features:
-        raise InputError("rows", f"of {width} features", f"{rules.features}, as in the rules")
+        raise InputError.because(
+            f"the rows have {width} features; the rules have {rules.features}", field="rows"
+        )
     if rows.labels.size and int(rows.labels.max()) >= rules.classes:
-        raise InputError("rows.labels", "a class too high", f"below {rules.classes}")
+        raise InputError.because(
+            f"labels must be below {rules.classes}, the number of classes", field="rows.labels"
+        )
     if (ids is not None) != (rules.accounting == "record"):
-        raise InputError("ids", "given" if ids else "none", "for rows with budgets of their own")
+        raise InputError.because(
+            "rows have ids if, and only if, they have budgets of their own", field="ids"
+        )
     if ids is not None and not len(set(ids)) == len(ids) == len(rows):
-        raise InputError("ids", f"{len(ids)}", f"{len(rows)} different ones, one for each row")
+        raise InputError.because(
+            f"there are {len(ids)} ids for {len(rows)} rows; each row needs a different one",
+            field="ids",
+        )
 
 
 def _packed(labels: NDArray[np.int64], radii: NDArray[np.float64]) -> bytes:

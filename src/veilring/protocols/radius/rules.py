@@ -7,7 +7,7 @@ from typing import Final, Literal
 import numpy as np
 
 from veilring.data.table import in_unit_cube
-from veilring.privacy.checks import require, require_choice
+from veilring.privacy.checks import require, require_choice, require_that
 from veilring.protocols.radius.algorithm.allocation import WORK_MAX, AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX, FEATURES_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid, Conversion
@@ -99,7 +99,9 @@ class OwnerRules:
         require(self.work >= 0, "work", self.work, "a whole number of at least 0")
         self._check_conversion()
         fits = self._bytes(1) <= FRAME_BYTES_MAX
-        require(fits, "features", self.features, "so many that a query fits a frame")
+        require_that(
+            fits, "features", f"a query with {self.features:,} features does not fit into one frame"
+        )
 
     @property
     def radius_max(self) -> float:
@@ -118,24 +120,36 @@ class OwnerRules:
             InputError: It names a field of the request.
         """
         count, features = request.queries.shape
-        require(features == self.features, "queries", f"of {features} features", f"{self.features}")
+        require_that(
+            features == self.features,
+            "queries",
+            f"the queries have {features} features; the rules have {self.features}",
+        )
         most = self.queries_max
-        require(1 <= count <= most, "queries", f"{count} queries", f"1 to {most} at once")
-        require(in_unit_cube(request.queries), "queries", "outside in some place", "0 to 1")
+        require_that(
+            1 <= count <= most, "queries", f"there are {count} queries; 1 to {most} go at once"
+        )
+        require_that(
+            in_unit_cube(request.queries), "queries", "queries must be numbers from 0 to 1"
+        )
         good = (
             isfinite(request.epsilon) and REQUEST_EPSILON_MIN <= request.epsilon <= self.epsilon_max
         )
         allowed = f"a number from {REQUEST_EPSILON_MIN:g} to {self.epsilon_max:g}"
         require(good, "epsilon", request.epsilon, allowed)
         if request.k:
-            require(self.conversion is not None, "k", request.k, "radii: k is not answered")
+            require_that(
+                self.conversion is not None, "k", "this owner converts no k; ask with radii"
+            )
             require(request.k <= _K_MAX, "k", request.k, f"1 to {_K_MAX:,}")
         shape = (0,) if request.k else (count,)
-        require(
-            request.radii.shape == shape, "radii", f"of shape {request.radii.shape}", f"{shape}"
+        require_that(
+            request.radii.shape == shape,
+            "radii",
+            f"radii has the shape {request.radii.shape}; it must be {shape}",
         )
         inside = bool(np.all((request.radii >= 0) & (request.radii <= self.radius_max)))
-        require(inside, "radii", "outside in some place", f"0 to {self.radius_max:.6g}")
+        require_that(inside, "radii", f"radii must be from 0 to {self.radius_max:.6g}")
 
     def price(self, request: LabelRequest) -> float:
         """Return what a request costs its analyst: an upper bound of what it costs any row."""
@@ -169,7 +183,11 @@ class OwnerRules:
         if self.conversion is None:
             return
         batch = self.accounting == "batch"
-        require(batch, "conversion", "given", "none where rows have budgets of their own")
+        require_that(
+            batch,
+            "conversion",
+            "rows with budgets of their own allow no conversion of k; ask with radii",
+        )
         if isinstance(self.conversion, ByGrid):
             coarse = self.features <= GRID_FEATURES_MAX
             allowed = f"at most {GRID_FEATURES_MAX} for a grid: convert by candidates"

@@ -33,7 +33,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 from veilring.protocols.ring.algorithm.consistency import (
     copy_numbers,
     difference,
@@ -232,7 +232,11 @@ def hop_leakage_of(
     """
     runs, parties, k = values.shape
     fitting = (parties * parameters.rounds + 1, runs, k)
-    require(vectors.shape == fitting, "vectors", f"of shape {vectors.shape}", f"shape {fitting}")
+    require_that(
+        vectors.shape == fitting,
+        "vectors",
+        f"vectors has the shape {vectors.shape}; it must be {fitting}",
+    )
     tally = HopTally.empty(runs, parties, parameters.rounds)
     tally.add(slice(0, runs), watch_hops(vectors, values, parameters))
     return _estimates(tally)
@@ -561,8 +565,9 @@ class HopTally:
     @classmethod
     def empty(cls, trials: int, parties: int, rounds: int) -> "HopTally":
         """Return a tally of no trial yet, or refuse to if there are too few to come."""
-        allowed = "at least 2 trials, or there is no standard error"
-        require(trials > 1, "values", f"of {trials} trials", allowed)
+        require_that(
+            trials > 1, "values", "at least 2 trials are needed, or there is no standard error"
+        )
         groups = min(GROUPS, trials)
         group_of = np.arange(trials) * groups // trials
         sizes = np.bincount(group_of).astype(np.float64)

@@ -121,11 +121,14 @@ class KNNParameters:
             InputError: If the shape is wrong, a feature is outside [0, 1] or there are too many.
         """
         if queries.ndim != 2 or queries.shape[1] != self.features:  # noqa: PLR2004 (a table)
-            raise InputError("queries", f"of shape {queries.shape}", f"(any, {self.features})")
+            raise InputError.because(
+                f"queries has the shape {queries.shape}; it must be (queries, {self.features})",
+                field="queries",
+            )
         if not 1 <= len(queries) <= self.queries_max:
             raise InputError("queries", len(queries), f"1 to {self.queries_max} in a batch")
         if not in_unit_cube(queries):
-            raise InputError("queries", "outside in some place", "numbers from 0 to 1")
+            raise InputError.because("queries must be numbers from 0 to 1", field="queries")
 
     def check_rows(self, rows: Rows) -> None:
         """Refuse rows of another schema.
@@ -134,9 +137,15 @@ class KNNParameters:
             InputError: If they have other features or an unknown class.
         """
         if rows.features.shape[1] != self.features:
-            raise InputError("rows", rows.features.shape[1], f"{self.features} features")
+            raise InputError.because(
+                f"the rows have {rows.features.shape[1]} features; the parameters have "
+                f"{self.features}",
+                field="rows",
+            )
         if len(rows) and rows.labels.max() >= self.classes:
-            raise InputError("rows.labels", rows.labels.max(), f"classes below {self.classes}")
+            raise InputError.because(
+                f"labels must be below {self.classes}, the number of classes", field="rows.labels"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +242,7 @@ async def hand_out(
     """
     if party.me == asker:
         if queries is None:
-            raise InputError("queries", "nothing", f"a batch at {asker}, which asks")
+            raise InputError.because(f"{asker} asks, and needs a batch of queries", field="queries")
         parameters.check_queries(queries)
         await broadcast(party, Queries(features=queries))
         return queries

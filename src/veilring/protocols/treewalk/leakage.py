@@ -63,8 +63,11 @@ def walk_log_likelihood(
     check_queries(tree, candidates)
     variant.check(tree.depth)
     if bits.shape[1] != variant.compositions(tree.depth):
-        allowed = f"{variant.compositions(tree.depth)}, the compositions of this walk"
-        raise InputError("bits", f"{bits.shape[1]} bits a walk", allowed)
+        raise InputError.because(
+            f"there are {bits.shape[1]} bits a walk; its compositions need "
+            f"{variant.compositions(tree.depth)}",
+            field="bits",
+        )
     total = np.zeros((len(bits), len(candidates)))
     nodes, first = start_threads(variant, len(bits)), 0
     for level in variant.levels(tree.depth):
@@ -245,7 +248,10 @@ def attack_queries(
             raise InputError(name, value, "at least 1")
     held = np.full(len(candidates), 1 / len(candidates)) if prior is None else prior
     if held.shape != (len(candidates),) or not (held > 0).all() or not np.isclose(held.sum(), 1):
-        raise InputError("prior", f"of shape {held.shape}", "a share above 0 for each candidate")
+        raise InputError.because(
+            f"prior has the shape {held.shape}; give a share above 0 for each candidate",
+            field="prior",
+        )
     truth = candidates[rng.choice(len(candidates), runs, p=held)]
     told = np.zeros((runs, len(candidates)))
     for _ in range(times):

@@ -90,7 +90,10 @@ class WalkMemory:
     def __post_init__(self) -> None:
         counted, unit = self.ledger.totals().unit, unit_within(self.radius)
         if counted != unit:
-            raise InputError("ledger", f"in {counted}", f"one in {unit}")
+            raise InputError.because(
+                f"the ledger counts in {counted}; one that counts in {unit} is needed",
+                field="ledger",
+            )
 
     def names(self, queries: NDArray[np.float64]) -> list[str]:
         """Return the ledger's name for each query: equal queries have equal names."""
@@ -131,7 +134,9 @@ class _Keeper:
             raise ProtocolViolation(self.memory.server, claims)
         most = ANSWER_BYTES_MAX // (_NUMBER_BYTES * (1 + self.dimensions))
         if found > most:
-            raise InputError("found", found, f"at most {most} places, to be remembered")
+            raise InputError.because(
+                f"{found} places are too many to be remembered; the limit is {most}", field="found"
+            )
         # What was paid for is part of it: a server that claims a deeper tree later gets no steps.
         what = repr((epsilon, found)).encode()
         self._charge([(f"{name} paid", what, _PAID) for name in self.names], epsilon)

@@ -380,8 +380,11 @@ async def _receive_depth(
     if ground.points > POINTS_MAX:
         raise ProtocolViolation(server, f"claims to have {ground.points} points")
     if ground.dimensions != queries.shape[1]:
-        allowed = f"shape ({len(queries)}, {ground.dimensions}), as the server's points"
-        raise InputError("queries", f"of shape {queries.shape}", allowed)
+        raise InputError.because(
+            f"queries has the shape {queries.shape}; it must be ({len(queries)}, "
+            f"{ground.dimensions}), as the server's points have",
+            field="queries",
+        )
     depth = depth_of(ground.points)
     plan.check(depth, ground.dimensions)
     return depth
@@ -400,8 +403,11 @@ def _unpack(client: str, message: Bits, steps: int) -> NDArray[np.bool_]:
 def _check_queries(queries: NDArray[np.float64], count: int) -> None:
     """Refuse what is no batch of the given number of queries; the error names no value."""
     if queries.ndim != 2 or len(queries) != count or not np.isfinite(queries).all():  # noqa: PLR2004 (a table has two axes)
-        allowed = f"finite numbers of shape ({count}, dimensions)"
-        raise InputError("queries", f"of shape {queries.shape}", allowed)
+        raise InputError.because(
+            f"queries has the shape {queries.shape}; it must be finite numbers of the shape "
+            f"({count}, dimensions)",
+            field="queries",
+        )
 
 
 def _check_numbers(sender: str, values: NDArray[np.float64], shape: tuple[int, ...]) -> None:

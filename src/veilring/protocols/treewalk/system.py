@@ -287,7 +287,9 @@ class TreeWalk(System):
         rows: int | None = None,
     ) -> Forecast:
         if rows is None:
-            raise InputError("rows", "none", "the number of public rows, which the cost depends on")
+            raise InputError.because(
+                "the cost depends on the number of public rows; give `rows`", field="rows"
+            )
         lookup = self.bind(rows, public_numbers(features, classes)[0])
         size = min(self.batch, lookup.queries_max)
         full, rest = divmod(queries, size)
@@ -446,7 +448,9 @@ async def play_lookup(
         await lookup.serve(party, own)
         return None
     if queries is None or not isinstance(own, np.ndarray):
-        raise InputError("rows", "lost", "the public rows, which a restart does not bring back")
+        raise InputError.because(
+            "the public rows are lost, which a restart does not bring back; fit again", field="rows"
+        )
     distinct, back = _distinct(queries)
     asked = queries[distinct]
     nearest = await lookup.ask(party, asked)

@@ -166,7 +166,7 @@ def read_network(path: Path) -> dict[str, Any]:
         raw = raw[_TABLE]
     if _RUNTIME in raw:
         known = (name for name in NetworkSection.model_fields if name != _RUNTIME)
-        raise unknown_key(f"{_TABLE}.{_RUNTIME}", raw[_RUNTIME], known)
+        raise unknown_key(f"{_TABLE}.{_RUNTIME}", known)
     graph = raw.get("graph")
     if isinstance(graph, str) and graph.endswith(_GRAPHML):
         raw["graph"] = str(path.parent / graph)
@@ -189,7 +189,11 @@ def require_rows(question: Question, train: int, held_out: int) -> None:
     require_key(question.k <= train, "k", question.k, most)
     if held_out < QUERIES_MIN:
         allowed = f"a table of which at least {QUERIES_MIN} rows can be held out"
-        raise ScenarioError("data", f"{question.data}, of {train + held_out} rows", allowed)
+        raise ScenarioError.because(
+            f"{question.data} has {train + held_out} rows; at least {QUERIES_MIN} must be "
+            "left to hold out",
+            field="data",
+        )
     others = question.parties - 1
     allowed = f"at most {others}, or nobody would be left to protect"
     require_key(question.colluding <= others, "tolerated", question.colluding, allowed)
@@ -283,7 +287,7 @@ def load_facts(question: Question) -> tuple[Table, TableFacts]:
     except InputError as error:
         if error.field != "source":
             raise
-        raise InputError("data", error.value, error.allowed) from error
+        raise InputError.of(error, "data") from error
     table = scale_to_unit(loaded)
     first = next(draw_splits(table, question))
     held_out = len(table) - len(first.train)

@@ -83,7 +83,9 @@ def open_folder(folder: Path) -> Path:
         raise InputError("--out", folder, f"{allowed} ({error})") from error
     for held in (_REPORT, _ERROR):
         if (folder / held).exists():
-            raise InputError("--out", f"{folder}, which holds {held}", allowed)
+            raise InputError.because(
+                f"{folder} holds {held}; nothing is overwritten", field="--out"
+            )
     return folder
 
 
@@ -145,10 +147,10 @@ def read_folder(folder: Path) -> RunFolder:
     outcomes = [folder / name for name in (_REPORT, _ERROR) if (folder / name).exists()]
     if len(outcomes) != 1:
         allowed = f"a folder that `veilring run --out` wrote, with {_REPORT} or {_ERROR}"
-        found = "which is no folder"
+        found = "is not a folder"
         if folder.is_dir():
-            found = f"which has {'both' if outcomes else 'none'} of {_REPORT} and {_ERROR}"
-        raise InputError("DIR", f"{folder}, {found}", allowed)
+            found = f"has {'both' if outcomes else 'none'} of {_REPORT} and {_ERROR}"
+        raise InputError.because(f"{folder} {found}; give {allowed}", field="DIR")
     failed = outcomes[0].name == _ERROR
     return RunFolder(
         name=folder.resolve().name,

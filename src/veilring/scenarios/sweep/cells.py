@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import tomli_w
 
-from veilring.config import parse_toml, require_key
+from veilring.config import parse_toml, require_key, require_key_that
 from veilring.errors import VeilringError
 from veilring.randomness import Streams
 from veilring.scenarios.network import make_topology
@@ -61,10 +61,14 @@ def parse_grid(options: Sequence[str]) -> Grid:
     for option in options:
         key, equals, text = (part.strip() for part in option.partition("="))
         require_key(bool(equals and key and all(key.split("."))), "--grid", option, _OPTION)
-        require_key(key not in grid, key, text, "one --grid for each key")
+        require_key_that(
+            key not in grid, key, "this key has more than one --grid; give one for each key"
+        )
         grid[key] = _values(key, text)
     count = math.prod(map(len, grid.values()))
-    require_key(count <= CELLS_MAX, "--grid", f"{count} points", f"at most {CELLS_MAX} of them")
+    require_key_that(
+        count <= CELLS_MAX, "--grid", f"the grid has {count} points; the limit is {CELLS_MAX}"
+    )
     return grid
 
 
@@ -88,7 +92,7 @@ def _values(key: str, text: str) -> tuple[Value, ...]:
     seen: set[tuple[bool, Value]] = set()
     for value in values:
         mark = (isinstance(value, bool), canonical(value))  # True equals 1
-        require_key(mark not in seen, key, f"{text}, where {value} is twice", "each value once")
+        require_key_that(mark not in seen, key, f"{value} is in {text} twice; give each value once")
         seen.add(mark)
     return tuple(values)
 
@@ -231,10 +235,11 @@ def plan_cells(plan: Plan) -> tuple[Cell, ...]:
     require_key(trials >= 1, "trials", trials, "a whole number of at least 1")
     require_key(seed is None or seed >= 0, "seed", seed, "a whole number of at least 0")
     for key, values in plan.grid.items():
-        require_key(len(values) >= 1, key, "empty", "at least one value")
+        require_key_that(len(values) >= 1, key, "there are no values; give at least one")
     count = trials * math.prod(map(len, plan.grid.values()))
-    allowed = f"so many that there are at most {CELLS_MAX} cells, not {count}"
-    require_key(count <= CELLS_MAX, "trials", trials, allowed)
+    require_key_that(
+        count <= CELLS_MAX, "trials", f"the grid has {count} cells; the limit is {CELLS_MAX}"
+    )
     return tuple(
         Cell(point, trial, scenario, _seed(seed, scenario, _cell_name(point, trial)))
         for point, scenario in _scenarios(plan)
@@ -246,11 +251,15 @@ def _settings(plan: Plan) -> list[str]:
     """Return what is set at all points, and refuse what is set in two places."""
     own = [] if plan.runtime is None else [f"{_RUNTIME}={plan.runtime}"]
     taken = {text.partition("=")[0].strip() for text in (*plan.overrides, *own)}
-    for key, values in plan.grid.items():
-        once = "either the grid or one value for all cells, not both"
-        require_key(key not in taken, key, list(values), once)
-        none = "no values: each cell has a seed of its own, from the sweep's seed and its name"
-        require_key(key != _SEED, key, list(values), none)
+    for key in plan.grid:
+        require_key_that(
+            key not in taken, key, "this key is set both in the grid and for all cells; set it once"
+        )
+        require_key_that(
+            key != _SEED,
+            key,
+            "each cell has a seed of its own, from the sweep's seed and its name; leave it out",
+        )
     return [f"{_RUNTIME}={SWEEP_RUNTIMES[0]}", *plan.overrides, *own]
 
 

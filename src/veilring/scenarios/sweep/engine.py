@@ -82,10 +82,12 @@ class Engine:
         if self.workers is not None and self.workers < 1:
             raise InputError("workers", self.workers, "a whole number of at least 1")
         if self.dask_address is not None and self.name != "dask":
-            raise InputError("dask_address", self.dask_address, "nothing, unless engine is dask")
+            raise InputError.because("a dask_address needs the engine dask", field="dask_address")
         if self.dask_address is not None and self.workers is not None:
-            allowed = "nothing, where there is a dask_address: that cluster has workers of its own"
-            raise InputError("workers", self.workers, allowed)
+            raise InputError.because(
+                "the cluster at dask_address has workers of its own; leave workers out",
+                field="workers",
+            )
 
 
 @contextmanager

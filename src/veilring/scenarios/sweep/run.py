@@ -66,7 +66,7 @@ def open_files(out: Path) -> Files:
     files = Files(out)
     # With a journal beside them they are those of a sweep that died before it could remove it.
     if out.exists() and not files.journal.exists():
-        raise InputError("out", f"{out}, which exists", allowed)
+        raise InputError.because(f"{out} exists, and nothing is overwritten", field="out")
     return files
 
 
@@ -208,8 +208,9 @@ def _lock(file: IO[bytes], path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        allowed = "a file that no other sweep is writing"
-        raise InputError("out", f"in use: {path} is locked", allowed) from None
+        raise InputError.because(
+            f"{path} is locked: another sweep is writing it", field="out"
+        ) from None
 
 
 def _whole_lines(file: IO[bytes]) -> list[bytes]:
@@ -233,8 +234,7 @@ def _parse(path: Path, number: int, line: bytes) -> dict[str, Any]:
     except ValueError:
         entry = None
     if not isinstance(entry, dict):
-        found = f"{path}, whose line {number} is no entry"
-        raise InputError("journal", found, "what a sweep wrote; remove it to begin anew")
+        raise InputError.because(_broken(path, number), field="journal")
     return entry
 
 
@@ -243,17 +243,22 @@ def _outcome(path: Path, number: int, line: bytes) -> CellOutcome:
     try:
         return CellOutcome(**entry)
     except TypeError:
-        found = f"{path}, whose line {number} is no cell"
-        raise InputError("journal", found, "what a sweep wrote; remove it to begin anew") from None
+        raise InputError.because(_broken(path, number), field="journal") from None
+
+
+def _broken(path: Path, number: int) -> str:
+    return f"line {number} of {path} is not what a sweep writes; remove the file to begin again"
 
 
 def _require_same(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     for name in (*ours, *theirs):
         if theirs.get(name) != ours.get(name):
             was, now = json.dumps(theirs.get(name)), json.dumps(ours.get(name))
-            found = f"another sweep's: in {path.name}, {name} is {was} and not {now}"
-            allowed = "the same arguments to go on with that sweep, or another file"
-            raise InputError("out", found, f"{allowed}; remove {path} to give it up")
+            raise InputError.because(
+                f"{path} belongs to another sweep: its {name} is {was}, not {now}; give the same "
+                "arguments to go on with that sweep, name another file, or remove this one",
+                field="out",
+            )
 
 
 LOCAL: Final = Engine()

@@ -146,5 +146,5 @@ def test_what_cannot_be_simulated_is_refused() -> None:
     values = UniformPrior(30).draw(2, 4, 3, np.random.default_rng(2))
     vectors = transcript(values, BASE, np.random.default_rng(3))
     failed = simulated_view(vectors, BASE, ORDER[:4], [ORDER[2]], failed_after=3)
-    with pytest.raises(InputError, match="vectors is without the result"):
+    with pytest.raises(InputError, match="views lack the result"):
         cells.posterior(failed, ORDER[1])

@@ -102,9 +102,9 @@ def test_sessions_that_do_not_belong_together_are_refused() -> None:
     """No session, or those of different coalitions, are refused."""
     asked = ask(EXACT, 1, 1, np.random.default_rng(1))
     other = ask(EXACT, 1, 1, np.random.default_rng(1), ("party-1",))
-    with pytest.raises(InputError, match="sessions is empty"):
+    with pytest.raises(InputError, match="there are no sessions"):
         recurring([])
-    with pytest.raises(InputError, match="sessions is of different kinds"):
+    with pytest.raises(InputError, match="the same parties, members and queries"):
         find_owners([*asked.sessions, *other.sessions], asked.top)
     impossible = find_owners(asked.sessions, np.full((1, 1), 1.0))  # in the start vector
     assert (impossible.posterior == 0).all()

@@ -182,7 +182,7 @@ async def test_a_real_run_is_read_by_two_colluders() -> None:
 def test_what_was_not_seen_is_refused() -> None:
     """A successor alone has not seen what the victim received; priors without rows are refused."""
     view = simulated_view(np.ones((6, 1, 1)), ONE, ORDER, ["party-3"])
-    with pytest.raises(InputError, match="vectors is without number 2"):
+    with pytest.raises(InputError, match="views lack vector 2"):
         sandwich_posterior(view, "party-2", UniformPrior(20))
     with pytest.raises(InputError, match="rows_per_party is 0"):
         UniformPrior(0)

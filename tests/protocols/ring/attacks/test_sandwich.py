@@ -151,12 +151,12 @@ async def test_what_cannot_be_attacked_is_refused() -> None:
     shares = SumMethod("shares")
     ring, views, _, fixed = await watched_sum(5, shares, seed=1)
     view = CoalitionView(ring, {"party-1": views["party-1"]})
-    with pytest.raises(InputError, match="own is without party-1"):
+    with pytest.raises(InputError, match="input of party-1 is missing"):
         recover_groups(view, method=shares, fixed=fixed)
-    with pytest.raises(InputError, match="views is without a total"):
+    with pytest.raises(InputError, match="views lack the total"):
         recover_groups(view, method=SumMethod(), fixed=fixed)
-    with pytest.raises(InputError, match="victim is party-1"):
+    with pytest.raises(InputError, match="victim is 'party-1'"):
         recover_input(view, "party-1", method=SumMethod(), fixed=fixed)
     empty = CoalitionView(ring, {"party-1": View("party-1")}, {"party-1": np.zeros((2, 3))})
-    with pytest.raises(InputError, match="views is without all partial sums"):
+    with pytest.raises(InputError, match="views lack some partial sums"):
         recover_groups(empty, method=shares, fixed=fixed)

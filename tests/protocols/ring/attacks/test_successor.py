@@ -104,7 +104,7 @@ def test_a_member_is_no_victim() -> None:
     """A victim within the coalition, or outside the ring, is refused."""
     _, vectors = runs(7, trials=2)
     view = simulated_view(vectors, PARAMETERS, ORDER, ["party-2"])
-    with pytest.raises(InputError, match="victim is party-2"):
+    with pytest.raises(InputError, match="victim is 'party-2'"):
         claim_new(view, "party-2")
-    with pytest.raises(InputError, match="party is eve"):
+    with pytest.raises(InputError, match="party is 'eve'"):
         claim_new(view, "eve")

@@ -56,17 +56,17 @@ def test_a_member_touches_what_it_received_and_what_it_passed_on() -> None:
 def test_what_is_no_coalition_is_refused() -> None:
     """No member, a stranger, or another's input are refused by name."""
     ring = Ring(NAMES)
-    with pytest.raises(InputError, match="views is empty"):
+    with pytest.raises(InputError, match="there are no views"):
         CoalitionView(ring, {})
-    with pytest.raises(InputError, match="views is eve"):
+    with pytest.raises(InputError, match="views is 'eve'"):
         CoalitionView(ring, {"eve": View("eve")})
-    with pytest.raises(InputError, match="own is party-2"):
+    with pytest.raises(InputError, match="own is 'party-2'"):
         CoalitionView(ring, {"party-1": View("party-1")}, {"party-2": np.zeros((1, 1))})
-    with pytest.raises(InputError, match="views is without a vector"):
+    with pytest.raises(InputError, match="views lack the vectors"):
         topk_view(CoalitionView(ring, {"party-1": View("party-1")}), PARAMETERS)
-    with pytest.raises(InputError, match="vectors is 3 of them"):
+    with pytest.raises(InputError, match="there are 3 vectors"):
         simulated_view(np.zeros((3, 1, 3)), PARAMETERS, NAMES, NAMES)
-    with pytest.raises(InputError, match="members is eve"):
+    with pytest.raises(InputError, match="members is 'eve'"):
         simulated_view(np.zeros((16, 1, 3)), PARAMETERS, NAMES, ["eve"])
-    with pytest.raises(InputError, match="party is eve"):
+    with pytest.raises(InputError, match="party is 'eve'"):
         simulated_view(np.zeros((16, 1, 3)), PARAMETERS, NAMES, NAMES).hops_of("eve")

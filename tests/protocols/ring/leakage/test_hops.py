@@ -132,5 +132,5 @@ def test_chunks_do_not_change_what_is_counted(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_single_trial_has_no_standard_error() -> None:
     """One trial is refused: its error could not be told."""
-    with pytest.raises(InputError, match="values is of 1 trials"):
+    with pytest.raises(InputError, match="at least 2 trials"):
         estimate_hop_leakage(ORDERS[:1], HONEST, rng())

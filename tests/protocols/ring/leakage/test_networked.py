@@ -67,5 +67,5 @@ async def test_networked_parties_leak_what_is_estimated(
 def test_runs_that_do_not_fit_their_values_are_refused() -> None:
     """Vectors of another number of hops are refused."""
     parameters = TopKParameters(1, 1.0, 0.5, 2, 0.05, 1.0)
-    with pytest.raises(InputError, match=r"vectors is of shape \(6, 4, 1\)"):
+    with pytest.raises(InputError, match=r"vectors has the shape \(6, 4, 1\)"):
         hop_leakage_of(np.ones((6, 4, 1)), np.ones((4, 3, 1)), parameters)

@@ -85,8 +85,10 @@ def evidence(
         InputError: If the tally is of another survey.
     """
     if len(tally.sums) != len(survey.questions):
-        given = f"of {len(tally.sums)} questions"
-        raise InputError("tally", given, f"one of {len(survey.questions)}, as the survey")
+        raise InputError.because(
+            f"the tally has {len(tally.sums)} questions; the survey has {len(survey.questions)}",
+            field="tally",
+        )
     triples = zip(survey.questions, tally.sums, tally.counts, strict=True)
     return tuple(_estimate(*each, confidence) for each in triples)
 
@@ -160,10 +162,12 @@ class DiscreteBayes(Posterior):
         sizes = [len(counts) for counts in self.feature_counts]
         require_columns(rows, len(sizes))
         if rows.dtype.kind not in "iu":
-            allowed = "numbered values; a model of binned numbers has the step that numbers them"
-            raise InputError("rows", f"of {rows.dtype}", allowed)
+            allowed = "number the values first, with the step of the model"
+            raise InputError.because(f"rows has the type {rows.dtype}; {allowed}", field="rows")
         if not np.all((rows >= 0) & (rows < np.array(sizes))):
-            raise InputError("rows", "out of range", "values of each feature, from 0")
+            raise InputError.because(
+                "rows must hold the numbers of each feature's values, from 0", field="rows"
+            )
         terms = zip(self.log_conditionals, rows.T, strict=True)
         return log_of(self.log_priors, (logs[values] for logs, values in terms))
 

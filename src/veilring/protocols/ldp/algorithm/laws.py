@@ -162,7 +162,7 @@ def require_normalised(values: NDArray[np.float64]) -> None:
         InputError: If there is one.
     """
     if not np.all((values >= -1.0) & (values <= 1.0)):
-        raise InputError("values", "out of range in some place", "numbers from -1 to 1")
+        raise InputError.because("values must be numbers from -1 to 1", field="values")
 
 
 def grid_square(x: float, levels: int) -> float:

@@ -94,8 +94,11 @@ class Means(LocalRandomiser):
         if self.classes < 1:
             raise InputError("classes", self.classes, "an integer of at least 1")
         if self.classes > 1 and not self.law.covers_one_hot:
-            allowed = "a law that hides at which place a vector is not 0: laplace or one-bit"
-            raise InputError("law", self.law.name, allowed)
+            raise InputError.because(
+                f"the law {self.law.name} reveals where a vector is not 0, and so the "
+                "class; use laplace or one-bit",
+                field="law",
+            )
 
     @property
     @abstractmethod
@@ -129,11 +132,16 @@ class Means(LocalRandomiser):
     def _require(self, values: NDArray[Any]) -> NDArray[np.float64]:
         columns = self.features + (self.classes > 1)
         if values.ndim != 2 or values.shape[1] != columns:  # noqa: PLR2004  (clients by columns)
-            given = f"of shape {values.shape}"
-            raise InputError("values", given, f"of shape (clients, {columns})")
+            raise InputError.because(
+                f"values has the shape {values.shape}; it must be (clients, {columns})",
+                field="values",
+            )
         if self.classes > 1 and not np.isin(values[:, -1], np.arange(self.classes)).all():
-            allowed = f"integers from 0 to {self.classes - 1} in the last column"
-            raise InputError("values", "with a class that is not one in some place", allowed)
+            raise InputError.because(
+                "the last column of values must hold classes: integers from 0 to "
+                f"{self.classes - 1}",
+                field="values",
+            )
         return values.astype(np.float64, copy=False)
 
     def _packed(self, codes: Codes) -> Reports:
@@ -339,8 +347,11 @@ class SampledFeature(Means):
         table = sums.reshape(self.features, -1)
         counts = table[:, 0]
         if counts.min() < 0 or counts.sum() != clients:
-            given = "with counts of features that do not add up"
-            raise InputError("sums", given, f"each of {clients} clients in one of the counts")
+            raise InputError.because(
+                f"the counts of features do not add up: each of the {clients} clients must "
+                "be in one of them",
+                field="sums",
+            )
         shaped = table[:, 1:].reshape(self.features, self.classes, self.law.parts)
         return self._estimate(shaped, counts, clients, confidence)
 
@@ -438,8 +449,10 @@ class SignVector(LocalRandomiser):
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
         if values.ndim != 2 or values.shape[1] != self.features:  # noqa: PLR2004  (by features)
-            allowed = f"of shape (clients, {self.features})"
-            raise InputError("values", f"of shape {values.shape}", allowed)
+            raise InputError.because(
+                f"values has the shape {values.shape}; it must be (clients, {self.features})",
+                field="values",
+            )
         require_normalised(values)
         reports = np.empty((len(values), self.report_bytes), dtype=np.uint8)
         ends = np.cumsum(self._agreements)

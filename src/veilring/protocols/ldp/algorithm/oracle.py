@@ -126,11 +126,13 @@ def require_values(values: NDArray[Any], domain: int) -> NDArray[np.int64]:
         InputError: If they are no integers of shape (clients,), or one is outside; none is shown.
     """
     if values.ndim != 1 or values.dtype.kind not in "iu":
-        given = f"{values.dtype} of shape {values.shape}"
-        raise InputError("values", given, "integers of shape (clients,)")
+        raise InputError.because(
+            f"values are {values.dtype} of the shape {values.shape}; they must be integers "
+            "of the shape (clients,)",
+            field="values",
+        )
     if values.size and not 0 <= values.min() <= values.max() < domain:
-        allowed = f"integers from 0 to {domain - 1}"
-        raise InputError("values", "out of range in some place", allowed)
+        raise InputError.because(f"values must be integers from 0 to {domain - 1}", field="values")
     return values.astype(np.int64, copy=False)
 
 

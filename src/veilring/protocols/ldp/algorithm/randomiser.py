@@ -111,8 +111,11 @@ class LocalRandomiser(ABC):
             InputError: If they are no table of bytes.
         """
         if reports.dtype != np.uint8 or reports.ndim != 2:  # noqa: PLR2004  (clients by bytes)
-            given = f"{reports.dtype} of shape {reports.shape}"
-            raise InputError("reports", given, f"uint8 of shape (clients, {self.report_bytes})")
+            raise InputError.because(
+                f"reports are {reports.dtype} of the shape {reports.shape}; they must be uint8 of "
+                f"the shape (clients, {self.report_bytes})",
+                field="reports",
+            )
         fits = np.zeros(len(reports), dtype=np.bool_)
         if reports.shape[1] == self.report_bytes:
             for chunk in client_slices(len(reports), self._judging_bytes):
@@ -163,10 +166,13 @@ def require_sums(
     if clients < 1:
         raise InputError("clients", clients, "an integer of at least 1")
     if sums.shape != (cells,) or sums.dtype != np.int64:
-        given = f"{sums.dtype} of shape {sums.shape}"
-        raise InputError("sums", given, f"int64 of shape ({cells},)")
+        raise InputError.because(
+            f"sums are {sums.dtype} of the shape {sums.shape}; they must be int64 of the shape "
+            f"({cells},)",
+            field="sums",
+        )
     if (low is not None and sums.min() < low) or (high is not None and sums.max() > high):
-        raise InputError("sums", "out of range in some place", f"integers from {low} to {high}")
+        raise InputError.because(f"sums must be integers from {low} to {high}", field="sums")
 
 
 def normal_estimate(

@@ -82,7 +82,9 @@ class Bins(Step):
     def __post_init__(self) -> None:
         if len(self.counts) != len(self.ranges.lows):
             given, features = len(self.counts), len(self.ranges.lows)
-            raise InputError("counts", f"{given} of them", f"{features}, one a feature")
+            raise InputError.because(
+                f"there are {given} counts for {features} features", field="counts"
+            )
         if min(self.counts, default=1) < 1:
             raise InputError("counts", min(self.counts), "integers of at least 1")
 
@@ -121,10 +123,18 @@ class LinearProjection(Step):
 
     def __post_init__(self) -> None:
         if not self.origin:
-            raise InputError("origin", "empty", "which public rows, or which private release")
+            raise InputError.because(
+                "origin is empty; name the public rows or the private release that the "
+                "step comes from",
+                field="origin",
+            )
         if not self.axes or any(len(axis) != len(self.centre) for axis in self.axes):
             lengths = [len(axis) for axis in self.axes]
-            raise InputError("axes", f"of lengths {lengths}", f"at least one of {len(self.centre)}")
+            raise InputError.because(
+                f"each axis must have {len(self.centre)} entries, and there must be at "
+                f"least one; they have {lengths}",
+                field="axes",
+            )
 
     @classmethod
     def of(cls, centre: NDArray[np.float64], axes: NDArray[np.float64], origin: str) -> Self:
@@ -203,7 +213,9 @@ def discriminant_components(
         raise InputError("ridge", ridge, "a number above 0")
     classes = np.unique(labels)
     if len(classes) < 2:  # noqa: PLR2004  (one class has nothing to be told from)
-        raise InputError("labels", "of one class", "at least two classes")
+        raise InputError.because(
+            "all labels are of one class; at least two are needed", field="labels"
+        )
     centre = public_rows.mean(axis=0)
     around = public_rows - centre
     means = np.array([public_rows[labels == each].mean(axis=0) for each in classes])
@@ -228,4 +240,6 @@ def require_columns(rows: NDArray[Any], columns: int) -> None:
         InputError: If they are.
     """
     if rows.ndim != 2 or rows.shape[1] != columns:  # noqa: PLR2004  (rows by features)
-        raise InputError("rows", f"of shape {rows.shape}", f"of shape (rows, {columns})")
+        raise InputError.because(
+            f"rows has the shape {rows.shape}; it must be (rows, {columns})", field="rows"
+        )

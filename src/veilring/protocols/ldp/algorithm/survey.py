@@ -135,7 +135,11 @@ class MeanSurvey(Survey):
 
     def __post_init__(self) -> None:
         if isinstance(self.means, Means) and self.means.classes > 1:
-            raise InputError("means", f"within {self.means.classes} classes", "without classes")
+            raise InputError.because(
+                "a survey of means takes no classes; these means are taken within "
+                f"{self.means.classes}",
+                field="means",
+            )
 
     @property
     @override
@@ -182,11 +186,15 @@ class DiscreteBayesSurvey(Survey):
 
     def __post_init__(self) -> None:
         if self.classes < 1 or min(self.domains, default=1) < 1:
-            raise InputError("domains, classes", "below 1 in some place", "integers of at least 1")
+            raise InputError.because(
+                "domains and classes must be integers of at least 1", field="domains, classes"
+            )
         needed = (self.classes, *(self.classes * values for values in self.domains))
         given = tuple(oracle.entries for oracle in self.oracles)
         if len(given) != len(needed) or any(a < b for a, b in zip(given, needed, strict=True)):
-            raise InputError("oracles", f"of domains {given}", f"one for each of {needed}")
+            raise InputError.because(
+                f"the oracles have the domains {given}; {needed} are needed", field="oracles"
+            )
 
     @classmethod
     def of(
@@ -262,8 +270,11 @@ class GaussianBayesSurvey(Survey):
 
     def __post_init__(self) -> None:
         if self.oracle.entries < self.means.classes:
-            given = f"for {self.oracle.entries} values"
-            raise InputError("oracle", given, f"one for {self.means.classes} classes")
+            raise InputError.because(
+                f"the oracle is for {self.oracle.entries} values; there are "
+                f"{self.means.classes} classes",
+                field="oracle",
+            )
 
     @property
     @override
@@ -376,7 +387,7 @@ def census(survey: Survey, rows: NDArray[Any], labels: NDArray[np.int64], rng: G
         InputError: If the survey has noise: the losses of a client's answers would add up.
     """
     if any(question.exact_epsilon < inf for question in survey.questions):
-        raise InputError("survey", "one with noise", "one whose questions are all plain")
+        raise InputError.because("`census()` needs a survey without noise", field="survey")
     values, classes = survey.validated(rows, labels)
     reports = [
         question.perturb(survey.encode(values, classes, number), rng)
@@ -397,5 +408,5 @@ def whole_numbers(values: NDArray[Any], count: int, column: int | str) -> NDArra
         numbers = given.astype(np.int64)
     is_wrong = (numbers != given) | (numbers < 0) | (numbers >= count)
     if is_wrong.any():
-        raise InputError(field, "out of range", allowed)
+        raise InputError.because(f"{field} must hold {allowed}", field=field)
     return numbers

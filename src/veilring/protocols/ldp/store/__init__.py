@@ -41,5 +41,7 @@ def back_up_reports(where: str, to: Path) -> None:
         StoreFailed: If the store is damaged or not complete, or the disk fails.
     """
     if where.startswith(URL_PREFIXES):
-        raise InputError("store", "a PostgreSQL database", "an SQLite file; otherwise use pg_dump")
+        raise InputError.because(
+            "a PostgreSQL database is not backed up here; use pg_dump", field="store"
+        )
     back_up_store(Path(where), to)

@@ -127,8 +127,9 @@ class PostgresStore(Store):
         found = db.execute("SELECT digest FROM veilring.task").fetchone()
         if found is None or found[0] != self.task.digest:
             made_for = found[0].hex()[:16] if found else "none"
-            value = f"a database for the task {made_for}…"
-            raise InputError("store", value, f"one for {self.task.digest.hex()[:16]}…")
+            own = self.task.digest.hex()[:16]
+            message = f"the database is for the task {made_for}…, and this task is {own}…"
+            raise InputError.because(message, field="store")
 
     @override
     def close(self) -> None:
@@ -226,4 +227,6 @@ def _require_readable(url: str) -> None:
     # A host may begin with `@`: a socket without a file.
     if read is None or "@" in f"{read.get('host', '')}"[1:] + f"{read.get('dbname', '')}":
         allowed = "postgresql://USER@HOST/DATABASE; in a password, %25 for %, %40 for @, %2F for /"
-        raise InputError("store", "a URL that cannot be read", allowed)
+        raise InputError.because(
+            f"the URL of the store cannot be read; write {allowed}", field="store"
+        )

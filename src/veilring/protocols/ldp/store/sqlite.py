@@ -184,8 +184,9 @@ class SqliteStore(Store):
         """Refuse a file whose reports answer another task."""
         found = db.execute("SELECT digest FROM task").fetchone()
         if found is not None and found[0] != self.task.digest:
-            value = f"{self._path}, which is for the task {found[0].hex()[:16]}…"
-            raise InputError("store", value, f"one for {self.task.digest.hex()[:16]}…")
+            made_for, own = found[0].hex()[:16], self.task.digest.hex()[:16]
+            message = f"{self._path} is for the task {made_for}…, and this task is {own}…"
+            raise InputError.because(message, field="store")
 
     @override
     def close(self) -> None:

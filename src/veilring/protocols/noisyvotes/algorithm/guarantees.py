@@ -57,7 +57,7 @@ from typing import Final
 import numpy as np
 
 from veilring.extras import require_extra
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 from veilring.privacy.exact import float_ceil
 from veilring.privacy.noise import POLYA_SCALE_MAX
 from veilring.protocols.radius.algorithm.allocation import Allocation
@@ -174,7 +174,7 @@ def guarantee_in_ring(
     members = set(coalition)
     _require_coalition(parties, len(members), method)
     inside = members <= set(range(parties))
-    require(inside, "coalition", "with others", f"places from 0 to {parties - 1}")
+    require_that(inside, "coalition", f"coalition must hold places from 0 to {parties - 1}")
     if method.name == "shares":
         smallest = parties - len(members)
     else:

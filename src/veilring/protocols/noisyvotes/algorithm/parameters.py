@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 from veilring.privacy.exact import float_ceil
 from veilring.privacy.noise import POLYA_SCALE_MAX
 from veilring.protocols.radius.algorithm.allocation import (
@@ -203,12 +203,15 @@ class NoisyVotesParameters:
         """
         require_queries(queries)
         fits = len(queries) >= 1 and queries.shape[1] == self.features
-        allowed = f"shape (Q, {self.features}) with Q at least 1"
-        require(fits, "queries", f"of shape {queries.shape}", allowed)
+        allowed = f"(Q, {self.features}), with Q at least 1"
+        require_that(
+            fits, "queries", f"queries has the shape {queries.shape}; it must be {allowed}"
+        )
         near = self.neighbours
         asked = isinstance(near, WithinRadius) and near.radius is None
-        allowed = "one for each query" if asked else "none: parameters say which rows vote"
-        require((radii is not None) == asked, "radii", "given" if not asked else "none", allowed)
+        missing = "radii are missing; give one for each query"
+        message = missing if asked else "the parameters say which rows vote; leave the radii out"
+        require_that((radii is not None) == asked, "radii", message)
         if isinstance(near, WithinRadius) and near.radius is not None:
             radii = np.full(len(queries), near.radius)
         if radii is None:
@@ -223,9 +226,15 @@ class NoisyVotesParameters:
             InputError: If they have other features or an unknown class.
         """
         width = rows.features.shape[1]
-        require(width == self.features, "rows", f"of {width} features", f"{self.features}")
+        require_that(
+            width == self.features,
+            "rows",
+            f"the rows have {width} features; the parameters have {self.features}",
+        )
         known = rows.labels.size == 0 or int(rows.labels.max()) < self.classes
-        require(known, "rows.labels", "a class too high", f"below {self.classes}")
+        require_that(
+            known, "rows.labels", f"labels must be below {self.classes}, the number of classes"
+        )
 
 
 def _require_whole(field_name: str, value: int, least: int, most: float = inf) -> None:
@@ -281,8 +290,12 @@ def require_shares(parameters: NoisyVotesParameters, queries: int) -> None:
     """
     if isinstance(parameters.neighbours, NearestRows):
         least = min(plan.epsilons.min() for plan in worst_plans(parameters, queries))
-        allowed = f"so few that each has 1/{POLYA_SCALE_MAX} of each budget: ask fewer"
-        require(bool(least * POLYA_SCALE_MAX >= 1), "queries", f"{queries} queries", allowed)
+        require_that(
+            bool(least * POLYA_SCALE_MAX >= 1),
+            "queries",
+            f"{queries} queries are too many: each needs 1/{POLYA_SCALE_MAX} of each "
+            "budget; ask fewer",
+        )
 
 
 def _all_overlap(epsilon: float, queries: int) -> Allocation:

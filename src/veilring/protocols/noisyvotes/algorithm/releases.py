@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require_that
 from veilring.privacy.noise import POLYA_SCALE_MAX, polya
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
@@ -222,8 +222,12 @@ def noise_share(
         InputError: If an argument is out of its range.
     """
     enough = bool((epsilons * POLYA_SCALE_MAX >= 1).all())
-    allowed = f"at least 1/{POLYA_SCALE_MAX} for each query: ask fewer, or for more"
-    require(enough, "epsilons", "less in some place", allowed)
+    require_that(
+        enough,
+        "epsilons",
+        f"each of the epsilons must be at least 1/{POLYA_SCALE_MAX}; ask fewer queries, or "
+        "for more",
+    )
     shares = np.empty((len(epsilons), entries), dtype=np.int64)
     for epsilon in np.unique(epsilons):
         those = epsilons == epsilon

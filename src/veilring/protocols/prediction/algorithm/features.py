@@ -52,11 +52,16 @@ def quantise(
         InputError: If a shape is wrong, or a row is zero (or the origin) or not finite.
     """
     if features.ndim != 2 or features.shape[1] == 0:  # noqa: PLR2004 (a table has two axes)
-        raise InputError("features", f"of shape {features.shape}", "shape (rows, features)")
+        raise InputError.because(
+            f"features has the shape {features.shape}; it must be (rows, features)",
+            field="features",
+        )
     if origin is not None and not (
         origin.shape == features.shape[1:] and np.isfinite(origin).all()
     ):
-        raise InputError("origin", f"of shape {origin.shape}", "finite, one for each feature")
+        raise InputError.because(
+            "origin must be finite, with one number for each feature", field="origin"
+        )
     quantised = np.empty(features.shape, np.float32)
     for first in range(0, len(features), _ROWS):
         block = slice(first, first + _ROWS)
@@ -71,11 +76,14 @@ def require_quantised(field: str, rows: NDArray[np.float32], features: int) -> N
         InputError: If the rows are not a result of `quantise` with this number of features.
     """
     if rows.ndim != 2 or rows.shape[1] != features or rows.dtype != np.float32:  # noqa: PLR2004 (a table has two axes)
-        given = f"{rows.dtype} of shape {rows.shape}"
-        raise InputError(field, given, f"float32 of shape (rows, {features}), from `quantise`")
+        raise InputError.because(
+            f"{field} are {rows.dtype} of the shape {rows.shape}; they must be float32 of "
+            f"the shape (rows, {features}), as `quantise` returns them",
+            field=field,
+        )
     long = lengths(rows)
     if not (np.all((long > 0) & (long <= LENGTH_MAX)) and np.array_equal(rows, np.rint(rows))):
-        raise InputError(field, "not quantised", "what `quantise` gives")
+        raise InputError.because(f"{field} must be quantised; use `quantise` first", field=field)
     return long
 
 
@@ -160,5 +168,8 @@ def _rounded(rows: NDArray[np.float64], origin: NDArray[np.floating] | None) -> 
 def _scaled(rows: NDArray[np.float64], length: float) -> NDArray[np.float64]:
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     if not np.all(np.isfinite(norms) & (norms > 0)):
-        raise InputError("features", "with a row that is zero or not finite", "finite directions")
+        raise InputError.because(
+            "each row of features must be finite and other than 0, to have a direction",
+            field="features",
+        )
     return np.asarray(rows * (length / norms)[:, None])

@@ -80,8 +80,11 @@ class Device:
         drawn = quantise(np.random.default_rng(0).standard_cauchy((_TRIAL, features)))
         found = self._multiplied(self._sent(drawn), self._sent(drawn))
         if not np.array_equal(found, inner_products(drawn, drawn)):
-            allowed = "one that multiplies whole numbers of 24 bits exactly: switch TF32 off"
-            raise InputError("device", "not exact in single precision", allowed)
+            raise InputError.because(
+                "the device is not exact in single precision: it must multiply whole "
+                "numbers of 24 bits exactly; switch TF32 off",
+                field="device",
+            )
 
     def _sent(self, rows: NDArray[np.float32]) -> Any:  # noqa: ANN401 (an array of any library)
         copied = np.array(rows)
@@ -131,8 +134,11 @@ class Predictor:
         if features < 1:
             raise InputError("features", features, "a whole number of at least 1")
         if hashing is not None and hashing.planes.shape[1] != features:
-            allowed = f"hyperplanes of {features} features"
-            raise InputError("hashing", f"of {hashing.planes.shape[1]} features", allowed)
+            raise InputError.because(
+                f"the hyperplanes of the hashing have {hashing.planes.shape[1]} features; "
+                f"the rows have {features}",
+                field="hashing",
+            )
         self.parameters, self.kernel = parameters, kernel
         self._features, self._hashing, self._device = features, hashing, device
         self._rows = StoredRows(features, hashing)
@@ -173,13 +179,20 @@ class Predictor:
         for field, column in (("ids", ids), ("labels", labels), ("remaining", remaining)):
             if column.shape != (len(features),) or column.dtype != np.int64:
                 given = f"{column.dtype} of shape {column.shape}"
-                raise InputError(field, given, f"int64 of shape ({len(features)},)")
+                raise InputError.because(
+                    f"{field} are {given}; they must be int64 of the shape ({len(features)},)",
+                    field=field,
+                )
         if len(np.unique(ids)) < len(ids) or np.isin(ids, self._rows.ids).any():
-            raise InputError("ids", "not all new", "each once, and none that is here")
+            raise InputError.because(
+                "an id is there already, or twice; each record needs a new one", field="ids"
+            )
         if not np.all((labels >= 0) & (labels < self.parameters.classes)):
-            raise InputError("labels", "out of range", f"0 to {self.parameters.classes - 1}")
+            raise InputError.because(
+                f"labels must be from 0 to {self.parameters.classes - 1}", field="labels"
+            )
         if not np.all(remaining >= 0):
-            raise InputError("remaining", "out of range", "units of at least 0")
+            raise InputError.because("remaining must be units of at least 0", field="remaining")
         self._rows.add(ids, features, labels, remaining)
         self._clear()
 
@@ -204,7 +217,7 @@ class Predictor:
         """
         gone = np.flatnonzero(np.isin(self._rows.ids, ids))
         if len(gone) < len(np.unique(ids)):
-            raise InputError("ids", "not all known", "ids that were added")
+            raise InputError.because("an unknown id is among the ids; add it first", field="ids")
         self._rows.forget(gone)
         self._clear()
 

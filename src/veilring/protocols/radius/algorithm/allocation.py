@@ -27,7 +27,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.privacy.checks import require, require_choice
+from veilring.privacy.checks import require, require_choice, require_that
 
 AllocationRule = Literal["clique", "component", "batch"]
 """The divisor of a query's share: the largest clique that contains it; the largest one of its
@@ -262,8 +262,11 @@ def _members(vertices: int) -> list[int]:
 
 def _require_graph(graph: NDArray[np.bool_]) -> None:
     square = graph.ndim == 2 and graph.shape[0] == graph.shape[1]  # noqa: PLR2004  (vertices by vertices)
-    require(
-        square and graph.dtype == np.bool_, "graph", f"of shape {graph.shape}", "(V, V) of bool"
+    require_that(
+        square and graph.dtype == np.bool_,
+        "graph",
+        f"the graph is {graph.dtype} of the shape {graph.shape}; it must be bool of the "
+        "shape (V, V)",
     )
     plain = not graph.diagonal().any() and bool((graph == graph.T).all())
-    require(plain, "graph", "directed or with loops", "symmetric, without loops")
+    require_that(plain, "graph", "the graph must be undirected and without loops")

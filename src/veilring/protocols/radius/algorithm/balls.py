@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows, in_unit_cube, pairwise_distances
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 
 # The derivation above holds with a factor of 38 to spare up to here, and no table is so wide.
 FEATURES_MAX: Final = 100_000
@@ -124,29 +124,37 @@ def require_queries(queries: NDArray[np.float64]) -> None:
     """Refuse what is no batch of points in the unit cube, or too large."""
     fits = queries.ndim == 2 and 1 <= queries.shape[-1] <= FEATURES_MAX  # noqa: PLR2004  (points by features)
     shape = f"of shape {queries.shape}"
-    require(fits, "queries", shape, f"shape (Q, f) with f from 1 to {FEATURES_MAX}")
-    require(len(queries) <= BATCH_MAX, "queries", f"{len(queries)} points", f"at most {BATCH_MAX}")
-    require(in_unit_cube(queries), "queries", "outside in some place", "numbers from 0 to 1")
+    require_that(
+        fits,
+        "queries",
+        f"queries has the shape {shape}; it must be (Q, f), with f from 1 to {FEATURES_MAX}",
+    )
+    require_that(
+        len(queries) <= BATCH_MAX,
+        "queries",
+        f"there are {len(queries)} queries; the limit is {BATCH_MAX} at once",
+    )
+    require_that(in_unit_cube(queries), "queries", "queries must be numbers from 0 to 1")
 
 
 def require_radii(queries: NDArray[np.float64], radii: NDArray[np.float64]) -> None:
     """Refuse a batch whose queries or radii do not fit."""
     require_queries(queries)
     fits = radii.shape == queries.shape[:1]
-    require(fits, "radii", f"of shape {radii.shape}", f"shape ({len(queries)},)")
+    require_that(fits, "radii", f"radii has the shape {radii.shape}; it must be ({len(queries)},)")
     good = bool((np.isfinite(radii) & (radii >= 0)).all())
-    require(good, "radii", "not such in some place", "finite numbers of at least 0")
+    require_that(good, "radii", "radii must be finite numbers of at least 0")
 
 
 def require_width(queries: NDArray[np.float64], rows: Rows) -> None:
     """Refuse queries that are no points among the rows, before any distance is computed."""
     width = rows.features.shape[1]
     fits = queries.ndim == 2 and queries.shape[1] == width  # noqa: PLR2004  (points by features)
-    require(fits, "queries", f"of shape {queries.shape}", f"shape (Q, {width})")
+    require_that(fits, "queries", f"queries has the shape {queries.shape}; it must be (Q, {width})")
 
 
 def _require_rows(queries: NDArray[np.float64], rows: Rows, classes: int) -> None:
     require_width(queries, rows)
     require(classes >= 1, "classes", classes, "a whole number of at least 1")
     known = rows.labels.size == 0 or int(rows.labels.max()) < classes
-    require(known, "rows.labels", "a class too high", f"below {classes}")
+    require_that(known, "rows.labels", f"labels must be below {classes}, the number of classes")

@@ -26,7 +26,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows, pairwise_distances
-from veilring.privacy.checks import require, require_choice
+from veilring.privacy.checks import require, require_choice, require_that
 from veilring.privacy.noise import discrete_laplace
 from veilring.privacy.selection import exponential_mechanism, permute_and_flip
 from veilring.protocols.radius.algorithm.allocation import (
@@ -360,10 +360,12 @@ def grid_side(rows: int, features: int, epsilon: float) -> int:
     """
     side = max(1, round((max(rows, 1) * epsilon / 10) ** (2 / (2 + features))))
     most = int(GRID_CELLS_MAX ** (1 / features) + 1e-9)  # so that the root of a power is whole
-    given = f"{features} with {side} cells a side"
     fits = side <= most or features <= GRID_FEATURES_MAX
-    require(
-        fits, "features", given, f"at most {GRID_CELLS_MAX} cells in all: convert by candidates"
+    require_that(
+        fits,
+        "features",
+        f"a grid of {features} features with {side} cells a side has more than {GRID_CELLS_MAX} "
+        "cells; convert by candidates",
     )
     return int(min(side, most))
 
@@ -404,7 +406,11 @@ def grid_radii(
     """
     require_queries(queries)
     width = queries.shape[1]
-    require(width == grid.features, "queries", f"of {width} features", f"{grid.features}")
+    require_that(
+        width == grid.features,
+        "queries",
+        f"the queries have {width} features; the grid has {grid.features}",
+    )
     require(k >= 1, "k", k, "a whole number of at least 1")
     require_gamma(gamma)
     if not grid.counts.any():

@@ -15,7 +15,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows, pairwise_distances
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 from veilring.privacy.noise import discrete_laplace
 from veilring.privacy.selection import exponential_mechanism
 from veilring.protocols.radius.algorithm.allocation import WORK_MAX, AllocationRule
@@ -207,6 +207,6 @@ def nearest_votes(
     require_width(queries, rows)
     require(k >= 1, "k", k, "a whole number of at least 1")
     known = rows.labels.size == 0 or int(rows.labels.max()) < classes
-    require(known, "rows.labels", "a class too high", f"below {classes}")
+    require_that(known, "rows.labels", f"labels must be below {classes}, the number of classes")
     order = np.argsort(pairwise_distances(queries, rows.features), axis=1, kind="stable")[:, :k]
     return np.asarray(np.eye(classes, dtype=np.int64)[rows.labels[order]].sum(axis=1))

@@ -25,7 +25,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows, pairwise_distances
-from veilring.privacy.checks import require, require_choice
+from veilring.privacy.checks import require_choice, require_that
 from veilring.privacy.noise import discrete_laplace, discrete_laplace_pmf
 from veilring.privacy.selection import (
     exponential_mechanism,
@@ -198,9 +198,17 @@ def answer_next(  # noqa: PLR0913, PLR0917  (queries and what they may cost, a t
         InputError: If a shape or a value does not fit.
     """
     require_radii(queries, radii)
-    require(left.shape == (len(rows),), "left", f"of shape {left.shape}", f"({len(rows)},)")
+    require_that(
+        left.shape == (len(rows),),
+        "left",
+        f"left has the shape {left.shape}; it must be ({len(rows)},)",
+    )
     right = epsilons.shape == radii.shape and bool((epsilons > 0).all())
-    require(right, "epsilons", f"of shape {epsilons.shape}", "a number above 0 for each query")
+    require_that(
+        right,
+        "epsilons",
+        f"epsilons has the shape {epsilons.shape}; give a number above 0 for each query",
+    )
     costs = epsilons if prices is None else prices
     counts, after = np.zeros((len(queries), classes), dtype=np.int64), np.empty_like(left)
     # Rows pay each for itself. A chunk has an entry for each query, and one for each class.

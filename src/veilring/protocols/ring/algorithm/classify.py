@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.data.table import pairwise_distances
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 from veilring.protocols.ring.algorithm.sums import FixedPoint
 from veilring.protocols.ring.algorithm.topk import TopKParameters, cut_rows, own_smallest, run_ring
 
@@ -61,7 +61,9 @@ def local_votes(
     """
     _require_rows(distances, labels, classes)
     same = result.ndim == 2 and len(result) == len(distances)  # noqa: PLR2004  (queries by k)
-    require(same, "result", f"of shape {result.shape}", f"shape ({len(distances)}, k)")
+    require_that(
+        same, "result", f"result has the shape {result.shape}; it must be ({len(distances)}, k)"
+    )
     ballots = _ballots(distances, result[:, :1], result[:, -1:], weights)
     votes = np.zeros((len(distances), classes))
     for label in np.unique(labels):
@@ -89,10 +91,14 @@ def _ballots(
 def _require_rows(distances: NDArray[np.float64], labels: NDArray[np.int64], classes: int) -> None:
     require(classes >= 1, "classes", classes, "an integer of at least 1")
     fits = distances.ndim == 2 and labels.shape == distances.shape[1:]  # noqa: PLR2004  (queries by rows)
-    given = f"of shape {labels.shape} for distances of shape {distances.shape}"
-    require(fits, "labels", given, "shape (N,) for distances of shape (Q, N)")
+    require_that(
+        fits,
+        "labels",
+        f"labels has the shape {labels.shape} and distances {distances.shape}; they must be (N,) "
+        "and (Q, N)",
+    )
     known = bool(((labels >= 0) & (labels < classes)).all())
-    require(known, "labels", "out of range in some place", f"integers from 0 to {classes - 1}")
+    require_that(known, "labels", f"labels must be integers from 0 to {classes - 1}")
 
 
 def decide_labels(totals: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -181,9 +187,16 @@ def ring_knn(
             and `FixedPoint.encode` do.
     """
     queries = {len(party) for party in to_rows}
-    require(len(queries) == 1, "to_rows", f"for {sorted(queries)} queries", "the same for each")
-    given = f"of {len(labels)} parties"
-    require(len(labels) == len(to_rows), "labels", given, f"one array for each of {len(to_rows)}")
+    require_that(
+        len(queries) == 1,
+        "to_rows",
+        f"to_rows must be for the same queries everywhere; they are for {sorted(queries)}",
+    )
+    require_that(
+        len(labels) == len(to_rows),
+        "labels",
+        f"there are labels of {len(labels)} parties and distances of {len(to_rows)}",
+    )
     nearest = np.empty((queries.pop(), parameters.k))
     for chunk in cut_rows(len(nearest), len(to_rows) * parameters.k, INPUT_ENTRIES):
         own = [own_smallest(party[chunk], parameters.k) for party in to_rows]

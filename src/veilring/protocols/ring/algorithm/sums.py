@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.extras import require_extra
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 from veilring.protocols.ring.algorithm.topk import SMALLEST_RING
 
 
@@ -128,7 +128,9 @@ class FixedPoint:
         """
         fits = bool((np.abs(values) <= self.limit).all())  # a NaN is not
         allowed = f"finite numbers of magnitude at most {self.limit!r}"
-        require(fits, field, "too large or not finite in some place", allowed)
+        require_that(
+            fits, field, f"{field} is too large for the sum, or not finite; it must be {allowed}"
+        )
         scaled = np.rint(np.ldexp(np.asarray(values, dtype=np.float64), self.scale_bits))
         return np.asarray(scaled).astype(np.int64).view(np.uint64)
 

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 
 # With two parties each would see exactly what the other contributed: a ring hides nothing.
 SMALLEST_RING: Final = 3
@@ -109,9 +109,13 @@ def own_smallest(values: NDArray[np.float64], k: int) -> NDArray[np.float64]:
         InputError: If `k` < 1, or `values` is not two-dimensional or holds a NaN or `-inf`.
     """
     require(k >= 1, "k", k, "an integer of at least 1")
-    require(values.ndim == 2, "values", f"of shape {values.shape}", "shape (runs, values)")  # noqa: PLR2004  (runs by values)
+    require_that(
+        values.ndim == 2,  # noqa: PLR2004  (runs by values)
+        "values",
+        f"values has the shape {values.shape}; it must be (runs, values)",
+    )
     numbers = bool((values > -np.inf).all())
-    require(numbers, "values", "not a number in some place", "numbers, or +inf for a missing one")
+    require_that(numbers, "values", "values must be numbers, with +inf for a missing one")
     kept = min(k, values.shape[1])
     smallest = np.full((len(values), k), np.inf)
     if kept:
@@ -130,7 +134,7 @@ def require_bounded(
     above = values[values > parameters.upper]
     inside = values.min(initial=np.inf) >= parameters.lower and np.isposinf(above).all()
     allowed = f"numbers in [lower, upper] = [{parameters.lower:g}, {parameters.upper:g}]"
-    require(bool(inside), field, "outside the public bounds in some place", allowed)
+    require_that(bool(inside), field, f"{field} must be within the public bounds: {allowed}")
 
 
 def start_vector(parameters: TopKParameters, runs: int) -> NDArray[np.float64]:
@@ -353,9 +357,9 @@ def _require_ring(values: NDArray[np.float64], parameters: TopKParameters) -> No
     shape = f"(runs, parties >= {SMALLEST_RING}, k = {parameters.k})"
     fits = values.ndim == 3 and values.shape[1] >= SMALLEST_RING  # noqa: PLR2004  (the axes named in `shape`)
     fits = fits and values.shape[2] == parameters.k
-    require(fits, "values", f"of shape {values.shape}", f"shape {shape}")
+    require_that(fits, "values", f"values has the shape {values.shape}; it must be {shape}")
     ascending = bool((values[..., :-1] <= values[..., 1:]).all())
-    require(ascending, "values", "not ascending in some row", "rows sorted ascending")
+    require_that(ascending, "values", "each row of values must be sorted ascending")
     require_bounded(values, parameters)
 
 

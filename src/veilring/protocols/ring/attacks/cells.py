@@ -152,7 +152,9 @@ def _count(
 def _cells(view: TopKView, victim: str, claims: NDArray[np.float64], prior: UniformPrior) -> _Codes:
     """Return the cell of each new entry, level by level, as numbers that nest."""
     if view.result is None:
-        raise InputError("vectors", "without the result", "a view of a session that ended")
+        raise InputError.because(
+            "the views lack the result; the session must have ended", field="vectors"
+        )
     k, new, hops = view.parameters.k, np.isfinite(claims), view.hops_of(victim)
     # Where the coalition does not see what the victim passed on, there is no claim to describe.
     passed = np.stack([view.vectors.get(hop + 1, view.vectors[0]) for hop in hops])

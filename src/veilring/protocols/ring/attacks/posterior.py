@@ -139,8 +139,11 @@ def _received(view: TopKView, victim: str) -> NDArray[np.float64]:
     hops = view.hops_of(victim)
     missing = [hop for h in hops for hop in (h, h + 1) if hop not in view.vectors]
     if missing:
-        allowed = "all that the victim received and passed on: its two neighbours must be members"
-        raise InputError("vectors", f"without number {missing[0]}", allowed)
+        raise InputError.because(
+            f"the views lack vector {missing[0]}: both neighbours of the victim must be "
+            "members of the coalition",
+            field="vectors",
+        )
     return np.stack([view.vectors[hop] for hop in hops])
 
 

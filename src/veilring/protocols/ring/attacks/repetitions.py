@@ -239,7 +239,9 @@ def _seen_in(session: TopKView, run: int) -> NDArray[np.float64]:
 
 def _require_alike(sessions: Sequence[TopKView]) -> None:
     if not sessions:
-        raise InputError("sessions", "empty", "at least one")
+        raise InputError.because("there are no sessions; give at least one", field="sessions")
     alike = {(frozenset(s.order), s.members, s.vectors[0].shape) for s in sessions}
     if len(alike) > 1:
-        raise InputError("sessions", "of different kinds", "the same parties, members and queries")
+        raise InputError.because(
+            "the sessions must have the same parties, members and queries", field="sessions"
+        )

@@ -49,7 +49,9 @@ class CoalitionView:
     def __post_init__(self) -> None:
         """Refuse what is not a coalition's."""
         if not self.views:
-            raise InputError("views", "empty", "the view of at least one member")
+            raise InputError.because(
+                "there are no views; give that of at least one member", field="views"
+            )
         for name in self.views:
             if name not in self.ring.order:
                 raise InputError("views", name, "parties of the ring")
@@ -84,7 +86,7 @@ def topk_view(view: CoalitionView, parameters: TopKParameters) -> TopKView:
             elif isinstance(message, TopKResult):
                 vectors[n * parameters.rounds] = message.values
     if not vectors:
-        raise InputError("views", "without a vector", "views of a run of PP-TopK")
+        raise InputError.because("the views lack the vectors of a run of PP-TopK", field="views")
     runs = len(next(iter(vectors.values())))
     vectors[0] = start_vector(parameters, runs)
     return TopKView(parameters, tuple(view.ring.order), view.members, vectors)
@@ -165,7 +167,7 @@ def _total(view: CoalitionView) -> NDArray[np.uint64]:
     for seen in chain(saw.received, saw.sent):
         if isinstance(seen.message, SumTotal):
             return seen.message.values
-    raise InputError("views", "without a total", "views of a secure sum along a ring")
+    raise InputError.because("the views lack the total of a secure sum along a ring", field="views")
 
 
 def _all_but_own(
@@ -173,7 +175,10 @@ def _all_but_own(
 ) -> dict[frozenset[str], NDArray[np.float64]]:
     missing = view.members - view.own.keys()
     if missing:
-        raise InputError("own", f"without {', '.join(sorted(missing))}", "every member's input")
+        raise InputError.because(
+            f"the input of {', '.join(sorted(missing))} is missing; every member's is needed",
+            field="own",
+        )
     saw = next(iter(view.views.values()))
     published = {
         (way, seen.sender): seen.message.values
@@ -182,7 +187,9 @@ def _all_but_own(
         if isinstance(seen.message, SumPartial)
     }
     if len(published) != len(view.ring):
-        raise InputError("views", "without all partial sums", "views of a sum by shares")
+        raise InputError.because(
+            "the views lack some partial sums of a sum by shares", field="views"
+        )
     words = np.add.reduce([*published.values()], axis=0)
     for values in view.own.values():
         words = words - fixed.encode(values)

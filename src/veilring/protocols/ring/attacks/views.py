@@ -92,7 +92,10 @@ def simulated_view(
     """
     n, hops = len(order), len(order) * parameters.rounds
     if len(vectors) != hops + 1:
-        raise InputError("vectors", f"{len(vectors)} of them", f"n * rounds + 1 = {hops + 1}")
+        raise InputError.because(
+            f"there are {len(vectors)} vectors; n * rounds + 1 = {hops + 1} are needed",
+            field="vectors",
+        )
     if not set(members) <= set(order):
         raise InputError("members", ", ".join(sorted(members)), "parties of the ring")
     places = {order.index(member) for member in members}

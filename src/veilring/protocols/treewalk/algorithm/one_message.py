@@ -192,9 +192,12 @@ def blur(queries: NDArray[np.float64], by: Blur, rng: Generator) -> NDArray[np.f
     """
     dimensions = len(by.low)
     if queries.ndim != 2 or queries.shape[1] != dimensions:  # noqa: PLR2004 (a table has two axes)
-        raise InputError("queries", f"of shape {queries.shape}", f"shape (queries, {dimensions})")
+        raise InputError.because(
+            f"queries has the shape {queries.shape}; it must be (queries, {dimensions})",
+            field="queries",
+        )
     if not np.isfinite(queries).all():
-        raise InputError("queries", "not all finite", "finite coordinates")
+        raise InputError.because("queries must be finite", field="queries")
     if dimensions == _PLANE:
         noise = planar_laplace(by.scale, len(queries), rng)
     else:

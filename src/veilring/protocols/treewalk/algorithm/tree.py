@@ -111,20 +111,26 @@ def check_queries(tree: Tree, queries: NDArray[np.float64]) -> None:
         InputError: If so; it names their shape and nothing of their values.
     """
     if queries.ndim != 2 or queries.shape[1] != tree.dimensions:  # noqa: PLR2004 (a table has two axes)
-        allowed = f"shape (queries, {tree.dimensions})"
-        raise InputError("queries", f"of shape {queries.shape}", allowed)
+        allowed = f"(queries, {tree.dimensions})"
+        raise InputError.because(
+            f"queries has the shape {queries.shape}; it must be {allowed}", field="queries"
+        )
     if not np.isfinite(queries).all():
-        raise InputError("queries", "not all finite", "finite coordinates")
+        raise InputError.because("queries must be finite", field="queries")
 
 
 def _check(points: NDArray[np.float64]) -> None:
     if points.ndim != 2 or not 1 <= points.shape[1] <= DIMENSIONS_MAX:  # noqa: PLR2004 (a table has two axes)
-        allowed = f"points of 1 to {DIMENSIONS_MAX} coordinates, shape (N, dimensions)"
-        raise InputError("points", f"of shape {points.shape}", allowed)
+        allowed = f"(N, dimensions), with 1 to {DIMENSIONS_MAX} dimensions"
+        raise InputError.because(
+            f"points has the shape {points.shape}; it must be {allowed}", field="points"
+        )
     if not 1 <= len(points) <= POINTS_MAX:
-        raise InputError("points", f"{len(points)} points", f"1 to {POINTS_MAX}")
+        raise InputError.because(
+            f"there are {len(points)} points; 1 to {POINTS_MAX} are allowed", field="points"
+        )
     if not np.isfinite(points).all():
-        raise InputError("points", "not all finite", "finite coordinates")
+        raise InputError.because("points must be finite", field="points")
 
 
 def _values(

@@ -1,0 +1,71 @@
+"""Errors of input: their sentences, and that no description stands where a value is due."""
+
+import ast
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import veilring
+from veilring.config import as_scenario_errors
+from veilring.errors import InputError, ScenarioError
+
+SOURCE = Path(veilring.__file__).parent
+# The position of the value among the arguments of what raises an error of input.
+VALUE_AT = {"InputError": 1, "ScenarioError": 1, "require": 2, "require_key": 2}
+
+
+def test_a_text_is_quoted_and_a_number_is_not() -> None:
+    """An empty text, or one with a comma in it, would not be seen otherwise."""
+    assert str(InputError("k", 0, "at least 1")) == "k is 0; allowed: at least 1"
+    assert str(InputError("mode", "", "a, b")) == "mode is ''; allowed: a, b"
+
+
+def test_a_sentence_stands_alone_and_after_the_key_of_a_file() -> None:
+    """The argument of a function becomes the key of the file that gave it."""
+    message = "the graph is not connected"
+    assert str(InputError.because(message, field="graph")) == message
+    with pytest.raises(ScenarioError) as caught, as_scenario_errors({}, "network"):
+        raise InputError.because(message, field="graph")
+    assert caught.value.field == "network.graph"
+    assert str(caught.value) == f"network.graph: {message}"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InputError("mode", "b", "a"),
+        InputError("k", 0, "at least 1"),
+        InputError.because("it is closed", field="store"),
+        ScenarioError.because("it is closed").with_others([ScenarioError("k", "x", "1")]),
+        ScenarioError.of(InputError("mode", "b", "a"), "run.mode"),
+    ],
+    ids=str,
+)
+def test_an_error_says_the_same_in_another_process(error: InputError) -> None:
+    """With its class and its fields."""
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301  (our own)
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert (again.field, again.value, again.message) == (error.field, error.value, error.message)
+
+
+def _described(path: Path) -> Iterator[str]:
+    """Find what gives a text of the program, and not a value that somebody gave."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            continue
+        place = VALUE_AT.get(node.func.id, len(node.args))
+        if place >= len(node.args):
+            continue
+        value = node.args[place]
+        if isinstance(value, ast.JoinedStr) or (
+            isinstance(value, ast.Constant) and isinstance(value.value, str)
+        ):
+            yield f"{path.relative_to(SOURCE)}:{node.lineno}: {ast.unparse(value)}"
+
+
+def test_what_is_not_a_value_is_said_in_a_sentence() -> None:
+    """`queries is of shape (1, 1)` is not English: such an error comes from `because`."""
+    assert not [each for path in sorted(SOURCE.rglob("*.py")) for each in _described(path)]
