@@ -121,7 +121,7 @@ def compare(question: Question, *, progress: Progress | None = None) -> SystemCo
         lines=tuple(lines),
         choice=choose(lines),
         left_out=tuple(
-            Left(kind.title, f"it hides a query, and no rows: {kind.summary}")
+            Left(kind.title, f"it hides a query, and no rows: {kind.summary.removesuffix('.')}")
             for kind in kinds
             if not kind.hides_rows
         ),
