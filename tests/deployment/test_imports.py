@@ -17,6 +17,7 @@ LABORATORY = {
     "matplotlib",
     "networkx",
     "polars",
+    "rich.progress",
     "simpy",
     "sklearn",
     "veilring.estimators",

@@ -8,7 +8,6 @@ from typing import Final
 
 import typer
 from rich.console import Console
-from rich.progress import Progress as Bar
 
 from veilring.data.csv import Separator
 from veilring.data.sources import load
@@ -52,6 +51,8 @@ def show_progress(
     if not console.is_terminal:
         yield _lines(clock)
         return
+    from rich.progress import Progress as Bar
+
     with Bar(console=console, transient=True) as bar:
         task = bar.add_task("")
         yield lambda doing, done, total: bar.update(
