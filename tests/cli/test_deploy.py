@@ -41,9 +41,9 @@ def test_options_and_settings_are_written_into_the_terms(tmp_path: Path, words: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--sum", "star"], "votes.sum is star; allowed: ring, cycles or shares"),
-        (["--set", "votes.summ=ring"], "votes.summ is ring, but there is no such key"),
-        (["--set", "ring"], "--set is ring; allowed: table.key=value"),
+        (["--sum", "star"], "votes.sum is 'star'; allowed: ring, cycles or shares"),
+        (["--set", "votes.summ=ring"], "votes.summ: there is no such key"),
+        (["--set", "ring"], "--set is 'ring'; allowed: table.key=value"),
         (["--budget", "1"], "votes.budget is 1.0; allowed: at least epsilon"),
     ],
 )

@@ -68,7 +68,7 @@ def test_errors_in_named_ways_are_expected() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("run", "my.csv"), "data.source is 'my.csv'; allowed: the path of a CSV"),
+        (("run", "my.csv"), "data.source is my.csv; allowed: the path of a CSV"),
         (("report", "nothing"), "nothing is not a folder; give a folder that"),
         (("run", "wine", "--set", 'protocol.P0="1"'), "protocol.P0 is '1'; allowed: a number"),
         (("run", "wine", "--set", "protocol.k=seven"), "protocol.k is 'seven'; allowed: a whole"),
@@ -89,7 +89,7 @@ def test_a_wrong_value_is_called_as_it_was_given(words: tuple[str, ...], says: s
 def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
     """With the files that are missing."""
     _, _, err = invoke("report", tmp_path)
-    assert "which has none of report.json and error.json" in err
+    assert "has none of report.json and error.json" in err
 
 
 @pytest.mark.parametrize("column", ["petal width (cm)"])

@@ -49,7 +49,7 @@ async def test_another_key_than_the_rosters_is_refused_before_anybody_is_waited_
     """The party's own mistake is said at once, and it does not even listen."""
     keys = [make_identity(name) for name in ("ada", "bob", "cyd")]
     roster = Roster(tuple(Member.of(key, LOOPBACK, 1 + n) for n, key in enumerate(keys)))
-    with pytest.raises(InputError, match="another key of ada"):
+    with pytest.raises(InputError, match="another key than the roster has for ada"):
         async with server(tmp_path, make_identity("ada"), roster).meet({}):
             pass
     assert "waits" not in caplog.text

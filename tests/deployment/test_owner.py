@@ -238,7 +238,7 @@ features = [{ name = "x" }]
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[labelling]\naccounting = "nobody"', "labelling.accounting is nobody"),
+        ('[labelling]\naccounting = "nobody"', "labelling.accounting is 'nobody'"),
         ("[labelling]\nepsilon_max = 99.0", "labelling.epsilon_max is 99"),
         ("[labelling]\nrow = 3", r"no such key; .*did you mean rows\?"),
         ('[labelling]\naccounting = "record"\nconversion = "grid"', "labelling.conversion"),
@@ -258,14 +258,14 @@ def test_terms_are_met_at_the_edge(tmp_path: Path, text: str, message: str) -> N
         ("owner", "total = 100.0", "total = -1.0", "budgets.total is -1"),
         ("owner", "total = 100.0", "", "budgets.total: the key is missing"),
         ("owner", "record = 0.5", "", "budgets.record is None; allowed: a number where rows pay"),
-        ("owner", 'role = "data-owner"', 'role = "data-owner"\nkey = "id"', "key is id"),
+        ("owner", 'role = "data-owner"', 'role = "data-owner"\nkey = "id"', "has no column 'id'"),
         ("terms", 'accounting = "record"', 'accounting = "batch"', "left out unless rows pay"),
-        ("analyst-0", "r = 0.2", "r = 0.2\nk = 5", "r is given with k"),
+        ("analyst-0", "r = 0.2", "r = 0.2\nk = 5", "give either r or k"),
         ("analyst-0", "r = 0.2", "", "give either r or k"),
-        ("analyst-0", "r = 0.2", "k = 5", "k is 5; allowed: radii"),
-        ("analyst-0", "r = 0.2", "r = 2.5", "radii is outside"),
+        ("analyst-0", "r = 0.2", "k = 5", "ask with radii"),
+        ("analyst-0", "r = 0.2", "r = 2.5", "radii must be from"),
         ("analyst-0", "epsilon = 1.0", "epsilon = 1.5", "epsilon is 1.5"),
-        ("analyst-0", 'ask = "owner"', 'ask = "ann"', "ask is ann"),
+        ("analyst-0", 'ask = "owner"', 'ask = "ann"', "ask is 'ann'"),
     ],
 )
 def test_a_configuration_is_met_before_anything_is_sent(

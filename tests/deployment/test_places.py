@@ -187,7 +187,7 @@ def test_a_map_has_a_margin_around_its_places() -> None:
     ("area", "message"),
     [
         ("south = 37.75", "does not contain all places"),
-        ("south = 38.0\nnorth = 37.0", "south below north"),
+        ("south = 38.0\nnorth = 37.0", "south must be below north"),
         ("north = 91.0", "a number from -90 to 90"),
     ],
 )

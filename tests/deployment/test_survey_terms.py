@@ -103,12 +103,16 @@ def test_each_category_has_its_own_number_and_each_bin_its_range(tmp_path: Path)
         ('"discrete-bayes"', '"oracle"', "survey.kind is 'oracle'; allowed: frequency, means"),
         ("epsilon = 1.5", "", "survey.epsilon: the key is missing; give a number above 0"),
         ("epsilon = 1.5", "epsilon = 0", "survey.epsilon is 0; allowed: a number above 0"),
-        ("epsilon = 1.5", "epsilon = 1.5\noracle = 'rot13'", "survey.oracle is rot13; .*auto, de"),
+        (
+            "epsilon = 1.5",
+            "epsilon = 1.5\noracle = 'rot13'",
+            "survey.oracle is 'rot13'; .*auto, de",
+        ),
         ("epsilon = 1.5", "epsilon = 1.5\nbins = 1", "survey.bins is 1; allowed: a whole number"),
         ("epsilon = 1.5", "epsilon = 1.5\nminimum = 0", "survey.minimum is 0; allowed"),
         ("2027-01-31T00:00:00Z", "2027-01-31T00:00:00", "survey.closes is .*with its zone"),
         ('["red", "green", "blue"]', '["red"]', r"features.colour.categories is .*two or more"),
-        ("epsilon = 1.5", "epsilon = 1.5\nsalt = 1", r"survey\.salt is 1, but there is no such"),
+        ("epsilon = 1.5", "epsilon = 1.5\nsalt = 1", r"survey\.salt: there is no such"),
         ("high = 100", "high = -1", r"features\.age\.high is -1"),
     ],
 )

@@ -55,10 +55,13 @@ def test_queries_need_no_label(terms_file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("age,flat,label\n1,3,no\n", "without 'colour'"),
+        ("age,flat,label\n1,3,no\n", "lacks the column 'colour'"),
         ("age,colour,flat,label\n1,green,3,no\n", r"'colour', line 2 is 'green'; .*red, blue"),
-        ("age,colour,flat,label\n1,red,3,no\nold,red,3,no\n", r"'age', line 3 is not a finite"),
-        ("age,colour,flat,label\ninf,red,3,no\n", r"'age', line 2 is not a finite"),
+        (
+            "age,colour,flat,label\n1,red,3,no\nold,red,3,no\n",
+            r"'age', line 3: this is not a finite",
+        ),
+        ("age,colour,flat,label\ninf,red,3,no\n", r"'age', line 2: this is not a finite"),
         (
             "age,colour,flat,label\n1,red,3,maybe\n",
             r"'label', line 2 is 'maybe'; .*no, yes .the last column is taken as the label",

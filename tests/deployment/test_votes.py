@@ -208,7 +208,7 @@ async def test_a_client_has_a_budget_of_its_own_at_the_member_that_it_asks(folde
         ("client = -1.0", "client is -1"),
         ("clients = { client = -1.0 }", "clients is -1"),
         ("clients = { party-1 = 1.0 }", "clients: party-1 are not clients of the roster"),
-        ("client = 1e7", "client is out of range"),
+        ("client = 1e7", "client: .* must be from 0"),
     ],
 )
 async def test_budgets_of_clients_are_met_at_the_edge(
@@ -274,9 +274,9 @@ async def test_another_budget_needs_to_be_meant(folder: Path) -> None:
     ("old", "new", "message"),
     [
         ("r = 0.3", "", "votes.r: give either r or k"),
-        ("r = 0.3", "r = 0.3\nk = 5\nrows = 9", "votes.r is given with k"),
+        ("r = 0.3", "r = 0.3\nk = 5\nrows = 9", "votes.r: give either r or k"),
         ("r = 0.3", "k = 5", "votes.rows: give rows with k"),
-        ("r = 0.3", "r = 0.3\nrows = 9", "votes.rows is 9; allowed: given with k"),
+        ("r = 0.3", "r = 0.3\nrows = 9", "votes.rows: give rows with k"),
         ("r = 0.3", "r = 0.3\ntolerated = 3", "votes.tolerated is 3; allowed: below"),
         ("r = 0.3", 'r = 0.3\nsum = "cycles"\ncycles = 2', "votes.cycles is 2"),
         ("budget = 8.0", "budget = 3.0", "votes.budget is 3.0; allowed: at least epsilon"),

@@ -73,7 +73,9 @@ class TestMistakes:
             load_scenario("wien")
         with pytest.raises(ScenarioError, match=r"data.source is 'wien'; .*did you mean wine\?"):
             run_scenario(load_scenario("wine", ["data.source=wien"]), seed=1)
-        with pytest.raises(ScenarioError, match=r"k is 7, .*did you mean protocol\.k\?"):
+        with pytest.raises(
+            ScenarioError, match=r"k: there is no such key; .*did you mean protocol\.k\?"
+        ):
             load_scenario("wine", ["k=7"])
 
     def test_a_file_that_is_not_there_is_named(self) -> None:

@@ -270,5 +270,5 @@ def from_units(units: ArrayLike) -> NDArray[np.float64]:
 def _scaled(amounts: ArrayLike, field: str) -> NDArray[np.float64]:
     given = np.asarray(amounts, np.float64)
     valid = bool(np.all((given >= 0) & (given <= AMOUNT_MAX)))
-    require_that(valid, field, f"{field} must be numbers from 0 to {AMOUNT_MAX:,}")
+    require_that(valid, field, f"{field} must be from 0 to {AMOUNT_MAX:,}")
     return given * UNITS

@@ -52,4 +52,4 @@ def test_other_numbers_are_refused_and_not_shown(amount: float) -> None:
     """An error has no amount in it: it may be a record's."""
     with pytest.raises(InputError) as caught:
         to_units([0.5, amount])
-    assert "must be numbers from 0 to" in str(caught.value)
+    assert "must be from 0 to" in str(caught.value)

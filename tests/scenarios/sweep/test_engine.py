@@ -28,7 +28,7 @@ def scheduler() -> Iterator[str]:
     [
         (("cloud",), "engine", "local, dask, ray"),
         (("local", 0), "workers", "at least 1"),
-        (("local", None, "tcp://127.0.0.1:1"), "dask_address", "unless engine is dask"),
+        (("local", None, "tcp://127.0.0.1:1"), "dask_address", "needs the engine dask"),
         (("dask", 2, "tcp://127.0.0.1:1"), "workers", "workers of its own"),
     ],
 )

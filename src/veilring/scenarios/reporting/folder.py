@@ -84,7 +84,8 @@ def open_folder(folder: Path) -> Path:
     for held in (_REPORT, _ERROR):
         if (folder / held).exists():
             raise InputError.because(
-                f"{folder} holds {held}; nothing is overwritten", field="--out"
+                f"{folder} holds {held}, and nothing is overwritten; give another --out",
+                field="--out",
             )
     return folder
 
