@@ -38,7 +38,7 @@ CHANGED: dict[str, dict[str, Any]] = {
         "value": 7,
         "estimator": "LDPNaiveBayes",
         "terms": (
-            "survey:SurveyTerms",
+            "veilring.deployment.survey:SurveyTerms",
             "survey",
             "[survey]\nkind = 'discrete-bayes'\nepsilon = 1.0",
         ),
