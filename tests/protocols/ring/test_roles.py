@@ -218,8 +218,8 @@ def test_rows_refuse_what_is_no_table_and_never_show_their_values() -> None:
     assert len(good) == 1
     for features, labels, message in (
         (np.zeros(3), np.zeros(3, dtype=int), "has the shape"),
-        (np.full((1, 1), 1.5), np.zeros(1, dtype=int), "numbers from 0 to 1"),
-        (np.full((1, 1), np.nan), np.zeros(1, dtype=int), "numbers from 0 to 1"),
+        (np.full((1, 1), 1.5), np.zeros(1, dtype=int), "features must be in"),
+        (np.full((1, 1), np.nan), np.zeros(1, dtype=int), "features must be in"),
         (np.zeros((1, 1)), np.array([-1]), "class numbers from 0"),
     ):
         with pytest.raises(InputError, match=message):
