@@ -8,7 +8,7 @@ from typing import Final
 
 from sphinx.application import Sphinx
 
-from veilring.scenarios.oracle_charts import draw_oracles
+from veilring.scenarios.law_charts import draw_oracles
 
 _FOLDER: Final = "_made"  # in the pages' own folder, where pages find pictures
 

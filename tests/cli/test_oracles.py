@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from veilring.cli.app import app
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.planner import ORACLES, oracle_options, recommend_oracle
-from veilring.scenarios.oracle_charts import draw_oracles
+from veilring.scenarios.law_charts import draw_oracles
 
 
 def test_the_chart_names_every_oracle_and_is_the_same_again(tmp_path: Path) -> None:

@@ -3,10 +3,14 @@
 What is asserted does not depend on how fast the machine is; `benchmarks/flood.py` measures times.
 """
 
+import time
 from collections.abc import Iterator
 
 import pytest
 from benchmarks.flood import RawMember, Server, idle, start_flood
+from tests.deployment import commands
+
+from veilring.errors import FrameError
 
 FRAMES = 100_000
 SECONDS = 1.0  # an attack goes on for so long at the most, once it is cut off
@@ -25,12 +29,24 @@ def server() -> Iterator[Server]:
         yield serving
 
 
+def _let_in(server: Server, name: str) -> RawMember:
+    """Connect, again while the server has yet to notice that an earlier connection has ended."""
+    deadline = time.monotonic() + commands.SECONDS
+    while True:
+        try:
+            return RawMember(server.folder, name)
+        except FrameError as refused:
+            if "again=True" not in str(refused) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("kind", FLOODERS)
 def test_a_flood_is_borne(server: Server, kind: str) -> None:
     """Others are answered and let in meanwhile; memory and log stay small, the culprit is named."""
     mib, lines = server.resident_mib(), len(server.lines())
     peak, asked = mib, 0
-    with RawMember(server.folder, HONEST) as honest:
+    with _let_in(server, HONEST) as honest:
         frames = 100 if kind == "large" else FRAMES
         flood = start_flood(server.folder, FLOODERS[kind], kind, frames, SECONDS)
         try:
@@ -55,7 +71,7 @@ def test_a_flood_is_borne(server: Server, kind: str) -> None:
 def test_members_are_let_in_beside_idle_connections(server: Server) -> None:
     """Two hundred connections of one address that say nothing keep no member out."""
     lines = len(server.lines())
-    with RawMember(server.folder, HONEST) as honest, idle(server.address, 200):
+    with _let_in(server, HONEST) as honest, idle(server.address, 200):
         for _ in range(3):
             with RawMember(server.folder, NEWCOMER) as newcomer:
                 newcomer.ask()

@@ -68,8 +68,8 @@ def test_a_file_whose_rows_have_moved_is_refused(collection: Collection) -> None
     new = ["5.0", "3.0", "4.0", "1.0", "virginica"]
     moved = write(collection, "moved.csv", [lines[0], new, *lines[1:]])
     refused = handed_in(collection, moved, 2)
-    assert "moved.csv is with " in refused.output
-    assert "rows that differ" in refused.output
+    assert "moved.csv: " in refused.output
+    assert "differ from those that were reported" in refused.output
     assert collection.outboxes() == made
     other = [[cell if place else "other" for place, cell in enumerate(lines[0])], *lines[1:]]
     assert handed_in(collection, write(collection, "other.csv", other), 2).output.count("other.csv")
@@ -104,7 +104,7 @@ def test_a_key_is_one_whatever_blanks_are_around_it(collection: Collection) -> N
     again = handed_in(collection, write(collection, "padded.csv", padded))
     assert collection.kept(again.output) == CLIENTS == len(collection.outboxes())
     twice = write(collection, "twice.csv", [*lines, padded[1]])
-    assert "all different" in handed_in(collection, twice, 2).output
+    assert "they must all differ" in handed_in(collection, twice, 2).output
 
 
 def test_keys_of_other_people_are_refused(collection: Collection) -> None:
@@ -143,7 +143,7 @@ def test_a_row_may_be_corrected_until_its_report_is_made(
     corrected = write(collection, "corrected.csv", [lines[0], lines[-1], *lines[1:-1]])
     handed_in(collection, corrected)
     assert len(collection.outboxes()) == CLIENTS
-    assert "rows that differ" in handed_in(collection, "rows.csv", 2).output
+    assert "differ from those that were reported" in handed_in(collection, "rows.csv", 2).output
 
 
 def test_reports_leave_in_an_order_that_is_not_the_files(collection: Collection) -> None:

@@ -25,7 +25,7 @@ from veilring.protocols.treewalk.algorithm.one_message import bucket_law
 from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.protocols.treewalk.leakage import overheard_response
 from veilring.randomness import Streams
-from veilring.scenarios.belief_maps import CELLS, beliefs_after, draw_beliefs
+from veilring.scenarios.law_charts import CELLS, beliefs_after, draw_beliefs
 
 POINTS = load_points("uniform:512")
 

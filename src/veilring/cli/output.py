@@ -73,7 +73,7 @@ def _cost(report: Report) -> list[_Line]:
         ),
     ]
     equal = cost == report.forecast
-    meaning = "rounds, messages and bytes as the closed forms have them before a run"
+    meaning = "rounds, messages and bytes as the closed forms predict"
     lines.append(("forecast", "equal" if equal else "differs", meaning))
     if report.simulated_seconds is not None:
         seconds = f"{report.simulated_seconds:.3f} s"

@@ -1,7 +1,7 @@
-"""`veilring report`: one page about a run."""
+"""`veilring report`, `trace` and `reproduce`: pages, diagrams and figures of what was run."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -46,3 +46,141 @@ def report(
     except OSError as error:
         raise InputError("--out", path, f"a file that can be written ({error})") from error
     typer.echo(f"Written: {path}")
+
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.table import Table
+
+    from veilring.scenarios.reporting.tables import Amount
+
+LIMIT_DEFAULT: Final = 40  # about what a terminal shows at once
+
+
+def trace(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder that `veilring run --out` wrote.", metavar="DIR", show_default=False
+        ),
+    ],
+    *,
+    limit: Annotated[
+        int, typer.Option(min=0, help="How many messages to draw, from the first on.")
+    ] = LIMIT_DEFAULT,
+) -> None:
+    """Show which message passed when, and what parties and kinds of message cost.
+
+    In the diagram time runs down and each party is a column; they are in the order in which they
+    first spoke in the protocol. Above it stands what went wrong, and what a coalition found.
+
+    For example:
+
+        veilring run wine --out runs/wine
+
+        veilring trace runs/wine --limit 200
+    """
+    from veilring.cli.console import make_console
+    from veilring.scenarios.reporting import read_folder
+    from veilring.scenarios.reporting.summary import adversaries, found, troubles
+    from veilring.scenarios.reporting.tables import by_kind, by_party
+    from veilring.scenarios.reporting.text import text_diagram
+
+    run, console = read_folder(folder), make_console()
+    parties = run.scenario.parties.all
+    if run.failure is not None:
+        console.print(f"The run failed. {run.failure.error}: {run.failure.message}", markup=False)
+        for note in run.failure.notes:
+            console.print(note, markup=False, highlight=False)
+    if malicious := adversaries(run.scenario):
+        console.print(f"adversaries: {malicious}", markup=False, highlight=False)
+    told = () if run.report is None else (*troubles(run.report), *found(run.report))
+    for label, value, meaning in told:
+        console.print(f"{label}: {value}; {meaning}", markup=False, highlight=False)
+    console.print(_table("party", by_party(run.messages, parties)))
+    console.print(_table("kind", by_kind(run.messages)))
+    diagram = text_diagram(run.messages, run.marks, parties, limit=limit, width=console.width)
+    for line in diagram:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if limit < len(run.messages):
+        typer.echo(f"The first {limit:,} of {len(run.messages):,} messages; see --limit.")
+
+
+def _table(title: str, amounts: "Iterable[Amount]") -> "Table":
+    from rich.table import Table
+
+    table = Table()
+    table.add_column(title, style="bold")
+    for column in ("messages", "bytes", "set-up messages", "set-up bytes"):
+        table.add_column(column, justify="right")
+    for amount in amounts:
+        numbers = (f"{number:,}" for traffic in amount[1:] for number in traffic)
+        table.add_row(amount.label, *numbers)
+    return table
+
+
+def reproduce(
+    figures: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Such as ring/figure-2; see --list.", metavar="FIGURE...", show_default=False
+        ),
+    ] = None,
+    *,
+    show_list: Annotated[
+        bool, typer.Option("--list", help="List all figures, and measure none.")
+    ] = False,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH_OR_NAME",
+            help="A built-in data set, a .csv, a .npz, or openml:NAME; for treewalk, uniform:N or "
+            "a .csv of points. May be given many times; else wine, or uniform:100000.",
+            show_default=False,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="10 splits at few points, not all at many.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 0,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the numbers and the plots go.")
+    ] = Path("figures"),
+) -> None:
+    """Measure figures of the papers again, plot them, and say whether their claims hold.
+
+    A claim is tested on every data set by itself, with intervals over random splits. That one does
+    not hold is a result and no error.
+
+    For example:
+
+        veilring reproduce --list
+
+        veilring reproduce ring/figure-2 --quick
+
+        veilring reproduce ring/figure-3 ring/figure-4 --data wine --data my.csv --out plots
+    """
+    from veilring.cli.console import show_progress
+    from veilring.errors import InputError
+    from veilring.papers.reproduce import FIGURES, find_figure, reproduce_figure
+
+    if show_list:
+        for figure in FIGURES.values():
+            typer.echo(f"{figure.name:24} {figure.title}")
+        return
+    if not figures:
+        raise InputError.because(
+            "no figure is given; name at least one, or use --list", field="FIGURE"
+        )
+    for name in figures:
+        find_figure(name)  # all are refused before the first one is measured
+    for name in figures:
+        with show_progress(quiet=False) as progress:
+            done = reproduce_figure(
+                name, data or [], out, quick=quick, seed=seed, progress=progress
+            )
+        typer.echo(f"{done.figure.name}: {done.figure.title}")
+        for verdict in done.verdicts:
+            typer.echo(f"  {verdict}")
+        typer.echo(f"  {', '.join(str(file) for file in done.files)}")

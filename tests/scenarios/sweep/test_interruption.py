@@ -36,7 +36,7 @@ class TestInterruption:
             run_sweep(TINY, out, engine=IN_PROCESS)
         assert set(caught.value.failures) == {f"parties.count=4 trial={n}" for n in (0, 1)}
         assert (caught.value.kept, caught.value.total) == (4, 6)
-        assert "parties.count=4 trial=0: party-0: its field is wrong" in str(caught.value)
+        assert "parties.count=4 trial=0: party-0: its field is 'wrong'" in str(caught.value)
         assert names_in(tmp_path) == {"out.parquet.journal"}
         failing.clear()
         done = run_sweep(TINY, out, engine=IN_PROCESS)

@@ -26,16 +26,16 @@ KEPT = 6
 WAITING = f"""
 import signal
 from veilring.cli import main
-from veilring.scenarios.sweep.run import Journal
+from veilring.scenarios.sweep.run import SweepJournal
 
-append = Journal.append
+append = SweepJournal.append
 
 def append_and_wait(journal, outcome):
     append(journal, outcome)
     if len(journal.outcomes) == {KEPT}:
         signal.pause()
 
-Journal.append = append_and_wait
+SweepJournal.append = append_and_wait
 main()
 """
 
