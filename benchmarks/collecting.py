@@ -62,7 +62,7 @@ _Process = subprocess.Popen[str]
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What came of a collection.
+    """The result of a collection.
 
     Attributes:
         reports: How many were made durable.

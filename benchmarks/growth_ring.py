@@ -142,7 +142,7 @@ class Batch:
         return knn_chain(parties, self.queries, terms)
 
     def expected_seconds(self, parties: int, groups: int = 0) -> float:
-        """Return what the chain takes with the expected latency of each hop.
+        """Return the time of the chain with the expected latency of each hop.
 
         That is exact where latency is constant. Where it is random, parts that wait for each other
         wait for the slower one, and a batch takes longer.

@@ -26,7 +26,7 @@ Hops = Callable[[bytes, int], Awaitable[None]]
 
 
 async def _over_endpoints(stack: AsyncExitStack, first: Identity, second: Identity) -> Hops:
-    """Return what sends a frame over and back, a number of times."""
+    """Return a coroutine function that sends a frame over and back a given number of times."""
     sockets = [bind(LOOPBACK, 0) for _ in (first, second)]
     members = [
         Member.of(identity, LOOPBACK, sock.getsockname()[1])

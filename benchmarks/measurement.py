@@ -131,7 +131,7 @@ T = TypeVar("T")
 
 
 def describe_machine() -> str:
-    """Return what numbers depend on, in one line; nothing that names the machine."""
+    """Return the conditions of a measurement in one line; none of them names the machine."""
     kind = f"{os.cpu_count()} cores ({_processor()})"
     python = f"{platform.python_implementation()} {platform.python_version()}"
     return f"{kind}, {python}, {platform.system()}"

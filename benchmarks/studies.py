@@ -73,7 +73,7 @@ class Fit:
     left_out: float | None
 
     def __call__(self, x: float) -> float:
-        """Return what the model says at x."""
+        """Return the value of the model at x."""
         return sum(b * term.of(x) for b, term in zip(self.factors, self.basis, strict=True))
 
     @property
@@ -225,7 +225,7 @@ def require_sizes(
 
 
 def format_study(study: Study, machine: str) -> str:
-    """Return what is printed: a table a curve, its model beside it, and what follows.
+    """Return the printed text: a table for each curve with its model, and the conclusions.
 
     Args:
         study: What was measured.

@@ -126,7 +126,7 @@ def read_toml(path: Path, model: type[_SectionT]) -> _SectionT:
 
 
 def read_tables(path: Path) -> dict[str, Any]:
-    """Return what a TOML file holds.
+    """Return the content of a TOML file.
 
     Raises:
         ScenarioError: If it cannot be read, or is not TOML.

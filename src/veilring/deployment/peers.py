@@ -60,7 +60,7 @@ class PeerTerms(Schema):
         return tomli_w.dumps(tables)
 
     def facts(self, parties: int) -> Facts:
-        """Return what is public of the data of so many parties."""
+        """Return the public facts of the data of the given number of parties."""
         return Facts(parties=parties, features=self.width, classes=len(self.classes))
 
     def membership(self, parties: int, *, count: str = "roster") -> Membership:

@@ -48,7 +48,7 @@ class PrivacyLeakWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answered:
-    """What came of one batch.
+    """The answer to one batch.
 
     Attributes:
         labels: Class numbers, shape (queries,).
@@ -71,7 +71,7 @@ class Asked:
 
     Attributes:
         key: 32 secret bytes, of which the parties' randomness is made.
-        last: What came of the batch that was asked last, if any was.
+        last: The answer to the batch that was asked last, if any was.
     """
 
     key: bytes
