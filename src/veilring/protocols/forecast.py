@@ -1,5 +1,6 @@
 """Forecasts: what a run will cost, before it is run."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final
@@ -43,6 +44,18 @@ def repeated(messages: int, message: Message) -> Traffic:
     A message's size depends on its shapes and on a few small numbers only, so one of zeros will do.
     """
     return Traffic(messages, messages * frame_size(encode(bytes(SESSION_BYTES), message)))
+
+
+def in_batches(cost: Callable[[int], Forecast], queries: int, size: int) -> Forecast:
+    """Return the cost of queries that are asked in full batches, and the rest in one more.
+
+    Args:
+        cost: The cost of a batch of the given number of queries, at least 1.
+        queries: The number of all queries.
+        size: The number of queries of a full batch.
+    """
+    full, rest = divmod(queries, size)
+    return in_all(*[cost(size)] * full, *(cost(rest) for _ in range(bool(rest))))
 
 
 def in_all(*costs: Forecast) -> Forecast:

@@ -15,7 +15,7 @@ from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import require
 from veilring.privacy.noise import POLYA_SCALE_MAX
-from veilring.protocols.forecast import Forecast, in_all
+from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.noisyvotes.algorithm.guarantees import guarantee, protecting_shares
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     VOTES_EPSILON_MAX,
@@ -158,10 +158,8 @@ class NoisyVotes(System):
         """
         public = self.bind(*public_numbers(features, classes), rows=rows)
         size = self.largest_batch(public)
-        full, rest = divmod(queries, size)
-        return in_all(
-            *[votes_cost(parties, size, public, rows=rows)] * full,
-            *[votes_cost(parties, rest, public, rows=rows)] * bool(rest),
+        return in_batches(
+            lambda count: votes_cost(parties, count, public, rows=rows), queries, size
         )
 
     def bind(

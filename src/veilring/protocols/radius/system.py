@@ -16,7 +16,7 @@ from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
-from veilring.protocols.forecast import Forecast, in_all
+from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import (
@@ -167,11 +167,7 @@ class DataOwner(System):
     ) -> Forecast:
         width, _ = public_numbers(features, classes)
         size = self.bind(width, classes).queries_max
-        full, rest = divmod(queries, size)
-        return in_all(
-            *[label_cost(size, width, self.k)] * full,
-            *[label_cost(rest, width, self.k)] * bool(rest),
-        )
+        return in_batches(lambda count: label_cost(count, width, self.k), queries, size)
 
     def bind(self, features: int, classes: int, rows: int | None = None) -> OwnerRules:
         """Return the rules that owner and clients hold for rows of this shape.

@@ -14,7 +14,7 @@ from veilring.data.table import Features, Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
-from veilring.protocols.forecast import Forecast, in_all
+from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.ring.algorithm.classify import pooled_knn, ring_knn
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.algorithm.topk import own_smallest, rounds_for
@@ -140,11 +140,7 @@ class PrivateKNN(System):
     ) -> Forecast:
         public = self.bind(*public_numbers(features, classes))
         size = min(self.batch, public.queries_max)
-        full, rest = divmod(queries, size)
-        return in_all(
-            *[knn_cost(parties, size, public)] * full,
-            *[knn_cost(parties, rest, public)] * bool(rest),
-        )
+        return in_batches(lambda count: knn_cost(parties, count, public), queries, size)
 
     def bind(self, features: int, classes: int) -> KNNParameters:
         """Return the parameters that all parties hold for rows of this shape.

@@ -16,7 +16,7 @@ from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
 from veilring.privacy.checks import require
-from veilring.protocols.forecast import Forecast, in_all
+from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.system import (
     PARTIES,
     SERVER,
@@ -292,8 +292,7 @@ class TreeWalk(System):
             )
         lookup = self.bind(rows, public_numbers(features, classes)[0])
         size = min(self.batch, lookup.queries_max)
-        full, rest = divmod(queries, size)
-        return in_all(*[lookup.cost(size)] * full, *[lookup.cost(rest)] * bool(rest))
+        return in_batches(lookup.cost, queries, size)
 
     def bind(self, rows: int, features: int) -> Lookup:
         """Return the way to ask a server of the given number of rows.
