@@ -17,7 +17,7 @@ from benchmarks.measurement import Measurement, Skipped, describe_machine
 from benchmarks.studies import Study, format_study, study_files, write_study
 from veilring.cli.console import show_progress
 from veilring.errors import InputError, VeilringError
-from veilring.scenarios.labelling import Progress
+from veilring.scenarios.batches import Progress
 
 # As wide as the longest row, also where the output goes to a file.
 TABLE_WIDTH: Final = 150

@@ -20,7 +20,7 @@ from veilring.errors import InputError, SimulationError
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.store.sqlite import CACHE_BYTES_MAX
 from veilring.protocols.ldp.task import Task
-from veilring.scenarios.labelling import Progress
+from veilring.scenarios.batches import Progress
 from veilring.scenarios.sweep import Engine
 
 PIECES: Final = 8

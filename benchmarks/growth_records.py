@@ -25,7 +25,7 @@ from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.protocols.requests import REQUEST_KEY_BYTES
 from veilring.randomness import Streams
-from veilring.scenarios.labelling import Progress
+from veilring.scenarios.batches import Progress
 
 # Room for rows grows by doubling from 16: at powers of two, all of it is in use.
 QUICK: Final = (1 << 12, 1 << 14, 1 << 15, 1 << 16)

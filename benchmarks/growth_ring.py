@@ -23,7 +23,7 @@ from veilring.protocols.ring.cost import Chain, knn_chain, knn_cost, nested_chai
 from veilring.protocols.ring.nested import group_sizes, nest, nested_knn
 from veilring.protocols.ring.roles import KNNAnswer, KNNParameters, private_knn
 from veilring.randomness import Streams
-from veilring.scenarios.labelling import Progress
+from veilring.scenarios.batches import Progress
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.schema import NetworkSection
 

@@ -31,7 +31,7 @@ from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.requests import REQUEST_KEY_BYTES
 from veilring.protocols.ring.roles import private_knn
 from veilring.randomness import Streams
-from veilring.scenarios.labelling import Progress
+from veilring.scenarios.batches import Progress
 from veilring.transport.messages import SESSION_BYTES, encode
 
 QUICK: Final = (1, 8, 64, 512)

@@ -63,7 +63,7 @@ CASES: Final = {
     "sweep wine --grid protocol.rounds=1..2 --out r.parquet": "simpy",
     "explore --seeds 2": "simpy",
     "leakage ring/pp-topk --parties 3 --k 1": "simpy",
-    "reproduce ring/figure-3 --quick": "simpy",
+    "reproduce ring/figure-3 --quick": "matplotlib",
     "report nothing": "simpy",
     "trace nothing": "simpy",
     "deploy owner wine --r 1 --out owner": "sklearn",
@@ -81,7 +81,6 @@ SINGLE: Final = {
 """Commands, and what each misses that has the laboratory, but this."""
 PACKAGES: Final = (
     "veilring.estimators",
-    "veilring.papers.reproduce",
     "veilring.scenarios.comparison",
     "veilring.scenarios.exploring",
     "veilring.scenarios.reporting.page",

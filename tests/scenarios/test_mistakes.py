@@ -9,10 +9,10 @@ from tests.scenarios.mistakes import MISTAKES
 
 from veilring.errors import ScenarioError
 from veilring.scenarios import (
-    labelling,
     load_scenario,
     make_scenario,
     run_scenario,
+    runner,
     scenario_text,
 )
 
@@ -30,7 +30,7 @@ class TestMistakes:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The error has the key, the value and what is allowed, and no cluster was made."""
-        monkeypatch.delattr(labelling, "Cluster")
+        monkeypatch.delattr(runner, "Cluster")
         with pytest.raises(ScenarioError) as caught:
             run_scenario(load_scenario("wine", overrides), seed=1)
         error = caught.value

@@ -20,7 +20,7 @@ from veilring.errors import InputError, VeilringError
 
 if TYPE_CHECKING:
     from veilring.scenarios import Report, Scenario
-    from veilring.scenarios.labelling import Progress
+    from veilring.scenarios.batches import Progress
 
 
 def run_command(  # noqa: PLR0913  (the options of a command)

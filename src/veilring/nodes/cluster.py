@@ -13,14 +13,24 @@ from veilring.nodes.cost import Cost, total_cost
 from veilring.nodes.party import Parties
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.nodes.run import Job, Outcome, Run, join_outcomes, mark_failure
-from veilring.nodes.runtimes import RUNTIMES, Runtime
+from veilring.nodes.runtimes.processes import Processes
 from veilring.nodes.runtimes.script import stop_if_imported
+from veilring.nodes.runtimes.simulated import Simulated
+from veilring.nodes.runtimes.tasks import Memory, Runtime, Tls
 from veilring.nodes.trace import Journal, Mark, Trace
 from veilring.randomness import Streams
 
 _R = TypeVar("_R")
 # Each attempt loses at least one party; a cluster that loses more than this has another problem.
 ATTEMPTS: Final = 3
+
+RUNTIMES: Final[Mapping[str, Callable[[], Runtime]]] = {
+    "memory": Memory,
+    "tls": Tls,
+    "processes": Processes,
+    "simulated": Simulated,
+}
+"""The places where parties can live, by name, each with its default options."""
 
 
 class Cluster:

@@ -13,14 +13,13 @@ from veilring.errors import (
     SessionTimeout,
     VeilringError,
 )
-from veilring.nodes.adversary import Adversary, corrupt
+from veilring.nodes.adversary import Adversary
 from veilring.nodes.blame import Blame, Standing, find_fault
 from veilring.nodes.cost import Cost, Meter, total_cost
-from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.session import SESSION_SECONDS
 from veilring.nodes.trace import Mark, Trace, TracedMessage, join_traces
-from veilring.nodes.transcript import Observer, Transcript, View, join_transcripts, transcript_hash
+from veilring.nodes.transcript import View, join_transcripts, transcript_hash
 
 _R = TypeVar("_R")
 
@@ -77,43 +76,6 @@ class Outcome:
     trace: Trace | None = None
     ended: float | None = None
     standing: Standing | None = None
-
-
-async def play_job(node: Node, job: Job) -> Outcome:
-    """Play a job at a node; whatever goes wrong is the outcome's error, never raised."""
-    clock = asyncio.get_running_loop().time
-    meter, transcript = Meter(node.name), Transcript(node.name)
-    view = View(node.name) if job.watched else None
-    observers: list[Observer] = [meter, transcript]
-    if view is not None:
-        observers.append(view)
-    if job.trace is not None:
-        observers.append(job.trace.observer(clock))
-    result, failure = None, None
-    try:
-        result = await node.run(
-            job.role if job.adversary is None else corrupt(job.role, job.adversary),
-            job.session,
-            job.parties,
-            *job.given,
-            observers=observers,
-            seconds=job.seconds,
-            **job.public,
-        )
-    except Exception as error:  # noqa: BLE001 (whatever a role raises is the outcome, and is raised again by the cluster)
-        failure = error
-    digests = transcript.digests() if job.adversary is None else {}
-    return Outcome(
-        node.name,
-        result,
-        failure,
-        meter,
-        digests,
-        view,
-        job.trace,
-        ended=clock(),
-        standing=node.standings().get(job.session),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from veilring.papers.radius import RADIUS_FIGURES
 from veilring.papers.ring import RING_FIGURES
 from veilring.papers.treewalk_figures import TREEWALK_FIGURES
 from veilring.randomness import Streams
-from veilring.scenarios.labelling import Progress
+from veilring.scenarios.batches import Progress
 
 # A paper adds its own here.
 _ALL: Final = (

@@ -35,7 +35,7 @@ from veilring.protocols.ring.roles import SCALE_BITS, KNNParameters
 from veilring.protocols.ring.system import RingSetup
 from veilring.protocols.system import Estimate
 from veilring.randomness import Streams
-from veilring.scenarios.labelling import Attempt, Batch
+from veilring.scenarios.batches import Attempt, Batch
 from veilring.scenarios.prepare import Prepared
 from veilring.scenarios.report import Attack, Findings, Named, Victim
 

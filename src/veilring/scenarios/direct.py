@@ -5,8 +5,8 @@ works in a thread of its own and waits for it; `run_async` waits without blockin
 """
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from veilring import simulation
 from veilring.data.table import Features, Rows, Table
 from veilring.errors import InputError
-from veilring.nodes.cluster import Cluster
+from veilring.nodes.cluster import RUNTIMES, Cluster
 from veilring.nodes.run import Run
-from veilring.nodes.runtimes import RUNTIMES
 from veilring.nodes.transcript import View
 from veilring.protocols.system import Facts, Promise, Setup, Spent, System
-from veilring.scenarios.labelling import Conditions, Labelled, play_queries
+from veilring.scenarios.batches import Conditions, Labelled
 from veilring.scenarios.report import CostSummary
+from veilring.scenarios.runner import play_queries
 
 R = TypeVar("R")
 Parts: TypeAlias = Sequence[Table | Rows] | Mapping[str, Table | Rows]
@@ -193,21 +193,8 @@ def _complete(start: Callable[[], Coroutine[Any, Any, Any]], runtime: str) -> An
         asyncio.get_running_loop()
     except RuntimeError:
         return loop(start())
-    found: list[Any] = []
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            found.append(loop(start()))
-        except BaseException as error:  # noqa: BLE001  (it is raised again in the caller's thread)
-            errors.append(error)
-
-    thread = threading.Thread(target=work, name="veilring-run")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return found[0]
+    with ThreadPoolExecutor(1, "veilring-run") as thread:
+        return thread.submit(lambda: loop(start())).result()
 
 
 async def _play_role(  # noqa: PLR0917  (the arguments of `run`)

@@ -17,7 +17,7 @@ from veilring.protocols.ring.algorithm.topk import SMALLEST_RING, TopKParameters
 from veilring.protocols.ring.leakage import HopLeakage, sample_hop_leakage, uniform_values
 from veilring.protocols.system import Estimate
 from veilring.randomness import Streams
-from veilring.scenarios.labelling import Progress
+from veilring.scenarios.batches import Progress
 
 SUBJECTS: Final = ("ring/pp-topk",)
 """The protocols that have such a table."""

@@ -1,147 +1,40 @@
 """Running a scenario: the same from data to report for every system, on every runtime."""
 
 import asyncio
-import math
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring import simulation
 from veilring.errors import InputError, VeilringError
+from veilring.nodes.cluster import Cluster, run_with_retries
 from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
-from veilring.nodes.runtimes import Simulated
-from veilring.nodes.trace import Journal
-from veilring.protocols.system import Leakage
+from veilring.nodes.runtimes import Runtime, Simulated
+from veilring.nodes.trace import Journal, Mark
+from veilring.protocols.system import Leakage, Play, Setup
 from veilring.randomness import Streams
-from veilring.scenarios.coalition import find
-from veilring.scenarios.labelling import (
+from veilring.scenarios.batches import (
+    Attempt,
+    Batch,
     Conditions,
     Deal,
     Labelled,
     Progress,
     drawn_by_parties,
     ignore_progress,
-    play_queries,
 )
+from veilring.scenarios.coalition import find
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import Prepared, prepare
-from veilring.scenarios.report import (
-    CostSummary,
-    Findings,
-    Recovery,
-    Report,
-    RingOrigin,
-    StruckFault,
-)
+from veilring.scenarios.report import Report, RingOrigin, assemble
 from veilring.scenarios.schema import Scenario, make_scenario
 from veilring.simulation.faults import Fault
-
-
-def assemble(  # noqa: PLR0917  (what was run, what came of it, and what is known of it)
-    scenario: Scenario,
-    prepared: Prepared,
-    labelled: Labelled,
-    struck: tuple[Fault, ...],
-    leakage: Leakage | None,
-    findings: Findings | None,
-    origin: RingOrigin | None,
-    seed: int,
-) -> Report:
-    """Return the report on a run.
-
-    Args:
-        scenario: What was run.
-        prepared: What the parties were given.
-        labelled: What came of it.
-        struck: The faults that had an effect.
-        leakage: What a hop leaks, if that was estimated.
-        findings: What a coalition found, if there was one.
-        origin: How the ring came about.
-        seed: Of the split and the partition.
-    """
-    pooled, truth = prepared.pooled, prepared.held_out.y
-    system, setup = scenario.protocol, prepared.setup
-    batches, labels = labelled.batches, labelled.labels
-    reference = _reference(prepared, labelled)
-    on_simulated_clock = scenario.network.runtime == "simulated"
-    return Report(
-        scenario=scenario,
-        runtime=scenario.network.runtime,
-        parties=len(setup.parts),
-        rows=len(pooled),
-        queries=len(truth),
-        rounds=setup.rounds,
-        accuracy=_share(labels == truth),
-        reference_accuracy=_share(reference == truth),
-        majority_accuracy=_share(truth == np.bincount(pooled.y).argmax()),
-        agreement=_share(labels == reference),
-        labels=tuple(pooled.features.classes[label] for label in labels),
-        cost=CostSummary.measured(batch.run.cost for batch in batches),
-        forecast=CostSummary.forecast(batch.forecast for batch in batches),
-        ring=origin,
-        promise=system.promise(parties=len(setup.parts)),
-        spent=setup.spent(labelled.attempts),
-        seconds=labelled.seconds,
-        start_seconds=labelled.start_seconds,
-        simulated_seconds=sum(b.seconds for b in batches) if on_simulated_clock else None,
-        leakage=leakage,
-        transcript=labelled.transcript,
-        seed=seed,
-        secrets="cryptographic" if scenario.run.seed is None else "seeded",
-        coalition=findings,
-        faults=_faults(prepared.faults, struck),
-        recovery=_recovery(prepared, labelled),
-    )
-
-
-def _reference(prepared: Prepared, labelled: Labelled) -> NDArray[np.int64]:
-    """Return the pooled classifier's labels, for each batch on the rows of those who took part."""
-    if all(batch.parties == prepared.parties for batch in labelled.batches):
-        return prepared.reference
-    return np.concatenate(
-        [prepared.setup.reference(batch.queries, batch.parties) for batch in labelled.batches]
-    )
-
-
-def _faults(faults: Iterable[Fault], struck: tuple[Fault, ...]) -> tuple[StruckFault, ...]:
-    return tuple(
-        StruckFault(
-            kind=fault.kind,
-            parties=fault.parties,
-            start_seconds=fault.start,
-            end_seconds=fault.end if math.isfinite(fault.end) else None,
-            strength=fault.strength,
-            struck=fault in struck,
-        )
-        for fault in sorted(faults, key=lambda fault: (fault.start, fault.kind, fault.parties))
-    )
-
-
-def _recovery(prepared: Prepared, labelled: Labelled) -> Recovery | None:
-    """Return what it took to get a result; `None` if the first attempts did."""
-    wasted = [cost for batch in labelled.batches for cost in batch.wasted]
-    if not wasted:
-        return None
-    left = labelled.batches[-1].parties
-    lost = {p: len(r) for p, r in prepared.setup.parts.items() if p not in left}
-    return Recovery(
-        without=tuple(lost),
-        attempts=len(wasted),
-        rows_lost=sum(lost.values()),
-        messages=sum(cost.messages + cost.setup.messages for cost in wasted),
-        bytes=sum(cost.bytes + cost.setup.bytes for cost in wasted),
-    )
-
-
-def _share(hits: NDArray[np.bool_]) -> float:
-    return float(hits.mean())
-
 
 # Drawing a ring takes 128 messages a party, and each is simulated one by one: above this many
 # parties that would take longer than all that the simulation is about.
@@ -215,7 +108,14 @@ def run_scenario(
         tell("Attacking what the coalition saw", 0, 1)
         found = find(prepared, labelled.batches, scenario.run.leakage_trials, streams)
     return assemble(
-        scenario, prepared, labelled, struck, leakage, found, _origin(scenario), known_seed
+        scenario=scenario,
+        prepared=prepared,
+        labelled=labelled,
+        struck=struck,
+        leakage=leakage,
+        findings=found,
+        origin=_origin(scenario),
+        seed=known_seed,
     )
 
 
@@ -286,3 +186,130 @@ def _leakage(
     tell("Estimating what a run leaks", 0, 1)
     queries, trials = prepared.held_out.X, scenario.run.leakage_trials
     return prepared.setup.leakage(queries, trials, streams.generator("leakage"))
+
+
+async def play_queries(
+    setup: Setup,
+    queries: NDArray[np.float64],
+    runtime: Runtime | str,
+    *,
+    seed: int | None,
+    conditions: Conditions,
+    progress: Progress = ignore_progress,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Labelled:
+    """Start the parties of a system and have queries labelled, in as many batches as it takes.
+
+    Args:
+        setup: The parties with their rows.
+        queries: Shape (Q, features), scaled into [0, 1].
+        runtime: Where the parties live.
+        seed: Of all their randomness; cryptographic without it.
+        conditions: How batches are played.
+        progress: Told how far it is.
+        clock: Gives wall seconds.
+
+    Raises:
+        RunFailed: If the last attempt at a batch failed.
+    """
+    parties, batches, done = setup.parties, list[Batch](), 0
+    journal = conditions.journal
+    progress("Starting the parties", 0, 1)
+    began = clock()
+    async with Cluster(parties, runtime=runtime, own=setup.resident, seed=seed) as cluster:
+        started = clock()
+        if journal is not None:
+            journal.note(_colluding(conditions.watch))
+        for batch in setup.batches(queries):
+            progress("Labelling", done, len(queries))
+            labelled = await label_batch(batch, cluster, parties, setup, conditions)
+            batches.append(labelled)
+            parties, done = labelled.parties, done + len(batch)
+        ended = clock()
+    return Labelled(tuple(batches), ended - started, started - began)
+
+
+async def label_batch(
+    queries: NDArray[np.float64],
+    cluster: Cluster,
+    among: tuple[str, ...],
+    setup: Setup,
+    conditions: Conditions,
+) -> Batch:
+    """Label a batch; the first of the parties that take part asks.
+
+    Args:
+        queries: Shape (Q, features).
+        cluster: Where the parties are.
+        among: The parties that take part, as long as none is lost.
+        setup: The parties with their rows.
+        conditions: How it is played.
+
+    Raises:
+        RunFailed: If the last attempt failed.
+    """
+    clock, journal = asyncio.get_running_loop().time, conditions.journal
+    # A ring that was drawn is told from the session's name, which is in the traces.
+    trace: bool | Journal = bool(conditions.watch) if journal is None else journal
+    played: list[Play] = []
+
+    def options(alive: tuple[str, ...]) -> dict[str, Any]:
+        if journal is not None:
+            journal.note(_left_out(set(setup.parties).difference(alive), clock(), journal))
+        play = setup.play(queries, among=alive, ring=conditions.deal(alive))
+        played.append(play)
+        return {
+            "only": play.only,
+            **play.public,
+            "watch": [p for p in {*conditions.watch, *play.watch} if p in alive],
+            "adversaries": {p: who for p, who in conditions.adversaries.items() if p in alive},
+        }
+
+    started = clock()
+    retried = await run_with_retries(
+        cluster,
+        setup.role,
+        attempts=conditions.retries + 1,
+        among=among,
+        for_those=options,
+        seconds=conditions.session_seconds,
+        trace=trace,
+    )
+    ended, run, play = clock(), retried.run, played[-1]
+    watched, sessions = set(conditions.watch), {trace.session for trace in run.traces}
+    views = {party: view for party, view in run.views.items() if party in watched}
+    failed = []
+    for outcomes in retried.failed:
+        seen = {done.party: done.view for done in outcomes if done.view is not None}
+        named = {done.trace.session for done in outcomes if done.trace is not None}
+        failed.append(Attempt.of([done.party for done in outcomes], seen, named, conditions.deal))
+    answer = run.results[_first_honest(play.learners, conditions.adversaries)]
+    return Batch(
+        queries=queries,
+        run=run,
+        answer=answer,
+        labels=play.labels(answer),
+        forecast=play.forecast(run),
+        seen=Attempt.of(run.results, views, sessions, conditions.deal),
+        failed=tuple(failed),
+        wasted=retried.wasted,
+        seconds=ended - started,
+    )
+
+
+def _colluding(coalition: Sequence[str]) -> list[Mark]:
+    others = {member: [name for name in coalition if name != member] for member in coalition}
+    return [
+        Mark(0.0, member, f"coalition: with {', '.join(names) or 'nobody else'}")
+        for member, names in others.items()
+    ]
+
+
+def _left_out(parties: Iterable[str], now: float, journal: Journal) -> Iterator[Mark]:
+    for party in sorted(parties):
+        yield Mark(now - (journal.origin or 0.0), party, "left out: the others ask again")
+
+
+def _first_honest(learners: Sequence[str], liars: Mapping[str, object]) -> str:
+    """Return whose answer counts: what a malicious party says it learned is only its word."""
+    return next((party for party in learners if party not in liars), learners[0])

@@ -30,7 +30,7 @@ class ProtocolRunner:
     """The fixture `run_protocol`: runs protocols on one runtime.
 
     Args:
-        runtime: The place where parties live: one of `veilring.nodes.runtimes.RUNTIMES`.
+        runtime: The place where parties live: one of `veilring.nodes.cluster.RUNTIMES`.
     """
 
     def __init__(self, runtime: str) -> None:

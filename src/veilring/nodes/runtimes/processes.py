@@ -28,9 +28,9 @@ from veilring.errors import ClusterError, InputError, PeerLost
 from veilring.nodes.node import Node
 from veilring.nodes.offload import party_loop
 from veilring.nodes.party import Parties
-from veilring.nodes.run import Job, Outcome, play_job
+from veilring.nodes.run import Job, Outcome
 from veilring.nodes.runtimes.script import Script, left_alone, pickle_item, unpickle_item
-from veilring.nodes.runtimes.tasks import Runtime, make_local_roster
+from veilring.nodes.runtimes.tasks import Runtime, make_local_roster, play_job
 from veilring.randomness import Streams
 from veilring.transport.identity import read_identity, write_identity
 from veilring.transport.roster import Roster

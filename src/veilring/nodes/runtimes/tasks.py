@@ -9,11 +9,14 @@ from typing import ClassVar, NamedTuple
 
 from typing_extensions import override
 
+from veilring.nodes.adversary import corrupt
+from veilring.nodes.cost import Meter
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
-from veilring.nodes.run import Job, Outcome, play_job
+from veilring.nodes.run import Job, Outcome
 from veilring.nodes.session import SESSION_SECONDS
 from veilring.nodes.trace import Mark
+from veilring.nodes.transcript import Observer, Transcript, View
 from veilring.randomness import Streams
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.identity import Identity, make_identity
@@ -50,6 +53,43 @@ class Runtime(ABC):
     @abstractmethod
     async def stop(self) -> None:
         """End all parties, so that nothing of them is left. May be called twice."""
+
+
+async def play_job(node: Node, job: Job) -> Outcome:
+    """Play a job at a node; whatever goes wrong is the outcome's error, never raised."""
+    clock = asyncio.get_running_loop().time
+    meter, transcript = Meter(node.name), Transcript(node.name)
+    view = View(node.name) if job.watched else None
+    observers: list[Observer] = [meter, transcript]
+    if view is not None:
+        observers.append(view)
+    if job.trace is not None:
+        observers.append(job.trace.observer(clock))
+    result, failure = None, None
+    try:
+        result = await node.run(
+            job.role if job.adversary is None else corrupt(job.role, job.adversary),
+            job.session,
+            job.parties,
+            *job.given,
+            observers=observers,
+            seconds=job.seconds,
+            **job.public,
+        )
+    except Exception as error:  # noqa: BLE001 (whatever a role raises is the outcome, and is raised again by the cluster)
+        failure = error
+    digests = transcript.digests() if job.adversary is None else {}
+    return Outcome(
+        node.name,
+        result,
+        failure,
+        meter,
+        digests,
+        view,
+        job.trace,
+        ended=clock(),
+        standing=node.standings().get(job.session),
+    )
 
 
 class LocalRoster(NamedTuple):

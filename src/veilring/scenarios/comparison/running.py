@@ -26,6 +26,7 @@ from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.ring.algorithm.classify import pooled_knn
 from veilring.protocols.system import SERVER, Facts, Leakage, Setup, System
 from veilring.randomness import Streams
+from veilring.scenarios.batches import Conditions, Labelled, Progress
 from veilring.scenarios.comparison.comparison import (
     MAJORITY,
     POOLED,
@@ -43,9 +44,9 @@ from veilring.scenarios.comparison.question import (
     load_facts,
 )
 from veilring.scenarios.intervals import Interval, over_splits, share_over_splits
-from veilring.scenarios.labelling import Conditions, Labelled, Progress, play_queries
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.reporting.folder import versions_used
+from veilring.scenarios.runner import play_queries
 from veilring.simulation import Topology
 
 _TRIALS: Final = 5_000  # of measured leakage: as many as a scenario's report has by default
