@@ -26,8 +26,8 @@ SECONDS: Final = 200.0
 ASK_OWNER: Final = "ask owner/analyst-0.toml owner/analyst-0.csv"
 SYSTEMS: Final = {
     "ring": ("my.csv --set parties.count=3", "ask ring/client.toml ring/queries.csv"),
-    "votes": ("my.csv --r 0.3", "ask votes/client.toml votes/client.csv"),
-    "owner": ("my.csv --r 0.3", ASK_OWNER),
+    "votes": ("my.csv --radius 0.3", "ask votes/client.toml votes/client.csv"),
+    "owner": ("my.csv --radius 0.3", ASK_OWNER),
     "prediction": ("my.csv", "ask prediction/querier-0.toml prediction/querier-0.csv"),
     "survey": ("my.csv --clients 10", "submit survey/submitter-0.toml survey/submitter-0.csv"),
 }

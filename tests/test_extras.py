@@ -66,7 +66,7 @@ CASES: Final = {
     "reproduce ring/figure-3 --quick": "matplotlib",
     "report nothing": "simpy",
     "trace nothing": "simpy",
-    "deploy owner wine --r 1 --out owner": "sklearn",
+    "deploy owner wine --radius 1 --out owner": "sklearn",
     "oracles --plot oracles.svg": "matplotlib",
 }
 """Commands, and what each misses first if all is missing."""

@@ -30,7 +30,7 @@ CHANGED: dict[str, dict[str, Any]] = {
         "terms": (
             "veilring.deployment.votes:VotesTerms",
             "votes",
-            "[votes]\nepsilon = 1.0\nbudget = 2.0\nr = 0.2",
+            "[votes]\nepsilon = 1.0\nbudget = 2.0\nradius = 0.2",
         ),
     },
     "ldp-bayes": {

@@ -14,7 +14,8 @@ from copy import copy
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -50,6 +51,9 @@ class Section(BaseModel):
     """The base of every table of a file: frozen, strict, and without unknown keys."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """The keys that have had another name, by that name: a file that has one is refused so."""
 
 
 def same_field(
@@ -378,7 +382,11 @@ def _mistake(
     path, allowed = _known_part(root, loc)
     if kind == "extra_forbidden":
         name = str(loc[-1])
-        known = _model(root, path).model_fields
+        model = _model(root, path)
+        known = model.model_fields
+        if issubclass(model, Section) and name in model.renamed:
+            message = f"this key is now called {model.renamed[name]}"
+            return ScenarioError.because(message, field=".".join((*path, name)))
         where = next((table for table in known if name in _keys(known[table])), None)
         if where is not None and not path:
             message = (

@@ -32,10 +32,10 @@ def test_each_key_of_the_terms_table_is_an_option_with_its_help(system: str) -> 
 def test_options_and_settings_are_written_into_the_terms(tmp_path: Path, words: list[str]) -> None:
     """Beside what is usual in an example; `--set` goes before an option."""
     folder = tmp_path / "votes"
-    code, _, error = invoke("deploy", "votes", "iris", "--r", "0.3", *words, "--out", folder)
+    code, _, error = invoke("deploy", "votes", "iris", "--radius", "0.3", *words, "--out", folder)
     assert code == 0, error
     votes = tomllib.loads((folder / "terms.toml").read_text())["votes"]
-    assert votes == {"epsilon": 4.0, "budget": 8.0, "r": 0.3, "sum": "ring", "batch": 7}
+    assert votes == {"epsilon": 4.0, "budget": 8.0, "radius": 0.3, "sum": "ring", "batch": 7}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_value_that_terms_refuse_is_refused_before_anything_is_written(
 ) -> None:
     """The error names the key, as that of a file of terms does."""
     folder = tmp_path / "votes"
-    code, _, error = invoke("deploy", "votes", "iris", "--r", "0.3", *words, "--out", folder)
+    code, _, error = invoke("deploy", "votes", "iris", "--radius", "0.3", *words, "--out", folder)
     assert code == 2
     assert message in " ".join(error.split())
     assert not folder.exists()

@@ -97,7 +97,7 @@ def test_a_column_of_ids_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"'patient': each of the 40 rows has a different word"):
         load(str(path))
     deployed = CliRunner().invoke(
-        app, ["deploy", "owner", str(path), "--r", "0.1", "--out", str(tmp_path / "owner")]
+        app, ["deploy", "owner", str(path), "--radius", "0.1", "--out", str(tmp_path / "owner")]
     )
     assert deployed.exit_code == 2
     assert not (tmp_path / "owner").exists()
@@ -186,7 +186,7 @@ def test_commands_take_the_label_and_the_separator(
     columns = good()
     path = table(tmp_path / "rows.csv", {"class": columns.pop("class"), **columns}, mark)
     runner, folder = CliRunner(), tmp_path / "owner"
-    words = ["deploy", "owner", str(path), "--r", "0.1", "--out", str(folder)]
+    words = ["deploy", "owner", str(path), "--radius", "0.1", "--out", str(folder)]
     refused = runner.invoke(app, words)
     assert refused.exit_code == 2
     assert "--separator" in refused.output

@@ -89,6 +89,7 @@ def test_a_store_is_a_file_or_a_url(tmp_path: Path) -> None:
             'role = "prediction-server"\ncurators = ["ann"]',
             "this key is now called administrators",
         ),
+        ('role = "analyst"\nr = 0.2', "r: this key is now called radius"),
     ],
 )
 def test_a_former_name_is_refused_with_the_new_one(tmp_path: Path, text: str, message: str) -> None:

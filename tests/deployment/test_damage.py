@@ -105,7 +105,7 @@ def in_ledger(path: Path) -> object:
 
 def use_owner(folder: Path) -> list[Server]:
     """Ask an owner whose rows pay, as two analysts."""
-    options = ("--r", 0.3, "--epsilon", 0.1, "--record", 0.5, "--port", free_port())
+    options = ("--radius", 0.3, "--epsilon", 0.1, "--record", 0.5, "--port", free_port())
     run("deploy", "owner", "iris", *options, "--out", folder)
     servers = serving(folder, "owner")
     for client in ("analyst-0", "analyst-1"):
@@ -115,7 +115,7 @@ def use_owner(folder: Path) -> list[Server]:
 
 def use_votes(folder: Path) -> list[Server]:
     """Ask three members together."""
-    run("deploy", "votes", "iris", "--r", 0.3, "--port", free_ports(3), "--out", folder)
+    run("deploy", "votes", "iris", "--radius", 0.3, "--port", free_ports(3), "--out", folder)
     servers = serving(folder, *(f"party-{number}" for number in range(3)))
     ask(folder, "client")
     return servers

@@ -117,10 +117,10 @@ def deploy(folder: Path, limits: str, *command: str) -> None:
 
 RINGS: Final = {
     "ring": ("ring", "wine", "--set", "parties.count=3"),
-    "votes": ("votes", "iris", "--r", "0.3"),
+    "votes": ("votes", "iris", "--radius", "0.3"),
 }
 SERVERS: Final = {
-    "owner": (("owner", "iris", "--r", "0.4"), "owner", ("analyst-0.toml", "analyst-0.csv")),
+    "owner": (("owner", "iris", "--radius", "0.4"), "owner", ("analyst-0.toml", "analyst-0.csv")),
     "prediction": (("prediction", "iris"), "server", ("querier-0.toml", "querier-0.csv")),
     "places": (
         ("places", "places.csv"),
@@ -272,7 +272,7 @@ def test_a_party_at_another_port(ring: Deployment) -> None:
 def test_a_party_with_other_terms(ring: Deployment) -> None:
     """It is found before anything is asked, and the keys that differ are named with both values."""
     terms = load_toml(ring.folder / "terms.toml")
-    section, key = ("votes", "r") if "votes" in terms else ("protocol", "k")
+    section, key = ("votes", "radius") if "votes" in terms else ("protocol", "k")
     here = terms.get(section, {}).get(key, 5)
     terms.setdefault(section, {})[key] = there = 7 if key == "k" else 0.5
     (ring.folder / "others.toml").write_text(tomli_w.dumps(terms))

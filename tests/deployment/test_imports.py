@@ -43,8 +43,8 @@ except Stopped:
 """
 SYSTEMS = {
     "ring": ["ring", "wine", "--set", "parties.count=3"],
-    "votes": ["votes", "iris", "--r", "0.3"],
-    "owner": ["owner", "iris", "--r", "0.2"],
+    "votes": ["votes", "iris", "--radius", "0.3"],
+    "owner": ["owner", "iris", "--radius", "0.2"],
     "prediction": ["prediction", "iris"],
     "survey": ["survey", "iris", "--clients", "10"],
     "places": ["places", "places.csv"],

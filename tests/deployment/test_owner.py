@@ -77,7 +77,7 @@ def test_a_deployed_owner_labels_remembers_and_leaves_in_order(deploy: Deploy) -
 
 def test_rows_that_pay_are_known_again_after_a_restart(deploy: Deploy) -> None:
     """An owner whose rows have budgets answers on, and nobody else can write its ledger."""
-    deployed = deploy({"total": 100.0, "record": 0.5}, epsilon=0.25, r=0.3)
+    deployed = deploy({"total": 100.0, "record": 0.5}, epsilon=0.25, radius=0.3)
     deployed.serve()
     first = deployed.ask(0)
     assert first.exit_code == 0, first.stderr
@@ -122,7 +122,7 @@ def test_other_budgets_need_to_be_meant(tmp_path: Path) -> None:
 def test_rows_cannot_begin_to_pay_after_answers_for_which_they_did_not(tmp_path: Path) -> None:
     """An owner whose table paid for batches refuses other accounting on the same ledger."""
     folder = Deployed(
-        tmp_path / "owner", budgets={"total": 9.0}, asked={"epsilon": 0.5, "r": 0.2}
+        tmp_path / "owner", budgets={"total": 9.0}, asked={"epsilon": 0.5, "radius": 0.2}
     ).folder
     with open_ledger(folder / "queries.ledger", Budgets(total=9.0)) as ledger:
         ledger.charge(Charge("analyst-0", "before", b"?", b"!", 5.0))
@@ -199,10 +199,10 @@ def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
     "options",
     [
         [],
-        ["--r", "-0.1"],
+        ["--radius", "-0.1"],
         ["--k", "0"],
-        ["--r", "0.2", "--epsilon", "2"],
-        ["--r", "0.2", "--analyst", "-1"],
+        ["--radius", "0.2", "--epsilon", "2"],
+        ["--radius", "0.2", "--analyst", "-1"],
         ["--k", "5", "--record", "1"],
     ],
     ids=" ".join,
@@ -219,7 +219,7 @@ def test_deploy_owner_writes_nothing_that_would_be_refused(
 
 def test_an_owner_whose_rows_pay_can_be_tried(tmp_path: Path) -> None:
     """With --record the usual budgets pay for the files of queries that are written."""
-    command = ["deploy", "owner", "iris", "--r", "0.2", "--record", "1"]
+    command = ["deploy", "owner", "iris", "--radius", "0.2", "--record", "1"]
     made = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "owner")])
     assert made.exit_code == 0, made.output
     config = load_config(tmp_path / "owner" / "owner.toml")
@@ -260,10 +260,10 @@ def test_terms_are_met_at_the_edge(tmp_path: Path, text: str, message: str) -> N
         ("owner", "record = 0.5", "", "budgets.record is None; allowed: a number where rows pay"),
         ("owner", 'role = "data-owner"', 'role = "data-owner"\nkey = "id"', "has no column 'id'"),
         ("terms", 'accounting = "record"', 'accounting = "batch"', "left out unless rows pay"),
-        ("analyst-0", "r = 0.2", "r = 0.2\nk = 5", "give either r or k"),
-        ("analyst-0", "r = 0.2", "", "give either r or k"),
-        ("analyst-0", "r = 0.2", "k = 5", "ask with radii"),
-        ("analyst-0", "r = 0.2", "r = 2.5", "radii must be from"),
+        ("analyst-0", "radius = 0.2", "radius = 0.2\nk = 5", "give either radius or k"),
+        ("analyst-0", "radius = 0.2", "", "give either radius or k"),
+        ("analyst-0", "radius = 0.2", "k = 5", "ask with radii"),
+        ("analyst-0", "radius = 0.2", "radius = 2.5", "radii must be from"),
         ("analyst-0", "epsilon = 1.0", "epsilon = 1.5", "epsilon is 1.5"),
         ("analyst-0", 'ask = "owner"', 'ask = "ann"', "ask is 'ann'"),
     ],
@@ -300,7 +300,7 @@ def test_an_owner_whose_disk_fails_ends_and_answers_when_it_is_started_again(
     deploy: Deploy, fault: Fault
 ) -> None:
     """It ends with exit code 1 and one sentence, the analyst is told why, and nothing is lost."""
-    deployed = deploy({"total": 4.0}, epsilon=1.0, r=0.2)
+    deployed = deploy({"total": 4.0}, epsilon=1.0, radius=0.2)
     deployed.serve()
     first = deployed.ask(0)
     assert first.exit_code == 0, first.stderr

@@ -56,7 +56,7 @@ def test_a_collection_leaves_only_private_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"), [("ring", ()), ("votes", ("--r", 0.3)), ("prediction", ())]
+    ("kind", "options"), [("ring", ()), ("votes", ("--radius", 0.3)), ("prediction", ())]
 )
 def test_rows_of_a_trial_are_private(
     tmp_path: Path, kind: str, options: tuple[object, ...]
@@ -69,7 +69,7 @@ def test_rows_of_a_trial_are_private(
 def test_labels_are_private(tmp_path: Path) -> None:
     """What `veilring ask --out` writes, and the owner's ledger, have mode 0600."""
     folder = tmp_path / "owner"
-    run("deploy", "owner", "iris", "--r", 0.3, "--port", free_port(), "--out", folder)
+    run("deploy", "owner", "iris", "--radius", 0.3, "--port", free_port(), "--out", folder)
     server = Server(folder, "owner")
     server.serve()
     try:

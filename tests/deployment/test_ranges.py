@@ -88,12 +88,12 @@ def test_a_ring_member_with_rows_in_another_unit_says_so_and_does_not_start(
 @pytest.mark.parametrize(
     ("kind", "words", "file", "command"),
     [
-        ("votes", ["iris", "--r", "0.3"], "party-1.csv", ["serve", "party-1.toml"]),
-        ("owner", ["iris", "--r", "0.2"], "owner.csv", ["serve", "owner.toml"]),
+        ("votes", ["iris", "--radius", "0.3"], "party-1.csv", ["serve", "party-1.toml"]),
+        ("owner", ["iris", "--radius", "0.2"], "owner.csv", ["serve", "owner.toml"]),
         ("ring", ["wine"], "queries.csv", ["ask", "client.toml", "queries.csv"]),
         (
             "owner",
-            ["iris", "--r", "0.2"],
+            ["iris", "--radius", "0.2"],
             "analyst-0.csv",
             ["ask", "analyst-0.toml", "analyst-0.csv"],
         ),
@@ -192,7 +192,7 @@ def test_a_file_without_rows_is_refused_and_one_row_is_doubted(
 def test_a_header_alone_does_not_start_an_owner(tmp_path: Path) -> None:
     """`veilring serve` ends with code 2 and names the file."""
     folder = tmp_path / "owner"
-    deploy(folder, "owner", "iris", "--r", "0.2", "--port", str(free_ports(1)))
+    deploy(folder, "owner", "iris", "--radius", "0.2", "--port", str(free_ports(1)))
     rows = folder / "owner.csv"
     rows.write_text(rows.read_text().splitlines()[0] + "\n")
     ended = Command(folder, "serve", "owner.toml", output=folder / "ended.log")

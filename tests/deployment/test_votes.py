@@ -34,7 +34,7 @@ NAMES = ("party-0", "party-1", "party-2")
 def folder(tmp_path: Path) -> Path:
     """Write three parties whose budgets suffice for two batches."""
     example = VotesExample(epsilon=EPSILON, budget=BUDGET)
-    port, settings = free_ports(len(NAMES)), {"votes": {"r": 0.3}}
+    port, settings = free_ports(len(NAMES)), {"votes": {"radius": 0.3}}
     example.write(load("iris"), tmp_path / "votes", seed=0, port=port, settings=settings)
     return tmp_path / "votes"
 
@@ -121,7 +121,7 @@ async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(folder: 
 async def test_the_releases_of_a_batch_are_one_charge(folder: Path) -> None:
     """A batch about k, which is two sums, costs epsilon and not twice as much."""
     terms = folder / "terms.toml"
-    terms.write_text(terms.read_text().replace("r = 0.3", "k = 20\nrows = 112", 1))
+    terms.write_text(terms.read_text().replace("radius = 0.3", "k = 20\nrows = 112", 1))
     async with all_served(folder) as served:
         assert len(await labels_of(folder, 0, 20)) == 20
         assert served.spent() == [EPSILON] * 3
@@ -273,12 +273,13 @@ async def test_another_budget_needs_to_be_meant(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("r = 0.3", "", "votes.r: give either r or k"),
-        ("r = 0.3", "r = 0.3\nk = 5\nrows = 9", "votes.r: give either r or k"),
-        ("r = 0.3", "k = 5", "votes.rows: give rows with k"),
-        ("r = 0.3", "r = 0.3\nrows = 9", "votes.rows: give rows with k"),
-        ("r = 0.3", "r = 0.3\ntolerated = 3", "votes.tolerated is 3; allowed: below"),
-        ("r = 0.3", 'r = 0.3\nsum = "cycles"\ncycles = 2', "votes.cycles is 2"),
+        ("radius = 0.3", "", "votes.radius: give either radius or k"),
+        ("radius = 0.3", "r = 0.3", "votes.r: this key is now called radius"),
+        ("radius = 0.3", "radius = 0.3\nk = 5\nrows = 9", "votes.radius: give either radius or k"),
+        ("radius = 0.3", "k = 5", "votes.rows: give rows with k"),
+        ("radius = 0.3", "radius = 0.3\nrows = 9", "votes.rows: give rows with k"),
+        ("radius = 0.3", "radius = 0.3\ntolerated = 3", "votes.tolerated is 3; allowed: below"),
+        ("radius = 0.3", 'radius = 0.3\nsum = "cycles"\ncycles = 2', "votes.cycles is 2"),
         ("budget = 8.0", "budget = 3.0", "votes.budget is 3.0; allowed: at least epsilon"),
         ("epsilon = 4.0", "epsilon = 0.01", "votes.batch is 1000; allowed: at most 326"),
         ("epsilon = 4.0", "epsilon = 0", "votes.epsilon is 0; allowed: a number above"),
@@ -296,7 +297,7 @@ def test_terms_are_met_at_the_edge(folder: Path, old: str, new: str, message: st
 def test_a_batch_about_k_costs_no_more_than_its_epsilon(folder: Path) -> None:
     """Finding radii and voting together cost what the terms say of a batch."""
     path = folder / "terms.toml"
-    path.write_text(path.read_text().replace("r = 0.3", "k = 5\nrows = 112", 1))
+    path.write_text(path.read_text().replace("radius = 0.3", "k = 5\nrows = 112", 1))
     parameters = VotesTerms.load(path, 3).parameters
     assert isinstance(parameters.neighbours, NearestRows)
     assert parameters.epsilon == EPSILON

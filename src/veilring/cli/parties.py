@@ -41,7 +41,7 @@ def serve_command(
         ledger   = "votes.db"       # what was spent, and labels; never delete it
         listen   = "0.0.0.0"
 
-    `veilring deploy votes iris --r 0.3 --out DIR` writes all files of a small one.
+    `veilring deploy votes iris --radius 0.3 --out DIR` writes all files of a small one.
 
     For a collector, which stores what `veilring submit` hands in:
 
@@ -65,7 +65,7 @@ def serve_command(
         budgets  = { total = 4.0, analyst = 2.0 }
         listen   = "0.0.0.0"
 
-    `veilring deploy owner iris --r 0.2 --out DIR` writes all files of a small one.
+    `veilring deploy owner iris --radius 0.2 --out DIR` writes all files of a small one.
 
     For a server of places, which anybody may know, and near which others look in private:
 
@@ -159,7 +159,7 @@ def ask_command(
         terms    = "terms.toml"
         ask      = "clinic"
         epsilon  = 0.5       # what the file of queries may cost, as one batch
-        r        = 0.2       # the radius within which rows vote; or k, how many neighbours
+        radius   = 0.2       # the radius within which rows vote; or k, how many neighbours
 
     The same command again gets the same labels and pays nothing, whatever went wrong before.
 

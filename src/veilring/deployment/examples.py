@@ -307,7 +307,7 @@ class VotesExample(Example):
 
     Then start each party, in a terminal of its own, and ask them:
 
-        veilring deploy votes iris --r 0.3 --out votes
+        veilring deploy votes iris --radius 0.3 --out votes
         veilring serve votes/party-0.toml        # and party-1, party-2
         veilring ask votes/client.toml votes/client.csv
         veilring ledger show votes/party-1.db
@@ -368,7 +368,7 @@ class OwnerExample(Example):
 
     Then start the owner, and ask it, in a terminal of your own:
 
-        veilring deploy owner iris --r 0.2 --out owner
+        veilring deploy owner iris --radius 0.2 --out owner
         veilring serve owner/owner.toml
         veilring ask owner/analyst-0.toml owner/analyst-0.csv
         veilring ledger show owner/queries.ledger
@@ -381,7 +381,7 @@ class OwnerExample(Example):
         analyst: The budget of any one of them: 2, or with --record that of all.
         record: Let each row have this budget, and pay for the balls it votes in.
         epsilon: The price that an analyst offers.
-        r: The radius that an analyst asks for.
+        radius: The radius that an analyst asks for.
         k: Or the number of neighbours.
         analysts: The number of analysts, among whom the queries are dealt.
     """
@@ -394,7 +394,7 @@ class OwnerExample(Example):
     analyst: float | None = None
     record: float | None = None
     epsilon: float = 1.0
-    r: float | None = None
+    radius: float | None = None
     k: int | None = None
     analysts: int = 2
 
@@ -408,8 +408,8 @@ class OwnerExample(Example):
         port: int,
         settings: TermsSettings = NO_SETTINGS,
     ) -> tuple[str, ...]:
-        if (self.r is None) == (self.k is None):
-            raise InputError.because("give either --r or --k", field="--r")
+        if (self.radius is None) == (self.k is None):
+            raise InputError.because("give either --radius or --k", field="--radius")
         accounting = None if self.record is None else "record"
         terms = OwnerTerms.of_table(
             source, **self.tables(settings, accounting=accounting)
@@ -421,7 +421,7 @@ class OwnerExample(Example):
         write_table(folder / f"{OWNER}.csv", rows)
         owner = {"role": "data-owner", "rows": f"{OWNER}.csv", "budgets": self.budgets}
         write_config(folder, OWNER, terms=TERMS, **owner)
-        asked = {"r": self.r} if self.k is None else {"k": self.k}
+        asked = {"radius": self.radius} if self.k is None else {"k": self.k}
         write_clients(
             folder, names, queries, role="analyst", ask=OWNER, epsilon=self.epsilon, **asked
         )
@@ -447,10 +447,10 @@ class OwnerExample(Example):
             if self.k is not None:
                 request = ask_nearest(query, self.k, self.epsilon)
             else:
-                request = ask_within(query, np.full(1, self.r, np.float64), self.epsilon)
+                request = ask_within(query, np.full(1, self.radius, np.float64), self.epsilon)
             terms.rules.check(request)
         except InputError as error:
-            option = "--r" if error.field == "radii" else f"--{error.field}"
+            option = "--radius" if error.field == "radii" else f"--{error.field}"
             raise InputError.of(error, option) from error
 
 

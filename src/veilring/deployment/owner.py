@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Literal, Self
 
 import numpy as np
@@ -263,17 +264,19 @@ class AnalystConfig(AskingConfig):
         ask: The data owner.
         epsilon: What the file of queries may cost, as one batch; where rows pay, what each query
             may cost a row.
-        r: The radius around each query within which rows vote, in the unit cube; or else
-        k: about how many neighbours vote.
+        radius: The radius around each query within which rows vote, in the unit cube; or give k.
+        k: The number of neighbours that vote, about; or give radius.
         outside_max: The share of a column's values in a file of queries that may lie outside of its
             public range. With more the client does not ask.
         name: Another name has the same queries answered once more, drawn and paid again.
     """
 
+    renamed = MappingProxyType({"r": "radius"})
+
     role: Literal["analyst"] = Field(description="analyst")
     epsilon: float = Field(gt=0, description="a number above 0")
-    r: float | None = Field(None, ge=0, description="a number of at least 0, if k is left out")
-    k: int | None = Field(None, ge=1, description="a whole number above 0, if r is left out")
+    radius: float | None = Field(None, ge=0, description="a number of at least 0, if k is left out")
+    k: int | None = Field(None, ge=1, description="a whole number above 0, if radius is left out")
     outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
 
@@ -313,9 +316,9 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
 
 
 def _request(config: AnalystConfig, queries: NDArray[np.float64]) -> LabelRequest:
-    if (config.r is None) == (config.k is None):
-        raise ScenarioError.because("give either r or k", field="r")
+    if (config.radius is None) == (config.k is None):
+        raise ScenarioError.because("give either radius or k", field="radius")
     if config.k is not None:
         return ask_nearest(queries, config.k, config.epsilon, name=config.name)
-    radii = np.full(len(queries), config.r, dtype=np.float64)
+    radii = np.full(len(queries), config.radius, dtype=np.float64)
     return ask_within(queries, radii, config.epsilon, name=config.name)

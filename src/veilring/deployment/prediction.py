@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Final, Literal, Self
 
 import numpy as np
@@ -263,6 +264,8 @@ class PredictionServerConfig(ServerConfig):
         state: The folder with its records and their expenses. No other process reads it. If an old
             copy is put back, records spend twice.
     """
+
+    renamed = MappingProxyType({"curators": "administrators"})
 
     role: Literal["prediction-server"] = Field(description="prediction-server")
     administrators: Words = Field((), description="a list of names of the roster")

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from veilring.config import load_toml, read_toml, require_key, require_key_that
+from veilring.config import load_toml, read_toml, require_key
 from veilring.deployment.config import RELATIVE, Columns, Config
 from veilring.errors import ScenarioError
 
@@ -65,10 +65,6 @@ ROLES: Final[Mapping[str, DeployedRole]] = MappingProxyType(
 """Each role by the name that it has in a configuration."""
 
 _RENAMED_ROLES: Final[Mapping[str, str]] = {"curator": "records-administrator"}
-# Keys that have had another name, by role.
-_RENAMED_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
-    "prediction-server": {"curators": "administrators"}
-}
 
 
 def load_config(path: Path) -> Config:
@@ -189,6 +185,4 @@ def _role_of(path: Path) -> str:
             f"the role {role} is now called {_RENAMED_ROLES[role]}", field="role"
         )
     require_key(role in ROLES, "role", given, ", ".join(ROLES))
-    for old, new in _RENAMED_KEYS.get(role, {}).items():
-        require_key_that(old not in table, old, f"this key is now called {new}")
     return role

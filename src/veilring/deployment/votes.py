@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Literal, Self
 
 from pydantic import Field
@@ -38,7 +39,6 @@ _log = logging.getLogger("veilring.votes")
 _KEYS: Final = {
     "epsilon_vote": "votes.epsilon",
     "epsilon_conversion": "votes.epsilon",
-    "radius": "votes.r",
     "sum.name": "votes.sum",
     "sum.cycles": "votes.cycles",
     "parties": "roster",
@@ -51,8 +51,8 @@ class VotesSection(Section):
     Attributes:
         epsilon: The price of a batch.
         budget: The price of all batches together, at most, for as long as the ledgers live.
-        r: The radius around each query within which rows vote, in the unit cube; or give k.
-        k: The number of rows that vote, about; or give r.
+        radius: The radius around each query within which rows vote, in the unit cube; or give k.
+        k: The number of rows that vote, about; or give radius.
         rows: With k: the number of rows of all parties together, which is public then.
         conversion_share: With k: the share of a batch's epsilon that turns k into radii: by a grid
             with up to six features, by annuli with more.
@@ -63,10 +63,12 @@ class VotesSection(Section):
         batch: The most queries that are asked at once.
     """
 
+    renamed = MappingProxyType({"r": "radius"})
+
     epsilon: float = same_field(NoisyVotes, "epsilon", required=True)
     budget: float = Field(gt=0, le=AMOUNT_MAX, description=f"a number above 0, up to {AMOUNT_MAX}")
-    r: float | None = Field(None, ge=0, description="a number of at least 0, if k is left out")
-    k: int | None = Field(None, ge=1, description="a whole number above 0, if r is left out")
+    radius: float | None = Field(None, ge=0, description="a number of at least 0, if k is left out")
+    k: int | None = Field(None, ge=1, description="a whole number above 0, if radius is left out")
     rows: int | None = Field(None, ge=1, description="a whole number above 0, if k is given")
     conversion_share: float = same_field(NoisyVotes, "conversion_share")
     tolerated: int = same_field(NoisyVotes, "tolerated")
@@ -89,7 +91,7 @@ class VotesTerms(Schema):
         """The protocol's public parameters."""
         chosen, features = self.votes, self.width
         finding = 0.0
-        neighbours: WithinRadius | NearestRows = WithinRadius(chosen.r)
+        neighbours: WithinRadius | NearestRows = WithinRadius(chosen.radius)
         if chosen.k is not None:
             finding = chosen.epsilon * chosen.conversion_share
             conversion = ByGrid() if features <= GRID_FEATURES_MAX else ByAnnuli()
@@ -112,7 +114,11 @@ class VotesTerms(Schema):
     def checked(self, parties: int | None = None) -> Self:
         super().checked(parties)
         chosen = self.votes
-        require_key_that((chosen.r is None) != (chosen.k is None), "votes.r", "give either r or k")
+        require_key_that(
+            (chosen.radius is None) != (chosen.k is None),
+            "votes.radius",
+            "give either radius or k",
+        )
         require_key_that(
             (chosen.rows is None) == (chosen.k is None),
             "votes.rows",
