@@ -47,9 +47,11 @@ if TYPE_CHECKING:
     from veilring.nodes.run import Run as Run
     from veilring.protocols.forecast import Forecast as Forecast
     from veilring.protocols.ldp.system import LDPBayes as LDPBayes
+    from veilring.protocols.masks import masked_sum as masked_sum
     from veilring.protocols.noisyvotes.system import NoisyVotes as NoisyVotes
     from veilring.protocols.prediction.system import IndKNN as IndKNN
     from veilring.protocols.radius.system import DataOwner as DataOwner
+    from veilring.protocols.ranksearch.system import RankSearch as RankSearch
     from veilring.protocols.registry import find_system as find_system
     from veilring.protocols.registry import system_names as system_names
     from veilring.protocols.ring.system import PrivateKNN as PrivateKNN
@@ -100,10 +102,12 @@ _WHERE: Final = {
     "veilring.protocols.forecast": ("Forecast",),
     "veilring.protocols.prediction.system": ("IndKNN",),
     "veilring.protocols.ldp.system": ("LDPBayes",),
+    "veilring.protocols.masks": ("masked_sum",),
     "veilring.protocols.noisyvotes.system": ("NoisyVotes",),
     "veilring.protocols.treewalk.system": ("TreeWalk",),
     "veilring.protocols.radius.system": ("DataOwner",),
     "veilring.protocols.registry": ("find_system", "system_names"),
+    "veilring.protocols.ranksearch.system": ("RankSearch",),
     "veilring.protocols.ring.system": ("PrivateKNN",),
     "veilring.protocols.system": (
         "Facts",

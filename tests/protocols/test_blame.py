@@ -16,12 +16,12 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import RingCommit, RingReveal
 from veilring.nodes.run import blamed_party
 from veilring.nodes.runtimes import Simulated
+from veilring.protocols.batches import Queries
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, private_votes
 from veilring.protocols.noisyvotes.messages import PublicDigest
 from veilring.protocols.ring import KNNParameters, SumMethod, nested_knn, private_knn
 from veilring.protocols.ring.adversaries import ADVERSARIES, Equivocate
 from veilring.protocols.ring.messages import (
-    Queries,
     SumPart,
     SumPartial,
     SumShare,

@@ -13,12 +13,13 @@ from typing import Annotated, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.data.table import Rows, in_unit_cube
-from veilring.errors import InputError, ProtocolViolation
+from veilring.data.table import Rows
+from veilring.errors import ProtocolViolation
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.service import Offer, opening
 from veilring.nodes.session import SessionLimits
+from veilring.protocols.batches import check_queries, check_rows
 from veilring.protocols.system import Facts, Membership
 from veilring.randomness import Streams
 from veilring.transport.messages import Array, Matrix, Message
@@ -67,13 +68,11 @@ class PeerMember:
     facts: Facts
     terms: bytes
     limits: SessionLimits = field(default_factory=SessionLimits)
+    _kept: object = field(init=False)
 
     def __post_init__(self) -> None:
-        width, classes = self.rows.features.shape[1], self.facts.classes
-        if width != self.facts.features:
-            raise InputError("rows", width, f"{self.facts.features} features")
-        if len(self.rows) and self.rows.labels.max() >= classes:
-            raise InputError("rows.labels", self.rows.labels.max(), f"classes below {classes}")
+        check_rows(self.rows, self.facts.features, self.facts.classes)
+        object.__setattr__(self, "_kept", self.membership.keep(self.rows))
 
     def offers(self) -> dict[str, Offer]:
         """Return the two services: other members may have it join, and anybody may ask it."""
@@ -87,7 +86,7 @@ class PeerMember:
         if party.parties != self.parties:
             raise ProtocolViolation(opener, "asked for a session of other parties")
         self.node.require(self.parties)
-        await self.membership.role(party, self.rows, asker=opener, **self.membership.public)
+        await self.membership.role(party, self._kept, asker=opener, **self.membership.public)
 
     async def _answer(self, party: Party, client: str) -> None:
         queries = (await party.receive(PeerQueries, sender=client)).features
@@ -106,29 +105,17 @@ class PeerMember:
             NotReady: If a party is not connected.
             VeilringError: If the run failed.
         """
-        self._check(queries)
+        check_queries(queries, self.facts.features, self.membership.batch_max)
         self.node.require(self.parties)
         return await self.node.run(
             opening(self.membership.role, PEERS_JOIN, self.terms),
             Streams().token("session"),
             self.parties,
-            self.rows,
+            self._kept,
             asker=self.node.name,
             queries=queries,
             **self.membership.public,
         )
-
-    def _check(self, queries: NDArray[np.float64]) -> None:
-        width, most = self.facts.features, self.membership.batch_max
-        if queries.ndim != 2 or queries.shape[1] != width:  # noqa: PLR2004 (a table)
-            raise InputError.because(
-                f"queries has the shape {queries.shape}; it must be (queries, {width})",
-                field="queries",
-            )
-        if not 1 <= len(queries) <= most:
-            raise InputError("queries", len(queries), f"1 to {most} in a batch")
-        if not in_unit_cube(queries):
-            raise InputError.because("queries must be numbers from 0 to 1", field="queries")
 
 
 def peer_client(terms: bytes, classes: int) -> Callable[..., Awaitable[NDArray[np.int64]]]:

@@ -24,6 +24,7 @@ GROUP: Final = "veilring.systems"
 BUILT_IN: Final = MappingProxyType(
     {
         "private-knn": "veilring.protocols.ring.system:PrivateKNN",
+        "rank-search": "veilring.protocols.ranksearch.system:RankSearch",
         "noisy-votes": "veilring.protocols.noisyvotes.system:NoisyVotes",
         "ldp-bayes": "veilring.protocols.ldp.system:LDPBayes",
         "radius": "veilring.protocols.radius.system:DataOwner",

@@ -186,11 +186,16 @@ class Play:
 class Setup(ABC):
     """A system whose parties hold their rows, ready to answer.
 
+    Attributes:
+        is_exact: Whether labels are those of `reference`, always.
+
     Args:
         system: The system that this is of.
         parts: The rows of each party, by its name.
         facts: What is public.
     """
+
+    is_exact: ClassVar[bool] = False
 
     def __init__(self, system: "System", parts: Mapping[str, Rows], facts: Facts) -> None:
         self.system = system
@@ -282,15 +287,22 @@ class Setup(ABC):
         self,
         queries: NDArray[np.float64],
         labels: Mapping[str, NDArray[np.int64]],
-        among: Sequence[str],  # noqa: ARG002  (a subclass's own)
+        among: Sequence[str],
     ) -> list[str]:
-        """Return what no run may end with, one sentence each; labels may be drawn.
+        """Return what no run may end with, one sentence each.
 
         Args:
             queries: The queries that were asked, shape (queries, features).
             labels: What each party learned whose role ended without an error, by its name.
             among: The parties that took part.
         """
+        if self.is_exact:
+            expected = self.reference(queries, among)
+            return [
+                f"{party} has other labels than the pooled classifier"
+                for party, found in labels.items()
+                if not np.array_equal(found, expected)
+            ]
         wrong, classes = [], range(self.facts.classes)
         for party, found in labels.items():
             if found.shape != (len(queries),) or not np.isin(found, classes).all():
@@ -315,6 +327,11 @@ class Setup(ABC):
         return None
 
 
+def rows_alone(rows: Rows) -> object:
+    """Keep nothing from batch to batch but the rows."""
+    return rows
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Membership:
     """How a party takes part among peers that all hold rows: all that is public of its role.
@@ -330,6 +347,8 @@ class Membership:
             party that asked.
         public: The other arguments of the role, equal at all parties.
         all_learn: Whether all parties learn the labels, and not only the one that asked.
+        keep: Makes of a party's rows, once, what it keeps from batch to batch; the role is given
+            that.
     """
 
     role: Callable[..., Awaitable[Any]]
@@ -337,6 +356,7 @@ class Membership:
     labels: Callable[[Any], NDArray[np.int64]]
     public: Mapping[str, Any] = field(default_factory=dict)
     all_learn: bool = False
+    keep: Callable[[Rows], object] = rows_alone
 
 
 class PeerSetup(Setup):
@@ -361,6 +381,11 @@ class PeerSetup(Setup):
                 f"{system.name} is not a system of peers that all hold rows", field="protocol.name"
             )
         self.membership = membership
+
+    @property
+    @override
+    def resident(self) -> tuple[object, ...]:
+        return tuple(self.membership.keep(rows) for rows in self.parts.values())
 
     @property
     @override

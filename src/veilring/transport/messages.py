@@ -63,15 +63,15 @@ class Message(BaseModel):
 
 
 class Array:
-    """The annotation of an array field: its dtype and its number of axes.
+    """The annotation of an array field: its dtypes and its number of axes.
 
     Args:
-        dtype: A NumPy dtype that `frames.DTYPES` lists.
+        dtypes: A NumPy dtype that `frames.DTYPES` lists, or several with spaces between them.
         axes: The number of axes.
     """
 
-    def __init__(self, dtype: str, axes: int) -> None:
-        self._dtype, self._axes = np.dtype(dtype), axes
+    def __init__(self, dtypes: str, axes: int) -> None:
+        self._dtypes, self._axes = [np.dtype(name) for name in dtypes.split()], axes
 
     def __get_pydantic_core_schema__(
         self, _source: object, _handler: GetCoreSchemaHandler
@@ -81,14 +81,14 @@ class Array:
     def _validate(self, value: object) -> NDArray[np.generic]:
         if (
             isinstance(value, np.ndarray)
-            and value.dtype == self._dtype
+            and value.dtype in self._dtypes
             and value.ndim == self._axes
         ):
             return value
         raise PydanticCustomError(
             "array",
             "an array of {dtype} with {axes} axes",
-            {"dtype": str(self._dtype), "axes": self._axes},
+            {"dtype": " or ".join(map(str, self._dtypes)), "axes": self._axes},
         )
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.nodes.adversary import Adversary, Lines
+from veilring.protocols.batches import Queries
 from veilring.protocols.ring.messages import (
-    Queries,
     SumPart,
     SumPartial,
     SumShare,

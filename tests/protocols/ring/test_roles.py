@@ -16,6 +16,7 @@ from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
+from veilring.protocols.batches import Queries
 from veilring.protocols.ring import (
     FixedPoint,
     KNNParameters,
@@ -28,7 +29,6 @@ from veilring.protocols.ring import (
     rounds_for,
     secure_sum,
 )
-from veilring.protocols.ring.messages import Queries
 from veilring.testing import ProtocolRunner
 
 NAMES = [f"party-{n}" for n in range(5)]

@@ -1,13 +1,13 @@
 """The messages of noisy votes beside the ring's secure sums, and the cost of a batch."""
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from veilring.errors import InputError
+from veilring.protocols.digests import DIGEST_BYTES, Digest
 from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     NearestRows,
@@ -17,8 +17,6 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
 from veilring.protocols.radius.algorithm.conversion import ByGrid, grid_side
 from veilring.protocols.ring.cost import draw_cost, sum_cost
 from veilring.transport.messages import Array, Matrix, Message
-
-_DIGEST_BYTES: Final = 32  # SHA-256
 
 
 class VotesBatch(Message, kind="noisyvotes.batch"):
@@ -36,7 +34,7 @@ class VotesBatch(Message, kind="noisyvotes.batch"):
 class PublicDigest(Message, kind="noisyvotes.agreed"):
     """A hash of all that was public so far, from each to all, before a sum begins."""
 
-    digest: Annotated[bytes, Field(min_length=_DIGEST_BYTES, max_length=_DIGEST_BYTES)]
+    digest: Digest
 
 
 def votes_cost(
@@ -73,7 +71,7 @@ def votes_cost(
     setup = repeated(parties - 1, batch)
     if drawn and parameters.sum.name != "shares":
         setup = setup.plus(draw_cost(parties))
-    agreeing = repeated(parties * (parties - 1), PublicDigest(digest=bytes(_DIGEST_BYTES)))
+    agreeing = repeated(parties * (parties - 1), PublicDigest(digest=bytes(DIGEST_BYTES)))
     total = Forecast(0, repeated(0, batch), setup)
     for runs, entries in _shapes(queries, parameters, rows):
         sum_ = sum_cost(parties, runs, entries, parameters.sum)

@@ -7,11 +7,7 @@ would add less noise than the rows of the latter need; so no party adds anything
 agree.
 """
 
-import hashlib
-from collections.abc import Callable, Iterable
-from dataclasses import fields, is_dataclass
-from fractions import Fraction
-from numbers import Integral, Real
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -22,6 +18,7 @@ from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
 from veilring.privacy.checks import require, require_that
+from veilring.protocols.digests import digest_of, digest_of_names, written
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
@@ -90,16 +87,16 @@ async def private_votes(
     ring = await _ring_for(party, parameters) if ring is None else ring
     given = batch.radii if batch.radii.size else None
     steps = batch_steps(batch.queries, parameters, given)
-    digest = _hash(
-        _names(party.parties),
-        _names(ring.order),
-        _written(parameters).encode(),
+    digest = digest_of(
+        digest_of_names(party.parties),
+        digest_of_names(ring.order),
+        written(parameters, _WRITTEN_NAMES).encode(),
         batch.queries.tobytes(),
         batch.radii.tobytes(),
     )
     release, next_round = next(steps), 1
     while True:
-        await _agree(party, _hash(digest, release.plan.epsilons.tobytes()), next_round)
+        await _agree(party, digest_of(digest, release.plan.epsilons.tobytes()), next_round)
         own = noisy_counts(release.count(rows), release.plan.epsilons, exponent, party.rng)
         if charge is not None:
             charge(release.plan)
@@ -111,7 +108,7 @@ async def private_votes(
             first_round=next_round + 1,
         )
         next_round += 1 + sum_rounds(parameters.sum, len(ring))
-        digest = _hash(digest, words.tobytes())
+        digest = digest_of(digest, words.tobytes())
         try:
             release = steps.send(words.view(np.int64))
         except StopIteration as done:
@@ -180,22 +177,3 @@ async def _agree(party: Party, digest: bytes, number: int) -> None:
             party.accuse(
                 Tampered(party.peers, "made parties hold different rings, queries, totals or plans")
             )
-
-
-def _hash(*parts: bytes) -> bytes:
-    return hashlib.sha256(b"".join(len(p).to_bytes(8, "big") + p for p in parts)).digest()
-
-
-def _names(parties: Iterable[str]) -> bytes:
-    return _hash(*(name.encode() for name in parties))
-
-
-def _written(value: object) -> str:
-    """Write public parameters so that equal ones read the same, whatever types numbers have."""
-    if is_dataclass(value):
-        parts = ", ".join(_written(getattr(value, field.name)) for field in fields(value))
-        name = type(value).__name__
-        return f"{_WRITTEN_NAMES.get(name, name)}({parts})"
-    if isinstance(value, Integral):
-        return str(int(value))
-    return str(Fraction(float(value))) if isinstance(value, Real) else repr(value)

@@ -16,11 +16,11 @@ import numpy as np
 from veilring.errors import InputError
 from veilring.nodes.cost import Traffic
 from veilring.nodes.ring import RingCommit, RingReveal, draw_ring_messages
+from veilring.protocols.batches import Queries
 from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.messages import (
-    Queries,
     SumPart,
     SumPartial,
     SumShare,

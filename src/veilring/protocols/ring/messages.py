@@ -9,12 +9,6 @@ from veilring.transport.messages import Matrix, Message, WordMatrix
 _Ordinal = Annotated[int, Field(ge=1)]
 
 
-class Queries(Message, kind="ring.queries"):
-    """The queries of a batch, shape (runs, features); they are public to the ring."""
-
-    features: Matrix
-
-
 class TopKVector(Message, kind="ring.topk.vector"):
     """The global vector on its way to the successor (PP-TopK, Algorithm 2)."""
 

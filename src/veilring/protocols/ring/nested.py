@@ -20,6 +20,7 @@ from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.party import Party, SubParty, broadcast
 from veilring.nodes.ring import PARTIES_MIN, Ring, draw_ring
+from veilring.protocols.batches import hand_out
 from veilring.protocols.ring.algorithm.classify import decide_labels, local_votes
 from veilring.protocols.ring.algorithm.sums import FixedPoint, split_shares
 from veilring.protocols.ring.algorithm.topk import brought_by, own_smallest
@@ -31,7 +32,6 @@ from veilring.protocols.ring.roles import (
     check_shape,
     check_totals,
     check_values,
-    hand_out,
     pp_topk,
     receive_part,
     sum_words,
@@ -140,7 +140,7 @@ async def nested_knn(
         raise InputError("sum.name", parameters.sum.name, "ring, as votes go round each ring")
     if isinstance(rings, int):
         group_sizes(len(party.parties), rings)  # refused before anything is sent
-    batch = await hand_out(party, asker, queries, parameters)
+    batch = await hand_out(party, asker, queries, parameters.check_queries)
     if isinstance(rings, int):
         rings = nest(await draw_ring(party), rings)
     level = Levels(party, rings, parameters)

@@ -22,10 +22,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.data.table import Rows, in_unit_cube, pairwise_distances
+from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
+from veilring.protocols.batches import check_queries, check_rows, hand_out
 from veilring.protocols.ring.algorithm.classify import Weights, decide_labels, local_votes
 from veilring.protocols.ring.algorithm.consistency import could_be_totals, could_become
 from veilring.protocols.ring.algorithm.sums import (
@@ -45,7 +46,6 @@ from veilring.protocols.ring.algorithm.topk import (
     topk_step,
 )
 from veilring.protocols.ring.messages import (
-    Queries,
     SumPart,
     SumPartial,
     SumShare,
@@ -120,15 +120,7 @@ class KNNParameters:
         Raises:
             InputError: If the shape is wrong, a feature is outside [0, 1] or there are too many.
         """
-        if queries.ndim != 2 or queries.shape[1] != self.features:  # noqa: PLR2004 (a table)
-            raise InputError.because(
-                f"queries has the shape {queries.shape}; it must be (queries, {self.features})",
-                field="queries",
-            )
-        if not 1 <= len(queries) <= self.queries_max:
-            raise InputError("queries", len(queries), f"1 to {self.queries_max} in a batch")
-        if not in_unit_cube(queries):
-            raise InputError.because("queries must be numbers from 0 to 1", field="queries")
+        check_queries(queries, self.features, self.queries_max)
 
     def check_rows(self, rows: Rows) -> None:
         """Refuse rows of another schema.
@@ -136,16 +128,7 @@ class KNNParameters:
         Raises:
             InputError: If they have other features or an unknown class.
         """
-        if rows.features.shape[1] != self.features:
-            raise InputError.because(
-                f"the rows have {rows.features.shape[1]} features; the parameters have "
-                f"{self.features}",
-                field="rows",
-            )
-        if len(rows) and rows.labels.max() >= self.classes:
-            raise InputError.because(
-                f"labels must be below {self.classes}, the number of classes", field="rows.labels"
-            )
+        check_rows(rows, self.features, self.classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +180,7 @@ async def private_knn(
     """
     parameters.check_rows(rows)
     parameters.sum.check(len(party.parties))
-    batch = await hand_out(party, asker, queries, parameters)
+    batch = await hand_out(party, asker, queries, parameters.check_queries)
     ring = await draw_ring(party) if ring is None else ring
     to_rows = pairwise_distances(batch, rows.features)
     own = own_smallest(to_rows, parameters.k)
@@ -229,29 +212,6 @@ def _first_sum_round(parties: int, parameters: KNNParameters) -> int:
     """Return when the votes start: the starter knows the result one round before the others."""
     known_to_starter = parties * parameters.rounds + 1
     return known_to_starter + (parameters.sum.name == "shares")
-
-
-async def hand_out(
-    party: Party, asker: str, queries: NDArray[np.float64] | None, parameters: KNNParameters
-) -> NDArray[np.float64]:
-    """Return the queries of a batch, shape (queries, features): the asker sends them to all.
-
-    Raises:
-        InputError: If they do not fit, at the asker; nothing was sent then.
-        ProtocolViolation: The same, at the others.
-    """
-    if party.me == asker:
-        if queries is None:
-            raise InputError.because(f"{asker} asks, and needs a batch of queries", field="queries")
-        parameters.check_queries(queries)
-        await broadcast(party, Queries(features=queries))
-        return queries
-    handed = (await party.receive(Queries, sender=asker, due=-2)).features
-    try:
-        parameters.check_queries(handed)
-    except InputError as error:
-        raise ProtocolViolation(asker, f"asked what cannot be answered: {error}") from error
-    return handed
 
 
 async def pp_topk(

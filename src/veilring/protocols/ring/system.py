@@ -196,6 +196,8 @@ class RingSetup(Setup):
         parameters: What all parties hold.
     """
 
+    is_exact: ClassVar[bool] = True
+
     def __init__(self, system: PrivateKNN, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)
         rows = sum(map(len, parts.values()))
@@ -265,21 +267,6 @@ class RingSetup(Setup):
         return pooled_knn(
             queries, rows.features, rows.labels, public.classes, public.k, public.weights
         )
-
-    @override
-    def find_wrong(
-        self,
-        queries: NDArray[np.float64],
-        labels: Mapping[str, NDArray[np.int64]],
-        among: Sequence[str],
-    ) -> list[str]:
-        """Return who has other labels than the pooled classifier, which are exact."""
-        expected = self.reference(queries, among)
-        return [
-            f"{party} has other labels than the pooled classifier"
-            for party, found in labels.items()
-            if not np.array_equal(found, expected)
-        ]
 
     @override
     def leakage(self, queries: NDArray[np.float64], trials: int, rng: Generator) -> Leakage:

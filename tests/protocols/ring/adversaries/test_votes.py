@@ -23,6 +23,7 @@ from typing_extensions import override
 
 from veilring.errors import RunFailed
 from veilring.nodes.adversary import Adversary, Lines
+from veilring.protocols.batches import Queries
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.ring.adversaries import (
     DeflateTopK,
@@ -31,7 +32,7 @@ from veilring.protocols.ring.adversaries import (
     TakeOver,
     WrongSum,
 )
-from veilring.protocols.ring.messages import Queries, SumPart
+from veilring.protocols.ring.messages import SumPart
 from veilring.transport.messages import Message
 
 

@@ -1,0 +1,96 @@
+"""Batches of queries that one party hands out to all others, and rows that go with them."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.data.table import Rows, in_unit_cube
+from veilring.errors import InputError, ProtocolViolation
+from veilring.nodes.party import Party, broadcast
+from veilring.transport.messages import Matrix, Message
+
+
+class Queries(Message, kind="ring.queries"):
+    """The queries of a batch, shape (queries, features); they are public to all parties."""
+
+    features: Matrix
+
+
+def check_queries(queries: NDArray[np.float64], features: int, most: int) -> None:
+    """Refuse a batch that cannot be answered.
+
+    Args:
+        queries: Shape (queries, features).
+        features: The number of features of a row.
+        most: The greatest number of queries.
+
+    Raises:
+        InputError: If the shape is wrong, a feature is outside [0, 1] or there are too many.
+    """
+    if queries.ndim != 2 or queries.shape[1] != features:  # noqa: PLR2004 (a table)
+        raise InputError.because(
+            f"queries has the shape {queries.shape}; it must be (queries, {features})",
+            field="queries",
+        )
+    if not 1 <= len(queries) <= most:
+        raise InputError("queries", len(queries), f"1 to {most} in a batch")
+    if not in_unit_cube(queries):
+        raise InputError.because("queries must be numbers from 0 to 1", field="queries")
+
+
+def check_rows(rows: Rows, features: int, classes: int) -> None:
+    """Refuse rows of another schema.
+
+    Args:
+        rows: The party's rows.
+        features: The number of features of a row.
+        classes: The number of classes.
+
+    Raises:
+        InputError: If they have other features or an unknown class.
+    """
+    if rows.features.shape[1] != features:
+        raise InputError.because(
+            f"the rows have {rows.features.shape[1]} features; the parameters have {features}",
+            field="rows",
+        )
+    if len(rows) and rows.labels.max() >= classes:
+        raise InputError.because(
+            f"labels must be below {classes}, the number of classes", field="rows.labels"
+        )
+
+
+async def hand_out(
+    party: Party,
+    asker: str,
+    queries: NDArray[np.float64] | None,
+    check: Callable[[NDArray[np.float64]], None],
+    *,
+    due: int = -2,
+) -> NDArray[np.float64]:
+    """Return the queries of a batch, shape (queries, features): the asker sends them to all.
+
+    Args:
+        party: This participant.
+        asker: The participant that hands them out.
+        queries: The batch, at the asker.
+        check: Raises an `InputError` if a batch cannot be answered.
+        due: The step of set-up in which they are sent.
+
+    Raises:
+        InputError: If they do not fit, at the asker; nothing was sent then.
+        ProtocolViolation: The same, at the others.
+    """
+    if party.me == asker:
+        if queries is None:
+            raise InputError.because(f"{asker} asks, and needs a batch of queries", field="queries")
+        check(queries)
+        await broadcast(party, Queries(features=queries))
+        return queries
+    handed = (await party.receive(Queries, sender=asker, due=due)).features
+    try:
+        check(handed)
+    except InputError as error:
+        raise ProtocolViolation(asker, f"asked what cannot be answered: {error}") from error
+    return handed

@@ -1,0 +1,330 @@
+"""Sums under pairwise masks: each two parties share a key, and their masks cancel in the total.
+
+Party i sends `value_i + Σ_{j>i} PRG(k_ij) - Σ_{j<i} PRG(k_ij)` modulo the size of a word. Of two
+parties outside a coalition it learns nothing but the sum, as far as the generator is one: up to
+n - 2 colluders, the one that adds up among them. With all others in it, the sum is the last one's.
+
+Two rules carry this. *A mask is used once*: the keys of a session are drawn for it alone, and a
+counter goes into the mask of each sum. *A mask is bound to what was told*: the hash of all that
+its parties hold to be public goes into it too, so that parties which were told different things
+have masks that do not cancel, and nothing is opened. Without that, who tells two parties different
+thresholds, or one adder two parties different totals, would read the counts of one of them alone.
+
+Source: Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS
+2017, for the masks; the sums here end with an error if a party is lost.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, TypeVar
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
+from numpy.typing import NDArray
+from pydantic import Field
+
+from veilring.errors import InputError, ProtocolViolation, Tampered
+from veilring.nodes.cost import Traffic
+from veilring.nodes.party import Party, broadcast
+from veilring.nodes.ring import PARTIES_MIN
+from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of, digest_of_names
+from veilring.protocols.forecast import Forecast, repeated
+from veilring.transport.messages import Array, Message
+
+KEY_BYTES: Final = 32  # X25519's and ChaCha20's
+_NONCE: Final = bytes(16)  # a key of ChaCha20 makes one stream, so that its nonce may be constant
+_WORD_KINDS: Final = {"u", "i"}  # NumPy's letters for whole numbers of a fixed size
+
+_W = TypeVar("_W", bound=np.integer[Any])
+_Unsigned = NDArray[np.unsignedinteger[Any]]
+Words = NDArray[np.integer[Any]]
+"""Whole numbers, added modulo 2 to the number of their bits."""
+WordArray = Annotated[_Unsigned, Array("|u1 <u2 <u4 <u8", 1)]
+"""Unsigned words of one size, shape (entries,)."""
+
+
+class MaskKey(Message, kind="masks.key"):
+    """A party's public key of this session, from each to each."""
+
+    public: Annotated[bytes, Field(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+
+
+class MaskedWords(Message, kind="masks.words"):
+    """A party's words under its masks, to all or to the one that adds up.
+
+    Attributes:
+        digest: The hash that the masks are bound to.
+        words: One array for each that is added up, flattened.
+    """
+
+    digest: Digest
+    words: tuple[WordArray, ...]
+
+
+class MaskedTotals(Message, kind="masks.totals"):
+    """The totals, from the party that adds up to all others; the fields are `MaskedWords`'s."""
+
+    digest: Digest
+    words: tuple[WordArray, ...]
+
+
+class PairwiseKeys:
+    """The keys that a party shares with each other party of a session.
+
+    Args:
+        me: The party.
+        keys: A secret of `KEY_BYTES` for each peer, by its name.
+    """
+
+    def __init__(self, me: str, keys: Mapping[str, bytes]) -> None:
+        self._me = me
+        self._keys = dict(keys)
+        self._sums = 0
+
+    def mask(self, arrays: Sequence[_Unsigned], digest: bytes) -> tuple[_Unsigned, ...]:
+        """Return arrays of words under the masks of the next sum.
+
+        Args:
+            arrays: Unsigned words of any shapes, in the byte order of the wire.
+            digest: The hash that the masks are bound to.
+        """
+        self._sums += 1
+        masked = tuple(array.copy() for array in arrays)
+        info = b"veilring mask" + self._sums.to_bytes(8, "big") + digest
+        for peer, key in self._keys.items():
+            add = np.add if self._me < peer else np.subtract
+            stream = _stream(key, info, sum(array.nbytes for array in masked))
+            for array in masked:
+                mask, stream = stream[: array.nbytes], stream[array.nbytes :]
+                words = np.frombuffer(mask, array.dtype.newbyteorder("<")).reshape(array.shape)
+                add(array, words, out=array)
+        return masked
+
+
+def _stream(key: bytes, info: bytes, size: int) -> memoryview:
+    own = HKDFExpand(SHA256(), KEY_BYTES, info).derive(key)
+    return memoryview(Cipher(ChaCha20(own, _NONCE), mode=None).encryptor().update(bytes(size)))
+
+
+async def agree_keys(party: Party, *, due: int = 0) -> PairwiseKeys:
+    """Agree on a key with each other party, in one step of set-up.
+
+    X25519 with keys of this session alone, over connections that are authenticated.
+
+    Args:
+        party: This participant.
+        due: The step of set-up in which the keys are sent, from 0 backwards.
+
+    Raises:
+        InputError: If there are fewer than `PARTIES_MIN` parties.
+        ProtocolViolation: If a peer sent a key that makes no secret.
+    """
+    if len(party.parties) < PARTIES_MIN:
+        raise InputError("parties", len(party.parties), f"at least {PARTIES_MIN}")
+    private = X25519PrivateKey.from_private_bytes(party.rng.bytes(KEY_BYTES))
+    own = private.public_key().public_bytes_raw()
+    await broadcast(party, MaskKey(public=own))
+    keys = {}
+    for peer in party.peers:
+        public = (await party.receive(MaskKey, sender=peer, due=due)).public
+        try:
+            secret = private.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError as error:
+            raise ProtocolViolation(peer, "sent a key that makes no shared secret") from error
+        ends = sorted([(party.me, own), (peer, public)])
+        info = digest_of_names(name for name, _ in ends) + digest_of(*(key for _, key in ends))
+        keys[peer] = HKDF(SHA256(), KEY_BYTES, party.session, info).derive(secret)
+    return PairwiseKeys(party.me, keys)
+
+
+async def masked_sum(
+    party: Party,
+    own: NDArray[_W],
+    *,
+    keys: PairwiseKeys | None = None,
+    adder: str | None = None,
+    digest: bytes = bytes(DIGEST_BYTES),
+    first_round: int = 1,
+) -> NDArray[_W]:
+    """Add up one array of each party; nothing but the total is shown to anybody.
+
+    Args:
+        party: This participant.
+        own: Its summand: whole numbers of 8, 16, 32 or 64 bits, of any shape.
+        keys: What `agree_keys` returned; agreed first, in set-up, if left out.
+        adder: The party that adds up and tells the others, in two rounds of n - 1 messages. Without
+            it each sends its masked words to all: one round, n(n - 1) messages.
+        digest: The hash of what all parties hold to be public.
+        first_round: The communication round in which the first message is sent.
+
+    Returns:
+        The total modulo 2 to the number of bits, of the same shape and type, the same at all.
+
+    Raises:
+        InputError: If `own` has another type, or there are too few parties. Nothing was sent then.
+        ProtocolViolation: If a peer sent other arrays than are due.
+        Tampered: If a peer holds other things to be public.
+    """
+    keys = await agree_keys(party) if keys is None else keys
+    (total,) = await masked_sums(
+        party, (own,), keys=keys, adder=adder, digest=digest, first_round=first_round
+    )
+    return np.asarray(total, own.dtype)
+
+
+async def masked_sums(
+    party: Party,
+    own: Sequence[Words],
+    *,
+    keys: PairwiseKeys,
+    adder: str | None,
+    digest: bytes,
+    first_round: int,
+) -> tuple[Words, ...]:
+    """Add up several arrays of each party in one message, as `masked_sum` does with one."""
+    words = tuple(_as_words(array) for array in own)
+    masked = keys.mask(words, digest)
+    party.round(first_round)
+    if adder is None:
+        totals = await _add_all(party, masked, digest, first_round)
+    else:
+        totals = await _add_at(party, masked, adder, digest, first_round)
+    return tuple(
+        total.reshape(array.shape).astype(array.dtype)
+        for total, array in zip(totals, own, strict=True)
+    )
+
+
+class MaskedSums:
+    """Masked sums one after another, each bound to all that was public before it.
+
+    Args:
+        party: This participant.
+        keys: What `agree_keys` returned.
+        adder: The party that adds up, if one does; see `masked_sum`.
+        first_round: The communication round of the first sum.
+    """
+
+    def __init__(
+        self, party: Party, keys: PairwiseKeys, adder: str | None = None, first_round: int = 1
+    ) -> None:
+        self._party, self._keys, self._adder = party, keys, adder
+        self._digest, self._round = bytes(DIGEST_BYTES), first_round
+
+    @property
+    def digest(self) -> bytes:
+        """The hash that the next sum is bound to."""
+        return self._digest
+
+    @property
+    def next_round(self) -> int:
+        """The communication round in which the next sum begins."""
+        return self._round
+
+    def bind(self, *public: bytes) -> None:
+        """Bind all further sums to what is public from now on, equal at all parties."""
+        self._digest = digest_of(self._digest, *public)
+
+    async def add(self, own: Sequence[Words]) -> tuple[Words, ...]:
+        """Add up arrays of each party, and bind what follows to their totals; see `masked_sum`."""
+        totals = await masked_sums(
+            self._party,
+            own,
+            keys=self._keys,
+            adder=self._adder,
+            digest=self._digest,
+            first_round=self._round,
+        )
+        self._round += masked_rounds(self._adder)
+        self.bind(*(total.tobytes() for total in totals))
+        return totals
+
+
+def masked_rounds(adder: str | None) -> int:
+    """Return the number of communication rounds of a masked sum."""
+    return 1 if adder is None else 2
+
+
+def keys_cost(parties: int) -> Traffic:
+    """Forecast the agreement on keys: n(n - 1) messages of set-up."""
+    return repeated(parties * (parties - 1), MaskKey(public=bytes(KEY_BYTES)))
+
+
+def masked_cost(parties: int, arrays: Sequence[Words], *, star: bool) -> Forecast:
+    """Forecast a masked sum: n(n - 1) messages in one round, or 2(n - 1) in two if one adds up.
+
+    Args:
+        parties: The number of parties, n.
+        arrays: Arrays of the shapes and types that are added up.
+        star: Whether one party adds up.
+    """
+    words, digest = _flat([_as_words(array) for array in arrays]), bytes(DIGEST_BYTES)
+    if not star:
+        each = parties * (parties - 1)
+        return Forecast(1, repeated(each, MaskedWords(digest=digest, words=words)))
+    sent = repeated(parties - 1, MaskedWords(digest=digest, words=words))
+    return Forecast(2, sent.plus(repeated(parties - 1, MaskedTotals(digest=digest, words=words))))
+
+
+async def _add_all(
+    party: Party, masked: Sequence[_Unsigned], digest: bytes, number: int
+) -> tuple[_Unsigned, ...]:
+    await broadcast(party, MaskedWords(digest=digest, words=_flat(masked)))
+    return await _add_up(party, masked, digest, number)
+
+
+async def _add_at(
+    party: Party, masked: Sequence[_Unsigned], adder: str, digest: bytes, number: int
+) -> tuple[_Unsigned, ...]:
+    if party.me == adder:
+        totals = await _add_up(party, masked, digest, number)
+        party.round(number + 1)
+        await broadcast(party, MaskedTotals(digest=digest, words=totals))
+        return totals
+    await party.send(adder, MaskedWords(digest=digest, words=_flat(masked)))
+    party.round(number + 1)
+    return await _receive(party, MaskedTotals, adder, masked, digest, number + 1)
+
+
+async def _add_up(
+    party: Party, masked: Sequence[_Unsigned], digest: bytes, number: int
+) -> tuple[_Unsigned, ...]:
+    totals = tuple(array.flatten() for array in masked)
+    for peer in party.peers:
+        given = await _receive(party, MaskedWords, peer, masked, digest, number)
+        for total, words in zip(totals, given, strict=True):
+            np.add(total, words, out=total)
+    return totals
+
+
+async def _receive(  # noqa: PLR0917  (which message, and what it has to hold)
+    party: Party,
+    kind: type[MaskedWords | MaskedTotals],
+    sender: str,
+    shaped: Sequence[_Unsigned],
+    digest: bytes,
+    due: int,
+) -> tuple[_Unsigned, ...]:
+    message = await party.receive(kind, sender=sender, due=due)
+    if message.digest != digest:
+        party.accuse(Tampered(party.peers, "made parties hold different things to be public"))
+    if [(a.dtype, a.size) for a in message.words] != [(a.dtype, a.size) for a in shaped]:
+        raise ProtocolViolation(sender, "sent other arrays of masked words than are due")
+    return message.words
+
+
+def _as_words(array: Words) -> _Unsigned:
+    """Return whole numbers as unsigned words in the byte order of the wire."""
+    if array.dtype.kind not in _WORD_KINDS:
+        raise InputError.because(
+            f"a masked sum adds whole numbers, not {array.dtype}; encode reals in fixed point",
+            field="own",
+        )
+    return array.astype(f"<u{array.dtype.itemsize}", copy=False)
+
+
+def _flat(arrays: Sequence[_Unsigned]) -> tuple[_Unsigned, ...]:
+    return tuple(array.ravel() for array in arrays)

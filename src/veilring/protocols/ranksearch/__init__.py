@@ -1,0 +1,18 @@
+"""Exact private kNN whose parties show totals only: a search by counts, and masked sums.
+
+Source: Aggarwal, Mishra and Pinkas, "Secure computation of the median (and other elements of
+specified ranks)", Journal of Cryptology 23, 2010.
+"""
+
+from veilring.protocols.ranksearch.cost import found_cost, search_cost
+from veilring.protocols.ranksearch.parameters import SearchedRows, SearchParameters
+from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
+
+__all__ = (
+    "SearchAnswer",
+    "SearchParameters",
+    "SearchedRows",
+    "found_cost",
+    "rank_search",
+    "search_cost",
+)

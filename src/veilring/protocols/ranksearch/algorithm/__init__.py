@@ -1,0 +1,1 @@
+"""The mathematics of rank search: it knows no party, no clock and no network."""

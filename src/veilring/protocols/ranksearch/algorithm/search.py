@@ -1,0 +1,319 @@
+"""The search for the k-th smallest distance of all parties, by counting: m-ary, a batch at once.
+
+A step asks public thresholds of each query and learns of each whether fewer than k rows of all
+parties lie within it. Let T(θ) be that number. The search keeps an interval (lo, hi] with
+T(lo) < k <= T(hi), at first from below 0 to a bound that no distance exceeds. A threshold with
+T = k ends a query: any radius between the k-th and the (k+1)-th nearest row has the pooled votes.
+If the interval becomes one float wide, all rows within it tie at the k-th place, and all vote, as
+the pooled classifier lets them. With fewer than k rows in all, the radius is the bound.
+
+After the first step thresholds are equally spaced in the *bit patterns* of float64, which order
+floats from 0 exactly as the floats themselves; so the result is the pooled classifier's to the bit,
+and subnormal distances need nothing special. "Below 0" is the pattern -1.
+
+Source: Aggarwal, Mishra and Pinkas, "Secure computation of the median (and other elements of
+specified ranks)", Journal of Cryptology 23, 2010: a binary search whose steps compare counts
+securely. Here it is m-ary, for many queries at once, and on counts that are clipped at k + 1.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+from veilring.privacy.checks import require
+
+ARITY_MIN: Final = 2  # a binary search
+ARITY_MAX: Final = 256  # then the first step asks one count for each byte of a word's range
+_BELOW_ZERO: Final = -1
+
+_Ints = NDArray[np.int64]
+Count = Callable[["Asked"], NDArray[np.int64]]
+"""Returns T at each threshold that is asked, shape (thresholds,)."""
+
+
+class End(IntEnum):
+    """How the search for a query's radius ended."""
+
+    SEARCHING = 0
+    EXACT = 1
+    """At a threshold with T = k: exactly k rows of all parties lie within the radius."""
+    FEW = 2
+    """All parties together have fewer than k rows."""
+    TIED = 3
+    """Several rows are exactly as far as the k-th nearest: more than k lie within the radius."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """The thresholds of one step, query by query.
+
+    Attributes:
+        queries: The queries that are still open, ascending, shape (open,).
+        owner: For each threshold the position of its query in `queries`, shape (thresholds,).
+        patterns: The bit patterns of the thresholds, ascending for each query, shape (thresholds,).
+    """
+
+    queries: NDArray[np.int64]
+    owner: NDArray[np.int64]
+    patterns: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.patterns)
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The thresholds as distances, shape (thresholds,)."""
+        return self.patterns.view(np.float64)
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """The position of each open query's first threshold, and the number of all at the end."""
+        return np.searchsorted(self.owner, np.arange(len(self.queries) + 1))
+
+    def reach(self, below: NDArray[np.bool_]) -> "Reach":
+        """Return where each query's thresholds reach k rows, given whether T < k at each."""
+        starts = self.starts
+        first, end = starts[:-1], starts[1:]
+        passed = np.add.reduceat(below, first, dtype=np.int64)
+        return Reach(first + passed, passed > 0, first + passed < end)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reach:
+    """Where the thresholds of each open query reach k rows; all of shape (open,).
+
+    Attributes:
+        at: The position of the lowest threshold with T >= k, one behind the last if there is none.
+        has_below: Whether a threshold has T < k; it is the one before.
+        is_reached: Whether a threshold has T >= k.
+    """
+
+    at: NDArray[np.int64]
+    has_below: NDArray[np.bool_]
+    is_reached: NDArray[np.bool_]
+
+    def above(self, at_thresholds: NDArray[np.int64], otherwise: NDArray[np.int64]) -> _Ints:
+        """Return the value at each lowest threshold with T >= k, or another if there is none."""
+        at = np.minimum(self.at, len(at_thresholds) - 1)
+        return np.where(self.is_reached, at_thresholds[at], otherwise)
+
+    def under(self, at_thresholds: NDArray[np.int64], otherwise: NDArray[np.int64]) -> _Ints:
+        """Return the value at each greatest threshold with T < k, or another if there is none."""
+        return np.where(self.has_below, at_thresholds[np.maximum(self.at - 1, 0)], otherwise)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """The radius of each query, and all that is public about how it was found.
+
+    Attributes:
+        radii: Shape (Q,): the rows within it vote.
+        lower: Shape (Q,): the greatest threshold that was asked with T < k; -1 if there is none.
+        ends: Shape (Q,), of `End`.
+        steps: The number of thresholds that each step asked, in all queries together.
+    """
+
+    radii: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    ends: NDArray[np.uint8]
+    steps: tuple[int, ...]
+
+    @property
+    def tied(self) -> NDArray[np.bool_]:
+        """Whether more than k rows vote, shape (Q,)."""
+        return np.asarray(self.ends == End.TIED)
+
+
+class IntervalSearch:
+    """The state of a batch's search: what all parties know, and equal at all of them.
+
+    Args:
+        queries: The number of queries.
+        upper: A bound that no distance exceeds; positive and finite.
+        arity: The number m of parts into which a step divides an interval.
+
+    Raises:
+        InputError: If an argument is outside its range.
+    """
+
+    def __init__(self, queries: int, upper: float, arity: int) -> None:
+        if not 0 < upper < np.inf:
+            raise InputError("upper", upper, "a positive, finite number")
+        require(ARITY_MIN <= arity <= ARITY_MAX, "arity", arity, f"{ARITY_MIN} to {ARITY_MAX}")
+        self._upper, self._arity = upper, arity
+        self._lo = np.full(queries, _BELOW_ZERO, dtype=np.int64)
+        self._hi = np.full(queries, pattern_of(upper))
+        self._ends = np.full(queries, End.SEARCHING, dtype=np.uint8)
+        self._steps: list[int] = []
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no step has been asked yet; the first one also asks the bound itself."""
+        return not self._steps
+
+    def ask(self) -> Asked | None:
+        """Return the thresholds of the next step, or None when all queries have ended."""
+        queries = np.flatnonzero(self._ends == End.SEARCHING)
+        if not len(queries):
+            return None
+        if self.is_first:
+            cuts = first_cuts(self._upper, self._arity)
+            owner = np.repeat(np.arange(len(queries)), len(cuts))
+            return Asked(queries, owner, np.tile(cuts, len(queries)))
+        owner, patterns = cuts_between(self._lo[queries], self._hi[queries], self._arity)
+        return Asked(queries, owner, patterns)
+
+    def narrow(self, asked: Asked, below: NDArray[np.bool_], equal: NDArray[np.bool_]) -> None:
+        """Take the results of a step.
+
+        Args:
+            asked: What `ask` returned.
+            below: Whether T < k at each threshold, shape (thresholds,); for each query first true,
+                then false.
+            equal: Whether T = k at each open query's lowest threshold with T >= k, shape (open,);
+                it does not matter where there is none.
+        """
+        reach, open_ = asked.reach(below), asked.queries
+        # The last of the first step is the bound itself; the last of others is below a known end.
+        few = ~reach.is_reached & self.is_first
+        exact = reach.is_reached & equal
+        self._lo[open_] = reach.under(asked.patterns, self._lo[open_])
+        self._hi[open_] = reach.above(asked.patterns, self._hi[open_])
+        alone = self._hi[open_] - self._lo[open_] == 1
+        self._ends[open_] = np.select(
+            [few, exact, alone], [End.FEW, End.EXACT, End.TIED], End.SEARCHING
+        )
+        self._steps.append(len(asked))
+
+    def found(self) -> Found:
+        """Return the radii, once `ask` has returned None."""
+        lower = np.where(self._lo == _BELOW_ZERO, -1.0, self._lo.view(np.float64))
+        return Found(self._hi.view(np.float64).copy(), lower, self._ends.copy(), tuple(self._steps))
+
+
+class TotalsSearch(IntervalSearch):
+    """A search whose parties all learn the totals T themselves.
+
+    Args:
+        queries: The number of queries.
+        k: The rank that is sought, at least 1.
+        upper: As `IntervalSearch` takes it.
+        arity: As `IntervalSearch` takes it.
+        parties: The number of parties, whose counts are clipped at k + 1 each.
+    """
+
+    def __init__(self, queries: int, *, k: int, upper: float, arity: int, parties: int) -> None:
+        super().__init__(queries, upper, arity)
+        require(k >= 1, "k", k, "at least 1")
+        self._k, self._parties = k, parties
+        self._floor = np.zeros(queries, dtype=np.int64)
+        self._ceiling = np.full(queries, parties * (k + 1))
+
+    @property
+    def at_radius(self) -> NDArray[np.int64]:
+        """The total at each radius, shape (Q,): k if it is exact, fewer if there are few rows."""
+        return np.where(self._ends == End.FEW, self._floor, self._ceiling)
+
+    def take(self, asked: Asked, totals: NDArray[np.int64]) -> None:
+        """Take the totals of a step, shape (thresholds,)."""
+        below, open_ = totals < self._k, asked.queries
+        reach = asked.reach(below)
+        self._floor[open_] = reach.under(totals, self._floor[open_])
+        self._ceiling[open_] = reach.above(totals, self._ceiling[open_])
+        self.narrow(asked, below, self._ceiling[open_] == self._k)
+
+    def could_be(self, asked: Asked, totals: NDArray[np.int64], own: NDArray[np.int64]) -> bool:
+        """Say whether totals are those of honest parties, as far as one of them can tell.
+
+        They do not fall from one threshold of a query to the next, lie between the totals at the
+        ends of its interval, and leave the other parties from 0 to all that they can have.
+
+        Args:
+            asked: What `ask` returned.
+            totals: Shape (thresholds,).
+            own: The party's own counts, of the same shape.
+        """
+        others, most = totals - own, (self._parties - 1) * (self._k + 1)
+        floor, ceiling = self._floor[asked.queries], self._ceiling[asked.queries]
+        rising = (np.diff(totals) >= 0) | (np.diff(asked.owner) > 0)
+        bounded = (floor[asked.owner] <= totals) & (totals <= ceiling[asked.owner])
+        return bool(rising.all() and bounded.all() and ((others >= 0) & (others <= most)).all())
+
+
+def run_search(search: TotalsSearch, count: Count) -> Found:
+    """Search in one process, with the total of all parties at each threshold."""
+    while (asked := search.ask()) is not None:
+        search.take(asked, count(asked))
+    return search.found()
+
+
+def pattern_of(value: float) -> np.int64:
+    """Return the bit pattern of a float from 0."""
+    return np.float64(value).view(np.int64)
+
+
+def first_cuts(upper: float, arity: int) -> NDArray[np.int64]:
+    """Return the patterns of the first step: linear in value, the bound itself among them."""
+    shares = np.arange(1, arity) / arity
+    return np.unique(np.append(upper * shares, upper)).view(np.int64)
+
+
+def cuts_between(
+    lo: NDArray[np.int64], hi: NDArray[np.int64], arity: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the thresholds of a later step: equally spaced between the ends, both left out.
+
+    Of w patterns the cuts are `lo + (w // m) j + ((w mod m) j) // m`: no piece exceeds the least
+    whole number from w/m, and no product overflows 64 bits. Where w < m there are w - 1 of them.
+
+    Args:
+        lo: The lower ends, shape (open,).
+        hi: The upper ends, at least 2 above.
+        arity: The number m of pieces.
+
+    Returns:
+        The owner of each threshold, and its pattern.
+    """
+    width = hi - lo
+    pieces = np.minimum(width, arity)
+    each = pieces - 1
+    owner = np.repeat(np.arange(len(lo)), each)
+    j = np.arange(len(owner)) - np.repeat(np.cumsum(each) - each, each) + 1
+    w, m = width[owner], pieces[owner]
+    return owner, lo[owner] + w // m * j + w % m * j // m
+
+
+def clipped_counts(smallest: NDArray[np.float64], asked: Asked) -> NDArray[np.int64]:
+    """Return how many of a party's k + 1 smallest distances are within each threshold.
+
+    Args:
+        smallest: Shape (Q, k + 1), ascending, filled up with infinity.
+        asked: The thresholds.
+
+    Returns:
+        Shape (thresholds,), each from 0 to k + 1.
+    """
+    near = smallest[asked.queries]
+    within = near[asked.owner] <= asked.values[:, None]
+    return np.asarray(within.sum(axis=1), dtype=np.int64)
+
+
+def steps_at_most(upper: float, arity: int) -> tuple[int, ...]:
+    """Return the thresholds of each step of the longest search for one query.
+
+    The widest of the first intervals is divided until it is one float wide. That is at most one
+    step, and as many as it takes to divide 2^63 patterns into single ones.
+    """
+    first = first_cuts(upper, arity)
+    width = int(np.diff(first, prepend=_BELOW_ZERO).max())
+    steps = [len(first)]
+    while width > 1:
+        pieces = min(width, arity)
+        steps.append(pieces - 1)
+        width = -(-width // pieces)
+    return tuple(steps)

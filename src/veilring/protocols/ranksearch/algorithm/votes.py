@@ -1,0 +1,273 @@
+"""The votes of the rows within a radius, in whole numbers; and the pooled classifier.
+
+A row within the radius has one vote, or a vote of radius/distance in fixed point. Rows at distance
+0, if there are any, decide alone: they are counted apart, so that nobody has to know the nearest
+distance. A search that ended with at most k rows within the radius needs only the k + 1 nearest
+rows of each party; where rows tie, all rows within it are looked up again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.data.table import Rows, pairwise_distances
+from veilring.protocols.ranksearch.algorithm.search import (
+    Asked,
+    Found,
+    TotalsSearch,
+    clipped_counts,
+    run_search,
+)
+from veilring.protocols.ring.algorithm.classify import Weights
+from veilring.protocols.ring.algorithm.topk import cut_rows
+
+WEIGHT_BITS: Final = 24
+"""Binary digits behind the point of a weighted vote."""
+# A row may be a subnormal distance away. k of these weights, and 2^32 rows that tie with weight 1,
+# stay below 2^64 together for any k that fits a batch.
+WEIGHT_MAX: Final = 2.0**20
+TIED_ROWS: Final = 2**32
+"""All parties together have at most this many rows: votes where rows tie are words of 32 bits."""
+# Distances of 32 MiB at once: all of 100,000 rows to 1,000 queries would take 800 MB.
+DISTANCES_AT_ONCE: Final = 2**22
+
+_NO_LABEL: Final = -1  # of what fills up the nearest rows of a party with fewer
+
+
+def word_for(largest: int) -> np.dtype[Any]:
+    """Return the type of the smallest word that holds whole numbers up to the given one."""
+    return np.dtype(f"<u{next(size for size in (1, 2, 4, 8) if largest < 256**size)}")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Nearest:
+    """A party's k + 1 nearest rows to each query, ascending; filled up with infinity.
+
+    Attributes:
+        distances: Shape (Q, k + 1).
+        labels: Their classes, shape (Q, k + 1).
+    """
+
+    distances: NDArray[np.float64]
+    labels: NDArray[np.int64]
+
+
+def nearest_rows(queries: NDArray[np.float64], rows: Rows, k: int) -> Nearest:
+    """Return a party's k + 1 nearest rows to each query, shape (Q, features), of k >= 1."""
+    kept = min(k + 1, len(rows))
+    distances = np.full((len(queries), k + 1), np.inf)
+    labels = np.full((len(queries), k + 1), _NO_LABEL)
+    if not kept:
+        return Nearest(distances, labels)
+    for chunk in cut_rows(len(queries), len(rows), DISTANCES_AT_ONCE):
+        to_rows = pairwise_distances(queries[chunk], rows.features)
+        near = np.argpartition(to_rows, kept - 1, axis=1)[:, :kept]
+        found = np.take_along_axis(to_rows, near, axis=1)
+        order = np.argsort(found, axis=1, kind="stable")
+        distances[chunk, :kept] = np.take_along_axis(found, order, axis=1) + 0.0
+        labels[chunk, :kept] = rows.labels[np.take_along_axis(near, order, axis=1)]
+    return Nearest(distances, labels)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Votes:
+    """The votes of one party, or their totals.
+
+    Attributes:
+        counts: The rows within the radius by class, shape (Q, classes); where votes are weighted,
+            only those at distance 0, which decide alone if there are any.
+        weighted: Weighted votes in fixed point, of the same shape; none if all votes are alike.
+    """
+
+    counts: NDArray[np.uint64]
+    weighted: NDArray[np.uint64] | None = None
+
+    def arrays(self, tied: NDArray[np.bool_], k: int) -> tuple[NDArray[Any], ...]:
+        """Return the arrays that are added up, each of the smallest words that hold its totals.
+
+        Args:
+            tied: Whether more than k rows may vote, shape (Q,).
+            k: The most rows that vote otherwise.
+        """
+        few = self.counts[~tied].astype(word_for(k))
+        words = few, self.counts[tied].astype(word_for(TIED_ROWS - 1))
+        return words if self.weighted is None else (*words, self.weighted)
+
+    @classmethod
+    def of(cls, arrays: Sequence[NDArray[Any]], tied: NDArray[np.bool_]) -> Self:
+        """Return the votes whose arrays are given, or totals of such."""
+        few, many, *weighted = arrays
+        counts = np.empty((len(tied), few.shape[1]), dtype=np.uint64)
+        counts[~tied], counts[tied] = few, many
+        return cls(counts, weighted[0] if weighted else None)
+
+    @property
+    def deciding(self) -> NDArray[np.uint64]:
+        """The words that are compared, shape (Q, classes)."""
+        if self.weighted is None:
+            return self.counts
+        return np.where(self.counts.any(axis=1, keepdims=True), self.counts, self.weighted)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The class of each query with the most votes, the lowest of them if several have them."""
+        return np.asarray(np.argmax(self.deciding, axis=1), dtype=np.int64)
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The votes as numbers, shape (Q, classes)."""
+        if self.weighted is None:
+            return self.counts.astype(np.float64)
+        return np.where(
+            self.counts.any(axis=1, keepdims=True), self.counts, self.weighted / 2.0**WEIGHT_BITS
+        )
+
+
+def own_votes(
+    queries: NDArray[np.float64],
+    rows: Rows,
+    nearest: Nearest,
+    found: Found,
+    *,
+    classes: int,
+    weights: Weights,
+) -> Votes:
+    """Return the votes of a party's rows.
+
+    Args:
+        queries: Shape (Q, features).
+        rows: The party's rows.
+        nearest: Those nearest to each query.
+        found: The radii.
+        classes: The number of classes.
+        weights: Whether a vote counts 1, or radius/distance.
+    """
+    votes = no_votes(len(queries), classes, weights)
+    few = np.flatnonzero(~found.tied)
+    _count(votes, few, nearest.distances[few], nearest.labels[few], found.radii[few])
+    if not len(rows):
+        return votes
+    tied = np.flatnonzero(found.tied)
+    for chunk in cut_rows(len(tied), len(rows), DISTANCES_AT_ONCE):
+        to_rows = pairwise_distances(queries[tied[chunk]], rows.features)
+        labels = np.broadcast_to(rows.labels, to_rows.shape)
+        _count(votes, tied[chunk], to_rows, labels, found.radii[tied[chunk]])
+    return votes
+
+
+def no_votes(queries: int, classes: int, weights: Weights) -> Votes:
+    """Return the votes of a party without rows near any query."""
+    shape = queries, classes
+    weighted = np.zeros(shape, np.uint64) if weights == "distance" else None
+    return Votes(np.zeros(shape, np.uint64), weighted)
+
+
+def _count(
+    votes: Votes,
+    queries: NDArray[np.int64],
+    distances: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    radii: NDArray[np.float64],
+) -> None:
+    """Add the votes of rows, shape (queries, rows), to those of their queries."""
+    query, row = np.nonzero(distances <= radii[:, None])
+    at, of = (queries[query], labels[query, row]), distances[query, row]
+    if votes.weighted is None:
+        np.add.at(votes.counts, at, np.uint64(1))
+        return
+    np.add.at(votes.counts, at, (of == 0).astype(np.uint64))
+    np.add.at(votes.weighted, at, fixed_weights(radii[query], of))
+
+
+def fixed_weights(radii: NDArray[np.float64], distances: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """Return radius/distance in fixed point, at most `WEIGHT_MAX`; 0 for a distance of 0.
+
+    Args:
+        radii: Shape (votes,).
+        distances: Shape (votes,), each at most the radius.
+    """
+    ratio = np.zeros(len(distances))
+    with np.errstate(over="ignore"):  # by a subnormal; the limit holds it
+        np.divide(radii, distances, out=ratio, where=distances > 0)
+    return np.rint(np.minimum(ratio, WEIGHT_MAX) * 2.0**WEIGHT_BITS).astype(np.uint64)
+
+
+def could_be_votes(totals: Votes, own: Votes, found: Found, at_radius: NDArray[np.int64]) -> bool:
+    """Say whether vote totals are those of honest parties, as far as one of them can tell.
+
+    They are at least the party's own, and add up to the rows that the search found within the
+    radius: to more where rows tie, since its counts are clipped.
+
+    Args:
+        totals: The totals of all parties.
+        own: The party's own votes.
+        found: The radii.
+        at_radius: The total of clipped counts at each radius, shape (Q,).
+    """
+    if not (totals.counts >= own.counts).all():
+        return False
+    rows = totals.counts.sum(axis=1, dtype=np.uint64).astype(np.int64)
+    if totals.weighted is None or own.weighted is None:
+        return bool(np.where(found.tied, rows >= at_radius, rows == at_radius).all())
+    weighing = np.where(found.tied, 0, at_radius - rows)
+    weight = totals.weighted.sum(axis=1, dtype=np.uint64) / 2.0**WEIGHT_BITS
+    bounded = found.tied | ((weighing <= weight) & (weight <= weighing * WEIGHT_MAX))
+    return bool(((weighing >= 0) & bounded).all() and (totals.weighted >= own.weighted).all())
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The answer about a batch that is computed in one process.
+
+    Attributes:
+        found: The radii.
+        votes: The totals of all parties' votes.
+    """
+
+    found: Found
+    votes: Votes
+
+
+def search_rows(
+    queries: NDArray[np.float64],
+    parts: Sequence[Rows],
+    *,
+    classes: int,
+    k: int,
+    upper: float,
+    arity: int,
+    weights: Weights,
+) -> Ranked:
+    """Search the rows of all parties by the very steps that the parties run.
+
+    With one party it is the pooled classifier: whether T is below k, equal to it or above does not
+    depend on how rows are dealt, and so neither does anything else.
+
+    Args:
+        queries: Shape (Q, features).
+        parts: The rows of each party.
+        classes: The number of classes.
+        k: The number of nearest rows that vote.
+        upper: A bound that no distance exceeds.
+        arity: The number of parts into which a step divides an interval.
+        weights: Whether a vote counts 1, or radius/distance.
+    """
+    near = [nearest_rows(queries, rows, k) for rows in parts]
+
+    def count(asked: Asked) -> NDArray[np.int64]:
+        totals: NDArray[np.int64] = np.add.reduce(
+            [clipped_counts(own.distances, asked) for own in near]
+        )
+        return totals
+
+    search = TotalsSearch(len(queries), k=k, upper=upper, arity=arity, parties=len(parts))
+    found = run_search(search, count)
+    votes = [
+        own_votes(queries, rows, own, found, classes=classes, weights=weights)
+        for rows, own in zip(parts, near, strict=True)
+    ]
+    arrays = zip(*(each.arrays(found.tied, k) for each in votes), strict=True)
+    return Ranked(found, Votes.of([np.add.reduce(each) for each in arrays], found.tied))

@@ -1,0 +1,156 @@
+"""The public parameters of rank search, and what a party keeps between batches."""
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.data.table import Rows
+from veilring.errors import InputError
+from veilring.nodes.party import Parties
+from veilring.nodes.ring import PARTIES_MIN
+from veilring.protocols.batches import check_queries, check_rows
+from veilring.protocols.digests import digest_of, digest_of_names
+from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN, TotalsSearch
+from veilring.protocols.ranksearch.algorithm.votes import TIED_ROWS, word_for
+from veilring.protocols.ring.algorithm.classify import Weights
+from veilring.transport.frames import FRAME_BYTES_MAX
+
+Reveal = Literal["totals"]
+"""What all parties learn of a search."""
+Adding = Literal["all-to-all", "star"]
+"""Whether each party adds up by itself, or the asker adds up and tells the others."""
+
+# Counts are added up in words of at most 32 bits, and a batch with more neighbours than this has no
+# room for its own votes.
+K_MAX: Final = 2**16 - 2
+# A hash each, some 100 bytes in a dictionary of Python: 25 MB. A party that forgets the oldest
+# queries no longer notices when they are asked again with other parties.
+REMEMBERED_MAX: Final = 2**18
+
+_ENVELOPE_BYTES: Final = 256  # session, kind, digest, headers of three arrays: under 150 bytes
+_FLOAT_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SearchParameters:
+    """The public parameters of rank search; all parties must hold the same.
+
+    Attributes:
+        features: The number of features of a row, each in [0, 1].
+        classes: The number of classes.
+        k: The number of nearest neighbours that vote.
+        arity: The number m of parts into which a step divides an interval.
+        reveal: What all parties learn besides the labels.
+        sum: Who adds up.
+        weights: `uniform`, or `distance` for votes in proportion to 1/distance.
+        again: Whether the same queries may be asked again with other parties, so that the
+            difference of two totals is known.
+
+    Raises:
+        InputError: If a value is not allowed.
+    """
+
+    features: int
+    classes: int
+    k: int
+    arity: int
+    reveal: Reveal
+    sum: Adding
+    weights: Weights
+    again: bool
+
+    def __post_init__(self) -> None:
+        if self.features < 1:
+            raise InputError("features", self.features, "at least 1")
+        if self.classes < 1:
+            raise InputError("classes", self.classes, "at least 1")
+        if not 1 <= self.k <= K_MAX:
+            raise InputError("k", self.k, f"1 to {K_MAX:,}")
+        if not ARITY_MIN <= self.arity <= ARITY_MAX:
+            raise InputError("arity", self.arity, f"{ARITY_MIN} to {ARITY_MAX}")
+
+    @property
+    def upper(self) -> float:
+        """The bound of a distance: none in the unit cube exceeds the root of its dimension."""
+        return math.sqrt(self.features)
+
+    @property
+    def queries_max(self) -> int:
+        """The number of queries with which every message of a batch fits a frame."""
+        votes = self.classes * (4 if self.weights == "uniform" else 4 + 8)
+        widest = max(_FLOAT_BYTES * self.features, 4 * self.arity, votes)
+        return (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // widest
+
+    def check_parties(self, parties: int) -> None:
+        """Refuse a number of parties among which nothing is hidden, or totals do not fit a word.
+
+        Raises:
+            InputError: If so.
+        """
+        most = (2**32 - 1) // (self.k + 1)
+        if not PARTIES_MIN <= parties <= most:
+            raise InputError("parties", parties, f"{PARTIES_MIN} to {most:,}")
+
+    def check_queries(self, queries: NDArray[np.float64]) -> None:
+        """Refuse queries that cannot be answered.
+
+        Raises:
+            InputError: As `batches.check_queries` does.
+        """
+        check_queries(queries, self.features, self.queries_max)
+
+    def check_rows(self, rows: Rows, parties: int) -> None:
+        """Refuse rows of another schema, or more of them than may tie.
+
+        Raises:
+            InputError: If so.
+        """
+        check_rows(rows, self.features, self.classes)
+        most = TIED_ROWS // parties
+        if len(rows) > most:
+            raise InputError("rows", len(rows), f"at most {most:,} among {parties} parties")
+
+    def count_word(self, parties: int) -> np.dtype[Any]:
+        """Return the word in which counts are added up: n(k + 1) is the greatest total."""
+        return word_for(parties * (self.k + 1))
+
+    def search(self, queries: int, parties: int) -> TotalsSearch:
+        """Return the search for the radii of a batch, at its beginning."""
+        return TotalsSearch(queries, k=self.k, upper=self.upper, arity=self.arity, parties=parties)
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class SearchedRows:
+    """A party's rows, and the parties with whom it has searched for which queries.
+
+    The same query, asked again without a party, opens totals whose difference is that party's. No
+    party can know whether the others have opened a total, so it refuses as soon as it has sent a
+    value of its own. Queries that were moved a little cannot be refused.
+    """
+
+    rows: Rows
+    _searched: OrderedDict[bytes, bytes] = field(default_factory=OrderedDict)
+
+    def differ(self, parameters: bytes, queries: NDArray[np.float64], parties: Parties) -> int:
+        """Return how many of the queries were searched for with other parties before.
+
+        Args:
+            parameters: The hash of the public parameters.
+            queries: Shape (Q, features).
+            parties: Those of this session.
+        """
+        members = digest_of_names(parties)
+        keys = (digest_of(parameters, query.tobytes()) for query in queries)
+        return sum(self._searched.get(key, members) != members for key in keys)
+
+    def remember(self, parameters: bytes, queries: NDArray[np.float64], parties: Parties) -> None:
+        """Remember that values for these queries are about to be sent; see `differ`."""
+        members = digest_of_names(parties)
+        for query in queries:
+            self._searched[digest_of(parameters, query.tobytes())] = members
+        while len(self._searched) > REMEMBERED_MAX:
+            self._searched.popitem(last=False)

@@ -1,0 +1,141 @@
+"""The party of rank search: it counts its own rows within public thresholds, and sums are masked.
+
+What all parties learn with `reveal = "totals"`: the queries, the total of clipped counts at each
+threshold that was asked, the radius, the vote totals and the labels. n - 2 colluders learn no more
+of the others than that; see the chapter on what it tells.
+
+Every message carries the hash of all that its sender holds to be public: parties, parameters,
+queries and all totals so far. The masks of a sum are bound to it as well.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import InputError, ProtocolViolation, Tampered
+from veilring.nodes.party import Party
+from veilring.protocols.batches import hand_out
+from veilring.protocols.digests import digest_of, digest_of_names, written
+from veilring.protocols.masks import MaskedSums, agree_keys
+from veilring.protocols.ranksearch.algorithm.search import Found, clipped_counts
+from veilring.protocols.ranksearch.algorithm.votes import (
+    Nearest,
+    Votes,
+    could_be_votes,
+    nearest_rows,
+    own_votes,
+)
+from veilring.protocols.ranksearch.parameters import SearchedRows, SearchParameters
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """The answer that every party learns about a batch of Q queries.
+
+    Attributes:
+        labels: Shape (Q,), the class with most votes, the lowest of them if several have.
+        votes: Shape (Q, classes), the total of all parties' votes.
+        found: The radii, and how they were found.
+    """
+
+    labels: NDArray[np.int64]
+    votes: NDArray[np.float64]
+    found: Found
+
+
+async def rank_search(
+    party: Party,
+    own: SearchedRows,
+    *,
+    asker: str,
+    parameters: SearchParameters,
+    queries: NDArray[np.float64] | None = None,
+) -> SearchAnswer:
+    """Label a batch of queries by the nearest rows of all parties.
+
+    Handing out the queries and agreeing on keys are set-up.
+
+    Args:
+        party: This participant.
+        own: The party's private rows, and what it remembers of earlier batches.
+        asker: The participant that hands out the queries.
+        parameters: The public parameters.
+        queries: Shape (Q, features) at the asker; the others leave it out.
+
+    Returns:
+        The same answer at every party.
+
+    Raises:
+        InputError: If own rows or queries do not fit; nothing was sent then.
+        ProtocolViolation: If a peer sent what no honest party sends.
+        Tampered: If parties hold different things to be public, or no honest parties could have
+            this outcome together.
+    """
+    parameters.check_parties(len(party.parties))
+    parameters.check_rows(own.rows, len(party.parties))
+    public = digest_of(written(parameters).encode())
+    if queries is not None and party.me == asker:
+        _require_same_parties(party, own, public, queries, parameters)
+    batch = await hand_out(party, asker, queries, parameters.check_queries, due=-1)
+    try:
+        _require_same_parties(party, own, public, batch, parameters)
+    except InputError as error:
+        raise ProtocolViolation(asker, f"asked what is not answered: {error}") from error
+    adder = asker if parameters.sum == "star" else None
+    sums = MaskedSums(party, await agree_keys(party), adder)
+    sums.bind(public, digest_of_names(party.parties), batch.tobytes())
+    own.remember(public, batch, party.parties)
+    nearest = nearest_rows(batch, own.rows, parameters.k)
+    found, at_radius = await _find_radii(party, sums, nearest, parameters)
+    votes = own_votes(
+        batch,
+        own.rows,
+        nearest,
+        found,
+        classes=parameters.classes,
+        weights=parameters.weights,
+    )
+    arrays = await sums.add(votes.arrays(found.tied, parameters.k))
+    totals = Votes.of(arrays, found.tied)
+    if not could_be_votes(totals, votes, found, at_radius):
+        party.accuse(Tampered(party.peers, "made vote totals that no honest votes have"))
+    return SearchAnswer(totals.labels, totals.values, found)
+
+
+def _require_same_parties(
+    party: Party,
+    own: SearchedRows,
+    public: bytes,
+    queries: NDArray[np.float64],
+    parameters: SearchParameters,
+) -> None:
+    if parameters.again:
+        return
+    differing = own.differ(public, queries, party.parties)
+    if differing:
+        raise InputError.because(
+            f"{differing} of the queries were asked before with other parties: the difference of"
+            " the two totals would show the rows of one; ask the same parties again, or let"
+            " protocol.again allow it",
+            field="queries",
+        )
+
+
+async def _find_radii(
+    party: Party, sums: MaskedSums, nearest: Nearest, parameters: SearchParameters
+) -> tuple[Found, NDArray[np.int64]]:
+    """Return the radii, and the total of clipped counts at each."""
+    parties = len(party.parties)
+    search, word = (
+        parameters.search(len(nearest.distances), parties),
+        parameters.count_word(parties),
+    )
+    while (asked := search.ask()) is not None:
+        own = clipped_counts(nearest.distances, asked)
+        (sum_,) = await sums.add((own.astype(word),))
+        totals = sum_.astype(np.int64)
+        if not search.could_be(asked, totals, own):
+            party.accuse(Tampered(party.peers, "made totals that no honest counts have"))
+        search.take(asked, totals)
+    return search.found(), search.at_radius

@@ -1,0 +1,208 @@
+"""Rank search as a system: its parameters, what it promises, and how its parties play a batch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, Literal, Self, cast
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from pydantic import Field
+from typing_extensions import override
+
+from veilring.data.table import Features, Rows
+from veilring.nodes.ring import Ring
+from veilring.protocols.forecast import Forecast, in_batches
+from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
+from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
+from veilring.protocols.ranksearch.cost import found_cost, search_cost
+from veilring.protocols.ranksearch.parameters import K_MAX, SearchedRows, SearchParameters
+from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
+from veilring.protocols.ring.algorithm.classify import pooled_knn
+from veilring.protocols.system import (
+    PARTIES,
+    Facts,
+    Membership,
+    PeerSetup,
+    Play,
+    Promise,
+    Spent,
+    System,
+    public_numbers,
+    together,
+)
+
+
+class RankSearch(System):
+    """kNN over the rows of several parties, exactly as if they were in one place.
+
+    A search by counts under pairwise masks finds the radius of the k-th nearest row, and one more
+    masked sum adds up the votes within it.
+
+    Attributes:
+        name: `rank-search`.
+        k: The number of nearest rows that vote; all rows that tie at the k-th place do.
+        arity: The number of parts into which a step of the search divides an interval.
+        reveal: What all parties learn besides the labels.
+        sum: Who adds up: each party by itself, or the one that asks, which tells the others.
+        weights: How a row's vote counts.
+        again: Whether the same queries may be asked again with other parties: the difference of
+            two totals shows the rows of one.
+        batch: The most queries that are asked at once.
+    """
+
+    title: ClassVar[str] = "rank search"
+    summary: ClassVar[str] = "Peers count under masks until they know the radius of the k nearest."
+
+    name: Literal["rank-search"] = Field("rank-search", description="rank-search")
+    k: int = Field(5, ge=1, le=K_MAX, description=f"a whole number from 1 to {K_MAX:,}")
+    arity: int = Field(
+        16,
+        ge=ARITY_MIN,
+        le=ARITY_MAX,
+        description=f"a whole number from {ARITY_MIN} to {ARITY_MAX}",
+    )
+    reveal: Literal["totals"] = Field("totals", description="totals")
+    sum: Literal["all-to-all", "star"] = Field("all-to-all", description="all-to-all or star")
+    weights: Literal["uniform", "distance"] = Field("uniform", description="uniform or distance")
+    again: bool = Field(default=False, description="true or false")
+    batch: int = Field(1024, ge=1, description="a whole number of at least 1")
+
+    @override
+    def promise(self, *, parties: int = PARTIES) -> Promise:
+        weighted = (
+            " A class with a single row within the radius shows its distance by its weighted total."
+            if self.weights == "distance"
+            else ""
+        )
+        return Promise(
+            protects="each party's rows",
+            against=f"any {parties - 2} of the {parties} parties together",
+            threat_model=f"semi-honest parties, of which up to {parties - 2} pool what they see",
+            adjacency="",
+            epsilon=None,
+            delta=0.0,
+            unit="query",
+            measure="sums only, no ε",
+            learned="all parties: the queries, how many rows lie within each distance that was"
+            " asked, the radius, the votes and the label",
+            note="Nothing but totals is shown. What totals tell adds up over queries: radii to"
+            " chosen queries locate a row." + weighted,
+        )
+
+    @override
+    def forecast(
+        self,
+        *,
+        parties: int = PARTIES,
+        queries: int,
+        features: int | Features,
+        classes: int = 2,
+        rows: int | None = None,
+    ) -> Forecast:
+        """Return what queries cost before they are asked: a range, as the steps depend on rows."""
+        public = self.bind(*public_numbers(features, classes))
+        public.check_parties(parties)
+        size = min(self.batch, public.queries_max)
+        return in_batches(lambda count: search_cost(parties, count, public), queries, size)
+
+    def bind(self, features: int, classes: int) -> SearchParameters:
+        """Return the parameters that all parties hold for rows of this shape.
+
+        Raises:
+            InputError: If they do not go together.
+        """
+        return SearchParameters(
+            features=features,
+            classes=classes,
+            k=self.k,
+            arity=self.arity,
+            reveal=self.reveal,
+            sum=self.sum,
+            weights=self.weights,
+            again=self.again,
+        )
+
+    @override
+    def membership(self, facts: Facts) -> Membership:
+        parameters = self.bind(facts.features, facts.classes)
+        parameters.check_parties(facts.parties)
+        return Membership(
+            rank_search,
+            batch_max=min(self.batch, parameters.queries_max),
+            labels=lambda answer: cast("SearchAnswer", answer).labels,
+            public={"parameters": parameters},
+            all_learn=True,
+            keep=SearchedRows,
+        )
+
+    @override
+    def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "SearchSetup":
+        return SearchSetup(self, parts, facts)
+
+    @classmethod
+    @override
+    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
+        return cls(k=k)
+
+
+class SearchSetup(PeerSetup):
+    """Parties that are ready to search and vote.
+
+    Attributes:
+        parameters: What all parties hold.
+    """
+
+    is_exact: ClassVar[bool] = True
+
+    def __init__(self, system: RankSearch, parts: Mapping[str, Rows], facts: Facts) -> None:
+        super().__init__(system, parts, facts)
+        self.parameters = system.bind(facts.features, facts.classes)
+        for rows in parts.values():
+            self.parameters.check_rows(rows, len(parts))
+
+    @override
+    def play(
+        self,
+        queries: NDArray[np.float64],
+        *,
+        among: Sequence[str] | None = None,
+        ring: Ring | None = None,
+    ) -> Play:
+        play = super().play(queries, among=among, ring=ring)
+        count, client = len(play.learners), play.learners[0]
+        return replace(
+            play,
+            forecast=lambda run: found_cost(count, run.results[client].found, self.parameters),
+        )
+
+    @override
+    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+        return self.search(queries, list(self.parts.values())).votes.labels
+
+    def search(self, queries: NDArray[np.float64], parts: Sequence[Rows]) -> Ranked:
+        """Search the rows of parties in this process, by the very steps that they run."""
+        public = self.parameters
+        return search_rows(
+            queries,
+            parts,
+            classes=public.classes,
+            k=public.k,
+            upper=public.upper,
+            arity=public.arity,
+            weights=public.weights,
+        )
+
+    @override
+    def spent(self, batches: int) -> Spent:
+        return Spent(None, 0.0, batches, "batch")
+
+    @override
+    def reference(
+        self, queries: NDArray[np.float64], among: Sequence[str] | None = None
+    ) -> NDArray[np.int64]:
+        """Label queries by all rows in one place; weighted votes are rounded as the parties do."""
+        rows, public = together(self.parts, among), self.parameters
+        if public.weights == "uniform":
+            return pooled_knn(queries, rows.features, rows.labels, public.classes, public.k)
+        return self.search(queries, [rows]).votes.labels
