@@ -1,13 +1,16 @@
 """`veilring scenarios` and `veilring systems`."""
 
 import shlex
+import tomllib
+from contextlib import suppress
 
 import pytest
 from tests.cli.invoking import invoke
 
 from veilring.config import describe_keys
+from veilring.errors import ScenarioError
 from veilring.protocols.registry import BUILT_IN, find_system, system_names
-from veilring.scenarios import scenario_names, scenario_text
+from veilring.scenarios import make_scenario, scenario_names, scenario_text
 
 
 class TestScenarios:
@@ -29,6 +32,18 @@ class TestScenarios:
         code, out, err = invoke("scenarios", "wines")
         assert (code, out) == (2, "")
         assert "breast-cancer" in err
+
+    @pytest.mark.parametrize("name", scenario_names())
+    def test_a_file_repeats_no_default(self, name: str) -> None:
+        """Each key of a built-in scenario's tables changes it, or cannot be left out."""
+        tables = tomllib.loads(scenario_text(name))
+        whole = make_scenario(tables)
+        sections = {key: table for key, table in tables.items() if isinstance(table, dict)}
+        for section, table in sections.items():
+            for key in table:
+                fewer = {other: value for other, value in table.items() if other != key}
+                with suppress(ScenarioError):
+                    assert make_scenario({**tables, section: fewer}) != whole, f"{section}.{key}"
 
 
 class TestSystems:
