@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -110,6 +111,30 @@ def test_it_works_where_a_loop_runs() -> None:
         assert run.transcript == expected.transcript
 
 
+@pytest.mark.parametrize("runtime", ["memory", "tls", "simulated"])
+async def test_a_run_ends_with_who_waits_for_it(runtime: str) -> None:
+    """Cancelled, `run_async` ends when the run has ended at all parties."""
+    begun, begins, ended = asyncio.Event(), list[str](), list[str]()
+    loop = asyncio.get_running_loop()
+
+    async def for_ever(party: vr.Party, _own: int) -> None:
+        begins.append(party.me)
+        if len(begins) == len(party.parties):
+            loop.call_soon_threadsafe(begun.set)
+        try:
+            for _ in itertools.count():
+                await asyncio.sleep(0)
+        finally:
+            ended.append(party.me)
+
+    waits = asyncio.create_task(vr.run_async(for_ever, [1, 2], runtime=runtime))
+    await begun.wait()
+    waits.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waits
+    assert sorted(ended) == ["party-0", "party-1"]
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_a_role_of_ones_own_runs(runtime: str) -> None:
     """A coroutine over a party needs no system."""
@@ -135,6 +160,7 @@ def test_a_run_shows_itself() -> None:
         assert "radius" in shown
         assert "ε = 2" in shown
         assert f"{run.cost.messages} messages" in shown
+    assert repr(run).startswith(f"SystemRun('radius': {len(test)} labels, {run.accuracy:.1%} right")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Clusters of processes that a script starts at its top level, or a notebook."""
+"""Clusters of processes that a script starts at its top level."""
 
 import subprocess
 import sys
@@ -57,22 +57,12 @@ async def second(party, own):
 
 vr.run(second, [1, 2, 3], runtime="processes")
 """
-# As a notebook's kernel does: the main module has no file, and a loop runs.
-_KERNEL = """
-import asyncio, sys
-
-async def kernel(cell):
-    exec(compile(cell, "<cell>", "exec"), globals())
-
-asyncio.run(kernel(sys.stdin.read()))
-"""
 
 
-def _run(folder: Path, *command: str, typed: str = "") -> "subprocess.CompletedProcess[str]":
+def _run(folder: Path, *command: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(  # noqa: S603  (this interpreter, and the texts above)
         [sys.executable, *command],
         cwd=folder,
-        input=typed,
         capture_output=True,
         text=True,
         timeout=600,
@@ -111,21 +101,3 @@ def test_a_role_below_the_first_run_is_not_found(tmp_path: Path) -> None:
     assert done.stdout == "1\n"
     assert "does not find the role" in done.stderr
     assert "of the script itself, above all that it runs" in done.stderr
-
-
-def test_a_notebook_runs_systems_on_all_runtimes(tmp_path: Path) -> None:
-    """A kernel's main module has no file, and its loop runs."""
-    done = _run(tmp_path, "-c", _KERNEL, typed=_SYSTEM)
-    assert done.returncode == 0, done.stderr
-    transcripts = done.stdout.split()
-    assert len(transcripts) == 4
-    assert len(set(transcripts)) == 1
-
-
-def test_a_role_of_a_notebook_is_refused_where_it_cannot_be_found(tmp_path: Path) -> None:
-    """It runs on the other runtimes; for processes, a sentence says what to do."""
-    done = _run(tmp_path, "-c", _KERNEL, typed=_ROLE)
-    assert done.stdout.count("Own(value=12)") == 3
-    said = done.stderr.splitlines()[-1]
-    assert "Own was typed at a prompt or into a notebook" in said
-    assert "put it into a module" in said

@@ -1,12 +1,14 @@
 """Running a system, or a role of one's own, from Python in one call.
 
 `run` picks the event loop that a runtime needs. Where a loop runs already, as in a notebook, it
-works in a thread of its own and waits for it; `run_async` waits without blocking the loop.
+works in a thread of its own and waits for it; `run_async` waits without blocking the loop. A run
+ends with the cell that waits for it: interrupted or cancelled, it leaves no thread and no process.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -33,9 +35,11 @@ Role: TypeAlias = Callable[..., Awaitable[R]]
 """A coroutine function over a `Party` and its own input."""
 
 _SIMULATED = "simulated"
+_Start: TypeAlias = Callable[[], Coroutine[Any, Any, Any]]
+_Runner: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SystemRun:
     """The labels that a system gave, what it cost and what it promises.
 
@@ -64,6 +68,10 @@ class SystemRun:
     transcript: str
     views: Mapping[str, tuple[View, ...]]
     seconds: float
+
+    def __repr__(self) -> str:
+        right = "" if self.accuracy is None else f", {self.accuracy:.1%} right"
+        return f"SystemRun({self.system.name!r}: {len(self.labels):,} labels{right}, {self.cost})"
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<12}{text}" for name, text in self._lines())
@@ -150,22 +158,10 @@ def run(
         InputError: If the parts, the queries or the runtime do not fit.
         RunFailed: If it failed at any party. There is no partial result.
     """
-    if isinstance(what, System):
-        if public:
-            raise InputError.because(
-                f"{next(iter(public))} is not for a system, which has its own parameters",
-                field=next(iter(public)),
-            )
-        prepared = _prepare(what, _named(parts), queries)
-        played = partial(_play_system, prepared, runtime, seed, tuple(watch))
-        return cast("SystemRun", _complete(played, runtime))
-
-    if queries is not None:
-        raise InputError.because(
-            "queries are for systems; give a role its arguments by their names", field="queries"
-        )
-    work = partial(_play_role, what, _named(parts), runtime, seed, watch, public)
-    return cast("Run[R]", _complete(work, runtime))
+    return cast(
+        "SystemRun | Run[R]",
+        _complete(_ready(what, parts, queries, runtime, seed, watch, public), runtime),
+    )
 
 
 async def run_async(
@@ -178,23 +174,99 @@ async def run_async(
     watch: Sequence[str] = (),
     **public: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401  (what `run` returns)
-    """Do as `run`, in a thread of its own, while the running event loop goes on."""
-    asked = partial(run, what, parts, queries, runtime=runtime, seed=seed, watch=watch, **public)
-    return await asyncio.to_thread(asked)
+    """Do as `run`, in a thread of its own, while the running event loop goes on.
+
+    Cancelled, it stops the run and waits for its end.
+    """
+
+    async def all_of_it() -> Any:  # noqa: ANN401  (as above)
+        return await _ready(what, parts, queries, runtime, seed, watch, public)()
+
+    outcome, stop = _begin(all_of_it, _runner(runtime))
+    ended = asyncio.wrap_future(outcome)
+    try:
+        return await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        stop()
+        await asyncio.gather(ended, return_exceptions=True)
+        raise
 
 
-def _complete(start: Callable[[], Coroutine[Any, Any, Any]], runtime: str) -> Any:  # noqa: ANN401
-    """Run a coroutine to its end, on the loop that the runtime needs."""
+def _ready(  # noqa: PLR0917  (the arguments of `run`)
+    what: System | Role[R],
+    parts: Any,  # noqa: ANN401
+    queries: Any,  # noqa: ANN401
+    runtime: str,
+    seed: int | None,
+    watch: Sequence[str],
+    public: Mapping[str, Any],
+) -> _Start:
+    """Return what starts the run that was asked for, once all has been checked."""
+    if isinstance(what, System):
+        if public:
+            raise InputError.because(
+                f"{next(iter(public))} is not for a system, which has its own parameters",
+                field=next(iter(public)),
+            )
+        prepared = _prepare(what, _named(parts), queries)
+        return partial(_play_system, prepared, runtime, seed, tuple(watch))
+    if queries is not None:
+        raise InputError.because(
+            "queries are for systems; give a role its arguments by their names", field="queries"
+        )
+    return partial(_play_role, what, _named(parts), runtime, seed, watch, public)
+
+
+def _runner(runtime: str) -> _Runner:
+    """Return what runs a coroutine to its end, on the loop that the runtime needs."""
     if runtime not in RUNTIMES:
         raise InputError("runtime", runtime, ", ".join(RUNTIMES))
-    loop: Callable[[Coroutine[Any, Any, Any]], Any]
-    loop = simulation.simulate if runtime == _SIMULATED else asyncio.run
+    return simulation.simulate if runtime == _SIMULATED else asyncio.run
+
+
+def _complete(start: _Start, runtime: str) -> Any:  # noqa: ANN401  (what the coroutine returns)
+    """Run a coroutine to its end; beside a loop that runs here already, in another thread."""
+    runner = _runner(runtime)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return loop(start())
-    with ThreadPoolExecutor(1, "veilring-run") as thread:
-        return thread.submit(lambda: loop(start())).result()
+        return runner(start())
+    outcome, stop = _begin(start, runner)
+    try:
+        return outcome.result()
+    except KeyboardInterrupt:
+        stop()
+        wait([outcome])
+        raise
+
+
+def _begin(start: _Start, runner: _Runner) -> tuple[Future[Any], Callable[[], None]]:
+    """Start a coroutine in a thread of its own; return its outcome to come, and how to stop it."""
+    begun: Future[asyncio.Task[Any]] = Future()
+
+    async def main() -> Any:  # noqa: ANN401  (as above)
+        begun.set_result(cast("asyncio.Task[Any]", asyncio.current_task()))
+        return await start()
+
+    def stop() -> None:
+        wait((begun, outcome), return_when=FIRST_COMPLETED)
+        if begun.done():
+            _cancel(begun.result())
+
+    executor = ThreadPoolExecutor(1, "veilring-run")
+    outcome = executor.submit(lambda: runner(main()))
+    executor.shutdown(wait=False)
+    return outcome, stop
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel a task of another thread's loop."""
+    loop = task.get_loop()
+    with suppress(RuntimeError):  # it has ended meanwhile, and its loop is closed
+        if isinstance(loop, simulation.SimulatedLoop):
+            loop.cancel_from_outside(task)
+        else:
+            loop.call_soon_threadsafe(task.cancel)
 
 
 async def _play_role(  # noqa: PLR0917  (the arguments of `run`)

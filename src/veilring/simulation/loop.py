@@ -170,6 +170,14 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             raise _refused("loop.call_soon_threadsafe from another thread", "use one thread")
         return super().call_soon_threadsafe(callback, *args, context=context)
 
+    def cancel_from_outside(self, task: asyncio.Task[Any]) -> None:
+        """Cancel a task from another thread, as Ctrl-C does from the loop's own: no replay has it.
+
+        Raises:
+            RuntimeError: If the loop is closed.
+        """
+        super().call_soon_threadsafe(task.cancel)
+
     @override
     def create_future(self) -> asyncio.Future[Any]:
         future: NumberedFuture[Any] = NumberedFuture(loop=self)

@@ -1,0 +1,162 @@
+"""A notebook: everything typed cell by cell into a real Jupyter kernel."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+ROOT: Final = Path(__file__).parents[1]
+SECONDS: Final = 600.0
+"""How long a cell may take on a machine that is busy; on an idle one the longest takes seven."""
+PROGRAM: Final = """
+import veilring as vr
+
+wine = vr.load("wine")
+train, test = wine.split(test_share=0.25, seed=1)
+parts = train.deal(3, seed=1)
+
+for system in (
+    vr.PrivateKNN(k=5),
+    vr.NoisyVotes(epsilon=1.0),
+    vr.DataOwner(epsilon=1.0),
+    vr.IndKNN(epsilon=1.0),
+    vr.LDPBayes(epsilon=1.0),
+):
+    for runtime in ("memory", "tls", "processes", "simulated"):
+        run = vr.run(system, parts, test, runtime=runtime, seed=1)
+        print(system.name, runtime, run.transcript)
+"""
+ROLES: Final = """
+import asyncio, threading
+import veilring as vr
+
+async def for_ever(party, own):
+    print("begun", party.me)
+    while True:
+        await asyncio.sleep(1.0)
+
+async def mistaken(party, own):
+    raise ValueError("the role divides by nothing")
+"""
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass
+class Shown:
+    """What a notebook shows below a cell."""
+
+    printed: str = ""
+    result: dict[str, str] = field(default_factory=dict)
+    error: str = ""
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A kernel and the client that types into it."""
+
+    manager: KernelManager
+    client: BlockingKernelClient
+
+    def cell(self, code: str, *, when_printed: Callable[[], None] | None = None) -> Shown:
+        """Run a cell to its end.
+
+        Args:
+            code: The cell.
+            when_printed: Called once, when the cell prints for the first time.
+        """
+        shown = Shown()
+
+        def show(message: dict[str, Any]) -> None:
+            content = message["content"]
+            match message["msg_type"]:
+                case "stream":
+                    if when_printed is not None and not shown.printed:
+                        when_printed()
+                    shown.printed += content["text"]
+                case "execute_result":
+                    shown.result = content["data"]
+                case "error":
+                    shown.error = f"{content['ename']}: {content['evalue']}"
+                    shown.traceback = _COLOUR.sub("", "\n".join(content["traceback"]))
+
+        self.client.execute_interactive(code, output_hook=show, timeout=SECONDS)
+        return shown
+
+    def program(self, text: str) -> Shown:
+        """Run each statement of a program as a cell of its own; return what the last one shows."""
+        shown = Shown()
+        for statement in ast.parse(text).body:
+            shown = self.cell(ast.unparse(statement))
+            assert not shown.error, shown.traceback
+        return shown
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A kernel as Jupyter starts one, in which nothing has been typed."""
+    folder = tmp_path_factory.mktemp("notebook")
+    manager = KernelManager(connection_file=str(folder / "kernel.json"))
+    manager.start_kernel(cwd=str(folder), extra_arguments=[f"--ipython-dir={folder}"])
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=SECONDS)
+        yield Notebook(manager, client)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+        manager.cleanup_resources()
+
+
+def test_a_program_runs_cell_by_cell(notebook: Notebook) -> None:
+    """Systems run on all runtimes with equal transcripts; a run is a table, and can be awaited."""
+    lines = notebook.program(PROGRAM).printed.splitlines()
+    assert len(lines) == 20
+    assert len({tuple(line.split()[::2]) for line in lines}) == 5
+
+    shown = notebook.cell("run").result
+    assert shown["text/html"].startswith("<table><tr>")
+    assert "LDP naive Bayes (ldp-bayes)" in shown["text/html"]
+    assert shown["text/plain"].startswith("SystemRun('ldp-bayes': 44 labels, ")
+
+    call = "vr.run_async(system, parts, test, runtime='processes', seed=1)"
+    awaited = notebook.cell(f"(await {call}).transcript == run.transcript")
+    assert awaited.result["text/plain"] == "True"
+
+
+def test_an_error_in_a_cell_is_a_sentence(notebook: Notebook) -> None:
+    """Its last line says what was wrong, and the error of a role says where in the cell."""
+    notebook.program(ROLES)
+    shown = notebook.cell("vr.PrivateKNN(k=0)")
+    assert shown.error == "InputError: k is 0; allowed: a whole number of at least 1"
+    assert shown.traceback.splitlines()[-1] == shown.error
+
+    shown = notebook.cell("vr.run(mistaken, [1, 2, 3], runtime='tls')")
+    assert shown.error.startswith("RunFailed: party-0: the role divides by nothing")
+    assert shown.traceback.splitlines()[-1] == shown.error
+    assert 'raise ValueError("the role divides by nothing")' in shown.traceback.replace("'", '"')
+
+
+def test_a_role_of_a_notebook_is_refused_where_it_cannot_be_found(notebook: Notebook) -> None:
+    """It runs on the other runtimes; for processes, a sentence says what to do."""
+    notebook.program(ROLES)
+    shown = notebook.cell("vr.run(mistaken, [1, 2, 3], runtime='processes')")
+    assert "mistaken was typed at a prompt or into a notebook" in shown.error
+    assert "put it into a module" in shown.error
+
+
+def test_an_interrupted_cell_ends_its_run(notebook: Notebook) -> None:
+    """No thread is left that goes on with it."""
+    notebook.program(ROLES)
+    cell = "vr.run(for_ever, [1, 2], runtime='tls')"
+    shown = notebook.cell(cell, when_printed=notebook.manager.interrupt_kernel)
+    assert shown.error.startswith("KeyboardInterrupt")
+    left = notebook.cell("[t.name for t in threading.enumerate() if 'veilring' in t.name]")
+    assert left.result["text/plain"] == "[]"
