@@ -56,3 +56,17 @@ def test_a_value_that_terms_refuse_is_refused_before_anything_is_written(
     assert code == 2
     assert message in " ".join(error.split())
     assert not folder.exists()
+
+
+def test_a_budget_pays_for_two_batches_by_default(tmp_path: Path) -> None:
+    """Of votes, whatever epsilon is; and of each analyst of an owner, whose total pays for all."""
+    words: list[str | Path]
+    words = ["--radius", "0.3", "--epsilon", "10", "--out", tmp_path / "votes"]
+    code, _, error = invoke("deploy", "votes", "iris", *words)
+    assert code == 0, error
+    assert tomllib.loads((tmp_path / "votes" / "terms.toml").read_text())["votes"]["budget"] == 20.0
+    words = ["--radius", "0.3", "--epsilon", "0.5", "--analysts", "3", "--out", tmp_path / "owner"]
+    code, _, error = invoke("deploy", "owner", "iris", *words)
+    assert code == 0, error
+    budgets = tomllib.loads((tmp_path / "owner" / "owner.toml").read_text())["budgets"]
+    assert budgets == {"total": 3.0, "analyst": 1.0}

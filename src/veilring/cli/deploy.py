@@ -173,7 +173,8 @@ def _command_of(example: "type[Example]") -> Callable[..., None]:
         options.append(_parameter("seed", int, typer.Option(help=example.draws), default=0))
     options.append(_parameter("port", int, typer.Option(help=example.ports), default=_PORT))
     options.append(_parameter("out", NewFolder))
-    command.__doc__ = inspect.cleandoc(example.__doc__ or "").partition("\nAttributes:\n")[0]
+    about = inspect.cleandoc(example.__doc__ or "").partition("\nAttributes:\n")[0]
+    command.__doc__ = f"{about}\n{example.in_production}"
     command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]  # which Typer reads
     return command
 
