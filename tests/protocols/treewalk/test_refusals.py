@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from tests.outcomes import Outcome, world
 from typing_extensions import override
 
+from veilring.errors import ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Adversary, Lines, corrupt
+from veilring.nodes.cluster import Cluster
 from veilring.nodes.node import Node
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, opening
@@ -55,27 +57,27 @@ Query = tuple[float, float]
 class Way(NamedTuple):
     """One mechanism: what the client and the server play."""
 
-    client: Callable[[Party, Floats, Keeper], Awaitable[NearestPlaces]]
+    client: Callable[[Party, Floats, Keeper | None], Awaitable[NearestPlaces]]
     server: Callable[[Party, Places], Awaitable[object]]
 
 
-async def _respond(party: Party, queries: Floats, keeper: Keeper) -> NearestPlaces:
+async def _respond(party: Party, queries: Floats, keeper: Keeper | None) -> NearestPlaces:
     plan = BucketPlan(2)
     nearest, _ = await bucket_client(party, queries, plan=plan, epsilon=0.5, keeper=keeper)
     return nearest
 
 
-async def _compare(party: Party, queries: Floats, keeper: Keeper) -> NearestPlaces:
+async def _compare(party: Party, queries: Floats, keeper: Keeper | None) -> NearestPlaces:
     plan, steps = WalkPlan("comparison", EARLY), Comparison(0.25)
     return await walk_client(party, queries, plan=plan, utility=steps, keeper=keeper)
 
 
-async def _measure(party: Party, queries: Floats, keeper: Keeper) -> NearestPlaces:
+async def _measure(party: Party, queries: Floats, keeper: Keeper | None) -> NearestPlaces:
     plan, steps = WalkPlan("distance", EARLY), Distance(0.125, RADIUS)
     return await walk_client(party, queries, plan=plan, utility=steps, keeper=keeper)
 
 
-async def _blur(party: Party, queries: Floats, keeper: Keeper) -> NearestPlaces:
+async def _blur(party: Party, queries: Floats, keeper: Keeper | None) -> NearestPlaces:
     by = Blur(5.0, (0.0, 0.0), (1.0, 1.0), 1e-3)
     return await blur_client(party, queries, plan=BlurPlan(4), by=by, keeper=keeper)
 
@@ -86,6 +88,7 @@ WAYS = {
     "distance": Way(_measure, walk_server),
     "blur": Way(_blur, blur_server),
 }
+WALKS = ("response", "comparison", "distance")
 COORDINATES = st.sampled_from([0.0, 0.5, 1.0]) | st.floats(-2.0, 2.0)
 QUERIES = st.tuples(COORDINATES, COORDINATES)
 NUMBERS = st.sampled_from([0.0, 0.5, 1e9, 1e308, float("nan"), float("inf")])
@@ -106,7 +109,9 @@ REPLIES: st.SearchStrategy[Message] = st.one_of(
     ),
     st.builds(
         FoundPlaces,
-        places=st.sampled_from([1, 4, 5]).map(lambda n: np.zeros((1, n), dtype=np.uint32)),
+        places=st.tuples(st.sampled_from([1, 4, 5]), st.sampled_from([0, 63, 64])).map(
+            lambda each: np.full((1, each[0]), each[1], dtype=np.uint32)
+        ),
         points=_matrices(),
     ),
 )
@@ -186,3 +191,44 @@ def test_an_honest_server_answers_what_is_paid_for(way: str) -> None:
     played = asyncio.run(_play(way, queries, [{}] * 3, budget=0.6))
     assert [each.ending for each in played] == ["answered", "answered", "BudgetExhausted"]
     assert len(played[0].wire) > len(played[1].wire)
+
+
+@pytest.mark.parametrize(
+    ("way", "change", "message"),
+    [
+        *((way, (0, 64), "sent the place 64, and its numbers are below 64") for way in WALKS),
+        ("blur", (0, 1 << 29), "sent the place 536870912, and its numbers are below 536870912"),
+        *((way, (1, None), "sent one place at two points") for way in WAYS),
+    ],
+)
+def test_a_server_whose_tree_has_no_such_place_is_named(
+    way: str, change: tuple[int, int | None], message: str
+) -> None:
+    """A number beyond its points, or one number for two of them, is the server's violation."""
+    place, number = change
+
+    class Forger(Adversary):
+        @override
+        async def sending(self, to: str, message: Message) -> Lines:
+            if isinstance(message, FoundPlaces):
+                places = message.places.copy()
+                places[0, place] = places[0, 0] if number is None else number
+                message = FoundPlaces(places=places, points=message.points)
+            return [(to, message)]
+
+    async def play(party: Party, own: Floats | Places) -> object:
+        if isinstance(own, Places):
+            return await WAYS[way].server(party, own)
+        return await WAYS[way].client(party, own, None)
+
+    async def main() -> None:
+        parties = {"client": np.array([[0.2, 0.2]]), "server": PLACES}
+        async with Cluster(tuple(parties), own=tuple(parties.values()), seed=1) as cluster:
+            await cluster.run(play, adversaries={"server": Forger()})
+
+    with pytest.raises(RunFailed) as failed:
+        asyncio.run(main())
+    error = failed.value.errors["client"]
+    assert isinstance(error, ProtocolViolation)
+    assert error.culprit == "server"
+    assert message in str(error)

@@ -150,7 +150,8 @@ async def walk_client(
         raise InputError("utility", type(utility).__name__, f"{plan.utility}, as in the plan")
     _check_queries(queries, plan.walks)
     await party.send(server, plan.request)
-    depth = await _receive_depth(party, server, plan, queries)
+    ground = await _receive_ground(party, server, plan, queries)
+    depth = depth_of(ground.points)
     if keeper is not None:
         spent = spending(utility, plan.variant, depth, 0.0)
         keeper.pay(spent.loss(keeper.radius), plan.found(depth))
@@ -165,7 +166,7 @@ async def walk_client(
             bits = keeper.settle(turn, shown, said.astype(np.uint32)).ravel().astype(np.bool_)
         party.round(2 * turn + 2)
         await party.send(server, Bits(packed=np.packbits(bits)))
-    return await _receive_nearest(party, server, queries, plan.found(depth))
+    return await _receive_nearest(party, server, queries, plan.found(depth), ground.points)
 
 
 async def walk_server(party: Party, places: Places) -> NDArray[np.bool_]:
@@ -239,8 +240,8 @@ async def bucket_client(
     (server,) = party.peers
     _check_queries(queries, plan.queries)
     await party.send(server, plan.request(known.digest if known else b""))
-    depth = await _receive_depth(party, server, plan, queries)
-    law = bucket_law(depth, plan.splits, epsilon)
+    ground = await _receive_ground(party, server, plan, queries)
+    law = bucket_law(depth_of(ground.points), plan.splits, epsilon)
     splits = (await party.receive(Top, sender=server)).splits
     if known is not None and not len(splits):
         splits = known.splits
@@ -251,7 +252,8 @@ async def bucket_client(
         named = keeper.settle(0, splits[None], named[:, None])[:, 0]
     party.round(1)
     await party.send(server, Buckets(named=named))
-    return await _receive_nearest(party, server, queries, plan.found), KnownTop(splits)
+    nearest = await _receive_nearest(party, server, queries, plan.found, ground.points)
+    return nearest, KnownTop(splits)
 
 
 async def bucket_server(party: Party, places: Places) -> NDArray[np.int64]:
@@ -324,7 +326,8 @@ async def blur_client(
         moved = said.astype("<u4").view("<f8").astype(np.float64)
     party.round(1)
     await party.send(server, Blurred(points=moved, nearest=plan.nearest))
-    return await _receive_nearest(party, server, queries, plan.nearest)
+    # How many points there are is not said before a blurred query, so that any number may be one.
+    return await _receive_nearest(party, server, queries, plan.nearest, POINTS_MAX)
 
 
 async def blur_server(party: Party, places: Places) -> NDArray[np.float64]:
@@ -372,10 +375,10 @@ def offers(places: Places, terms: bytes) -> dict[str, Offer]:
     }
 
 
-async def _receive_depth(
+async def _receive_ground(
     party: Party, server: str, plan: WalkPlan | BucketPlan, queries: NDArray[np.float64]
-) -> int:
-    """Receive the size of the server's tree and return its depth, if the plan fits the tree."""
+) -> Ground:
+    """Receive and return the size of the server's tree, if the plan fits the tree."""
     ground = await party.receive(Ground, sender=server)
     if ground.points > POINTS_MAX:
         raise ProtocolViolation(server, f"claims to have {ground.points} points")
@@ -385,9 +388,8 @@ async def _receive_depth(
             f"{ground.dimensions}), as the server's points have",
             field="queries",
         )
-    depth = depth_of(ground.points)
-    plan.check(depth, ground.dimensions)
-    return depth
+    plan.check(depth_of(ground.points), ground.dimensions)
+    return ground
 
 
 def _unpack(client: str, message: Bits, steps: int) -> NDArray[np.bool_]:
@@ -423,17 +425,38 @@ def _check_finite(sender: str, values: NDArray[np.float64]) -> None:
 
 
 async def _receive_nearest(
-    party: Party, server: str, queries: NDArray[np.float64], found: int
+    party: Party, server: str, queries: NDArray[np.float64], found: int, places_max: int
 ) -> NearestPlaces:
-    """Receive the places and choose from them: post-processing that the server does not see."""
+    """Receive the places and choose from them: post-processing that the server does not see.
+
+    Args:
+        party: This participant.
+        server: Its peer.
+        queries: Shape (queries, dimensions); secret.
+        found: The number of places that are due for each query.
+        places_max: The number of places that the server may have: their numbers are below it.
+    """
     message = await party.receive(FoundPlaces, sender=server)
     if message.places.shape != (len(queries), found):
         raise ProtocolViolation(server, f"sent places of shape {message.places.shape}")
     _check_numbers(server, message.points, (len(queries) * found, queries.shape[1]))
+    _check_places(server, message, places_max)
     places = message.places.astype(np.int64)
     points = message.points.reshape(len(queries), found, -1)
     nearest, distances = nearest_found(queries, points)
     return NearestPlaces(places[np.arange(len(queries)), nearest], distances, places, points)
+
+
+def _check_places(server: str, message: FoundPlaces, places_max: int) -> None:
+    """Refuse places that no tree of this size has, and one place at two points."""
+    numbers = message.places.ravel()
+    if numbers.max() >= places_max:
+        raise ProtocolViolation(
+            server, f"sent the place {numbers.max()}, and its numbers are below {places_max}"
+        )
+    _, first, same = np.unique(numbers, return_index=True, return_inverse=True)
+    if not np.array_equal(message.points[first[same]], message.points):
+        raise ProtocolViolation(server, "sent one place at two points")
 
 
 def _found_message(tree: Tree, found: NDArray[np.int32]) -> FoundPlaces:
