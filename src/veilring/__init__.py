@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from veilring.protocols.system import PeerSetup as PeerSetup
     from veilring.protocols.system import Play as Play
     from veilring.protocols.system import Promise as Promise
+    from veilring.protocols.system import ServerSetup as ServerSetup
     from veilring.protocols.system import Setup as Setup
     from veilring.protocols.system import Spent as Spent
     from veilring.protocols.system import System as System
@@ -115,6 +116,7 @@ _WHERE: Final = {
         "PeerSetup",
         "Play",
         "Promise",
+        "ServerSetup",
         "Setup",
         "Spent",
         "System",

@@ -423,6 +423,28 @@ class PeerSetup(Setup):
         )
 
 
+class ServerSetup(Setup):
+    """A setup of a server, which has all rows, and of one client: the first that held some of them.
+
+    A subclass adds their role, the private input of the server and then of the client (`resident`),
+    and how a batch is played, labelled in one process and paid for.
+    """
+
+    @property
+    def client(self) -> str:
+        """The name of the party that asks."""
+        return next(iter(self.parts))
+
+    @property
+    @override
+    def parties(self) -> tuple[str, str]:
+        return SERVER, self.client
+
+    @override
+    def can_do_with(self, parties: Sequence[str]) -> bool:
+        return set(parties) == set(self.parties)
+
+
 @dataclass(frozen=True, slots=True)
 class Leakage:
     """What a run leaks, as simulated runs on the same rows have it.

@@ -49,7 +49,7 @@ from veilring.protocols.system import (
     Facts,
     Play,
     Promise,
-    Setup,
+    ServerSetup,
     Spent,
     System,
     public_numbers,
@@ -187,7 +187,7 @@ class IndKNN(System):
         return IndKNNSetup(self, parts, facts)
 
 
-class IndKNNSetup(Setup):
+class IndKNNSetup(ServerSetup):
     """A prediction server with all rows, and a querier: the first of the parties that held them.
 
     Args:
@@ -215,11 +215,6 @@ class IndKNNSetup(Setup):
         rows = together(parts)
         ids = [f"row-{number}" for number in range(len(rows))]
         self.records = LabelledRecords.of(ids, self.directions(rows.features), rows.labels)
-
-    @property
-    @override
-    def parties(self) -> tuple[str, ...]:
-        return SERVER, self._client
 
     @property
     @override
@@ -283,9 +278,9 @@ class IndKNNSetup(Setup):
         return Play(
             forecast=lambda _run: forecast,
             labels=lambda result: cast("NDArray[np.int64]", result),
-            learners=(self._client,),
+            learners=(self.client,),
             public={"rules": rules},
-            only={self._client: {"queries": self.directions(queries)}},
+            only={self.client: {"queries": self.directions(queries)}},
         )
 
     @override
@@ -305,14 +300,6 @@ class IndKNNSetup(Setup):
         else:
             epsilon = GaussianDP(float(np.sqrt(2 * budget))).epsilon(asked.delta)
         return Spent(epsilon, asked.delta, batches, "stream")
-
-    @override
-    def can_do_with(self, parties: Sequence[str]) -> bool:
-        return set(parties) == set(self.parties)
-
-    @property
-    def _client(self) -> str:
-        return next(iter(self.parts))
 
 
 async def label_stream(

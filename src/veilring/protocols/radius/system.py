@@ -39,11 +39,10 @@ from veilring.protocols.radius.rules import (
 )
 from veilring.protocols.system import (
     PARTIES,
-    SERVER,
     Facts,
     Play,
     Promise,
-    Setup,
+    ServerSetup,
     Spent,
     System,
     public_numbers,
@@ -203,7 +202,7 @@ class DataOwner(System):
         return ByGrid() if grid or self.conversion == "grid" else ByCandidates()
 
 
-class OwnerSetup(Setup):
+class OwnerSetup(ServerSetup):
     """An owner of all rows, and a client: the first of the parties that held them.
 
     Attributes:
@@ -222,17 +221,8 @@ class OwnerSetup(Setup):
 
     @property
     @override
-    def parties(self) -> tuple[str, ...]:
-        return SERVER, self._client
-
-    @property
-    @override
     def resident(self) -> tuple[object, ...]:
         return self._rows, None
-
-    @override
-    def can_do_with(self, parties: Sequence[str]) -> bool:
-        return set(parties) == set(self.parties)
 
     @property
     @override
@@ -256,9 +246,9 @@ class OwnerSetup(Setup):
         return Play(
             forecast=lambda _run: label_cost(count, features, self._asked.k),
             labels=lambda result: cast("LabelledBatch", result).labels,
-            learners=(self._client,),
+            learners=(self.client,),
             public={"rules": self.rules},
-            only={self._client: {"request": self._request(queries)}},
+            only={self.client: {"request": self._request(queries)}},
         )
 
     @override
@@ -274,10 +264,6 @@ class OwnerSetup(Setup):
     @override
     def spent(self, batches: int) -> Spent:
         return Spent(PureDP(self._asked.epsilon).repeat(batches).epsilon(), 0.0, batches, "batch")
-
-    @property
-    def _client(self) -> str:
-        return next(iter(self.parts))
 
     def _request(self, queries: NDArray[np.float64]) -> LabelRequest:
         system = self._asked

@@ -19,11 +19,10 @@ from veilring.privacy.checks import require
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.system import (
     PARTIES,
-    SERVER,
     Facts,
     Play,
     Promise,
-    Setup,
+    ServerSetup,
     Spent,
     System,
     public_numbers,
@@ -333,7 +332,7 @@ class TreeWalk(System):
         return Distance(2 * each, diagonal if self.radius == "auto" else self.radius, diagonal)
 
 
-class TreeWalkSetup(Setup):
+class TreeWalkSetup(ServerSetup):
     """A server of all rows, and a client: the first of the parties that published them.
 
     Attributes:
@@ -349,17 +348,8 @@ class TreeWalkSetup(Setup):
 
     @property
     @override
-    def parties(self) -> tuple[str, ...]:
-        return SERVER, self._client
-
-    @property
-    @override
     def resident(self) -> tuple[object, ...]:
         return self.places, self._labels
-
-    @override
-    def can_do_with(self, parties: Sequence[str]) -> bool:
-        return set(parties) == set(self.parties)
 
     @property
     @override
@@ -380,9 +370,9 @@ class TreeWalkSetup(Setup):
         return Play(
             forecast=lambda _run: self.lookup.cost(len(distinct)),
             labels=lambda result: cast("NDArray[np.int64]", result),
-            learners=(self._client,),
+            learners=(self.client,),
             public={"lookup": self.lookup},
-            only={self._client: {"queries": queries, **ballots}},
+            only={self.client: {"queries": queries, **ballots}},
         )
 
     @override
@@ -409,10 +399,6 @@ class TreeWalkSetup(Setup):
     def promise(self) -> Promise:
         """What this setup promises: exactly what its lookup spends."""
         return self._asked.promise_within(self.lookup.epsilon_spent, self.lookup.radius)
-
-    @property
-    def _client(self) -> str:
-        return next(iter(self.parts))
 
 
 async def play_lookup(
