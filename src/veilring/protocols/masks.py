@@ -14,7 +14,7 @@ Source: Bonawitz et al., "Practical secure aggregation for privacy-preserving ma
 2017, for the masks; the sums here end with an error if a party is lost.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 import numpy as np
@@ -44,6 +44,8 @@ Words = NDArray[np.integer[Any]]
 """Whole numbers, added modulo 2 to the number of their bits."""
 WordArray = Annotated[_Unsigned, Array("|u1 <u2 <u4 <u8", 1)]
 """Unsigned words of one size, shape (entries,)."""
+Stream = Callable[[bytes, bytes, int], "bytes | memoryview"]
+"""Returns the mask that belongs to a secret key and public info, of the given number of bytes."""
 
 
 class MaskKey(Message, kind="masks.key"):
@@ -71,17 +73,27 @@ class MaskedTotals(Message, kind="masks.totals"):
     words: tuple[WordArray, ...]
 
 
+def chacha20_stream(key: bytes, info: bytes, size: int) -> memoryview:
+    """Return a mask: the ChaCha20 stream of the key that HKDF expands from `key` and `info`."""
+    own = HKDFExpand(SHA256(), KEY_BYTES, info).derive(key)
+    return memoryview(Cipher(ChaCha20(own, _NONCE), mode=None).encryptor().update(bytes(size)))
+
+
 class PairwiseKeys:
     """The keys that a party shares with each other party of a session.
 
     Args:
         me: The party.
         keys: A secret of `KEY_BYTES` for each peer, by its name.
+        stream: The generator of masks. Proofs put random functions in its place.
     """
 
-    def __init__(self, me: str, keys: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, me: str, keys: Mapping[str, bytes], *, stream: Stream = chacha20_stream
+    ) -> None:
         self._me = me
         self._keys = dict(keys)
+        self._stream = stream
         self._sums = 0
 
     def mask(self, arrays: Sequence[_Unsigned], digest: bytes) -> tuple[_Unsigned, ...]:
@@ -96,7 +108,7 @@ class PairwiseKeys:
         info = b"veilring mask" + self._sums.to_bytes(8, "big") + digest
         for peer, key in self._keys.items():
             add = np.add if self._me < peer else np.subtract
-            stream = _stream(key, info, sum(array.nbytes for array in masked))
+            stream = self._stream(key, info, sum(array.nbytes for array in masked))
             for array in masked:
                 mask, stream = stream[: array.nbytes], stream[array.nbytes :]
                 words = np.frombuffer(mask, array.dtype.newbyteorder("<")).reshape(array.shape)
@@ -104,19 +116,23 @@ class PairwiseKeys:
         return masked
 
 
-def _stream(key: bytes, info: bytes, size: int) -> memoryview:
-    own = HKDFExpand(SHA256(), KEY_BYTES, info).derive(key)
-    return memoryview(Cipher(ChaCha20(own, _NONCE), mode=None).encryptor().update(bytes(size)))
-
-
 async def agree_keys(party: Party, *, due: int = 0) -> PairwiseKeys:
-    """Agree on a key with each other party, in one step of set-up.
+    """Agree on a key with each other party, as `agree_secrets` does."""
+    return PairwiseKeys(party.me, await agree_secrets(party, due=due))
 
-    X25519 with keys of this session alone, over connections that are authenticated.
+
+async def agree_secrets(party: Party, *, due: int = 0) -> dict[str, bytes]:
+    """Agree on a secret with each other party, in one step of set-up.
+
+    X25519 with keys of this session alone, over connections that are authenticated. A secret also
+    depends on the session, and on the names and the public keys of its two parties.
 
     Args:
         party: This participant.
         due: The step of set-up in which the keys are sent, from 0 backwards.
+
+    Returns:
+        A secret of `KEY_BYTES` for each peer, by its name.
 
     Raises:
         InputError: If there are fewer than `PARTIES_MIN` parties.
@@ -137,7 +153,7 @@ async def agree_keys(party: Party, *, due: int = 0) -> PairwiseKeys:
         ends = sorted([(party.me, own), (peer, public)])
         info = digest_of_names(name for name, _ in ends) + digest_of(*(key for _, key in ends))
         keys[peer] = HKDF(SHA256(), KEY_BYTES, party.session, info).derive(secret)
-    return PairwiseKeys(party.me, keys)
+    return keys
 
 
 async def masked_sum(
@@ -164,10 +180,14 @@ async def masked_sum(
         The total modulo 2 to the number of bits, of the same shape and type, the same at all.
 
     Raises:
-        InputError: If `own` has another type, or there are too few parties. Nothing was sent then.
+        InputError: If `own` has another type, or there are too few parties or no such adder.
+            Nothing was sent then.
         ProtocolViolation: If a peer sent other arrays than are due.
         Tampered: If a peer holds other things to be public.
     """
+    _as_words(own)
+    if adder is not None and adder not in party.parties:
+        raise InputError("adder", adder, f"one of {', '.join(party.parties)}")
     keys = await agree_keys(party) if keys is None else keys
     (total,) = await masked_sums(
         party, (own,), keys=keys, adder=adder, digest=digest, first_round=first_round

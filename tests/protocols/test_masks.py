@@ -1,0 +1,491 @@
+"""Pairwise masks: keys of a session, masks that cancel, and words that only make sense together."""
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.random import Generator
+from numpy.typing import NDArray
+from typing_extensions import override
+
+import veilring as vr
+from veilring import simulation
+from veilring.errors import InputError, ProtocolViolation, RunFailed, Tampered
+from veilring.nodes.adversary import Adversary, Lines
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import ForwardingParty, Party
+from veilring.nodes.run import Run
+from veilring.nodes.trace import Journal
+from veilring.protocols.digests import DIGEST_BYTES, digest_of
+from veilring.protocols.masks import (
+    KEY_BYTES,
+    MaskedSums,
+    MaskedTotals,
+    MaskedWords,
+    MaskKey,
+    PairwiseKeys,
+    agree_keys,
+    agree_secrets,
+    chacha20_stream,
+    keys_cost,
+    masked_cost,
+    masked_sum,
+)
+from veilring.testing import assert_cost
+from veilring.transport.messages import Message
+
+Words = NDArray[np.integer[Any]]
+DTYPES = [f"{order}{kind}" for order in "<>" for kind in ("u1", "u2", "u4", "u8", "i2", "i8")]
+P = 2**255 - 19
+# The u-coordinates of all points of Curve25519 and its twist whose order divides 8, and the same
+# modulo p in another way (RFC 7748, Section 6.1, and D. J. Bernstein, "Curve25519: new
+# Diffie-Hellman speed records", 2006).
+LOW_ORDER = (
+    0,
+    1,
+    325606250916557431795983626356110631294008115727848805560023387167927233504,
+    39382357235489614581723060781553021112529911719440698176882885853963445705823,
+    P - 1,
+    P,
+    P + 1,
+)
+ZERO = bytes(DIGEST_BYTES)
+
+
+def keys_among(names: list[str]) -> list[PairwiseKeys]:
+    """Return each party's keys, as if they had been agreed upon."""
+    shared = {
+        frozenset((a, b)): hashlib.sha256(f"{a} {b}".encode()).digest()
+        for a in names
+        for b in names
+        if a < b
+    }
+    return [
+        PairwiseKeys(me, {peer: shared[frozenset((me, peer))] for peer in names if peer != me})
+        for me in names
+    ]
+
+
+def modular(words: Sequence[Words]) -> Words:
+    """Add up words modulo their size: NumPy takes larger ones unless told."""
+    return np.asarray(np.add.reduce(words, dtype=words[0].dtype.type))
+
+
+async def add(party: Party, own: Words, *, adder: str | None = None) -> Words:
+    """Add up, and agree on keys first."""
+    return await vr.masked_sum(party, own, adder=adder)
+
+
+def run_on(runtime: str, role: Any, parties: int, **given: Any) -> Run[Any]:  # noqa: ANN401  (any role)
+    """Run a role once in memory or on the simulated clock."""
+
+    async def play() -> Run[Any]:
+        async with Cluster(parties, runtime=runtime, seed=3) as cluster:
+            return await cluster.run(role, **given)
+
+    return simulation.simulate(play()) if runtime == "simulated" else asyncio.run(play())
+
+
+class TestMasks:
+    """Masks of all parties are 0 together, and each alone is not."""
+
+    @given(
+        data=st.data(),
+        parties=st.integers(3, 30),
+        dtypes=st.lists(st.sampled_from(["<u1", "<u2", "<u4", "<u8"]), min_size=1, max_size=3),
+    )
+    def test_masks_cancel(self, data: st.DataObject, parties: int, dtypes: list[str]) -> None:
+        """For any number of parties, words of any size, and arrays of any shape."""
+        shapes = [data.draw(hnp.array_shapes(min_dims=0, min_side=0)) for _ in dtypes]
+        rng = np.random.default_rng(data.draw(st.integers(0, 9)))
+        own = [
+            tuple(
+                rng.integers(0, np.iinfo(t).max, shape, np.dtype(t), endpoint=True)
+                for t, shape in zip(dtypes, shapes, strict=True)
+            )
+            for _ in range(parties)
+        ]
+        keys = keys_among([f"party-{n}" for n in range(parties)])
+        masked = [mine.mask(arrays, ZERO) for mine, arrays in zip(keys, own, strict=True)]
+        for plain, hidden in zip(zip(*own, strict=True), zip(*masked, strict=True), strict=True):
+            np.testing.assert_array_equal(modular(plain), modular(hidden))
+
+    def test_masks_of_parties_that_were_told_different_things_do_not_cancel(self) -> None:
+        """With one other hash among them, 100 words of 0 do not have totals of 0.
+
+        Four of them do by chance in one run of 1e31.
+        """
+        own = (np.zeros(100, "<u4"),)
+        one, two, three = keys_among(["a", "b", "c"])
+        masked = [one.mask(own, ZERO), two.mask(own, ZERO), three.mask(own, digest_of(b"other"))]
+        assert np.count_nonzero(np.add.reduce([words for (words,) in masked])) > 96
+
+    def test_a_mask_is_used_once(self) -> None:
+        """The same words under the same hash are sent in another form each time."""
+        (keys, *_), own = keys_among(["a", "b", "c"]), (np.arange(50, dtype="<u8"),)
+        sent = {keys.mask(own, ZERO)[0].tobytes() for _ in range(20)}
+        assert len(sent) == 20
+
+    def test_own_words_are_left_as_they_are(self) -> None:
+        """Masking copies."""
+        own = np.arange(5, dtype="<u2")
+        keys_among(["a", "b", "c"])[0].mask((own,), ZERO)
+        assert own.tolist() == [0, 1, 2, 3, 4]
+
+
+class TestSums:
+    """`masked_sum` among real parties."""
+
+    @pytest.mark.parametrize("runtime", ["memory", "simulated"])
+    @pytest.mark.parametrize("adder", [None, "party-1"])
+    @pytest.mark.parametrize("parties", [3, 8, 30])
+    def test_all_parties_have_the_total(
+        self, parties: int, adder: str | None, runtime: str
+    ) -> None:
+        """In the shape and type of the summand, modulo the size of its word; at the known cost."""
+        dtype = DTYPES[parties % len(DTYPES)]
+        own = np.random.default_rng(parties).integers(0, 100, (parties, 3, 2)).astype(dtype)
+        run = run_on(runtime, add, parties, own=list(own), adder=adder)
+        for total in run.results.values():
+            assert (total.dtype, total.shape) == (own.dtype, (3, 2))
+            np.testing.assert_array_equal(total, modular(list(own)))
+        forecast = masked_cost(parties, [own[0]], star=adder is not None)
+        assert run.cost.setup == keys_cost(parties)
+        assert_cost(run, rounds=forecast.rounds, messages=forecast.traffic.messages)
+        assert run.cost.bytes == forecast.traffic.bytes
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("adder", [None, "party-0"])
+    def test_every_type_of_whole_number_is_added(self, dtype: str, adder: str | None) -> None:
+        """The greatest and the least of its numbers, in either order of bytes."""
+        ends = np.iinfo(dtype)
+        own = [np.array(values, dtype) for values in ([ends.max, 1], [ends.min, 2], [0, 3])]
+        run = run_on("memory", add, 3, own=own, adder=adder)
+        expected = [int(ends.max) + int(ends.min), 6]
+        assert run.result.tolist() == expected
+        assert run.result.dtype == np.dtype(dtype)
+
+    @pytest.mark.parametrize("shape", [(), (0,), (0, 4), (2, 1, 3)])
+    def test_every_shape_is_added(self, shape: tuple[int, ...]) -> None:
+        """Also a single number, and none."""
+        run = run_on("memory", add, 3, own=[np.full(shape, n, np.uint8) for n in (1, 2, 3)])
+        np.testing.assert_array_equal(run.result, np.full(shape, 6))
+
+    def test_sums_after_each_other_share_keys(self) -> None:
+        """Three sums of one session take one agreement on keys, and go on counting rounds."""
+        run = run_on("memory", add_three_times, 4)
+        assert run.result == ([6, 12, 18], 7)
+        assert_cost(run, rounds=6, messages=3 * 2 * 3)
+        assert run.cost.setup == keys_cost(4)
+
+    @pytest.mark.parametrize("own", [np.ones(2), np.ones(2, np.bool_), np.array(["x"])])
+    def test_what_is_no_whole_number_is_refused(self, own: NDArray[Any]) -> None:
+        """Reals have to be written in fixed point first."""
+        assert refused(own=[own] * 3) == "own"
+
+    @pytest.mark.parametrize("parties", [1, 2])
+    def test_fewer_than_three_parties_are_refused(self, parties: int) -> None:
+        """Each of two would know the other's summand from the total."""
+        assert refused(parties=parties, own=[np.ones(2, np.int64)] * parties) == "parties"
+
+    def test_an_adder_that_is_no_party_is_refused(self) -> None:
+        """Nobody would tell the total."""
+        assert refused(own=[np.ones(2, np.int64)] * 3, adder="somebody") == "adder"
+
+
+def refused(parties: int = 3, **given: Any) -> str:  # noqa: ANN401  (arguments of `add`)
+    """Return the argument that every party refuses before a message is sent."""
+    journal = Journal()
+    with pytest.raises(RunFailed) as failed:
+        run_on("memory", add, parties, trace=journal, **given)
+    assert not journal.messages
+    assert isinstance(failed.value.root, InputError)
+    return failed.value.root.field
+
+
+async def add_three_times(party: Party) -> tuple[list[int], int]:
+    """Return three totals, each of what the one before says, and the next round."""
+    sums = MaskedSums(party, await agree_keys(party), adder="party-2")
+    seen: list[int] = []
+    own = np.array([party.parties.position(party.me)], np.uint16)
+    for _ in range(3):
+        (total,) = await sums.add((own * (len(seen) + 1),))
+        seen.append(int(total[0]))
+    return seen, sums.next_round
+
+
+@dataclass
+class Altering(Adversary):
+    """Sends other words or another hash than its role."""
+
+    digest: bytes | None = None
+    words: tuple[Any, ...] | None = None
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, MaskedWords | MaskedTotals):
+            digest = message.digest if self.digest is None else self.digest
+            words = message.words if self.words is None else self.words
+            return [(to, type(message)(digest=digest, words=words))]
+        return [(to, message)]
+
+
+@dataclass
+class LowOrder(Adversary):
+    """Sends a public key with which every secret is 0."""
+
+    public: bytes
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        return [(to, MaskKey(public=self.public) if isinstance(message, MaskKey) else message)]
+
+
+class TestPeersThatCheat:
+    """Messages that no honest party sends."""
+
+    @pytest.mark.parametrize("point", LOW_ORDER)
+    def test_a_point_of_low_order_is_refused(self, point: int) -> None:
+        """A public key with which everybody knows the secret is an offence of its sender."""
+        cheat = LowOrder(point.to_bytes(KEY_BYTES, "little"))
+        with pytest.raises(RunFailed) as failed:
+            run_on("memory", add, 3, own=[np.ones(2, np.uint8)] * 3, adversaries={"party-1": cheat})
+        root = failed.value.root
+        assert isinstance(root, ProtocolViolation)
+        assert root.culprit == "party-1"
+
+    @pytest.mark.parametrize("adder", [None, "party-0", "party-2"])
+    @pytest.mark.parametrize(
+        "words",
+        [
+            (),
+            (np.ones(3, "<u2"),),
+            (np.ones(2, "<u4"),),
+            (np.ones(2, "<u2"), np.ones(2, "<u2")),
+        ],
+    )
+    def test_words_of_another_shape_are_refused(
+        self, words: tuple[Words, ...], adder: str | None
+    ) -> None:
+        """Too few, too many, of another size: the sender is named, whoever adds up."""
+        cheat = Altering(words=words)
+        with pytest.raises(RunFailed) as failed:
+            run_on(
+                "memory",
+                add,
+                3,
+                own=[np.ones(2, np.uint16)] * 3,
+                adder=adder,
+                adversaries={"party-2": cheat},
+            )
+        root = failed.value.root
+        assert isinstance(root, ProtocolViolation)
+        assert root.culprit == "party-2"
+
+    @pytest.mark.parametrize("adder", [None, "party-0", "party-2"])
+    def test_another_hash_ends_the_sum(self, adder: str | None) -> None:
+        """Parties hold different things to be public, and nobody can know whose are right."""
+        with pytest.raises(RunFailed) as failed:
+            run_on(
+                "memory",
+                add,
+                3,
+                own=[np.ones(2, np.uint16)] * 3,
+                adder=adder,
+                adversaries={"party-2": Altering(digest=digest_of(b"other"))},
+            )
+        root = failed.value.root
+        assert isinstance(root, Tampered)
+        assert "party-2" in root.suspects
+
+
+class Given(ForwardingParty):
+    """A party whose name, session and private key are given."""
+
+    def __init__(self, party: Party, session: bytes, private: bytes) -> None:
+        super().__init__(party)
+        self._session, self._private = session, private
+
+    @property
+    @override
+    def session(self) -> bytes:
+        return self._session
+
+    @property
+    @override
+    def rng(self) -> Generator:
+        return _Bytes(self._private)
+
+
+class _Bytes(Generator):
+    def __init__(self, private: bytes) -> None:
+        super().__init__(np.random.PCG64())
+        self._private = private
+
+    @override
+    def bytes(self, length: int) -> bytes:
+        assert length == len(self._private)
+        return self._private
+
+
+async def agree(party: Party, private: bytes, *, called: bytes) -> dict[str, bytes]:
+    """Agree on secrets, with a private key and the name of a session that are given."""
+    return await agree_secrets(Given(party, called, private))
+
+
+def secrets_of(
+    privates: list[bytes], names: list[str], session: bytes = b"session"
+) -> dict[str, dict[str, bytes]]:
+    """Return each party's secrets."""
+
+    async def play() -> dict[str, dict[str, bytes]]:
+        async with Cluster(names) as cluster:
+            return dict((await cluster.run(agree, own=privates, called=session)).results)
+
+    return asyncio.run(play())
+
+
+# RFC 7748, Section 6.1: the private keys of two parties, and the secret that they agree on.
+ALICE = bytes.fromhex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a")
+BOB = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
+AGREED = bytes.fromhex("4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742")
+ALICE_PUBLIC = bytes.fromhex("8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a")
+BOB_PUBLIC = bytes.fromhex("de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f")
+CYD = bytes(range(1, 33))
+
+
+class TestKeys:
+    """A secret belongs to a session, to two names and to two public keys."""
+
+    def test_both_ends_have_the_same_secret_and_each_pair_another(self) -> None:
+        """Three parties have three secrets, each known to two of them."""
+        found = secrets_of([ALICE, BOB, CYD], ["alice", "bob", "cyd"])
+        assert found["alice"]["bob"] == found["bob"]["alice"]
+        assert found["alice"]["cyd"] == found["cyd"]["alice"]
+        assert found["bob"]["cyd"] == found["cyd"]["bob"]
+        assert len({secret for each in found.values() for secret in each.values()}) == 3
+
+    def test_a_secret_is_that_of_the_standards(self) -> None:
+        """HKDF of RFC 5869 over the secret of RFC 7748, with session, names and public keys."""
+        found = secrets_of([ALICE, BOB, CYD], ["alice", "bob", "cyd"])
+        info = digest_of(b"alice", b"bob") + digest_of(ALICE_PUBLIC, BOB_PUBLIC)
+        assert found["alice"]["bob"] == hkdf_expand(hkdf_extract(b"session", AGREED), info, 32)
+
+    def test_another_session_has_other_secrets(self) -> None:
+        """With the same names and keys."""
+        names, privates = ["alice", "bob", "cyd"], [ALICE, BOB, CYD]
+        one, other = (secrets_of(privates, names, session) for session in (b"one", b"other"))
+        assert one["alice"]["bob"] != other["alice"]["bob"]
+
+    def test_other_names_have_other_secrets(self) -> None:
+        """In the same session with the same keys."""
+        one = secrets_of([ALICE, BOB, CYD], ["alice", "bob", "cyd"])
+        other = secrets_of([ALICE, BOB, CYD], ["alice", "ben", "cyd"])
+        assert one["alice"]["bob"] != other["alice"]["ben"]
+
+    def test_other_public_keys_have_another_secret(self) -> None:
+        """Two parties that swap their keys agree on the same point, and on another secret."""
+        names = ["alice", "bob", "cyd"]
+        one, other = (secrets_of(keys, names) for keys in ([ALICE, BOB, CYD], [BOB, ALICE, CYD]))
+        assert one["alice"]["bob"] != other["alice"]["bob"]
+
+
+class TestStream:
+    """The generator of masks is ChaCha20 under a key of HKDF, as the standards have them."""
+
+    def test_hkdf_of_the_test_is_right(self) -> None:
+        """RFC 5869, test case 1."""
+        extracted = hkdf_extract(bytes(range(13)), b"\x0b" * 22)
+        expected = (
+            "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
+        )
+        assert hkdf_expand(extracted, bytes(range(0xF0, 0xFA)), 42).hex() == expected
+
+    def test_chacha20_of_the_test_is_right(self) -> None:
+        """RFC 8439, appendix A.1, test vectors 1 and 2: two blocks of the key 0."""
+        first = (
+            "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+            "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
+        )
+        second = (
+            "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
+            "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f"
+        )
+        assert chacha20(bytes(32), 128).hex() == first + second
+
+    @given(
+        key=st.binary(min_size=32, max_size=32),
+        info=st.binary(max_size=64),
+        size=st.integers(0, 200),
+    )
+    def test_a_stream_is_that_of_the_standards(self, key: bytes, info: bytes, size: int) -> None:
+        """Whatever the key, the info and the size: computed here from hashes and words alone."""
+        assert bytes(chacha20_stream(key, info, size)) == chacha20(hkdf_expand(key, info, 32), size)
+
+    def test_words_are_read_from_the_stream_in_order(self) -> None:
+        """The lesser of two names adds its stream, array after array, lowest byte first."""
+        keys = PairwiseKeys(
+            "a", {"b": bytes(32)}, stream=lambda _key, _info, size: bytes(range(size))
+        )
+        masked = keys.mask((np.zeros(2, "<u2"), np.ones((1, 1), "<u4"), np.zeros(1, "|u1")), ZERO)
+        assert masked[0].tolist() == [0x0100, 0x0302]
+        assert masked[1].tolist() == [[0x07060504 + 1]]
+        assert masked[2].tolist() == [8]
+
+
+def hkdf_extract(salt: bytes, secret: bytes) -> bytes:
+    """Return what RFC 5869, Section 2.2, extracts from a secret."""
+    return hmac.digest(salt, secret, "sha256")
+
+
+def hkdf_expand(key: bytes, info: bytes, size: int) -> bytes:
+    """Return what RFC 5869, Section 2.3, expands a key to."""
+    blocks = [b""]
+    while sum(map(len, blocks)) < size:
+        blocks.append(hmac.digest(key, blocks[-1] + info + bytes([len(blocks)]), "sha256"))
+    return b"".join(blocks)[:size]
+
+
+def chacha20(key: bytes, size: int) -> bytes:
+    """Return the key stream of RFC 8439, Section 2.4, with the nonce 0 and from block 0."""
+    words = np.frombuffer(b"expand 32-byte k" + key, "<u4")
+    blocks = []
+    for number in range(-(-size // 64)):
+        start = np.concatenate([words, np.array([number, 0, 0, 0], "<u4")])
+        blocks.append((chacha20_rounds(start) + start).tobytes())
+    return b"".join(blocks)[:size]
+
+
+def chacha20_rounds(start: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the state after ten double rounds: columns first, then diagonals."""
+    state = start.reshape(4, 4).copy()
+    for _ in range(10):
+        for shift in (1, -1):
+            quarter_rounds(state)
+            for row in range(1, 4):
+                state[row] = np.roll(state[row], -shift * row)
+    return state.ravel()
+
+
+def quarter_rounds(state: NDArray[np.uint32]) -> None:
+    """Change the four columns of the state at once, as RFC 8439, Section 2.1."""
+    for add_to, turned, added, bits in ((0, 3, 1, 16), (2, 1, 3, 12), (0, 3, 1, 8), (2, 1, 3, 7)):
+        state[add_to] += state[added]
+        mixed = state[turned] ^ state[add_to]
+        state[turned] = mixed << bits | mixed >> (32 - bits)
+
+
+class TestDoor:
+    """The one line that an author of a protocol writes."""
+
+    def test_the_door_has_the_sum(self) -> None:
+        """`veilring.masked_sum` is this module's."""
+        assert vr.masked_sum is masked_sum
