@@ -34,8 +34,8 @@ async def _over_endpoints(stack: AsyncExitStack, first: Identity, second: Identi
     ]
     roster = Roster(tuple(members))
     left, right = await asyncio.gather(
-        TlsEndpoint.start(first, roster, listener=sockets[0]),
-        TlsEndpoint.start(second, roster, listener=sockets[1]),
+        TlsEndpoint.start(first, roster, listen=sockets[0]),
+        TlsEndpoint.start(second, roster, listen=sockets[1]),
     )
     stack.push_async_callback(right.close)
     stack.push_async_callback(left.close)

@@ -36,7 +36,7 @@ class Town:
         starting = TlsEndpoint.start(
             self.identities[name],
             self.roster,
-            listener=self.sockets.pop(name, None),
+            listen=self.sockets.pop(name, LOOPBACK),
             timeout=seconds,
             handshake_seconds=PATIENCE_SECONDS,
         )

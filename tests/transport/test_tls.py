@@ -136,7 +136,7 @@ async def test_an_address_of_another_machine_is_refused_once_and_in_plain_words(
     """An address is shown once, with the system's reason."""
     town = Town(("alice", "bob"))
     with pytest.raises(InputError) as caught:
-        await TlsEndpoint.start(town.identities["alice"], town.roster, listen_host="192.0.2.1")
+        await TlsEndpoint.start(town.identities["alice"], town.roster, listen="192.0.2.1")
     assert str(caught.value).count("192.0.2.1") == 1
     assert "use an address of this machine" in str(caught.value)
     town.close()
@@ -162,7 +162,7 @@ async def test_a_party_that_restarts_while_the_ring_forms_finds_its_place() -> N
     first = await TlsEndpoint.start(
         town.identities["alice"],
         town.roster,
-        listener=town.sockets.pop("alice"),
+        listen=town.sockets.pop("alice"),
         connect_to=("bob",),
     )
     await first.send("bob", b"of the first")

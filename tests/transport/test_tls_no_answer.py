@@ -66,7 +66,7 @@ async def test_silence() -> None:
         TlsEndpoint.start(
             town.identities["alice"],
             town.roster,
-            listener=town.sockets.pop("alice"),
+            listen=town.sockets.pop("alice"),
             connect_to=(),
             handshake_seconds=SILENCE_SECONDS,
         )

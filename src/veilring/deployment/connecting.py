@@ -153,7 +153,7 @@ class Server:
             AddressTaken: If another process has the address.
         """
         endpoint = await TlsEndpoint.start(
-            self._identity, self.roster, listen_host=self._listen, connect_to=(), terms=terms
+            self._identity, self.roster, listen=self._listen, connect_to=(), terms=terms
         )
         node = Node(endpoint, Streams(), seconds=self._limits.served, limits=self._limits)
         async with node, Service(node, offers):
@@ -174,7 +174,7 @@ class Server:
             AddressTaken: If another process has the address.
         """
         endpoint = await TlsEndpoint.start(
-            self._identity, self.roster, listen_host=self._listen, timeout=None, terms=terms
+            self._identity, self.roster, listen=self._listen, timeout=None, terms=terms
         )
         name, limits, log = self._identity.name, self._limits, self._log
         async with Node(endpoint, Streams(), seconds=limits.session, limits=limits) as node:

@@ -1,4 +1,4 @@
-"""How often: budgets that refill, log lines that repeat, and frames in one turn of the loop.
+"""How often: budgets that refill, lines that repeat, frames in one turn, and attempts to connect.
 
 A member of the roster is known, not trusted. What it may make us do is counted in frames, turns and
 the loop's own clock, so that a simulated run is paced by simulated time and replays exactly.
@@ -9,8 +9,10 @@ import enum
 import logging
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
+
+from numpy.random import Generator
 
 # Frames of all peers together that are taken in one turn of the event loop. Eight of the dearest
 # small ones, requests for a session, take under half a millisecond; what an honest peer says in the
@@ -24,6 +26,13 @@ REPEAT_SECONDS: Final = 60.0
 # Lines about one peer that are told apart in that time; its others share one. A minute of the worst
 # that a peer can do takes less than half a screen.
 LINES_KEPT: Final = 8
+# A process that starts beside us is there within milliseconds; one that takes long is not asked
+# more than once in one to two seconds.
+DIAL_PAUSE_FIRST_SECONDS: Final = 0.05
+DIAL_PAUSE_MAX_SECONDS: Final = 2.0
+# Of a pause: the least share that is waited. The rest is drawn, so that the clients of a server
+# that restarts do not all come back in the same moments.
+_DIAL_PAUSE_SHARE_MIN: Final = 0.5
 
 _OTHERS: Final = "others"
 
@@ -31,6 +40,18 @@ _OTHERS: Final = "others"
 def loop_time() -> float:
     """Return the running loop's time in seconds: real, or simulated."""
     return asyncio.get_running_loop().time()
+
+
+def dial_pauses(rng: Generator) -> Iterator[float]:
+    """Yield how long to wait after each failed attempt to connect, in seconds.
+
+    The pauses double from `DIAL_PAUSE_FIRST_SECONDS` to `DIAL_PAUSE_MAX_SECONDS`, and each is
+    shortened by up to a half at random.
+    """
+    longest = DIAL_PAUSE_FIRST_SECONDS
+    while True:
+        yield longest * float(rng.uniform(_DIAL_PAUSE_SHARE_MIN, 1.0))
+        longest = min(2 * longest, DIAL_PAUSE_MAX_SECONDS)
 
 
 class TokenBuckets:

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from typing_extensions import override
 
 from veilring.errors import HandshakeError, InputError, PeerLost, VeilringError
+from veilring.randomness import Streams
 from veilring.transport.connection import (
     GOODBYE_SECONDS,
     Incoming,
@@ -32,17 +33,13 @@ from veilring.transport.frames import check_frame
 from veilring.transport.handshake import HANDSHAKE_SECONDS, ConnectionRefusal, terms_text
 from veilring.transport.identity import Identity
 from veilring.transport.listener import Listener, bind
-from veilring.transport.pacing import SparingLog
+from veilring.transport.pacing import SparingLog, dial_pauses
 from veilring.transport.roster import Roster
 
 LOOPBACK: Final = "127.0.0.1"
 """The default listening address: no network is opened by accident."""
 # Processes of one run start within seconds of each other, on slow machines within tens.
 CONNECT_SECONDS: Final = 30.0
-# A process that starts beside us is there within milliseconds; one that takes long is not asked
-# more than once in two seconds.
-DIAL_PAUSE_FIRST_SECONDS: Final = 0.05
-DIAL_PAUSE_MAX_SECONDS: Final = 2.0
 # Enough to see what is wrong; a scanner cannot fill the memory.
 REFUSALS_KEPT: Final = 100
 _STRANGERS: Final = "strangers"  # who is not known has no log of its own
@@ -71,8 +68,10 @@ class TlsEndpoint(Endpoint):
         roster: Roster,
         handshake_seconds: float = HANDSHAKE_SECONDS,
         terms: Mapping[str, str] | None = None,
+        streams: Streams | None = None,
     ) -> None:
         self._handshake_seconds = handshake_seconds
+        self._streams = Streams() if streams is None else streams
         self.name = identity.name
         self.refusals: deque[HandshakeError] = deque(maxlen=REFUSALS_KEPT)
         self._roster = roster
@@ -91,27 +90,28 @@ class TlsEndpoint(Endpoint):
         identity: Identity,
         roster: Roster,
         *,
-        listener: socket.socket | None = None,
-        listen_host: str = LOOPBACK,
+        listen: socket.socket | str = LOOPBACK,
         connect_to: Collection[str] | None = None,
         timeout: float | None = CONNECT_SECONDS,  # noqa: ASYNC109  (its end says who is missing)
         handshake_seconds: float = HANDSHAKE_SECONDS,
         terms: Mapping[str, str] | None = None,
+        streams: Streams | None = None,
     ) -> Self:
         """Listen, dial, and return once all expected peers are connected.
 
         Args:
             identity: Our own; its name and key must be in the roster.
             roster: All members; every member must hold the same.
-            listener: A bound and listening TCP socket, for a launcher that hands out ports without
-                a race. It belongs to the endpoint. Clients have none.
-            listen_host: The address to listen at on the roster's port if there is no `listener`.
+            listen: The address to listen at, on the roster's port; or a bound and listening TCP
+                socket, which belongs to the endpoint then, for a launcher that hands out ports
+                without a race. A client listens at no address.
             connect_to: The parties to wait for; all other parties unless given.
             timeout: The seconds to try for. With `None` it returns at once; then `absent` says
                 who is missing, and `change` when to look again.
             handshake_seconds: The time limit of one attempt, at either side.
             terms: The public keys of what is run and their values: a peer whose own differ is
                 refused, with the keys that do.
+            streams: The randomness of the pauses between attempts; cryptographic unless given.
 
         Raises:
             InputError: If an argument does not fit the roster or the machine.
@@ -122,12 +122,12 @@ class TlsEndpoint(Endpoint):
         try:
             expected = expected_peers(identity, roster, connect_to)
         except (InputError, HandshakeError):
-            if listener is not None:
-                listener.close()
+            if isinstance(listen, socket.socket):
+                listen.close()
             raise
-        endpoint = cls(identity, roster, handshake_seconds, terms)
+        endpoint = cls(identity, roster, handshake_seconds, terms, streams)
         try:
-            endpoint._listen(listener, listen_host)
+            endpoint._listen(listen)
             endpoint._dial_all(expected)
             if timeout is not None:
                 await endpoint._assemble(timeout)
@@ -209,11 +209,11 @@ class TlsEndpoint(Endpoint):
         for task in self._tasks:
             task.cancel()
 
-    def _listen(self, sock: socket.socket | None, host: str) -> None:
+    def _listen(self, at: socket.socket | str) -> None:
         member = self._roster.member(self.name)
-        if sock is not None or member.kind == "party":
+        if isinstance(at, socket.socket) or member.kind == "party":
             self._listener = Listener(
-                sock or bind(host, member.port),
+                bind(at, member.port) if isinstance(at, str) else at,
                 self._admit,
                 self._turned_away,
                 self._handshake_seconds,
@@ -279,13 +279,14 @@ class TlsEndpoint(Endpoint):
         return HandshakeError(", ".join(missing), listed)
 
     async def _keep_dialling(self, name: str) -> None:
-        pause = DIAL_PAUSE_FIRST_SECONDS
+        rng = self._streams.generator("dial", self.name, name)
+        pauses = dial_pauses(rng)
         while True:
             while self._links.objection(name) is not None:
                 await self._links.change()
             refusal = await self._dial(name)
             if refusal is None:
-                pause = DIAL_PAUSE_FIRST_SECONDS
+                pauses = dial_pauses(rng)
                 self._obstacles.pop(name, None)
                 continue
             where = f"{self._roster.member(name).host}:{self._roster.member(name).port}"
@@ -294,8 +295,7 @@ class TlsEndpoint(Endpoint):
                 logging.INFO, name, refusal.reason, line, self.name, name, where, refusal.reason
             )
             self._obstacle(name, refusal)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, DIAL_PAUSE_MAX_SECONDS)
+            await asyncio.sleep(next(pauses))
 
     def _obstacle(self, name: str, refusal: ConnectionRefusal) -> None:
         self._obstacles[name] = refusal

@@ -359,10 +359,11 @@ async def _work(pipe: socket.socket, listener: socket.socket) -> None:
 
 async def _serve(control: _Control, listener: socket.socket) -> None:
     setup: _Setup = await control.receive()
+    streams = Streams(setup.seed)
     endpoint = await TlsEndpoint.start(
-        read_identity(setup.identity), setup.roster, listener=listener
+        read_identity(setup.identity), setup.roster, listen=listener, streams=streams
     )
-    async with Node(endpoint, Streams(setup.seed)) as node, asyncio.TaskGroup() as playing:
+    async with Node(endpoint, streams) as node, asyncio.TaskGroup() as playing:
         await control.send(None)
         while not isinstance(item := await control.receive(), _Stop):
             number, job = item

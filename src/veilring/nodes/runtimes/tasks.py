@@ -169,7 +169,10 @@ class Tls(TasksRuntime):
         return await asyncio.gather(
             *(
                 TlsEndpoint.start(
-                    local.identities[name], local.roster, listener=local.listeners[name]
+                    local.identities[name],
+                    local.roster,
+                    listen=local.listeners[name],
+                    streams=streams,
                 )
                 for name in parties
             )
