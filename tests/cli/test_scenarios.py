@@ -55,7 +55,7 @@ class TestSystems:
         assert code == 0
         words = [line.replace("│", " ").split() for line in out.splitlines() if "│" in line]
         assert set(system_names()) <= {row[0] for row in words}
-        assert "its leakage is measured" in " ".join(" ".join(row) for row in words)
+        assert "measured leakage, no ε" in " ".join(" ".join(row) for row in words)
 
     @pytest.mark.parametrize("name", BUILT_IN)
     def test_shows_promise_parameters_and_a_command_that_works(self, name: str) -> None:

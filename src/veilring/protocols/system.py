@@ -98,7 +98,7 @@ class Promise:
     def guarantee(self) -> str:
         """The bound in a few words."""
         if self.epsilon is None:
-            return "no ε: its leakage is measured"
+            return self.measure
         delta = f", δ = {self.delta:g}" if self.delta else ""
         each = "" if self.unit[:1].isdigit() else "each "
         return f"ε = {self.epsilon:.6g}{delta} for {each}{self.unit} ({self.measure})"
@@ -107,7 +107,7 @@ class Promise:
     def short(self) -> str:
         """The kind of bound in two or three words."""
         if self.epsilon is None:
-            return "no ε: its leak is measured"
+            return self.measure
         return f"ε, δ = {self.delta:g} a {self.unit}" if self.delta else f"ε a {self.unit}"
 
     def __str__(self) -> str:
@@ -147,7 +147,7 @@ class Spent:
 
     def __str__(self) -> str:
         if self.epsilon is None:
-            return "no ε: the leakage is measured"
+            return "nothing: there is no ε"
         delta = f", δ = {self.delta:g}" if self.delta else ""
         return f"ε = {self.epsilon:.6g}{delta} {self.what}"
 
