@@ -1,0 +1,554 @@
+"""What a coalition sees of a search that reveals totals is what a simulator makes of the totals.
+
+On words modulo 2 and 4 all streams are enumerated, and the two laws are equal as fractions. At full
+size everything that is not random is equal, and tests of the random words have a false alarm in one
+run of a million, all together. Variants that are broken are caught by the same functions.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import combinations, pairwise
+from math import log, sqrt
+from typing import Final
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import binomtest
+from tests.protocols.ranksearch.simulator import Words, World, simulate
+from typing_extensions import override
+
+from veilring.data.table import Rows
+from veilring.nodes.adversary import Adversary, Lines
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
+from veilring.nodes.transcript import View
+from veilring.protocols.batches import Queries
+from veilring.protocols.digests import DIGEST_BYTES
+from veilring.protocols.masks import (
+    MaskedSums,
+    MaskedTotals,
+    MaskedWords,
+    MaskKey,
+    PairwiseKeys,
+    Stream,
+    agree_secrets,
+)
+from veilring.protocols.ranksearch import SearchedRows, SearchParameters, rank_search, roles
+from veilring.protocols.ranksearch.algorithm.votes import Nearest, nearest_rows
+from veilring.protocols.ranksearch.parameters import Adding
+from veilring.protocols.ring.algorithm.classify import Weights
+from veilring.transport.messages import Message
+
+FALSE_ALARM: Final = 1e-6  # of one test, all that it looks at together
+ZERO: Final = bytes(DIGEST_BYTES)
+
+
+class ReusedKeys(PairwiseKeys):
+    """Broken: the same masks for every sum."""
+
+    @override
+    def mask(self, arrays: Sequence[Words], digest: bytes) -> tuple[Words, ...]:
+        self._sums = 0
+        return super().mask(arrays, ZERO)
+
+
+class UnboundKeys(PairwiseKeys):
+    """Broken: masks that depend on the counter only, not on what was told."""
+
+    @override
+    def mask(self, arrays: Sequence[Words], digest: bytes) -> tuple[Words, ...]:
+        return super().mask(arrays, ZERO)
+
+
+# Tiny words: multiples of 256/m are the integers modulo m, and the very code adds them up.
+
+Law = Mapping[tuple[int, ...], Fraction]
+
+
+@dataclass
+class Enumeration:
+    """A stream of masks in which entry e of the words is run e of all that there are.
+
+    Each mask of an honest pair is a digit of e: together the digits have all values. Masks that a
+    member of the coalition knows, and so can take away, are 0.
+    """
+
+    modulus: int
+    masks: int
+    honest: frozenset[bytes]
+    _seen: dict[tuple[bytes, bytes], int] = field(default_factory=dict)
+
+    def __call__(self, key: bytes, info: bytes, size: int) -> bytes:
+        """Return the mask that belongs to a key and what was told, in all runs."""
+        if key not in self.honest:
+            return bytes(size)
+        place = self._seen.setdefault((key, info), len(self._seen))
+        assert place < self.masks
+        return digit(self.modulus, self.masks, place).tobytes()
+
+
+def digit(modulus: int, digits: int, place: int) -> Words:
+    """Return a digit of the numbers below modulus^digits, as tiny words."""
+    numbers = np.arange(modulus**digits)
+    return np.asarray(numbers // modulus**place % modulus * (256 // modulus), np.uint8)
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """Parties that add up twice, the second time what the first total says.
+
+    Attributes:
+        modulus: 2 or 4.
+        parties: The number of parties.
+        coalition: The names of its members.
+        adder: The party that adds up, if one does.
+        tongues: How many totals of the first sum a corrupted adder tells.
+    """
+
+    modulus: int
+    parties: int
+    coalition: tuple[str, ...]
+    adder: str | None
+    tongues: int = 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All parties."""
+        return tuple(f"party-{n}" for n in range(self.parties))
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """The honest parties."""
+        return tuple(name for name in self.names if name not in self.coalition)
+
+    @property
+    def masks(self) -> int:
+        """The most masks that honest pairs have in both sums."""
+        return (1 + self.tongues) * len(list(combinations(self.outside, 2)))
+
+    def values(self, name: str, first: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """Return a party's first value, or its second given the first total, modulo `modulus`."""
+        me = self.names.index(name)
+        value = np.array([me % 3]) if first is None else (me + 1) * first + me // 2
+        return np.asarray(value % self.modulus)
+
+
+async def add_twice(party: Party, *, tiny: Tiny, stream: Stream, kind: type[PairwiseKeys]) -> None:
+    """Add up twice, by the very code of the protocol."""
+    step, runs = 256 // tiny.modulus, tiny.modulus**tiny.masks
+    secrets = {peer: secret_of(party.me, peer) for peer in party.peers}
+    sums = MaskedSums(party, kind(party.me, secrets, stream=stream), tiny.adder)
+    (first,) = await sums.add((np.repeat(tiny.values(party.me) * step, runs).astype(np.uint8),))
+    await sums.add(((tiny.values(party.me, first.astype(np.int64) // step) * step).astype("u1"),))
+
+
+def secret_of(one: str, other: str) -> bytes:
+    """Return the secret of two parties."""
+    return hashlib.sha256(" ".join(sorted((one, other))).encode()).digest()
+
+
+@dataclass
+class TwoTongues(Adversary):
+    """Adds up, and tells one party another total of the first sum."""
+
+    misled: str
+    step: int
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if isinstance(message, MaskedTotals) and message.digest == ZERO and to == self.misled:
+            words = tuple(array + array.dtype.type(self.step) for array in message.words)
+            return [(to, MaskedTotals(digest=message.digest, words=words))]
+        return [(to, message)]
+
+
+def law_of_views(tiny: Tiny, kind: type[PairwiseKeys] = PairwiseKeys) -> Law:
+    """Return the law of what the coalition receives from all others, over all their masks."""
+    pairs = frozenset(secret_of(*pair) for pair in combinations(tiny.outside, 2))
+    stream = Enumeration(tiny.modulus, tiny.masks, pairs)
+    adversaries = {}
+    if tiny.tongues > 1 and tiny.adder:
+        adversaries[tiny.adder] = TwoTongues(tiny.outside[-1], 256 // tiny.modulus)
+
+    async def play() -> dict[str, View | None]:
+        async with Cluster(list(tiny.names)) as cluster:
+            outcomes = await cluster.play(
+                add_twice,
+                tiny=tiny,
+                stream=stream,
+                kind=kind,
+                watch=tiny.coalition,
+                adversaries=adversaries,
+            )
+        return {outcome.party: outcome.view for outcome in outcomes}
+
+    views = asyncio.run(play())
+    seen = [
+        (message.round, name, message.sender, message.message.words[0])
+        for name in tiny.coalition
+        for message in (views[name] or View(name)).received
+        if isinstance(message.message, MaskedWords | MaskedTotals)
+        if message.sender in tiny.outside
+    ]
+    return law_of([words for *_, words in sorted(seen, key=lambda each: each[:3])])
+
+
+def law_of_simulation(tiny: Tiny) -> Law:
+    """Return the law of what a simulator makes of the two totals and of the coalition's values.
+
+    Where a corrupted adder told two totals of the first sum, the second has none: all honest words
+    of it are uniform.
+    """
+    outside, step = tiny.outside, 256 // tiny.modulus
+    free = [len(outside) - 1, len(outside) - (tiny.tongues == 1)]
+    digits, place, columns = sum(free), 0, []
+    first: NDArray[np.int64] | None = None
+    for number in range(2):
+        own = {name: tiny.values(name, first) for name in tiny.names}
+        total = np.asarray(sum(own.values()) % tiny.modulus)
+        rest = total - sum(own[name] for name in tiny.coalition)
+        last = np.repeat(rest * step, tiny.modulus**digits).astype(np.uint8)
+        words = []
+        for _ in range(free[number]):
+            words.append(digit(tiny.modulus, digits, place))
+            last -= words[-1]
+            place += 1
+        words = [*words, last][: len(outside)]
+        opened = np.full_like(last, total[0] * step)
+        columns += _received(tiny, words, opened)
+        first = total
+    return law_of(columns)
+
+
+def _received(tiny: Tiny, words: list[Words], total: Words) -> list[Words]:
+    if tiny.adder is None:
+        return [array for _ in tiny.coalition for array in words]
+    return words if tiny.adder in tiny.coalition else [total for _ in tiny.coalition]
+
+
+def law_of(columns: list[Words]) -> Law:
+    """Return the probability of each row of columns whose entries are equally likely."""
+    rows, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
+    return {
+        tuple(row.tolist()): Fraction(int(count), len(columns[0]))
+        for row, count in zip(rows, counts, strict=True)
+    }
+
+
+def tiny_worlds(*, words_seen: bool = False) -> Iterator[Tiny]:
+    """Yield every coalition of up to n - 2 of three to five parties, and every kind of adder.
+
+    Args:
+        words_seen: Whether to leave out those in which the coalition sees totals only.
+    """
+    for modulus, parties, members in (
+        (4, 3, 1),
+        (4, 4, 1),
+        (4, 4, 2),
+        (2, 5, 1),
+        (2, 5, 2),
+        (4, 5, 3),
+    ):
+        names = [f"party-{n}" for n in range(parties)]
+        for coalition in combinations(names, members):
+            for adder in (None, *names):
+                if not words_seen or adder is None or adder in coalition:
+                    yield Tiny(modulus, parties, coalition, adder)
+
+
+class TestTinyWords:
+    """All streams, enumerated."""
+
+    def test_views_have_the_law_of_the_simulator(self) -> None:
+        """As fractions, for every coalition of up to n - 2, with the adder in it and without."""
+        for tiny in tiny_worlds():
+            assert law_of_views(tiny) == law_of_simulation(tiny), tiny
+
+    def test_a_mask_that_is_used_twice_is_caught(self) -> None:
+        """Whatever coalition sees words at all, their law is another."""
+        for tiny in tiny_worlds(words_seen=True):
+            assert law_of_views(tiny, ReusedKeys) != law_of_simulation(tiny), tiny
+
+    @pytest.mark.parametrize(("modulus", "parties", "members"), [(4, 3, 1), (2, 4, 1), (4, 4, 2)])
+    def test_an_adder_with_two_tongues_opens_nothing(
+        self, modulus: int, parties: int, members: int
+    ) -> None:
+        """The words that it receives afterwards are uniform and independent, with no sum."""
+        names = tuple(f"party-{n}" for n in range(parties))
+        tiny = Tiny(modulus, parties, names[:members], "party-0", tongues=2)
+        assert law_of_views(tiny) == law_of_simulation(tiny)
+        assert law_of_views(tiny, UnboundKeys) != law_of_simulation(tiny)
+
+
+# Full size: the real role, its own keys and generator.
+
+
+@dataclass
+class Recording:
+    """Takes the place of `agree_keys`: it agrees as that does, and keeps the secrets for the test.
+
+    Attributes:
+        kind: The keys that parties are given.
+        secrets: Each party's secrets of the last run, by its name.
+    """
+
+    kind: type[PairwiseKeys] = PairwiseKeys
+    secrets: dict[str, dict[str, bytes]] = field(default_factory=dict)
+
+    async def __call__(self, party: Party, *, due: int = 0) -> PairwiseKeys:
+        """Agree on keys."""
+        self.secrets[party.me] = await agree_secrets(party, due=due)
+        return self.kind(party.me, self.secrets[party.me])
+
+    def among(self, me: str, names: Sequence[str]) -> PairwiseKeys:
+        """Return the keys that a party shares with others of these, unused as yet."""
+        secrets = self.secrets[me]
+        return self.kind(me, {peer: secrets[peer] for peer in names if peer != me})
+
+
+def play(world: World) -> dict[str, View]:
+    """Return what each party sees of a search."""
+
+    async def run() -> dict[str, View]:
+        own = [SearchedRows(rows) for rows in world.parts.values()]
+        async with Cluster(list(world.names), own=own, seed=11) as cluster:
+            run = await cluster.run(
+                rank_search,
+                asker=world.names[0],
+                parameters=world.parameters,
+                only={world.names[0]: {"queries": world.queries}},
+                watch=world.names,
+            )
+        return dict(run.views)
+
+    return asyncio.run(run())
+
+
+def by_sum(view: View) -> list[dict[str, MaskedWords | MaskedTotals]]:
+    """Return the messages of each sum that a party received, by their senders."""
+    rounds: dict[int, dict[str, MaskedWords | MaskedTotals]] = {}
+    for seen in view.received:
+        if isinstance(seen.message, MaskedWords | MaskedTotals):
+            rounds.setdefault(seen.round, {})[seen.sender] = seen.message
+        else:
+            assert isinstance(seen.message, MaskKey | Queries)  # which rows have no part in
+    return [rounds[number] for number in sorted(rounds)]
+
+
+def assert_simulated(
+    world: World, views: Mapping[str, View], keys: Recording, coalition: Sequence[str]
+) -> None:
+    """Check that a coalition's view is its simulator's, up to how honest words are distributed."""
+    outside = [name for name in world.names if name not in coalition]
+    members = {name: keys.among(name, world.names) for name in coalition}
+    sums = list(simulate(world, members))
+    for member in coalition:
+        received = by_sum(views[member])
+        assert len(received) == len(sums)
+        for messages, expected in zip(received, sums, strict=True):
+            assert {message.digest for message in messages.values()} == {expected.digest}
+            if world.adder not in {None, member}:
+                assert list(messages) == [world.adder]
+                assert_equal(messages[str(world.adder)].words, expected.totals)
+                continue
+            assert set(messages) == set(world.names) - {member}
+            arrays = zip(*(messages[name].words for name in outside), strict=True)
+            assert_equal([modular(words) for words in arrays], expected.honest)
+
+
+def assert_equal(found: Sequence[Words], expected: Sequence[Words]) -> None:
+    """Compare arrays."""
+    assert [array.tolist() for array in found] == [array.tolist() for array in expected]
+
+
+def modular(words: Sequence[Words]) -> Words:
+    """Add up words modulo their size."""
+    return np.asarray(np.add.reduce(words, dtype=words[0].dtype.type))
+
+
+def drawn_words(
+    world: World, views: Mapping[str, View], keys: Recording, coalition: Sequence[str]
+) -> list[NDArray[np.uint8]]:
+    """Return the words that a simulator draws, as bytes: shape (honest - 1, bytes) for each sum.
+
+    These are all honest parties' but the last one's, less the masks that members know.
+    """
+    outside = [name for name in world.names if name not in coalition]
+    known = {name: keys.among(name, coalition) for name in outside}
+    drawn = []
+    for messages in by_sum(views[world.adder or coalition[0]]):
+        bare = []
+        for name in outside:
+            words, digest = messages[name].words, messages[name].digest
+            masks = known[name].mask([np.zeros_like(array) for array in words], digest)
+            hidden = [array - mask for array, mask in zip(words, masks, strict=True)]
+            bare.append(np.concatenate([array.view(np.uint8) for array in hidden]))
+        drawn.append(np.stack(bare[:-1]))
+    return drawn
+
+
+def assert_uniform(drawn: Sequence[NDArray[np.uint8]], alarm: float) -> None:
+    """Check that bytes are uniform, and independent of bytes nearby in four directions.
+
+    Differences of independent uniform bytes are such themselves, so that each law is tested by the
+    inequality of Dvoretzky, Kiefer and Wolfowitz, with the constant of Massart. The bits are tested
+    by the binomial law.
+
+    Args:
+        drawn: Shape (parties, bytes) for each sum.
+        alarm: The greatest probability that this fails for bytes that are uniform.
+    """
+    after = [
+        second[:, :size] - first[:, :size]
+        for first, second in pairwise(drawn)
+        for size in [min(first.shape[1], second.shape[1])]
+    ]
+    directions = {
+        "alone": list(drawn),
+        "from sum to sum": after,
+        "from party to party": [np.diff(each, axis=0) for each in drawn],
+        "from word to word": [np.diff(each, axis=1) for each in drawn],
+    }
+    share = alarm / (len(directions) + 8)
+    for direction, arrays in directions.items():
+        found = np.concatenate([array.ravel() for array in arrays])
+        if not len(found):
+            continue  # there is one party, or one sum
+        shares = np.bincount(found, minlength=256).cumsum() / len(found)
+        apart = float(np.abs(shares - np.arange(1, 257) / 256).max())
+        assert apart <= sqrt(log(2 / share) / (2 * len(found))), direction
+    flat = np.concatenate([array.ravel() for array in drawn])
+    for bit in range(8):
+        ones = int((flat >> bit & 1).sum())
+        assert binomtest(ones, len(flat), 0.5).pvalue >= share, f"bit {bit}"
+
+
+def deal(
+    sizes: Sequence[int],
+    *,
+    adding: Adding = "all-to-all",
+    weights: Weights = "uniform",
+    grid: int = 0,
+) -> World:
+    """Return parties of some sizes with rows in two dimensions, on a grid where they tie."""
+    rng = np.random.default_rng(5)
+
+    def draw(rows: int) -> NDArray[np.float64]:
+        places = rng.random((rows, 2))
+        return np.round(places * grid) / grid if grid else places
+
+    parts = {
+        f"party-{n}": Rows(draw(rows), rng.integers(0, 3, rows)) for n, rows in enumerate(sizes)
+    }
+    public = SearchParameters(
+        features=2,
+        classes=3,
+        k=5,
+        arity=16,
+        reveal="totals",
+        sum=adding,
+        weights=weights,
+        again=False,
+    )
+    return World(parts, public, draw(120))
+
+
+WORLDS = {
+    "plain": deal([40, 40, 40, 40, 40]),
+    "star": deal([40, 40, 40, 40, 40], adding="star"),
+    "skewed": deal([90, 0, 2, 60]),
+    "skewed star": deal([90, 0, 2, 60], adding="star"),
+    "weighted": deal([30, 40, 50, 3], weights="distance"),
+    "tied": deal([40, 40, 40], grid=6),
+    "tied, weighted star": deal([40, 40, 40, 40], adding="star", weights="distance", grid=6),
+    "fewer than k": deal([1, 0, 2]),
+}
+
+
+def coalitions(world: World) -> list[tuple[str, ...]]:
+    """Return every coalition of up to n - 2 parties."""
+    sizes = range(1, len(world.names) - 1)
+    return [members for size in sizes for members in combinations(world.names, size)]
+
+
+def seeing_words(world: World) -> list[tuple[str, ...]]:
+    """Return the coalitions that receive words, and not totals alone."""
+    return [each for each in coalitions(world) if world.adder is None or world.adder in each]
+
+
+class TestFullSize:
+    """Runs of the protocol as it is."""
+
+    @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+    def test_a_view_is_the_simulators(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All that is not random is made of the totals and the coalition's own rows and keys."""
+        keys = Recording()
+        monkeypatch.setattr(roles, "agree_keys", keys)
+        views = play(world)
+        for coalition in coalitions(world):
+            assert_simulated(world, views, keys, coalition)
+
+    @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+    def test_honest_words_are_uniform(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """But for their sum; the false alarm is 1e-6 for all coalitions of all worlds together."""
+        keys = Recording()
+        monkeypatch.setattr(roles, "agree_keys", keys)
+        views, tested = play(world), seeing_words(world)
+        assert tested
+        for coalition in tested:
+            drawn = drawn_words(world, views, keys, coalition)
+            assert_uniform(drawn, FALSE_ALARM / len(WORLDS) / len(tested))
+
+    @pytest.mark.parametrize("name", ["plain", "star"])
+    def test_masks_that_are_used_twice_are_caught(
+        self, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Every coalition that sees words sees how they change from sum to sum."""
+        keys, world = Recording(ReusedKeys), WORLDS[name]
+        monkeypatch.setattr(roles, "agree_keys", keys)
+        views = play(world)
+        for coalition in seeing_words(world):
+            drawn = drawn_words(world, views, keys, coalition)
+            with pytest.raises(AssertionError, match="from sum to sum"):
+                assert_uniform(drawn, FALSE_ALARM)
+
+    def test_masks_among_members_only_are_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Honest parties that share no mask hide nothing from those who share masks with them."""
+        keys, world = Recording(StarKeys), WORLDS["plain"]
+        monkeypatch.setattr(roles, "agree_keys", keys)
+        views = play(world)
+        drawn = drawn_words(world, views, keys, ["party-0"])
+        with pytest.raises(AssertionError, match="alone"):
+            assert_uniform(drawn, FALSE_ALARM)
+
+    @pytest.mark.parametrize("name", ["skewed", "skewed star"])
+    def test_counts_that_are_not_clipped_are_caught(
+        self, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A total of more than k + 1 rows of a party tells more than the simulator is given."""
+        keys, world = Recording(), WORLDS[name]
+        monkeypatch.setattr(roles, "agree_keys", keys)
+        monkeypatch.setattr(roles, "nearest_rows", one_more)
+        views = play(world)
+        for coalition in coalitions(world):
+            with pytest.raises(AssertionError):
+                assert_simulated(world, views, keys, coalition)
+
+
+class StarKeys(PairwiseKeys):
+    """Broken: only the masks that are shared with the first party."""
+
+    @override
+    def mask(self, arrays: Sequence[Words], digest: bytes) -> tuple[Words, ...]:
+        if self._me != "party-0":
+            self._keys = {peer: key for peer, key in self._keys.items() if peer == "party-0"}
+        return super().mask(arrays, digest)
+
+
+def one_more(queries: NDArray[np.float64], rows: Rows, k: int) -> Nearest:
+    """Return the k + 2 nearest rows: counts of them are clipped a row later than they should."""
+    return nearest_rows(queries, rows, k + 1)
