@@ -4,12 +4,14 @@ import ast
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import veilring
 from veilring.config import as_scenario_errors
 from veilring.errors import InputError, ScenarioError
+from veilring.protocols.ring.system import PrivateKNN
 
 SOURCE = Path(veilring.__file__).parent
 # The position of the value among the arguments of what raises an error of input.
@@ -32,6 +34,24 @@ def test_a_sentence_stands_alone_and_after_the_key_of_a_file() -> None:
     assert str(caught.value) == f"network.graph: {message}"
 
 
+def test_a_system_reports_all_parameters_that_are_not_allowed() -> None:
+    """One sentence on each line; a file that names the system reports the same of its keys."""
+    wrong: dict[str, Any] = {"k": 0, "sum": "star", "kk": 1}
+    known = ", ".join(PrivateKNN.model_fields)
+    with pytest.raises(InputError) as caught:
+        PrivateKNN(**wrong)
+    assert str(caught.value).splitlines() == [
+        "k is 0; allowed: a whole number of at least 1",
+        "sum is 'star'; allowed: ring, cycles or shares",
+        f"kk: there is no such key; allowed: {known} (did you mean k?)",
+    ]
+    with pytest.raises(ScenarioError) as filed, as_scenario_errors({"sum": "votes"}, "protocol"):
+        PrivateKNN(**wrong)
+    fields = [each.field for each in (filed.value, *filed.value.others)]
+    assert fields == ["protocol.k", "votes", "protocol.kk"]
+    assert len(str(filed.value).splitlines()) == len(fields)
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -39,6 +59,7 @@ def test_a_sentence_stands_alone_and_after_the_key_of_a_file() -> None:
         InputError("k", 0, "at least 1"),
         InputError.because("it is closed", field="store"),
         ScenarioError.because("it is closed").with_others([ScenarioError("k", "x", "1")]),
+        InputError("k", 0, "at least 1").with_others([InputError.because("it is closed")]),
         ScenarioError.of(InputError("mode", "b", "a"), "run.mode"),
     ],
     ids=str,

@@ -293,8 +293,11 @@ def as_scenario_errors(keys: Mapping[str, str], section: str) -> Iterator[None]:
     except ScenarioError:
         raise
     except InputError as error:
-        key = keys.get(error.field, f"{section}.{error.field}")
-        raise ScenarioError.of(error, key) from error
+        first, *others = (
+            ScenarioError.of(each, keys.get(each.field, f"{section}.{each.field}"))
+            for each in (error, *error.others)
+        )
+        raise first.with_others(others) from error
 
 
 def require_key_that(fulfilled: bool, key: str, message: str) -> None:  # noqa: FBT001  (reads as an assertion)

@@ -22,6 +22,8 @@ a mistake in the program    `InternalError`
 from collections.abc import Iterable, Mapping
 from typing import Final, Self
 
+from typing_extensions import override
+
 
 class VeilringError(Exception):
     """The root of all errors that veilring raises on purpose.
@@ -48,12 +50,14 @@ class InputError(VeilringError, ValueError):
         allowed: What would have been accepted; empty if a sentence says it.
         shown: The value as the message shows it: a text is quoted.
         message: The sentence that `because` was given, or an empty string.
+        others: The mistakes after the first, which is this error's own.
     """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         self.field, self.value, self.allowed = field, str(value), allowed
         self.shown = repr(value) if isinstance(value, str) else self.value
         self.message = ""
+        self.others: tuple[InputError, ...] = ()
         super().__init__(field, self.value, allowed)
 
     @classmethod
@@ -72,6 +76,8 @@ class InputError(VeilringError, ValueError):
     def of(cls, error: "InputError", field: str) -> Self:
         """Return an error that says the same of another field, such as the key of a file.
 
+        It has none of the other's `others`.
+
         Args:
             error: The other error.
             field: The name of the argument or key.
@@ -80,8 +86,19 @@ class InputError(VeilringError, ValueError):
         renamed.message, renamed.shown = error.message, error.shown
         return renamed
 
-    def __str__(self) -> str:
+    def with_others(self, others: "Iterable[InputError]") -> Self:
+        """Return this error with those after it."""
+        first = self.of(self, self.field)
+        first.others = tuple(others)
+        return first
+
+    @property
+    def sentence(self) -> str:
+        """What the error says of its own field, without the others."""
         return self.message or f"{self.field} is {self.shown}; allowed: {self.allowed}"
+
+    def __str__(self) -> str:
+        return "\n".join(each.sentence for each in (self, *self.others))
 
 
 class ScenarioError(InputError):
@@ -89,29 +106,13 @@ class ScenarioError(InputError):
 
     A sentence that `because` was given follows the key: "network.graph: the graph is not
     connected".
-
-    Attributes:
-        others: The mistakes after the first, which is this error's own.
     """
 
-    def __init__(
-        self, field: str, value: object, allowed: str, others: "tuple[ScenarioError, ...]" = ()
-    ) -> None:
-        super().__init__(field, value, allowed)
-        self.others = others
-        self.args = (field, self.value, allowed, others)
-
-    def with_others(self, others: "Iterable[ScenarioError]") -> Self:
-        """Return this error with those after it."""
-        first = self.of(self, self.field)
-        first.others = tuple(others)
-        return first
-
-    def __str__(self) -> str:
-        own = super().__str__()
-        if self.message and self.field:
-            own = f"{self.field}: {own}"
-        return "\n".join((own, *map(str, self.others)))
+    @property
+    @override
+    def sentence(self) -> str:
+        own = super().sentence
+        return f"{self.field}: {own}" if self.message and self.field else own
 
 
 class MissingExtra(VeilringError, ImportError):

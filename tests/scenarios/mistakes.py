@@ -28,7 +28,7 @@ MISTAKES: tuple[tuple[Sequence[str], str, str, str], ...] = (
     (["protocol.sum=star"], "protocol.sum", "star", "ring, cycles or shares"),
     (["protocol.sum=cycles"], "protocol.cycles", "1", "2 or more"),
     (["protocol.sum=cycles", "protocol.cycles=4"], "protocol.cycles", "4", "at most 3"),
-    (["protocol.cycles=2"], "protocol.cycles", "2", "1 for the others"),
+    (["protocol.cycles=2"], "protocol.cycles", "2", "otherwise 1"),
     (["protocol.name=magic"], "protocol.name", "magic", "private-knn"),
     (["protocol.batch=0"], "protocol.batch", "0", "at least 1"),
     (["parties=3"], "parties", "3", "a table with the keys count, names"),

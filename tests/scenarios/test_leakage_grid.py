@@ -137,7 +137,7 @@ def test_a_file_has_each_estimate_with_its_error(tmp_path: Path) -> None:
     (point,) = _points()
     assert float(row["exposure"]) == point.exposure.value
     assert float(row["exposure_error"]) == point.exposure.standard_error
-    with pytest.raises(InputError, match="not there yet"):
+    with pytest.raises(InputError, match="does not exist"):
         write_grid(_points(), path)
 
 

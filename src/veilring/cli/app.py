@@ -144,7 +144,7 @@ def _described(error: VeilringError) -> dict[str, object]:
 
     fields: dict[str, object] = Failure.of(error)._asdict()
     if isinstance(error, InputError):
-        wrong = (error, *getattr(error, "others", ()))
+        wrong = (error, *error.others)
         names = ("field", "value", "allowed", "message")
         fields["inputs"] = [{name: getattr(each, name) for name in names} for each in wrong]
     return fields

@@ -50,7 +50,9 @@ def leakage(  # noqa: PLR0913  (the options of a command)
     if protocol not in SUBJECTS:
         raise InputError("protocol", protocol, ", ".join(SUBJECTS))
     if out is not None and out.exists():
-        raise InputError("out", out, "a file that is not there yet: nothing is overwritten")
+        raise InputError(
+            "out", out, "the path of a file that does not exist; nothing is overwritten"
+        )
     grid = LeakageGrid(
         *_whole_numbers(parties, k), rounds, P0, d, delta=delta, rows=rows, trials=trials
     )

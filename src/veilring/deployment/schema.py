@@ -93,7 +93,7 @@ def require_different(key: str, names: Sequence[str]) -> None:
         ScenarioError: It names the key.
     """
     if len(set(names)) != len(names):
-        raise ScenarioError(key, list(names), "each once")
+        raise ScenarioError(key, list(names), "a list in which no name repeats")
 
 
 def read_categories(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.int64]:

@@ -206,7 +206,7 @@ class SurveyTerms(Terms):
         for feature in self.features:
             if len(feature.categories) == 1 and not self.is_numeric:
                 key = f"features.{feature.name}.categories"
-                raise ScenarioError(key, list(feature.categories), "two or more")
+                raise ScenarioError(key, list(feature.categories), "two or more categories")
         try:
             _ = self.task
         except InputError as error:

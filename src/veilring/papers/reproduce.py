@@ -115,7 +115,7 @@ def _files(figure: Figure, folder: Path) -> tuple[Path, ...]:
     files = tuple(folder / f"{stem}.{suffix}" for suffix in ("csv", "json", "png", "svg"))
     for file in files:
         if file.exists():
-            raise InputError("out", folder, f"a folder without {file.name}: nothing is overwritten")
+            raise InputError("out", folder, f"a folder without {file.name}; nothing is overwritten")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -283,7 +283,7 @@ class ResponseLaw:
         require(exact <= EPSILON_MAX, "epsilon", epsilon, f"at most {EPSILON_MAX:g}")
         ratio = max(Fraction(1), exp_floor(exact))  # the floor of a tiny budget's is below 1
         room = ratio + domain - 1 <= _GREATEST_TOTAL
-        require(room, "domain", domain, "fewer values, which have room in 63 bits")
+        require(room, "domain", domain, "fewer values; at this epsilon these exceed 63 bits")
         other = 1 << (math.floor(_GREATEST_TOTAL / (ratio + domain - 1)).bit_length() - 1)
         return cls(domain, math.floor(ratio * other), other)
 

@@ -327,6 +327,13 @@ class Setup(ABC):
         return None
 
 
+def _of_parameter(mistake: InputError) -> InputError:
+    """Return a mistake in a file as one in a parameter: its sentence stands without a key."""
+    if mistake.message:
+        return InputError.because(mistake.sentence, field=mistake.field)
+    return InputError.of(mistake, mistake.field)
+
+
 def rows_alone(rows: Rows) -> object:
     """Keep nothing from batch to batch but the rows."""
     return rows
@@ -468,7 +475,7 @@ class System(Section, ABC):
         name: The name of the system, as `--protocol` takes it.
 
     Raises:
-        InputError: If a parameter is not allowed; it names the first that is not.
+        InputError: If a parameter is not allowed; it has a line for each that is not.
     """
 
     title: ClassVar[str]
@@ -495,9 +502,8 @@ class System(Section, ABC):
             super().__init__(**parameters)
         except ValidationError as error:
             found = scenario_error(error, type(self))
-            if found.message:  # which supposes that the key stands before it
-                raise InputError.because(str(found), field=found.field) from None
-            raise InputError.of(found, found.field) from None
+            first, *others = map(_of_parameter, (found, *found.others))
+            raise first.with_others(others) from None
 
     # Pydantic calls an `__init__` of one's own also for tables of a file, whose mistakes are
     # reported all together with their place in that file. This says that ours adds nothing to them.

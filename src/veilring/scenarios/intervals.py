@@ -76,7 +76,7 @@ def mean_intervals(values: NDArray[np.float64], *, simultaneous: bool = True) ->
 
     splits, columns = values.shape
     if splits < _SPLITS_MIN:
-        raise InputError("splits", splits, "at least 2, or there is no standard error")
+        raise InputError("splits", splits, f"at least {_SPLITS_MIN}; fewer have no standard error")
     beyond = (1 - CONFIDENCE) / (2 * (columns if simultaneous else 1))
     means = values.mean(axis=0)
     reach = stats.t.isf(beyond, splits - 1) * values.std(axis=0, ddof=1) / splits**0.5

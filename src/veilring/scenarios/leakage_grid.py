@@ -185,7 +185,7 @@ def write_grid(points: Sequence[GridPoint], path: Path) -> None:
             writer.writeheader()
             writer.writerows(point.as_row() for point in points)
     except OSError as error:
-        allowed = f"a file that is not there yet and can be written ({error.strerror})"
+        allowed = f"the path of a file that does not exist and can be written ({error.strerror})"
         raise InputError("out", path, allowed) from error
 
 

@@ -121,7 +121,7 @@ class Roster:
                 value = getattr(member, field)
                 if value in seen:
                     key = f"members[{position}].{field}"
-                    raise InputError(key, value, "one that no earlier member has")
+                    raise InputError(key, value, "a value that no earlier member has")
                 seen.add(value)
 
     @cached_property

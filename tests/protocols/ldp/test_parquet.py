@@ -180,5 +180,5 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         write_parquet(TASK, [*reports(), (0, wrong)], tmp_path / "reports")
     assert list(tmp_path.iterdir()) == []
     write_parquet(TASK, reports(), tmp_path / "reports")
-    with pytest.raises(InputError, match="not there yet"):
+    with pytest.raises(InputError, match="does not exist"):
         write_parquet(TASK, reports(), tmp_path / "reports")

@@ -190,7 +190,7 @@ def test_parameters_are_met_at_the_edge(arguments: dict[str, object], message: s
     [
         ("square", 1, "sum.name is 'square'"),
         ("cycles", 1, "sum.cycles is 1; allowed: 2 or more"),
-        ("ring", 2, "1 for the others"),
+        ("ring", 2, "otherwise 1"),
     ],
 )
 def test_a_method_of_summing_is_met_at_the_edge(name: str, cycles: int, message: str) -> None:

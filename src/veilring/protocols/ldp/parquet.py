@@ -67,7 +67,9 @@ def write_parquet(
     """
     require_extra("polars")
     if folder.exists():
-        raise InputError("folder", folder, "one that is not there yet")
+        raise InputError(
+            "folder", folder, "the path of a folder that does not exist; nothing is overwritten"
+        )
     draft = folder.with_name(f".{folder.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)  # of a process that died over it
     draft.mkdir(parents=True)

@@ -203,7 +203,8 @@ class NoisyVotes(System):
         if isinstance(near, NearestRows):
             budgets.append(near.epsilon_conversion)
         most = int(min(budgets) * POLYA_SCALE_MAX) - 1
-        require(most >= 1, "epsilon", self.epsilon, "enough for one query")
+        allowed = "a larger number; noise for one query cannot be drawn at this one"
+        require(most >= 1, "epsilon", self.epsilon, allowed)
         return min(self.batch, most, queries_max(parameters))
 
     def loss(self, parameters: NoisyVotesParameters, parties: int, queries: int) -> float:

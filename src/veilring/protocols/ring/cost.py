@@ -184,7 +184,9 @@ class _Sizes:
 
     def __init__(self, queries: int, parameters: KNNParameters) -> None:
         if parameters.sum.name != "ring":
-            raise InputError("sum.name", parameters.sum.name, "ring, as the chain is that of rings")
+            raise InputError(
+                "sum.name", parameters.sum.name, "ring; groups add up their votes along a ring"
+            )
         values = np.zeros((queries, parameters.k))
         words = np.zeros((queries, parameters.classes), dtype=np.uint64)
         rounds = range(1, parameters.rounds + 1)

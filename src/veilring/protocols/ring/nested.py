@@ -137,7 +137,9 @@ async def nested_knn(
     """
     parameters.check_rows(rows)
     if parameters.sum.name != "ring":
-        raise InputError("sum.name", parameters.sum.name, "ring, as votes go round each ring")
+        raise InputError(
+            "sum.name", parameters.sum.name, "ring; groups add up their votes along a ring"
+        )
     if isinstance(rings, int):
         group_sizes(len(party.parties), rings)  # refused before anything is sent
     batch = await hand_out(party, asker, queries, parameters.check_queries)

@@ -15,7 +15,7 @@ from veilring.data.table import Features, Rows
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
-from veilring.privacy.checks import require
+from veilring.privacy.checks import require, require_that
 from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.system import (
     PARTIES,
@@ -301,12 +301,15 @@ class TreeWalk(System):
         """
         allowed = f"1 to {DIMENSIONS_MAX}: with more, each half of a tree is nearly all of it"
         require(1 <= features <= DIMENSIONS_MAX, "features", features, allowed)
-        require(rows >= _ROWS_MIN, "rows", rows, f"at least {_ROWS_MIN}, or nothing is to hide")
+        allowed = f"at least {_ROWS_MIN}; with fewer there is nothing to hide"
+        require(rows >= _ROWS_MIN, "rows", rows, allowed)
         near = self.utility == "distance" or self.radius == "auto"
-        require(near, "radius", self.radius, "auto, unless utility is distance")
+        message = f'a radius needs utility = "distance"; it is "{self.utility}"'
+        require_that(near, "radius", message)
         depth = depth_of(rows)
         if self.utility == "response":
-            require(self.variant == "basic", "variant", self.variant, "basic for a response")
+            message = f'a response has no variant; leave out "{self.variant}", or choose a walk'
+            require_that(self.variant == "basic", "variant", message)
             splits = min(BUCKET_SPLITS, depth - 1) if self.splits == "auto" else self.splits
             return BucketLookup(self.epsilon, splits, self.neighbours, rows, features)
         variant = Variant(self.variant, 0 if self.splits == "auto" else self.splits)

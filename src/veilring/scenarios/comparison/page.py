@@ -249,7 +249,7 @@ def _as_text(comparison: SystemComparison) -> str:
 
 def _require_absent(option: str, path: Path) -> None:
     if path.exists():
-        raise InputError(option, path, "what is not there yet: nothing is overwritten")
+        raise InputError(option, path, "a path that does not exist; nothing is overwritten")
 
 
 def _write(option: str, path: Path, text: str) -> None:

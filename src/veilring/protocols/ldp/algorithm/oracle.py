@@ -147,7 +147,8 @@ class PureOracle(FrequencyOracle):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.p <= self.q:
-            raise InputError("epsilon", self.epsilon, f"more, for coins of {BITS} bits to show it")
+            allowed = f"a larger number; coins of {BITS} bits cannot express this one"
+            raise InputError("epsilon", self.epsilon, allowed)
 
     @property
     @abstractmethod

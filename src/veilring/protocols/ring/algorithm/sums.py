@@ -59,7 +59,7 @@ class SumMethod:
         if self.name not in {"ring", "cycles", "shares"}:
             raise InputError("sum.name", self.name, "ring, cycles or shares")
         if (self.name == "cycles") != (self.cycles > 1) or self.cycles < 1:
-            raise InputError("sum.cycles", self.cycles, "2 or more for cycles, 1 for the others")
+            raise InputError("sum.cycles", self.cycles, '2 or more if sum is "cycles", otherwise 1')
 
     def check(self, parties: int) -> None:
         """Refuse a number of parties that the method cannot serve.

@@ -280,7 +280,7 @@ def rounds_for(error: float, k: int, P0: float, d: float) -> int:
     """
     _require_noise(k, P0, d)
     require(0 < error < 1, "error", error, "a number in (0, 1)")
-    require(min(P0, d) < 1, "d", d, "below 1 if P0 is 1, else no number of rounds suffices")
+    require(min(P0, d) < 1, "d", d, "below 1 if P0 is 1; otherwise no number of rounds suffices")
 
     def enough(rounds: int) -> bool:
         return _error_bound(k, P0, d, rounds) <= error

@@ -129,9 +129,8 @@ class Blur:
         epsilon = require_positive("epsilon", self.epsilon)
         require_positive("step", self.step)
         drawn = 1 <= 1 / (epsilon * Fraction(self.step)) <= _SCALE_MAX
-        require(
-            drawn, "step", self.step, f"at most 1 / epsilon, and at least 1 / {_SCALE_MAX} of it"
-        )
+        allowed = f"from 1 / ({_SCALE_MAX} epsilon) to 1 / epsilon"
+        require(drawn, "step", self.step, allowed)
         for name, corner in (("low", self.low), ("high", self.high)):
             fits = all(abs(each) <= _STEPS_MAX * self.step for each in corner)
             require(fits, name, corner, f"at most {_STEPS_MAX:.0e} steps of the grid from 0")
