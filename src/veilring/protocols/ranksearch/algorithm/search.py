@@ -7,9 +7,11 @@ T = k ends a query: any radius between the k-th and the (k+1)-th nearest row has
 If the interval becomes one float wide, all rows within it tie at the k-th place, and all vote, as
 the pooled classifier lets them. With fewer than k rows in all, the radius is the bound.
 
-After the first step thresholds are equally spaced in the *bit patterns* of float64, which order
-floats from 0 exactly as the floats themselves; so the result is the pooled classifier's to the bit,
-and subnormal distances need nothing special. "Below 0" is the pattern -1.
+Thresholds are equally spaced in the *bit patterns* of float64, which order floats from 0 exactly as
+the floats themselves; so the result is the pooled classifier's to the bit, and subnormal distances
+need nothing special. "Below 0" is the pattern -1. Patterns are spaced as logarithms are, and nearly
+all of them are of floats far below any distance between rows. So the first step only divides the
+`OCTAVES` below the bound.
 
 Source: Aggarwal, Mishra and Pinkas, "Secure computation of the median (and other elements of
 specified ranks)", Journal of Cryptology 23, 2010: a binary search whose steps compare counts
@@ -29,7 +31,11 @@ from veilring.privacy.checks import require
 
 ARITY_MIN: Final = 2  # a binary search
 ARITY_MAX: Final = 256  # then the first step asks one count for each byte of a word's range
+# Down to 1/4,096 of the bound. Over ten tables and k = 1, 5 and 50 a batch took 9.3 rounds and 67
+# thresholds a query with 12 octaves, 9.6 and 70 with 8, and 10.4 and 80 with cuts linear in value.
+OCTAVES: Final = 12
 _BELOW_ZERO: Final = -1
+_OCTAVE: Final = 2**52  # patterns from a float to its double
 
 _Ints = NDArray[np.int64]
 Count = Callable[["Asked"], NDArray[np.int64]]
@@ -258,15 +264,17 @@ def pattern_of(value: float) -> np.int64:
 
 
 def first_cuts(upper: float, arity: int) -> NDArray[np.int64]:
-    """Return the patterns of the first step: linear in value, the bound itself among them."""
-    shares = np.arange(1, arity) / arity
-    return np.unique(np.append(upper * shares, upper)).view(np.int64)
+    """Return the patterns of the first step: in the octaves below the bound, itself among them."""
+    hi = pattern_of(upper)
+    lo = np.maximum(hi - OCTAVES * _OCTAVE, _BELOW_ZERO)
+    _, inner = cuts_between(np.array([lo]), np.array([hi]), arity)
+    return np.append(inner, hi)
 
 
 def cuts_between(
     lo: NDArray[np.int64], hi: NDArray[np.int64], arity: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the thresholds of a later step: equally spaced between the ends, both left out.
+    """Return thresholds that are equally spaced between the ends, both left out.
 
     Of w patterns the cuts are `lo + (w // m) j + ((w mod m) j) // m`: no piece exceeds the least
     whole number from w/m, and no product overflows 64 bits. Where w < m there are w - 1 of them.
