@@ -16,7 +16,7 @@ from veilring.nodes.blame import Standing
 from veilring.nodes.node import Node
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, Service
-from veilring.protocols.noisyvotes import member as votes_member
+from veilring.protocols.noisyvotes import roles as votes_roles
 from veilring.protocols.ring import system as ring_system
 
 _log = logging.getLogger("veilring.saboteur")
@@ -38,7 +38,7 @@ class _SilentService(Service):
 
 def run_silently(folder: Path, words: tuple[str, ...], output: Path) -> None:
     """Run a command as `commands.run` does, and fall silent: members from round 1 on."""
-    for module, role in ((ring_system, "private_knn"), (votes_member, "private_votes")):
+    for module, role in ((ring_system, "private_knn"), (votes_roles, "private_votes")):
         setattr(module, role, corrupt(getattr(module, role), Silent()))
     vars(connecting)["Service"] = _SilentService
     commands.run(folder, words, output)

@@ -52,7 +52,7 @@ SYSTEMS = {
 PARTIES = [
     ("ring", "serve party-0.toml", "peers schema"),
     ("ring", "ask client.toml queries.csv", "peers schema"),
-    ("votes", "serve party-0.toml", "schema votes"),
+    ("votes", "serve party-0.toml", "peers schema votes"),
     ("votes", "ask client.toml client.csv", "peers schema votes"),
     ("owner", "serve owner.toml", "schema owner"),
     ("owner", "ask analyst-0.toml analyst-0.csv", "schema owner"),

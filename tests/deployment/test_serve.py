@@ -202,9 +202,9 @@ async def test_a_client_asks_as_much_at_once_as_the_terms_say(
     asked: list[int] = []
     usual = PeerMember.ask
 
-    async def counting(member: PeerMember, queries: NDArray[np.float64]) -> object:
+    async def counting(member: PeerMember, queries: NDArray[np.float64], client: str) -> object:
         asked.append(len(queries))
-        return await usual(member, queries)
+        return await usual(member, queries, client)
 
     monkeypatch.setattr(PeerMember, "ask", counting)
     protocol = PrivateKNN(sum="cycles", cycles=2, batch=20)

@@ -23,7 +23,7 @@ from veilring.errors import BudgetExhausted, InputError, ScenarioError, Veilring
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import open_ledger, read_totals
 from veilring.protocols.noisyvotes import NearestRows
-from veilring.protocols.noisyvotes.member import VotesMember
+from veilring.protocols.peers import PeerMember
 from veilring.randomness import Streams
 
 EPSILON, BUDGET = 4.0, 8.0
@@ -48,13 +48,13 @@ class Served:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._tasks = folder, dict[str, asyncio.Task[None]]()
-        self.members: dict[str, VotesMember] = {}
+        self.members: dict[str, PeerMember] = {}
 
     async def serve(self, *names: str) -> None:
         """Serve some, and wait until they are ready."""
         ready = asyncio.Semaphore(0)
 
-        def take(member: VotesMember) -> None:
+        def take(member: PeerMember) -> None:
             self.members[member.node.name] = member
             ready.release()
 
@@ -144,14 +144,15 @@ async def test_a_member_that_dies_between_charge_and_sum_has_paid(
     """What it charged stays charged, nothing is answered, and asked again it pays again."""
     async with all_served(folder) as served:
         dying = served.members["party-1"]
-        charge = dying.ledger.charge
+        assert dying.till is not None
+        charge = dying.till.ledger.charge
 
         def charge_and_die(given: Charge) -> bytes:
             paid = charge(given)
             dying.node.abort()  # as if the process had been killed
             return paid
 
-        monkeypatch.setattr(dying.ledger, "charge", charge_and_die)
+        monkeypatch.setattr(dying.till.ledger, "charge", charge_and_die)
         with pytest.raises(VeilringError) as failed:
             await labels_of(folder, 0, 20)
         assert not isinstance(failed.value, BudgetExhausted)
@@ -175,7 +176,7 @@ async def test_a_session_s_name_used_again_is_charged_again(
         def token(self, *name: str | int, size: int = 16) -> bytes:
             return bytes(size) if name == ("session",) else Streams.token(self, *name, size=size)
 
-    monkeypatch.setattr("veilring.protocols.noisyvotes.member.Streams", OneName)
+    monkeypatch.setattr("veilring.protocols.peers.Streams", OneName)
     for first in (0, 10):
         async with all_served(folder) as served:
             await labels_of(folder, first, first + 10)

@@ -1,12 +1,11 @@
 """A deployment of peers that all hold rows: its terms, its members, and the client of one of them.
 
-It serves every system that has a `membership`: private kNN, and those of other packages. Noisy
-votes, whose parties pay from ledgers, have members of their own and the same client.
+It serves every system that has a `membership`: private kNN, and those of other packages. The same
+member and client serve noisy votes, whose terms and ledgers `veilring.deployment.votes` has.
 """
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Literal, Self
 
@@ -21,11 +20,12 @@ from veilring.deployment.config import AskingConfig, FilePath, ServerConfig
 from veilring.deployment.connecting import Client, Server
 from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
 from veilring.errors import ScenarioError
+from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Service
 from veilring.protocols.peers import PeerMember, peer_client
 from veilring.protocols.registry import PROTOCOL_DEFAULT, Protocol, default_system, model_naming
-from veilring.protocols.system import PARTIES, Facts, Membership
+from veilring.protocols.system import PARTIES, Membership
 
 _log = logging.getLogger("veilring.member")
 _client_log = logging.getLogger("veilring.client")
@@ -58,10 +58,6 @@ class PeerTerms(Schema):
         if self.protocol.name != PROTOCOL_DEFAULT:
             tables["protocol"] = {"name": self.protocol.name, **tables.get("protocol", {})}
         return tomli_w.dumps(tables)
-
-    def facts(self, parties: int) -> Facts:
-        """Return the public facts of the data of the given number of parties."""
-        return Facts(parties=parties, features=self.width, classes=len(self.classes))
 
     def membership(self, parties: int, *, count: str = "roster") -> Membership:
         """Return how one of so many parties takes part.
@@ -138,16 +134,40 @@ async def serve_member(
     server = Server(config, _log)
     parties = Parties(server.roster.parties)
     terms = PeerTerms.load(Path(config.terms), len(parties))
-    membership, facts = terms.membership(len(parties)), terms.facts(len(parties))
     rows = terms.read_rows(Path(config.rows), config.outside_max, _log)
-    async with server.meet(terms.keys) as met:
-        member = PeerMember(met.node, rows, parties, membership, facts, terms.digest, config.limits)
+    membership, facts = terms.membership(len(parties)), terms.facts(len(parties))
+    await serve_peers(
+        server,
+        terms.keys,
+        lambda node: PeerMember(
+            node, rows, parties, membership, facts, terms.digest, config.limits
+        ),
+        on_ready,
+    )
+
+
+async def serve_peers(
+    server: Server,
+    keys: Mapping[str, str],
+    take_part: Callable[[Node], PeerMember],
+    on_ready: Callable[[PeerMember], None] | None,
+) -> None:
+    """Serve what a member offers until it is cancelled or fails.
+
+    Args:
+        server: The place where it is reached.
+        keys: What its peers have to agree with, key by key.
+        take_part: Makes the member, once there is a node.
+        on_ready: Called once all members are connected.
+    """
+    async with server.meet(keys) as met:
+        member = take_part(met.node)
         async with Service(met.node, member.offers()):
             await met.all_here()
             _log.info("%s is ready", met.node.name)
             if on_ready is not None:
                 on_ready(member)
-            await met.stay(asyncio.Event().wait())
+            await met.stay(member.failure())
 
 
 async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
@@ -185,10 +205,10 @@ def _agreed(path: Path, parties: int) -> tuple[Schema, int, _ClientRole]:
     """Return the terms, how many queries are asked at once, and what the client plays."""
     if "votes" in read_tables(path):
         from veilring.deployment.votes import VotesTerms  # noqa: PLC0415  (one system of many)
-        from veilring.protocols.noisyvotes.member import votes_client  # noqa: PLC0415  (as above)
 
         votes = VotesTerms.load(path, parties)
-        return votes, votes.batch, votes_client(votes.digest, votes.parameters)
+        role = peer_client(votes.digest, len(votes.classes), votes.parameters.epsilon)
+        return votes, votes.batch, role
     terms = PeerTerms.load(path, parties)
     size = terms.membership(parties).batch_max
     return terms, size, peer_client(terms.digest, len(terms.classes))

@@ -27,6 +27,7 @@ from veilring.data.npz import NPZ
 from veilring.data.table import Rows, Table
 from veilring.deployment.config import Terms
 from veilring.errors import InputError, ScenarioError
+from veilring.protocols.system import Facts
 
 _log = logging.getLogger("veilring.rows")
 # Ranges are meant to hold whatever a column can hold. Ranges of the percentiles 1 and 99, which
@@ -285,6 +286,10 @@ class Schema(Terms):
     def width(self) -> int:
         """How many features a row has once categories are several 0 and 1."""
         return sum(feature.width for feature in self.features)
+
+    def facts(self, parties: int) -> Facts:
+        """Return the public facts of the data of the given number of parties."""
+        return Facts(parties=parties, features=self.width, classes=len(self.classes))
 
     @classmethod
     def of_table(cls, table: Table, **tables: Any) -> Self:  # noqa: ANN401  (as the fields are)

@@ -13,10 +13,10 @@ from typing_extensions import override
 from veilring.config import Section, as_scenario_errors, require_key, require_key_that, same_field
 from veilring.deployment.config import AMOUNT_ALLOWED, BudgetAmount, FilePath, ServerConfig
 from veilring.deployment.connecting import Server
+from veilring.deployment.peers import serve_peers
 from veilring.deployment.schema import OUTSIDE_MAX, OutsideMax, Schema
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.party import Parties
-from veilring.nodes.service import Service
 from veilring.privacy.budgets import AMOUNT_MAX, Budgets
 from veilring.privacy.checks import require
 from veilring.privacy.ledger import open_ledger
@@ -27,9 +27,10 @@ from veilring.protocols.noisyvotes import (
     NoisyVotesParameters,
     WithinRadius,
     queries_max,
+    votes_membership,
 )
-from veilring.protocols.noisyvotes.member import VotesMember
 from veilring.protocols.noisyvotes.system import NoisyVotes
+from veilring.protocols.peers import PeerMember, Till
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
 from veilring.protocols.ring import SumMethod
 from veilring.transport.roster import Roster
@@ -165,7 +166,7 @@ class VotesMemberConfig(ServerConfig):
 
 
 async def serve_votes(
-    config: VotesMemberConfig, *, on_ready: Callable[[VotesMember], None] | None = None
+    config: VotesMemberConfig, *, on_ready: Callable[[PeerMember], None] | None = None
 ) -> None:
     """Vote until cancelled.
 
@@ -184,21 +185,21 @@ async def serve_votes(
         StoreFailed: If the disk fails. What was answered until then is on it.
     """
     server = Server(config, _log)
-    parties, limits = Parties(server.roster.parties), config.limits
-    terms = VotesTerms.load(Path(config.terms), len(server.roster.parties))
+    parties = Parties(server.roster.parties)
+    terms = VotesTerms.load(Path(config.terms), len(parties))
     rows = terms.read_rows(Path(config.rows), config.outside_max, _log)
     budgets = _budgets(config, terms, server.roster)
+    membership, facts = votes_membership(terms.parameters), terms.facts(len(parties))
     with open_ledger(Path(config.ledger), budgets, amend=config.amend) as ledger:
-        async with server.meet(terms.keys) as met:
-            member = VotesMember(
-                met.node, rows, parties, terms.parameters, ledger, terms.digest, limits
-            )
-            async with Service(met.node, member.offers()):
-                await met.all_here()
-                _log.info("%s is ready", met.node.name)
-                if on_ready is not None:
-                    on_ready(member)
-                await met.stay(member.failure())
+        till = Till(ledger, terms.parameters.epsilon, terms.digest)
+        await serve_peers(
+            server,
+            terms.keys,
+            lambda node: PeerMember(
+                node, rows, parties, membership, facts, terms.digest, config.limits, till
+            ),
+            on_ready,
+        )
 
 
 def _budgets(config: VotesMemberConfig, terms: VotesTerms, roster: Roster) -> Budgets:

@@ -1,27 +1,40 @@
 """The long-lived member among peers that all hold rows, and its client, of any system of peers.
 
 A client asks one member. That member convenes a session among all members, in which they play the
-role that the system's `Membership` names, and answers the client with the labels.
+role that the system's `Membership` names, and answers the client with the labels. Where labels
+spend some of an ε, each member pays from a `Till` of its own before it sends what tells of rows.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from veilring.data.table import Rows
-from veilring.errors import ProtocolViolation
+from veilring.data.table import Rows, in_unit_cube
+from veilring.errors import (
+    BudgetExhausted,
+    InputError,
+    ProtocolViolation,
+    SessionAborted,
+    StoreFailed,
+)
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.service import Offer, opening
 from veilring.nodes.session import SessionLimits
-from veilring.protocols.batches import check_queries, check_rows
+from veilring.privacy.budgets import Charge
+from veilring.privacy.ledger import Ledger
+from veilring.protocols.requests import ServerFailure, charging, content_key
 from veilring.protocols.system import Facts, Membership
 from veilring.randomness import Streams
+from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Array, Matrix, Message
 
 PEERS_ASK: Final = "peers.ask"
@@ -31,6 +44,9 @@ PEERS_JOIN: Final = "peers.join"
 
 _log = logging.getLogger("veilring.member")
 
+_A_NAME: Final = rf"^[A-Za-z0-9._-]{{0,{NAME_CHARACTERS_MAX}}}$"  # or none
+_KEPT: Final = np.dtype("<i8")  # a label, as the ledger's file has it
+
 
 class PeerQueries(Message, kind="peers.queries"):
     """A batch of queries, shape (queries, features), from a client to a member."""
@@ -39,9 +55,100 @@ class PeerQueries(Message, kind="peers.queries"):
 
 
 class PeerLabels(Message, kind="peers.labels"):
-    """The labels of a batch of queries, shape (queries,), from a member to its client."""
+    """The outcome of a batch, from a member to its client.
+
+    Attributes:
+        labels: Shape (queries,); empty if it was refused.
+        exhausted: The name of the party whose budget does not suffice: a member, or the client
+            itself at the member that it asked; empty if the batch was answered.
+    """
 
     labels: Annotated[NDArray[np.int64], Array("<i8", 1)]
+    exhausted: Annotated[str, Field(pattern=_A_NAME)] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Till:
+    """Where a member pays for batches, and keeps the labels of those that it was asked for.
+
+    It pays for a batch before it sends anything that tells of its rows, and then others may have
+    the result. So a batch is paid for, however its run ends. The same batch, asked of the same
+    member, gets the same labels again and costs nothing.
+
+    What ends a run follows from requests, budgets and other parties: from no row. A member that can
+    neither take part nor refuse, because its disk or its memory fails, ends: see `failure`.
+
+    Attributes:
+        ledger: The ledger in which batches are charged: to the client at the member that was asked,
+            and to that member at the others; its owner closes it. A charge is on the disk within
+            milliseconds, and nobody else's turn comes meanwhile.
+        price: The ε of a batch.
+        terms: The SHA-256 of all that must be equal at parties that run together.
+        failure: Why the member ended, once it has.
+    """
+
+    ledger: Ledger
+    price: float
+    terms: bytes
+    failure: ServerFailure = field(default_factory=ServerFailure, init=False, repr=False)
+
+    def require(self, payer: str) -> None:
+        """Refuse before anything is sent, so that nobody pays for what is not answered.
+
+        Raises:
+            BudgetExhausted: If the payer's budget or the total does not suffice.
+            StoreFailed: If the ledger fails, now or before.
+        """
+        with self.ending():
+            self.ledger.check(payer, self.price)
+
+    def charge(self, payer: str) -> Callable[[object], object]:
+        """Return a callback that charges the whole batch once, before its first release.
+
+        The key is our own and new: a session's name is the asker's choice, who could use one again.
+        """
+        key = Streams().token("charge").hex()
+        charge = Charge(payer, key, self.terms, b"", self.price)
+        return lambda _release: self.ledger.charge(charge)  # which knows the key of later releases
+
+    def find(self, member: str, queries: NDArray[np.float64]) -> NDArray[np.int64] | None:
+        """Return the labels that this batch got before, if it did."""
+        key, content = self._entry(queries)
+        with self.ending():
+            kept = self.ledger.find(member, key, content)
+        return None if kept is None else _read_labels(kept)
+
+    def keep(
+        self, member: str, queries: NDArray[np.float64], labels: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Keep the labels of a batch; return those that were kept first."""
+        key, content = self._entry(queries)
+        answer = labels.astype(_KEPT).tobytes()
+        with self.ending():
+            return _read_labels(self.ledger.charge(Charge(member, key, content, answer)))
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """End this member if something fails that is neither a refusal nor a peer's fault.
+
+        Raises:
+            StoreFailed: Then.
+        """
+        self.failure.check()
+        try:
+            with charging():
+                yield
+        except StoreFailed as error:
+            self.failure.report(error)
+            raise
+
+    def _entry(self, queries: NDArray[np.float64]) -> tuple[str, bytes]:
+        content = self.terms + queries.astype("<f8").tobytes()
+        return content_key("labels", content).hex(), content
+
+
+def _read_labels(kept: bytes) -> NDArray[np.int64]:
+    return np.frombuffer(kept, _KEPT).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +163,8 @@ class PeerMember:
         facts: What is public of the data.
         terms: The SHA-256 of all that must be equal at parties that run together.
         limits: The time that sessions may take.
+        till: Where it pays, if labels cost something. The role is given ``charge``, a callback to
+            call before it sends what tells of rows.
 
     Raises:
         InputError: If the rows are of another schema.
@@ -68,11 +177,14 @@ class PeerMember:
     facts: Facts
     terms: bytes
     limits: SessionLimits = field(default_factory=SessionLimits)
-    _kept: object = field(init=False)
+    till: Till | None = None
 
     def __post_init__(self) -> None:
-        check_rows(self.rows, self.facts.features, self.facts.classes)
-        object.__setattr__(self, "_kept", self.membership.keep(self.rows))
+        width, classes = self.rows.features.shape[1], self.facts.classes
+        if width != self.facts.features:
+            raise InputError("rows", width, f"{self.facts.features} features")
+        if len(self.rows) and self.rows.labels.max() >= classes:
+            raise InputError("rows.labels", self.rows.labels.max(), f"classes below {classes}")
 
     def offers(self) -> dict[str, Offer]:
         """Return the two services: other members may have it join, and anybody may ask it."""
@@ -82,43 +194,108 @@ class PeerMember:
             PEERS_ASK: Offer(self._answer, self.terms, lambda _peer: True, served),
         }
 
-    async def _join(self, party: Party, opener: str) -> None:
-        if party.parties != self.parties:
-            raise ProtocolViolation(opener, "asked for a session of other parties")
-        self.node.require(self.parties)
-        await self.membership.role(party, self._kept, asker=opener, **self.membership.public)
+    async def failure(self) -> None:
+        """Wait until this member could not take part, charge or keep labels; without a till, ever.
 
-    async def _answer(self, party: Party, client: str) -> None:
-        queries = (await party.receive(PeerQueries, sender=client)).features
-        labels = self.membership.labels(await self.ask(queries))
-        await party.send(client, PeerLabels(labels=labels))
-        _log.info("%s had %d queries labelled for %s", self.node.name, len(queries), client)
+        Raises:
+            StoreFailed: Then. It takes part in nothing more; start again to see what the ledger
+                holds.
+        """
+        await (asyncio.Event() if self.till is None else self.till.failure).wait()
 
-    async def ask(self, queries: NDArray[np.float64]) -> Any:  # noqa: ANN401  (the role's result)
-        """Label a batch of queries together with all other members.
+    async def ask(self, queries: NDArray[np.float64], client: str = "") -> PeerLabels:
+        """Label a batch together with all other members, or as it was labelled before.
 
-        Returns:
-            The result of the role; the membership's `labels` finds the labels in it.
+        Args:
+            queries: Shape (queries, features), in [0, 1].
+            client: On whose behalf, as the transport authenticated it; by default this member's.
 
         Raises:
             InputError: If the queries do not fit.
             NotReady: If a party is not connected.
-            VeilringError: If the run failed.
+            StoreFailed: If this party's own disk or memory failed, now or before.
+            VeilringError: If the run failed. It may have been paid for.
         """
-        check_queries(queries, self.facts.features, self.membership.batch_max)
+        self._check(queries)
+        me, payer = self.node.name, client or self.node.name
+        if self.till is None:
+            return PeerLabels(labels=await self._convene(queries, payer))
+        labels = self.till.find(me, queries)
+        if labels is None:
+            try:
+                self.till.require(payer)
+                labels = await self._convene(queries, payer)
+            except BudgetExhausted as error:
+                return _refused(payer if error.budget == "analyst" else me)
+            except SessionAborted as error:
+                if error.reason == BudgetExhausted.__name__:
+                    return _refused(error.by)
+                raise
+            labels = self.till.keep(me, queries, labels)
+        return PeerLabels(labels=labels)
+
+    async def _convene(self, queries: NDArray[np.float64], payer: str) -> NDArray[np.int64]:
         self.node.require(self.parties)
-        return await self.node.run(
-            opening(self.membership.role, PEERS_JOIN, self.terms),
-            Streams().token("session"),
-            self.parties,
-            self._kept,
-            asker=self.node.name,
-            queries=queries,
-            **self.membership.public,
+        play = partial(self._play, asker=self.node.name, payer=payer, queries=queries)
+        session = Streams().token("session")
+        result = await self.node.run(opening(play, PEERS_JOIN, self.terms), session, self.parties)
+        return self.membership.labels(result)
+
+    async def _join(self, party: Party, opener: str) -> None:
+        if party.parties != self.parties:
+            raise ProtocolViolation(opener, "asked for a session of other parties")
+        self.node.require(self.parties)
+        if self.till is not None:
+            self.till.require(opener)
+        await self._play(party, asker=opener, payer=opener)
+
+    async def _play(
+        self, party: Party, *, asker: str, payer: str, queries: NDArray[np.float64] | None = None
+    ) -> Any:  # noqa: ANN401  (the role's result)
+        own = {} if queries is None else {"queries": queries}
+        play = partial(
+            self.membership.role, party, self.rows, asker=asker, **own, **self.membership.public
         )
+        if self.till is None:
+            return await play()
+        with self.till.ending():
+            return await play(charge=self.till.charge(payer))
+
+    async def _answer(self, party: Party, client: str) -> None:
+        queries = (await party.receive(PeerQueries, sender=client)).features
+        try:
+            self._check(queries)
+        except InputError as error:
+            party.accuse(ProtocolViolation(client, f"asked what cannot be answered: {error}"))
+        answer = await self.ask(queries, client)
+        await party.send(client, answer)
+        if not answer.exhausted:
+            price = "" if self.till is None else f" for epsilon {self.till.price:g}, paid once"
+            line = "%s had %d queries labelled for %s%s"
+            _log.info(line, self.node.name, len(queries), client, price)
+
+    def _check(self, queries: NDArray[np.float64]) -> None:
+        width, most = self.facts.features, self.membership.batch_max
+        if queries.ndim != 2 or queries.shape[1] != width:  # noqa: PLR2004 (a table)
+            raise InputError.because(
+                f"queries has the shape {queries.shape}; it must be (queries, {width})",
+                field="queries",
+            )
+        if not 1 <= len(queries) <= most:
+            raise InputError("queries", len(queries), f"1 to {most} in a batch")
+        if not in_unit_cube(queries):
+            raise InputError.because("queries must be numbers from 0 to 1", field="queries")
+        if self.membership.check is not None:
+            self.membership.check(queries)
 
 
-def peer_client(terms: bytes, classes: int) -> Callable[..., Awaitable[NDArray[np.int64]]]:
+def _refused(whose: str) -> PeerLabels:
+    return PeerLabels(labels=np.zeros(0, dtype=np.int64), exhausted=whose)
+
+
+def peer_client(
+    terms: bytes, classes: int, price: float = 0.0
+) -> Callable[..., Awaitable[NDArray[np.int64]]]:
     """Return the client's role: ``await role(party, queries)`` gives the labels.
 
     It is played in a session with one member, which it opens. The member learns the queries, and
@@ -127,8 +304,9 @@ def peer_client(terms: bytes, classes: int) -> Callable[..., Awaitable[NDArray[n
     Args:
         terms: The SHA-256 of the terms that the client expects; a member with other terms refuses.
         classes: The number of classes.
+        price: The ε that a batch costs by these terms; 0 if it costs nothing.
     """
-    return opening(partial(_ask, classes=classes), PEERS_ASK, terms)
+    return opening(partial(_ask, classes=classes, price=price), PEERS_ASK, terms)
 
 
 def check_labels(labels: NDArray[np.int64], member: str, queries: int, classes: int) -> None:
@@ -143,9 +321,18 @@ def check_labels(labels: NDArray[np.int64], member: str, queries: int, classes: 
         raise ProtocolViolation(member, "sent a label outside of the public classes")
 
 
-async def _ask(party: Party, queries: NDArray[np.float64], *, classes: int) -> NDArray[np.int64]:
+async def _ask(
+    party: Party, queries: NDArray[np.float64], *, classes: int, price: float
+) -> NDArray[np.int64]:
     (member,) = party.peers
     await party.send(member, PeerQueries(features=queries))
-    labels = (await party.receive(PeerLabels, sender=member)).labels
-    check_labels(labels, member, len(queries), classes)
-    return labels
+    answer = await party.receive(PeerLabels, sender=member)
+    if answer.exhausted and price:
+        own = answer.exhausted == party.me
+        exhausted = BudgetExhausted("client" if own else "member")
+        where = f" at {member}" if own else ""
+        costs = f"the {price:.12g} epsilon that a batch costs"
+        exhausted.add_note(f"{answer.exhausted} has less left{where} than {costs}.")
+        raise exhausted
+    check_labels(answer.labels, member, len(queries), classes)
+    return answer.labels

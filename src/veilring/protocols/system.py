@@ -354,6 +354,8 @@ class Membership:
             party that asked.
         public: The other arguments of the role, equal at all parties.
         all_learn: Whether all parties learn the labels, and not only the one that asked.
+        check: Raises an `InputError` for queries that the role would refuse although they are
+            numbers from 0 to 1, of the right shape and no more than `batch_max`.
         keep: Makes of a party's rows, once, what it keeps from batch to batch; the role is given
             that.
     """
@@ -363,6 +365,7 @@ class Membership:
     labels: Callable[[Any], NDArray[np.int64]]
     public: Mapping[str, Any] = field(default_factory=dict)
     all_learn: bool = False
+    check: Callable[[NDArray[np.float64]], None] | None = None
     keep: Callable[[Rows], object] = rows_alone
 
 

@@ -20,18 +20,20 @@ from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, Totals, open_ledger
+from veilring.protocols import peers as member
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     NearestRows,
     NoisyVotesParameters,
     WithinRadius,
-    member,
+    votes_membership,
 )
 from veilring.protocols.noisyvotes.algorithm import releases
-from veilring.protocols.noisyvotes.member import VotesMember, votes_client
+from veilring.protocols.peers import PeerMember, Till, peer_client
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import SumMethod
+from veilring.protocols.system import Facts
 
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3
@@ -53,6 +55,16 @@ class Case:
     asked: tuple[tuple[str, str, NDArray[np.float64]], ...]
 
 
+def member_of(
+    node: Node, rows: Rows, parameters: NoisyVotesParameters, ledger: Ledger
+) -> PeerMember:
+    """Return a member that pays from this ledger."""
+    facts = Facts(parties=len(PARTIES), features=FEATURES, classes=CLASSES)
+    till = Till(ledger, parameters.epsilon, TERMS)
+    membership = votes_membership(parameters)
+    return PeerMember(node, rows, PARTIES, membership, facts, TERMS, till=till)
+
+
 async def outcomes_of(parts: tuple[Rows, ...], case: Case) -> list[Outcome]:
     """Ask real parties that hold these rows, batch after batch."""
     with ExitStack() as stack:
@@ -62,11 +74,11 @@ async def outcomes_of(parts: tuple[Rows, ...], case: Case) -> list[Outcome]:
             return [ledger.totals() for ledger in ledgers]
 
         def offers(rows: Rows, ledger: Ledger, node: Node) -> dict[str, Offer]:
-            return VotesMember(node, rows, PARTIES, case.parameters, ledger, TERMS).offers()
+            return member_of(node, rows, case.parameters, ledger).offers()
 
         held = zip(PARTIES, parts, ledgers, strict=True)
         servers = {name: partial(offers, rows, ledger) for name, rows, ledger in held}
-        role = votes_client(TERMS, case.parameters)
+        role = peer_client(TERMS, CLASSES, case.parameters.epsilon)
         async with world(servers, *CLIENTS) as served:
             return [
                 await served.ask(role, client, asked, queries, charged=charged)
@@ -151,7 +163,7 @@ async def test_a_party_that_cannot_count_its_rows_ends(
     """All others are told the same of any failure, and pay for that batch and no other."""
     parameters = NoisyVotesParameters(FEATURES, CLASSES, 1.0, WithinRadius(0.5))
     parts = [Rows(np.full((4, FEATURES), 0.5), np.zeros(4, np.int64)) for _ in PARTIES]
-    members: dict[str, VotesMember] = {}
+    members: dict[str, PeerMember] = {}
 
     def fail_for_cyd(_queries: object, _radii: object, rows: Rows, _classes: int) -> object:
         if rows is parts[2]:
@@ -163,7 +175,7 @@ async def test_a_party_that_cannot_count_its_rows_ends(
         ledgers = [stack.enter_context(open_ledger(None, Budgets(total=9.0))) for _ in PARTIES]
 
         def offers(rows: Rows, ledger: Ledger, node: Node) -> dict[str, Offer]:
-            members[node.name] = VotesMember(node, rows, PARTIES, parameters, ledger, TERMS)
+            members[node.name] = member_of(node, rows, parameters, ledger)
             return members[node.name].offers()
 
         held = zip(PARTIES, parts, ledgers, strict=True)
@@ -171,7 +183,7 @@ async def test_a_party_that_cannot_count_its_rows_ends(
         async with world(servers, "ann") as served:
             for batch in range(3):
                 outcome = await served.ask(
-                    votes_client(TERMS, parameters),
+                    peer_client(TERMS, CLASSES, parameters.epsilon),
                     "ann",
                     "ada",
                     np.full((1, FEATURES), batch / 3),

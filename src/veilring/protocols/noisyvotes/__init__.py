@@ -20,7 +20,7 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
 )
 from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
 from veilring.protocols.noisyvotes.messages import votes_cost
-from veilring.protocols.noisyvotes.roles import private_votes, queries_max
+from veilring.protocols.noisyvotes.roles import private_votes, queries_max, votes_membership
 
 __all__ = (
     "ByAnnuli",
@@ -36,5 +36,6 @@ __all__ = (
     "queries_max",
     "remaining_epsilon",
     "votes_cost",
+    "votes_membership",
     "worst_plans",
 )

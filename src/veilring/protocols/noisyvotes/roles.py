@@ -8,7 +8,8 @@ agree.
 """
 
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ from veilring.protocols.noisyvotes.messages import PublicDigest, VotesBatch
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.ring.roles import sum_rounds, sum_words
+from veilring.protocols.system import Membership
 from veilring.transport.frames import FRAME_BYTES_MAX
 
 _NUMBER_BYTES: Final = 8
@@ -44,6 +46,18 @@ def queries_max(parameters: NoisyVotesParameters) -> int:
     if isinstance(near, NearestRows) and isinstance(near.conversion, ByAnnuli):
         widest = max(widest, near.conversion.number)
     return min(BATCH_MAX, (FRAME_BYTES_MAX - _ENVELOPE_BYTES) // (_NUMBER_BYTES * widest))
+
+
+def votes_membership(parameters: NoisyVotesParameters) -> Membership:
+    """Return how a party takes part in deployed noisy votes; each needs a till to pay from."""
+    return Membership(
+        private_votes,
+        queries_max(parameters),
+        lambda answer: cast("VotesAnswer", answer).labels,
+        {"parameters": parameters},
+        all_learn=True,
+        check=partial(check_batch, radii=None, parameters=parameters),
+    )
 
 
 async def private_votes(
