@@ -204,7 +204,9 @@ def tune_command(  # noqa: PLR0913  (the options of a command)
     from veilring.randomness import Streams
 
     if out is not None and out.exists():
-        raise InputError("out", out, "a file that is not there yet: nothing is overwritten")
+        raise InputError(
+            "out", out, "the path of a file that does not exist; nothing is overwritten"
+        )
     agreed = None if terms is None else PredictionTerms.load(terms)
     given = {
         "queries": queries,

@@ -151,7 +151,7 @@ def save_model(found: Estimates, path: Path, *, consistency: str) -> None:
 
     Args:
         found: The estimates.
-        path: A file that is not there yet.
+        path: A file that does not exist.
         consistency: How negative counts are made consistent: `paper`, `clip` or `norm-sub`.
 
     Raises:

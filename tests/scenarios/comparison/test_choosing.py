@@ -48,7 +48,7 @@ class TestThen:
         """It is named with its leak, and preferred to a trusted party."""
         choice = _chosen(RING, self.FAR, self.OWNED)
         assert (choice.system, choice.epsilon) == ("ring", None)
-        assert "10.0% of messages" in choice.says
+        assert "10.0% of the messages" in choice.says
 
     @pytest.mark.parametrize("leak", [0.49, 0.6])
     def test_is_a_trusted_party_if_the_ring_leaks_much(self, leak: float) -> None:

@@ -41,7 +41,7 @@ def save_classifier(classifier: Classifier, path: Path) -> None:
 
     Args:
         classifier: The result of `learn`, or the `model_` of an estimator.
-        path: A file that is not there yet; only its owner reads it.
+        path: A file that does not exist; only its owner reads it.
 
     Raises:
         InputError: If the file is there already.
@@ -53,7 +53,7 @@ def save_classifier(classifier: Classifier, path: Path) -> None:
         with open_private(path, "x") as file:
             file.write(text)
     except FileExistsError:
-        allowed = "a file that is not there yet: nothing is overwritten"
+        allowed = "the path of a file that does not exist; nothing is overwritten"
         raise InputError("path", path, allowed) from None
 
 

@@ -317,6 +317,6 @@ def _worst(leakage: Leakage) -> float:
 def _leaks(leakage: Leakage) -> str:
     exposure, claim = (percent(leakage.estimates[name].value) for name in ("exposure", "claim"))
     return (
-        f"{exposure} of messages carry a distance that their sender has just added, and a successor"
+        f"{exposure} of the messages contain a distance from the sender's own rows, and a successor"
         f" that claims all that is new to it as its predecessor's is right in {claim}"
     )

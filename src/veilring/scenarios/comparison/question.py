@@ -204,7 +204,8 @@ TEST_SHARE: Final = 0.25
 _OWN_BOUNDS: Final = (
     "the least and the greatest value of each column of the file, held-out rows included: they"
     " stand in for public ranges. They are none: who scales by the extremes of private rows shows"
-    " these. In earnest take ranges that are known without the rows, such as a form's or a sensor's"
+    " these. In production take ranges that are known without the rows, such as those of a form"
+    " or a sensor"
 )
 _BUILTIN_BOUNDS: Final = (
     "the least and the greatest value of each feature of the whole table, held-out rows included;"
