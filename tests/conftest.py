@@ -2,12 +2,18 @@
 
 import os
 import signal
+import sys
 
 from hypothesis import settings
 
 # The same cases each time, and none fails because the machine is busy.
 settings.register_profile("veilring", derandomize=True, deadline=None)
 settings.load_profile("veilring")
+
+# Tests start hundreds of processes. Where the environment forbids bytecode, each would compile all
+# that it imports, which takes longer than most of what it does.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A shell ignores Ctrl-C for what it runs in the background; tests of Ctrl-C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
+from tests.cli.invoking import invoke
 from tests.deployment.commands import free_ports, wait_until
 from typer.testing import CliRunner
 from typing_extensions import override
@@ -26,6 +28,7 @@ from veilring.protocols.registry import GROUP
 
 PROJECT = Path(__file__).parent / "private_mean"
 RUNTIMES = ("memory", "tls", "processes", "simulated")
+Invoked = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +67,19 @@ def _run(site: Path, *command: str, folder: Path | None = None) -> str:
     return done.stdout
 
 
+@pytest.fixture
+def invoked(site: Path, monkeypatch: pytest.MonkeyPatch) -> Invoked:
+    """Run a command in this process, where the package is installed; return what it prints."""
+    monkeypatch.syspath_prepend(site)
+
+    def run(*words: str | Path) -> str:
+        code, output, error = invoke(*words)
+        assert code == 0, error
+        return output
+
+    return run
+
+
 def test_it_is_small() -> None:
     """A system with its parameters, forecast and promise takes less than 120 lines."""
     assert len((PROJECT / "private_mean.py").read_text().splitlines()) < 120
@@ -87,10 +103,11 @@ def test_it_is_found_by_name(site: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         shutil.rmtree(broken)
 
 
-def test_it_runs_alike_on_every_runtime(site: Path) -> None:
+def test_it_runs_alike_on_every_runtime(site: Path, invoked: Invoked) -> None:
     """`veilring run` has equal transcripts and labels everywhere, and costs what was forecast."""
-    command = ("veilring", "run", "wine", "--protocol", "private-mean", "--seed", "1", "--json")
-    reports = [json.loads(_run(site, *command, "--runtime", each)) for each in RUNTIMES]
+    command = ("run", "wine", "--protocol", "private-mean", "--seed", "1", "--json", "--runtime")
+    reports = [json.loads(_run(site, "veilring", *command, "processes"))]
+    reports += [json.loads(invoked(*command, each)) for each in RUNTIMES if each != "processes"]
     for report in reports:
         assert report["transcript"] == reports[0]["transcript"]
         assert report["accuracy"] == reports[0]["accuracy"] > 0.9
@@ -98,25 +115,25 @@ def test_it_runs_alike_on_every_runtime(site: Path) -> None:
         assert report["promise"]["threat_model"].startswith("semi-honest")
 
 
-def test_it_is_swept_explored_and_reported(site: Path, tmp_path: Path) -> None:
+def test_it_is_swept_explored_and_reported(invoked: Invoked, tmp_path: Path) -> None:
     """Its parameters make a grid, faults make nothing wrong, and a folder becomes a page."""
     of_it = ("--protocol", "private-mean")
-    out = str(tmp_path / "sweep.parquet")
-    _run(site, "veilring", "sweep", "wine", *of_it, "--grid", "protocol.bits=1,24", "--out", out)
-    assert (tmp_path / "sweep.parquet").exists()
-    explored = _run(site, "veilring", "explore", "faults", *of_it, "--seeds", "20")
+    out, alone = tmp_path / "sweep.parquet", ("--workers", "1")
+    invoked("sweep", "wine", *of_it, "--grid", "protocol.bits=1,24", *alone, "--out", out)
+    assert out.exists()
+    explored = invoked("explore", "faults", *of_it, "--seeds", "20", *alone)
     assert "0 seeds went wrong" in explored
-    folder = str(tmp_path / "run")
-    _run(site, "veilring", "run", "wine", *of_it, "--runtime", "simulated", "--out", folder)
-    _run(site, "veilring", "report", folder)
-    pages = [page.read_text() for page in Path(folder).glob("*.html")]
+    folder = tmp_path / "run"
+    invoked("run", "wine", *of_it, "--runtime", "simulated", "--out", folder)
+    invoked("report", folder)
+    pages = [page.read_text() for page in folder.glob("*.html")]
     assert "semi-honest" in pages[0]
 
 
-def test_it_is_compared_with_the_built_in_systems(site: Path) -> None:
+def test_it_is_compared_with_the_built_in_systems(invoked: Invoked) -> None:
     """It has a line of its own, with its promise, and costs what was forecast."""
     options = ("--splits", "2", "--epsilon", "1", "--queries", "9", "--seed", "1", "--parties", "3")
-    compared = _run(site, "veilring", "compare", "iris", *options)
+    compared = invoked("compare", "iris", *options)
     (line,) = [line for line in compared.splitlines() if line.startswith(" Private mean")]
     assert "no ε" in line
     assert "all 3" in line
@@ -134,12 +151,12 @@ def test_it_runs_from_python(site: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert run.accuracy > 0.9
 
 
-def test_it_is_deployed_served_and_asked(site: Path, tmp_path: Path) -> None:
+def test_it_is_deployed_served_and_asked(site: Path, invoked: Invoked, tmp_path: Path) -> None:
     """Three members over TLS give a client the labels of a run, and name a member that was lost."""
     folder, port = tmp_path / "deployed", str(free_ports(3))
     data = ("wine", "--protocol", "private-mean", "--set", "parties.count=3")
     deploy = ("deploy", "peers", *data, "--set", "protocol.bits=20", "--port", port)
-    printed = _run(site, "veilring", *deploy, "--seed", "1", "--out", str(folder))
+    printed = invoked(*deploy, "--seed", "1", "--out", folder)
     assert f"veilring serve {folder / 'party-2.toml'}" in printed
     assert 'name = "private-mean"' in (folder / "terms.toml").read_text()
     served = dict[str, subprocess.Popen[bytes]]()
@@ -149,18 +166,15 @@ def test_it_is_deployed_served_and_asked(site: Path, tmp_path: Path) -> None:
                 command = [sys.executable, "-m", "veilring", "serve", f"{name}.toml"]
                 served[name] = subprocess.Popen(command, cwd=folder, env=_env(site), stderr=log)  # noqa: S603  (ourselves)
         wait_until(lambda: all("is ready" in (folder / f"{n}.log").read_text() for n in served))
-        answer = _run(site, "veilring", "ask", "client.toml", "queries.csv", folder=folder)
+        answer = invoked("ask", folder / "client.toml", folder / "queries.csv")
         asked = [row["label"] for row in csv.DictReader(answer.splitlines())]
         assert asked == _labels(site, bits=20)
         served["party-2"].kill()
         served["party-2"].wait()
-        ask = [sys.executable, "-m", "veilring", "ask", "client.toml", "queries.csv"]
-        refused = subprocess.run(  # noqa: S603  (ourselves)
-            ask, cwd=folder, env=_env(site), capture_output=True, text=True, check=False
-        )
-        assert refused.returncode == 1
-        assert "party-2" in refused.stderr + (folder / "party-0.log").read_text()
-        assert "Traceback" not in refused.stderr
+        code, _, error = invoke("ask", folder / "client.toml", folder / "queries.csv")
+        assert code == 1
+        assert "party-2" in error + (folder / "party-0.log").read_text()
+        assert "Traceback" not in error
     finally:
         for party in served.values():
             party.kill()

@@ -26,7 +26,7 @@ from veilring.scenarios.prepare import prepare
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import FAULT_CLASSES, Fault, conditions_of, draw_faults
 
-SEEDS = 200
+SEEDS = 100
 """Within so many seeds each mistake has to be found."""
 
 
@@ -66,7 +66,7 @@ def test_a_seed_is_always_the_same_world(subject: Subject) -> None:
 
 def test_the_workers_do_not_change_what_is_found(subject: Subject) -> None:
     """One process and two find the same."""
-    assert explore(subject, range(60)) == explore(subject, range(60), workers=2)
+    assert explore(subject, range(40)) == explore(subject, range(40), workers=2)
 
 
 def test_a_schedule_keeps_to_its_time_and_its_parties() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from math import inf
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -70,6 +70,8 @@ class OracleOption:
         return self.oracle.name
 
 
+# It takes some 10 ms, and the questions of a survey share an epsilon and a few sizes.
+@lru_cache(maxsize=64, typed=True)
 def oracle_options(domain: int, epsilon: float) -> tuple[OracleOption, ...]:
     """Return all oracles for a domain, the least variance first.
 

@@ -53,10 +53,14 @@ def multiset_size(A: NDArray[np.float64]) -> NDArray[np.int64]:
 def copy_numbers(A: NDArray[np.float64]) -> NDArray[np.int32]:
     """Return for each number how many equal ones stand before it in its row, shape (T, a)."""
     columns = np.ascontiguousarray(A.T)
+    again = columns[1:] == columns[:-1]
     copies = np.zeros(columns.shape, dtype=np.int32)
-    for place in range(1, len(columns)):
-        again = columns[place] == columns[place - 1]
-        np.multiply(copies[place - 1] + 1, again, out=copies[place])
+    if len(A) < len(columns):  # a loop over wide rows would do next to nothing in each step
+        places = np.arange(len(columns), dtype=np.int32)[:, None]
+        np.multiply(places[1:], ~again, out=copies[1:])
+        return (places - np.maximum.accumulate(copies, axis=0)).T
+    for place in np.flatnonzero(again.any(axis=1)):
+        np.multiply(copies[place] + 1, again[place], out=copies[place + 1])
     return copies.T
 
 
