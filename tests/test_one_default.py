@@ -21,6 +21,16 @@ CHANGED: dict[str, dict[str, Any]] = {
         "estimator": "PrivateKNNClassifier",
         "terms": ("veilring.deployment.peers:PeerTerms", "protocol", ""),
     },
+    "rank-search": {
+        "key": "arity",
+        "value": 8,
+        "estimator": "RankSearchClassifier",
+        "terms": (
+            "veilring.deployment.peers:PeerTerms",
+            "protocol",
+            "[protocol]\nname = 'rank-search'",
+        ),
+    },
     "noisy-votes": {
         "key": "tolerated",
         "value": 2,

@@ -13,6 +13,7 @@ from veilring.estimators import (
     OwnerKNNClassifier,
     OwnerRadiusClassifier,
     PrivateKNNClassifier,
+    RankSearchClassifier,
     TreeWalkClassifier,
 )
 from veilring.nodes.cost import Cost, Traffic
@@ -26,6 +27,7 @@ RANGES = (-4.0, 4.0)
 """What `three_classes` is drawn within, but for one value in ten thousand."""
 ESTIMATORS: list[Any] = [
     PrivateKNNClassifier(),
+    RankSearchClassifier(),
     NoisyVotesClassifier(),
     OwnerRadiusClassifier(),
     OwnerKNNClassifier(),

@@ -28,9 +28,11 @@ ROWS, LABELS = three_classes(120)
 QUERIES, _ = three_classes(20, seed=2)
 OTHERS, _ = three_classes(20, seed=3)
 SEED_SAID = "The noise is that of a seed"
+EXACT = {"PrivateKNNClassifier", "RankSearchClassifier"}  # which have no ε
 # Each parameter that is not dealt with in `fit` alone, and then some.
 CHANGED: dict[str, dict[str, object]] = {
     "PrivateKNNClassifier": {"k": 1, "parties": 3, "sum": "shares", "weights": "distance"},
+    "RankSearchClassifier": {"k": 1, "parties": 3, "sum": "star", "weights": "distance"},
     "NoisyVotesClassifier": {"epsilon": 1e-3, "radius": 1.0, "tolerated": 0, "k": 5, "sum": "ring"},
     "OwnerRadiusClassifier": {"epsilon": 1e-3, "radius": 1.0, "mode": "paper"},
     "OwnerKNNClassifier": {"epsilon": 1e-3, "k": 100, "mode": "paper"},
@@ -49,7 +51,7 @@ CHANGED: dict[str, dict[str, object]] = {
     "LDPGaussianNaiveBayes": {"epsilon": np.inf, "approach": "one-feature"},
 }
 each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=named)
-asked = pytest.mark.parametrize("estimator", ESTIMATORS[:6], ids=named)
+asked = pytest.mark.parametrize("estimator", ESTIMATORS[:7], ids=named)
 Copying = Callable[[Any], Any]
 
 
@@ -113,7 +115,7 @@ def test_a_fit_that_fails_changes_nothing(estimator: Any, wrong: str) -> None:  
     """What was fitted before goes on answering, under its own account; else there is no model."""
     model = clone(estimator).set_params(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
     labels, before = model.predict(QUERIES), model.privacy_
-    bad = {"k": 0} if named(model) == "PrivateKNNClassifier" else {"epsilon": -1.0}
+    bad = {"k": 0} if named(model) in EXACT else {"epsilon": -1.0}
     rows = np.full_like(ROWS, np.nan) if wrong == "rows" else ROWS
     if wrong == "parameter":
         model.set_params(**bad)
@@ -158,7 +160,7 @@ def test_no_epsilon_holds_under_a_seed(estimator: Any, seed: Any) -> None:  # no
     assert SEED_SAID not in free.privacy_.note
     assert free.privacy_ == free.deployment_privacy_
     bound = clone(free).set_params(random_state=seed)
-    if named(estimator) == "PrivateKNNClassifier":  # which has no ε
+    if named(estimator) in EXACT:
         assert SEED_SAID not in bound.fit(ROWS, LABELS).privacy_.note
         return
     with pytest.warns(PrivacyLeakWarning, match=SEED_SAID):
@@ -184,7 +186,7 @@ def test_no_epsilon_holds_if_ranges_are_taken_from_private_rows(estimator: Any) 
     public = clone(estimator).set_params(ranges=RANGES).fit(ROWS, LABELS)
     public.predict(QUERIES)
     promised = public.privacy_.epsilon
-    assert (promised is None) == (named(estimator) == "PrivateKNNClassifier")
+    assert (promised is None) == (named(estimator) in EXACT)
     assert model.deployment_privacy_.epsilon == (promised and pytest.approx(promised))
 
 

@@ -15,11 +15,13 @@ from veilring.estimators import (
     OwnerKNNClassifier,
     OwnerRadiusClassifier,
     PrivateKNNClassifier,
+    RankSearchClassifier,
     TreeWalkClassifier,
 )
 
 WAYS = [
     PrivateKNNClassifier(rounds=2, weights="distance", sum="shares", partition="by-label"),
+    RankSearchClassifier(arity=2, sum="star", weights="distance", partition="by-label"),
     NoisyVotesClassifier(k=5, sum="ring"),
     OwnerRadiusClassifier(mode="paper"),
     OwnerKNNClassifier(mode="paper"),

@@ -22,6 +22,7 @@ from veilring.estimators import (
     OwnerRadiusClassifier,
     PrivateKNNClassifier,
     Promise,
+    RankSearchClassifier,
     TreeWalkClassifier,
 )
 from veilring.protocols.forecast import Forecast
@@ -32,6 +33,7 @@ ONE = np.float32(1)
 FEW = np.int64(3)
 NUMPYS: list[tuple[Any, dict[str, object]]] = [
     (PrivateKNNClassifier(), {"parties": FEW, "k": FEW, "rounds": FEW, "cycles": np.int64(1)}),
+    (RankSearchClassifier(), {"parties": FEW, "k": FEW, "arity": FEW}),
     (NoisyVotesClassifier(), {"parties": FEW, "epsilon": ONE, "k": FEW, "tolerated": np.int64(2)}),
     (OwnerRadiusClassifier(), {"epsilon": ONE, "radius": ONE}),
     (OwnerKNNClassifier(), {"epsilon": ONE, "k": FEW}),
@@ -47,6 +49,7 @@ NUMPYS: list[tuple[Any, dict[str, object]]] = [
 # Little noise, so that accuracy says something; and a parameter by which it is good, or useless.
 ACCURATE: list[tuple[Any, str, list[Any]]] = [
     (PrivateKNNClassifier(), "k", [5, 60]),
+    (RankSearchClassifier(), "k", [5, 60]),
     (NoisyVotesClassifier(epsilon=100.0), "radius", [0.2, 0.0]),
     (OwnerRadiusClassifier(10.0), "radius", [0.2, 0.0]),
     (OwnerKNNClassifier(10.0), "k", [10, 80]),
@@ -206,3 +209,9 @@ def test_no_more_neighbours_than_rows_vote() -> None:
     assert PrivateKNNClassifier(k=len(ROWS)).fit(ROWS, LABELS).parameters_.k == len(ROWS)
     with pytest.raises(InputError, match=f"k is {len(ROWS) + 1}; .*n_samples = {len(ROWS)}"):
         PrivateKNNClassifier(k=len(ROWS) + 1).fit(ROWS, LABELS)
+
+
+def test_a_rank_search_for_more_rows_than_there_are_takes_all() -> None:
+    """The parties find out how many rows they have; the labels are those of all rows."""
+    few, many = (RankSearchClassifier(k=len(ROWS) + more).fit(ROWS, LABELS) for more in (0, 9))
+    np.testing.assert_array_equal(few.predict(QUERIES), many.predict(QUERIES))

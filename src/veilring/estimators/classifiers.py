@@ -56,6 +56,9 @@ from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.system import IndKNN, IndKNNSetup
 from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.radius.system import DataOwner, OwnerSetup
+from veilring.protocols.ranksearch.cost import found_cost
+from veilring.protocols.ranksearch.parameters import SearchParameters
+from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.ring.roles import KNNParameters
 from veilring.protocols.ring.system import PrivateKNN, RingSetup
 from veilring.protocols.system import SERVER, Promise, Spent, System
@@ -107,6 +110,46 @@ class PrivateKNNClassifier(SystemClassifier):
     def _is_noisy(self) -> bool:
         # With `auto` a label is the pooled one but for `error`, far below what a test would see.
         return bool(self.rounds != "auto")
+
+
+class RankSearchClassifier(SystemClassifier):
+    """kNN over the rows of several parties, as if they were in one place; only totals are shown.
+
+    `fit` deals the rows to parties. `predict` runs the steps that the parties run: counts of rows
+    within public radii until that of the k nearest is known, then a sum of votes. A batch that does
+    not fit a message is asked in several. How many steps a search takes depends on the rows, and so
+    does `cost_`.
+
+    There is no ε here: the totals that all parties learn are exact.
+
+    Attributes:
+        classes_: The sorted class labels. The set of classes is treated as public.
+        parameters_: The protocol's public parameters.
+        parts_: The rows that each party was dealt, by their numbers.
+        ranges_origin_: The origin of the ranges.
+    """
+
+    _system: ClassVar[type[System]] = RankSearch
+    _first: ClassVar[tuple[str, ...]] = ("parties", "k")
+    # One process that holds all rows is always all parties.
+    _leaves_out: ClassVar[frozenset[str]] = frozenset({"again"})
+    _setup: SearchSetup
+
+    @property
+    def parameters_(self) -> SearchParameters:
+        """The protocol's public parameters."""
+        return self._setup.parameters
+
+    @override
+    def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
+        setup, parts = self._setup, list(self._setup.parts.values())
+        ranked = [setup.search(batch, parts) for batch in setup.batches(queries)]
+        costs = [found_cost(len(parts), each.found, setup.parameters) for each in ranked]
+        return Answered(np.concatenate([each.votes.labels for each in ranked]), in_all(*costs))
+
+    @override
+    def _is_noisy(self) -> bool:
+        return False
 
 
 class NoisyVotesClassifier(SystemClassifier):
@@ -537,6 +580,7 @@ class LDPGaussianNaiveBayes(LDPClassifier):
 _OF_A_SYSTEM: Final[Mapping[type[System], type[SystemClassifier]]] = MappingProxyType(
     {
         PrivateKNN: PrivateKNNClassifier,
+        RankSearch: RankSearchClassifier,
         NoisyVotes: NoisyVotesClassifier,
         IndKNN: IndKNNClassifier,
         TreeWalk: TreeWalkClassifier,

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal, Self, cast
+from operator import attrgetter
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -17,7 +18,7 @@ from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
 from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
 from veilring.protocols.ranksearch.cost import found_cost, search_cost
 from veilring.protocols.ranksearch.parameters import K_MAX, SearchedRows, SearchParameters
-from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
+from veilring.protocols.ranksearch.roles import rank_search
 from veilring.protocols.ring.algorithm.classify import pooled_knn
 from veilring.protocols.system import (
     PARTIES,
@@ -130,7 +131,7 @@ class RankSearch(System):
         return Membership(
             rank_search,
             batch_max=min(self.batch, parameters.queries_max),
-            labels=lambda answer: cast("SearchAnswer", answer).labels,
+            labels=attrgetter("labels"),  # of a `SearchAnswer`; a classifier is pickled with it
             public={"parameters": parameters},
             all_learn=True,
             keep=SearchedRows,

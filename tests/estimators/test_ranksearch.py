@@ -1,0 +1,96 @@
+"""Rank search as a classifier: pooled labels, the cost of a real run, and no claim of an ε."""
+
+import asyncio
+from typing import Literal
+
+import numpy as np
+import pytest
+from sklearn.neighbors import KNeighborsClassifier
+from tests.estimators.tables import RANGES, measured, scaled, three_classes
+
+from veilring.data.table import Rows
+from veilring.errors import InputError
+from veilring.estimators import RankSearchClassifier, as_classifier
+from veilring.nodes.cluster import Cluster
+from veilring.protocols.ranksearch import SearchedRows, rank_search
+from veilring.protocols.ranksearch.system import RankSearch
+from veilring.protocols.ring import pooled_knn
+
+ROWS, LABELS = three_classes(150)
+QUERIES, _ = three_classes(60, seed=2)
+
+
+@pytest.mark.parametrize("k", [1, 5, 150])
+@pytest.mark.parametrize("partition", ["iid", "dirichlet", "by-label"])
+def test_labels_are_those_of_a_pooled_knn(
+    k: int, partition: Literal["iid", "dirichlet", "by-label"]
+) -> None:
+    """However rows are dealt, labels are those of our pooled kNN and of scikit-learn's."""
+    model = RankSearchClassifier(5, k, partition=partition, ranges=RANGES, random_state=4)
+    labels = model.fit(ROWS, LABELS).predict(QUERIES)
+    numbers = np.searchsorted(model.classes_, LABELS)
+    pooled = pooled_knn(scaled(QUERIES), scaled(ROWS), numbers, 3, k)
+    np.testing.assert_array_equal(labels, model.classes_[pooled])
+    theirs = KNeighborsClassifier(k).fit(scaled(ROWS), LABELS)
+    np.testing.assert_array_equal(labels, theirs.predict(scaled(QUERIES)))
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+@pytest.mark.parametrize("name", ["all-to-all", "star"])
+def test_a_batch_costs_and_says_what_real_parties_do(
+    name: Literal["all-to-all", "star"], weights: Literal["uniform", "distance"]
+) -> None:
+    """Labels, messages, bytes and rounds are those of parties with the same rows."""
+    model = RankSearchClassifier(5, 3, sum=name, weights=weights, ranges=RANGES, random_state=4)
+    labels = model.fit(ROWS, LABELS).predict(QUERIES)
+    numbers = np.searchsorted(model.classes_, LABELS)
+    own = [SearchedRows(Rows(scaled(ROWS[part]), numbers[part])) for part in model.parts_]
+
+    async def main() -> None:
+        async with Cluster(5, own=own, seed=1) as cluster:
+            run = await cluster.run(
+                rank_search,
+                only={"party-0": {"queries": scaled(QUERIES)}},
+                asker="party-0",
+                parameters=model.parameters_,
+            )
+        assert model.cost_ == measured(run.cost)
+        np.testing.assert_array_equal(labels, model.classes_[run.results["party-0"].labels])
+
+    asyncio.run(main())
+
+
+def test_more_queries_than_a_batch_are_asked_in_several() -> None:
+    """Labels stay the same, and each batch has a set-up of its own."""
+    whole = RankSearchClassifier(3, ranges=RANGES, random_state=4).fit(ROWS, LABELS)
+    parts = RankSearchClassifier(3, ranges=RANGES, random_state=4, batch=20).fit(ROWS, LABELS)
+    np.testing.assert_array_equal(whole.predict(QUERIES), parts.predict(QUERIES))
+    assert parts.cost_.setup.messages == 3 * whole.cost_.setup.messages
+
+
+def test_no_epsilon_is_claimed() -> None:
+    """Totals are exact, however often they are asked for."""
+    model = RankSearchClassifier(3, ranges=RANGES).fit(ROWS, LABELS)
+    before = model.privacy_
+    model.predict(QUERIES)
+    assert before.epsilon is None
+    assert before.guarantee == "sums only, no ε"
+    assert model.privacy_ == before
+
+
+def test_a_system_becomes_the_same_classifier() -> None:
+    """What a deployment has as a parameter, the classifier has."""
+    model = as_classifier(RankSearch(k=3, arity=4, weights="distance"), parties=4)
+    assert isinstance(model, RankSearchClassifier)
+    assert model.get_params().items() >= {"k": 3, "arity": 4, "parties": 4}.items()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"parties": 2}, {"k": 0}, {"arity": 1}, {"sum": "ring"}, {"weights": "heavy"}],
+    ids=str,
+)
+def test_a_parameter_that_is_not_allowed_is_refused(wrong: dict[str, object]) -> None:
+    """It ends the fit with its name."""
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        RankSearchClassifier().set_params(**wrong).fit(ROWS, LABELS)
