@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from veilring.data.table import Table as Table
     from veilring.deployment import ask as ask
     from veilring.deployment import serve as serve
+    from veilring.errors import AskedBefore as AskedBefore
     from veilring.errors import BudgetExhausted as BudgetExhausted
     from veilring.errors import ClusterError as ClusterError
     from veilring.errors import Deadlock as Deadlock
@@ -78,6 +79,7 @@ _WHERE: Final = {
     "veilring.data.table": ("Features", "Ranges", "Rows", "Table"),
     "veilring.deployment": ("ask", "serve"),
     "veilring.errors": (
+        "AskedBefore",
         "BudgetExhausted",
         "ClusterError",
         "Deadlock",

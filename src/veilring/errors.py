@@ -7,7 +7,7 @@ process to another, matched by its fields, and shown to a person as one paragrap
 whose fault                 errors
 ==========================  ==============================================================
 the caller's                `InputError`, `ScenarioError`, `ClusterError`, `BudgetExhausted`,
-                            `SimulationError`, `MissingExtra`
+                            `AskedBefore`, `SimulationError`, `MissingExtra`
 a peer's                    `ProtocolViolation`, `FrameError`, `HandshakeError`
 one of several peers'       `Tampered`
 the network's, or a crash   `PeerLost`, `PeerSilent`, `SessionTimeout`, `NotReady`,
@@ -161,12 +161,40 @@ class BudgetExhausted(VeilringError):
         return f"the privacy budget ({self.budget}) is exhausted: {missing}"
 
 
+class AskedBefore(VeilringError):
+    """Raised when queries are asked again with other parties: two totals would differ by rows.
+
+    Nothing was sent that depends on rows.
+
+    Attributes:
+        queries: How many of them were asked before.
+        differing: The parties that take part in one of the two askings alone.
+    """
+
+    def __init__(self, queries: int, differing: tuple[str, ...]) -> None:
+        self.queries, self.differing = queries, differing
+        super().__init__(queries, differing)
+
+    def __str__(self) -> str:
+        many = "one of the queries was" if self.queries == 1 else f"{self.queries:,} queries were"
+        return (
+            f"{many} asked before with other parties, and the totals would differ by the rows of"
+            f" {_listed(self.differing)}; ask the same parties again, ask something else, or set"
+            " protocol.again = true if that difference may be known"
+        )
+
+
 class SimulationError(VeilringError):
     """Raised when code under the simulated clock reaches for the real world (sockets, threads)."""
 
 
 # A ring of a thousand would fill a screen with names.
 _SUSPECTS_SHOWN: Final = 8
+
+
+def _listed(parties: tuple[str, ...]) -> str:
+    """Return the names of parties, the first of them if there are many."""
+    return ", ".join((*parties[:_SUSPECTS_SHOWN], *("…",) * (len(parties) > _SUSPECTS_SHOWN)))
 
 
 class FrameError(TransportError):
@@ -218,9 +246,8 @@ class Tampered(VeilringError):
         super().__init__(suspects, reason)
 
     def __str__(self) -> str:
-        shown = ", ".join(self.suspects[:_SUSPECTS_SHOWN])
-        more = ", …" if len(self.suspects) > _SUSPECTS_SHOWN else ""
-        return f"one of {len(self.suspects)} ({shown}{more}) broke the protocol: {self.reason}"
+        among = _listed(self.suspects)
+        return f"one of {len(self.suspects)} ({among}) broke the protocol: {self.reason}"
 
 
 class StoreFailed(VeilringError):
@@ -328,6 +355,8 @@ _MEANS: Final = {
     "SessionTimeout": "it was not finished in time, and nobody can be blamed; the log of {by} says"
     " who waited for whom",
     "EarlyFramesDropped": "{by} had no room for messages that came before it joined; ask again",
+    "AskedBefore": "{by} was asked the same before with other parties, and what differs now would"
+    " show the rows of some; its log says of whom",
     "StoreFailed": "{by} cannot use its disk or database; its operator has to act",
     "InternalError": "{by} met an error that is not the fault of its peers; its log says more",
 }

@@ -12,7 +12,7 @@ from veilring.nodes.adversary import Adversary
 from veilring.nodes.cost import Cost, total_cost
 from veilring.nodes.party import Parties
 from veilring.nodes.ring import PARTIES_MIN
-from veilring.nodes.run import Job, Outcome, Run, join_outcomes, mark_failure
+from veilring.nodes.run import Job, Outcome, Run, describe_failure, join_outcomes, mark_failure
 from veilring.nodes.runtimes.processes import Processes
 from veilring.nodes.runtimes.script import stop_if_imported
 from veilring.nodes.runtimes.simulated import Simulated
@@ -271,10 +271,12 @@ async def run_with_retries(
 
     Raises:
         RunFailed: If the last attempt failed, nobody was found dead, or fewer than three are left.
+            Its notes say why each attempt before it failed.
     """
     chosen = frozenset(cluster.parties if among is None else among)
     alive = tuple(name for name in cluster.parties if name in chosen)
     wasted: list[Cost] = []
+    reasons: list[str] = []
     failed: list[tuple[Outcome, ...]] = []
     clock = asyncio.get_running_loop().time
     while True:
@@ -283,13 +285,16 @@ async def run_with_retries(
         outcomes = await cluster.play(role, among=alive, **options, **more)
         try:
             run = join_outcomes(outcomes, clock() - started)
-        except RunFailed:
+        except RunFailed as error:
             lost = lost_parties(outcomes)
             left = tuple(name for name in alive if name not in lost)
             wasted.append(total_cost(o.meter for o in outcomes if o.meter is not None))
             failed.append(tuple(outcomes))
             if not lost or len(left) < PARTIES_MIN or len(wasted) >= attempts:
+                for reason in reasons:
+                    error.add_note(reason)
                 raise
+            reasons.append(f"Attempt {len(wasted)} failed: {describe_failure(error)}.")
             alive = left
         else:
             gone = tuple(name for name in cluster.parties if name not in alive)

@@ -14,8 +14,8 @@ Source: Bonawitz et al., "Practical secure aggregation for privacy-preserving ma
 2017, for the masks; the sums here end with an error if a party is lost.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple, Self, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -71,6 +71,26 @@ class MaskedTotals(Message, kind="masks.totals"):
 
     digest: Digest
     words: tuple[WordArray, ...]
+
+
+class Public(NamedTuple):
+    """What a party holds to be public when a sum begins."""
+
+    digest: bytes
+    """Its hash."""
+    tellers: Collection[str]
+    """The parties that could have told different parties different things."""
+
+    def told_by(self, parties: Collection[str]) -> Self:
+        """Return the same, after more of it was told by the given parties."""
+        return self._replace(tellers=frozenset(self.tellers).union(parties))
+
+    def accusation(self, party: Party, sender: str) -> Tampered | ProtocolViolation:
+        """Return the error of a party whose peer sent another hash: it, or one that told, lies."""
+        suspects = tuple(peer for peer in party.peers if peer in {sender, *self.tellers})
+        if len(suspects) == 1:
+            return ProtocolViolation(sender, "holds other things to be public than it should")
+        return Tampered(suspects, "made parties hold different things to be public")
 
 
 def chacha20_stream(key: bytes, info: bytes, size: int) -> memoryview:
@@ -190,7 +210,12 @@ async def masked_sum(
         raise InputError("adder", adder, f"one of {', '.join(party.parties)}")
     keys = await agree_keys(party) if keys is None else keys
     (total,) = await masked_sums(
-        party, (own,), keys=keys, adder=adder, digest=digest, first_round=first_round
+        party,
+        (own,),
+        keys=keys,
+        adder=adder,
+        public=Public(digest, party.parties),
+        first_round=first_round,
     )
     return np.asarray(total, own.dtype)
 
@@ -201,17 +226,17 @@ async def masked_sums(
     *,
     keys: PairwiseKeys,
     adder: str | None,
-    digest: bytes,
+    public: Public,
     first_round: int,
 ) -> tuple[Words, ...]:
     """Add up several arrays of each party in one message, as `masked_sum` does with one."""
     words = tuple(_as_words(array) for array in own)
-    masked = keys.mask(words, digest)
+    masked = keys.mask(words, public.digest)
     party.round(first_round)
     if adder is None:
-        totals = await _add_all(party, masked, digest, first_round)
+        totals = await _add_all(party, masked, public, first_round)
     else:
-        totals = await _add_at(party, masked, adder, digest, first_round)
+        totals = await _add_at(party, masked, adder, public, first_round)
     return tuple(
         total.reshape(array.shape).astype(array.dtype)
         for total, array in zip(totals, own, strict=True)
@@ -226,18 +251,26 @@ class MaskedSums:
         keys: What `agree_keys` returned.
         adder: The party that adds up, if one does; see `masked_sum`.
         first_round: The communication round of the first sum.
+        teller: The only party that tells what is bound before the first sum, if there is one.
     """
 
     def __init__(
-        self, party: Party, keys: PairwiseKeys, adder: str | None = None, first_round: int = 1
+        self,
+        party: Party,
+        keys: PairwiseKeys,
+        adder: str | None = None,
+        first_round: int = 1,
+        *,
+        teller: str | None = None,
     ) -> None:
         self._party, self._keys, self._adder = party, keys, adder
-        self._digest, self._round = bytes(DIGEST_BYTES), first_round
+        tellers = party.parties if teller is None else (teller,)
+        self._public, self._round = Public(bytes(DIGEST_BYTES), tellers), first_round
 
     @property
     def digest(self) -> bytes:
         """The hash that the next sum is bound to."""
-        return self._digest
+        return self._public.digest
 
     @property
     def next_round(self) -> int:
@@ -246,7 +279,7 @@ class MaskedSums:
 
     def bind(self, *public: bytes) -> None:
         """Bind all further sums to what is public from now on, equal at all parties."""
-        self._digest = digest_of(self._digest, *public)
+        self._public = self._public._replace(digest=digest_of(self.digest, *public))
 
     async def add(self, own: Sequence[Words]) -> tuple[Words, ...]:
         """Add up arrays of each party, and bind what follows to their totals; see `masked_sum`."""
@@ -255,10 +288,12 @@ class MaskedSums:
             own,
             keys=self._keys,
             adder=self._adder,
-            digest=self._digest,
+            public=self._public,
             first_round=self._round,
         )
         self._round += masked_rounds(self._adder)
+        told = self._party.parties if self._adder is None else (self._adder,)
+        self._public = self._public.told_by(told)
         self.bind(*(total.tobytes() for total in totals))
         return totals
 
@@ -290,31 +325,31 @@ def masked_cost(parties: int, arrays: Sequence[Words], *, star: bool) -> Forecas
 
 
 async def _add_all(
-    party: Party, masked: Sequence[_Unsigned], digest: bytes, number: int
+    party: Party, masked: Sequence[_Unsigned], public: Public, number: int
 ) -> tuple[_Unsigned, ...]:
-    await broadcast(party, MaskedWords(digest=digest, words=_flat(masked)))
-    return await _add_up(party, masked, digest, number)
+    await broadcast(party, MaskedWords(digest=public.digest, words=_flat(masked)))
+    return await _add_up(party, masked, public, number)
 
 
 async def _add_at(
-    party: Party, masked: Sequence[_Unsigned], adder: str, digest: bytes, number: int
+    party: Party, masked: Sequence[_Unsigned], adder: str, public: Public, number: int
 ) -> tuple[_Unsigned, ...]:
     if party.me == adder:
-        totals = await _add_up(party, masked, digest, number)
+        totals = await _add_up(party, masked, public, number)
         party.round(number + 1)
-        await broadcast(party, MaskedTotals(digest=digest, words=totals))
+        await broadcast(party, MaskedTotals(digest=public.digest, words=totals))
         return totals
-    await party.send(adder, MaskedWords(digest=digest, words=_flat(masked)))
+    await party.send(adder, MaskedWords(digest=public.digest, words=_flat(masked)))
     party.round(number + 1)
-    return await _receive(party, MaskedTotals, adder, masked, digest, number + 1)
+    return await _receive(party, MaskedTotals, adder, masked, public, number + 1)
 
 
 async def _add_up(
-    party: Party, masked: Sequence[_Unsigned], digest: bytes, number: int
+    party: Party, masked: Sequence[_Unsigned], public: Public, number: int
 ) -> tuple[_Unsigned, ...]:
     totals = tuple(array.flatten() for array in masked)
     for peer in party.peers:
-        given = await _receive(party, MaskedWords, peer, masked, digest, number)
+        given = await _receive(party, MaskedWords, peer, masked, public, number)
         for total, words in zip(totals, given, strict=True):
             np.add(total, words, out=total)
     return totals
@@ -325,12 +360,12 @@ async def _receive(  # noqa: PLR0917  (which message, and what it has to hold)
     kind: type[MaskedWords | MaskedTotals],
     sender: str,
     shaped: Sequence[_Unsigned],
-    digest: bytes,
+    public: Public,
     due: int,
 ) -> tuple[_Unsigned, ...]:
     message = await party.receive(kind, sender=sender, due=due)
-    if message.digest != digest:
-        party.accuse(Tampered(party.peers, "made parties hold different things to be public"))
+    if message.digest != public.digest:
+        party.accuse(public.accusation(party, sender))
     if [(a.dtype, a.size) for a in message.words] != [(a.dtype, a.size) for a in shaped]:
         raise ProtocolViolation(sender, "sent other arrays of masked words than are due")
     return message.words

@@ -2,6 +2,7 @@
 
 import math
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -9,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows
-from veilring.errors import InputError
+from veilring.errors import AskedBefore, InputError
 from veilring.nodes.party import Parties
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.batches import check_queries, check_rows
-from veilring.protocols.digests import digest_of, digest_of_names
+from veilring.protocols.digests import digest_of
 from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN, TotalsSearch
 from veilring.protocols.ranksearch.algorithm.votes import TIED_ROWS, word_for
 from veilring.protocols.ring.algorithm.classify import Weights
@@ -27,7 +28,7 @@ Adding = Literal["all-to-all", "star"]
 # Counts are added up in words of at most 32 bits, and a batch with more neighbours than this has no
 # room for its own votes.
 K_MAX: Final = 2**16 - 2
-# A hash each, some 100 bytes in a dictionary of Python: 25 MB. A party that forgets the oldest
+# A hash each, some 155 bytes in an ordered dictionary: 40 MB. A party that forgets the oldest
 # queries no longer notices when they are asked again with other parties.
 REMEMBERED_MAX: Final = 2**18
 
@@ -127,30 +128,46 @@ class SearchParameters:
 class SearchedRows:
     """A party's rows, and the parties with whom it has searched for which queries.
 
-    The same query, asked again without a party, opens totals whose difference is that party's. No
-    party can know whether the others have opened a total, so it refuses as soon as it has sent a
-    value of its own. Queries that were moved a little cannot be refused.
+    The same query, asked again without a party, opens totals whose difference is that party's: also
+    with another k, since the first thresholds are the same for all. No party can know whether the
+    others have opened a total, so it refuses once it has sent a value of its own. Queries that were
+    moved a little cannot be refused.
+
+    It is kept in memory alone: a party that starts again has forgotten it.
     """
 
     rows: Rows
-    _searched: OrderedDict[bytes, bytes] = field(default_factory=OrderedDict)
+    _searched: OrderedDict[bytes, frozenset[str]] = field(default_factory=OrderedDict)
 
-    def differ(self, parameters: bytes, queries: NDArray[np.float64], parties: Parties) -> int:
-        """Return how many of the queries were searched for with other parties before.
+    def refuse(self, queries: NDArray[np.float64], parties: Parties) -> None:
+        """Refuse queries for which values were sent among other parties.
 
         Args:
-            parameters: The hash of the public parameters.
             queries: Shape (Q, features).
             parties: Those of this session.
-        """
-        members = digest_of_names(parties)
-        keys = (digest_of(parameters, query.tobytes()) for query in queries)
-        return sum(self._searched.get(key, members) != members for key in keys)
 
-    def remember(self, parameters: bytes, queries: NDArray[np.float64], parties: Parties) -> None:
-        """Remember that values for these queries are about to be sent; see `differ`."""
-        members = digest_of_names(parties)
-        for query in queries:
-            self._searched[digest_of(parameters, query.tobytes())] = members
+        Raises:
+            AskedBefore: If there are any.
+        """
+        here = frozenset(parties)
+        before = (self._searched.get(key, here) for key in _keys(queries))
+        others = [members for members in before if members != here]
+        if others:
+            differing = here.union(*others) - here.intersection(*others)
+            raise AskedBefore(len(others), tuple(sorted(differing)))
+
+    def remember(self, queries: NDArray[np.float64], parties: Parties) -> None:
+        """Remember that values for these queries are about to be sent; see `refuse`."""
+        here = frozenset(parties)
+        latest = next(reversed(self._searched.values()), here)
+        members = latest if latest == here else here  # one object for many queries
+        for key in _keys(queries):
+            self._searched[key] = members
+            self._searched.move_to_end(key)
         while len(self._searched) > REMEMBERED_MAX:
             self._searched.popitem(last=False)
+
+
+def _keys(queries: NDArray[np.float64]) -> Iterator[bytes]:
+    """Yield what each query is remembered by; -0.0 asks for what 0 does."""
+    return (digest_of(query.tobytes()) for query in queries + 0.0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.errors import InputError, ProtocolViolation, Tampered
+from veilring.errors import Tampered
 from veilring.nodes.party import Party
 from veilring.protocols.batches import hand_out
 from veilring.protocols.digests import digest_of, digest_of_names, written
@@ -68,25 +68,26 @@ async def rank_search(
 
     Raises:
         InputError: If own rows or queries do not fit; nothing was sent then.
+        AskedBefore: If the party has sent values for some of the queries among other parties.
         ProtocolViolation: If a peer sent what no honest party sends.
         Tampered: If parties hold different things to be public, or no honest parties could have
             this outcome together.
     """
     parameters.check_parties(len(party.parties))
     parameters.check_rows(own.rows, len(party.parties))
-    public = digest_of(written(parameters).encode())
-    if queries is not None and party.me == asker:
-        _require_same_parties(party, own, public, queries, parameters)
-    batch = await hand_out(party, asker, queries, parameters.check_queries, due=-1)
-    try:
-        _require_same_parties(party, own, public, batch, parameters)
-    except InputError as error:
-        raise ProtocolViolation(asker, f"asked what is not answered: {error}") from error
-    adder = asker if parameters.sum == "star" else None
-    sums = MaskedSums(party, await agree_keys(party), adder)
-    sums.bind(public, digest_of_names(party.parties), batch.tobytes())
-    own.remember(public, batch, party.parties)
+
+    def check(batch: NDArray[np.float64]) -> None:
+        parameters.check_queries(batch)
+        if not parameters.again:  # no lie of the asker's, who may have started again and forgotten
+            own.refuse(batch, party.parties)
+
+    batch = await hand_out(party, asker, queries, check, due=-1)
     nearest = nearest_rows(batch, own.rows, parameters.k)
+    keys = await agree_keys(party)
+    sums = MaskedSums(party, keys, adder=asker if parameters.sum == "star" else None, teller=asker)
+    public = digest_of(written(parameters).encode())
+    sums.bind(public, digest_of_names(party.parties), batch.tobytes())
+    own.remember(batch, party.parties)  # from here on nothing can fail but the sending itself
     found, at_radius = await _find_radii(party, sums, nearest, parameters)
     votes = own_votes(
         batch,
@@ -103,25 +104,6 @@ async def rank_search(
     return SearchAnswer(totals.labels, totals.values, found)
 
 
-def _require_same_parties(
-    party: Party,
-    own: SearchedRows,
-    public: bytes,
-    queries: NDArray[np.float64],
-    parameters: SearchParameters,
-) -> None:
-    if parameters.again:
-        return
-    differing = own.differ(public, queries, party.parties)
-    if differing:
-        raise InputError.because(
-            f"{differing} of the queries were asked before with other parties: the difference of"
-            " the two totals would show the rows of one; ask the same parties again, or let"
-            " protocol.again allow it",
-            field="queries",
-        )
-
-
 async def _find_radii(
     party: Party, sums: MaskedSums, nearest: Nearest, parameters: SearchParameters
 ) -> tuple[Found, NDArray[np.int64]]:
@@ -135,7 +117,7 @@ async def _find_radii(
         own = clipped_counts(nearest.distances, asked)
         (sum_,) = await sums.add((own.astype(word),))
         totals = sum_.astype(np.int64)
-        if not search.could_be(asked, totals, own):
+        if not search.could_be(asked, totals, nearest.distances):
             party.accuse(Tampered(party.peers, "made totals that no honest counts have"))
         search.take(asked, totals)
     return search.found(), search.at_radius

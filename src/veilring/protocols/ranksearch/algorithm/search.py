@@ -198,8 +198,12 @@ class IntervalSearch:
 
     def found(self) -> Found:
         """Return the radii, once `ask` has returned None."""
-        lower = np.where(self._lo == _BELOW_ZERO, -1.0, self._lo.view(np.float64))
-        return Found(self._hi.view(np.float64).copy(), lower, self._ends.copy(), tuple(self._steps))
+        return Found(
+            self._hi.view(np.float64).copy(),
+            _lower(self._lo),
+            self._ends.copy(),
+            tuple(self._steps),
+        )
 
 
 class TotalsSearch(IntervalSearch):
@@ -233,22 +237,30 @@ class TotalsSearch(IntervalSearch):
         self._ceiling[open_] = reach.above(totals, self._ceiling[open_])
         self.narrow(asked, below, self._ceiling[open_] == self._k)
 
-    def could_be(self, asked: Asked, totals: NDArray[np.int64], own: NDArray[np.int64]) -> bool:
+    def could_be(
+        self, asked: Asked, totals: NDArray[np.int64], smallest: NDArray[np.float64]
+    ) -> bool:
         """Say whether totals are those of honest parties, as far as one of them can tell.
 
-        They do not fall from one threshold of a query to the next, lie between the totals at the
-        ends of its interval, and leave the other parties from 0 to all that they can have.
+        What they leave to the others is from 0 to all that these can have. It does not fall from
+        one threshold of a query to the next, and lies between what it is at the ends of the
+        interval.
 
         Args:
             asked: What `ask` returned.
             totals: Shape (thresholds,).
-            own: The party's own counts, of the same shape.
+            smallest: The party's own distances, as `clipped_counts` takes them.
         """
-        others, most = totals - own, (self._parties - 1) * (self._k + 1)
-        floor, ceiling = self._floor[asked.queries], self._ceiling[asked.queries]
-        rising = (np.diff(totals) >= 0) | (np.diff(asked.owner) > 0)
-        bounded = (floor[asked.owner] <= totals) & (totals <= ceiling[asked.owner])
-        return bool(rising.all() and bounded.all() and ((others >= 0) & (others <= most)).all())
+        others = totals - clipped_counts(smallest, asked)
+        near, open_ = smallest[asked.queries], asked.queries
+        ends = _lower(self._lo[open_]), self._hi[open_].view(np.float64)
+        own_floor, own_ceiling = ((near <= end[:, None]).sum(axis=1) for end in ends)
+        most = (self._parties - 1) * (self._k + 1)
+        floor = self._floor[open_] - own_floor
+        ceiling = np.minimum(self._ceiling[open_] - own_ceiling, most)
+        rising = (np.diff(others) >= 0) | (np.diff(asked.owner) > 0)
+        bounded = (floor[asked.owner] <= others) & (others <= ceiling[asked.owner])
+        return bool(rising.all() and bounded.all())
 
 
 def run_search(search: TotalsSearch, count: Count) -> Found:
@@ -261,6 +273,11 @@ def run_search(search: TotalsSearch, count: Count) -> Found:
 def pattern_of(value: float) -> np.int64:
     """Return the bit pattern of a float from 0."""
     return np.float64(value).view(np.int64)
+
+
+def _lower(patterns: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return lower ends as distances, -1 where no threshold is below."""
+    return np.where(patterns == _BELOW_ZERO, -1.0, patterns.view(np.float64))
 
 
 def first_cuts(upper: float, arity: int) -> NDArray[np.int64]:

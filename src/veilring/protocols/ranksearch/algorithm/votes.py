@@ -212,10 +212,11 @@ def could_be_votes(totals: Votes, own: Votes, found: Found, at_radius: NDArray[n
     rows = totals.counts.sum(axis=1, dtype=np.uint64).astype(np.int64)
     if totals.weighted is None or own.weighted is None:
         return bool(np.where(found.tied, rows >= at_radius, rows == at_radius).all())
-    weighing = np.where(found.tied, 0, at_radius - rows)
+    weighing = at_radius - rows  # those that have to be, or at least as many where rows tie
     weight = totals.weighted.sum(axis=1, dtype=np.uint64) / 2.0**WEIGHT_BITS
-    bounded = found.tied | ((weighing <= weight) & (weight <= weighing * WEIGHT_MAX))
-    return bool(((weighing >= 0) & bounded).all() and (totals.weighted >= own.weighted).all())
+    exact = (weighing >= 0) & (weight <= weighing * WEIGHT_MAX)
+    bounded = (weighing <= weight) & (found.tied | exact)
+    return bool(bounded.all() and (totals.weighted >= own.weighted).all())
 
 
 @dataclass(frozen=True, slots=True)

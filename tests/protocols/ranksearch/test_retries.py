@@ -1,0 +1,223 @@
+"""Asking again after a loss: what is refused, by whom, from which message on, and how it reads."""
+
+import os
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from tests.protocols.ranksearch.worlds import NAMES, QUERIES, options, pooled, set_up
+from typing_extensions import override
+
+from veilring import simulation
+from veilring.errors import AskedBefore, PeerLost, RunFailed, SessionAborted
+from veilring.nodes.adversary import Adversary, Drop, Lines
+from veilring.nodes.cluster import Cluster, lost_parties, run_with_retries
+from veilring.nodes.party import Parties
+from veilring.nodes.run import Outcome
+from veilring.nodes.runtimes import Processes, Simulated
+from veilring.protocols.masks import MaskedWords, MaskKey
+from veilring.protocols.ranksearch import SearchedRows, parameters
+from veilring.simulation import Constant, LinkModel, Topology
+from veilring.simulation.faults import Fault
+from veilring.transport.messages import Message
+
+FOUR, THREE = Parties(NAMES), Parties(NAMES[:3])
+KILLS = [("star", at) for at in range(0, 16, 2)] + [("all-to-all", at) for at in range(0, 36, 3)]
+"""After how many of its messages a party is killed, and how totals are added up."""
+
+
+@pytest.fixture
+def memory() -> SearchedRows:
+    """Return a party's memory; what rows it has does not matter."""
+    setup = set_up()
+    return SearchedRows(setup.parts["party-0"])
+
+
+@pytest.mark.parametrize("others", [NAMES[:3], (*NAMES, "party-9"), (*NAMES[:3], "party-9")])
+def test_other_parties_are_refused(memory: SearchedRows, others: tuple[str, ...]) -> None:
+    """Fewer, more or others: the error names those that take part in one of the askings alone."""
+    memory.remember(QUERIES[:2], FOUR)
+    with pytest.raises(AskedBefore, match="2 queries were asked before") as caught:
+        memory.refuse(QUERIES, Parties(others))
+    assert caught.value.differing == tuple(sorted(set(NAMES) ^ set(others)))
+    assert all(name in str(caught.value) for name in caught.value.differing)
+
+
+def test_the_same_parties_may_repeat(memory: SearchedRows) -> None:
+    """In any order; so may other queries among any parties, also those that were moved a little."""
+    memory.remember(QUERIES, FOUR)
+    memory.refuse(QUERIES, FOUR)
+    memory.refuse(QUERIES, Parties(NAMES[::-1]))
+    memory.refuse(np.nextafter(QUERIES, 0.5), THREE)
+
+
+def test_zeros_of_both_signs_are_one_query(memory: SearchedRows) -> None:
+    """They have the same distances, and so the same totals."""
+    memory.remember(np.zeros((1, 3)), FOUR)
+    with pytest.raises(AskedBefore, match="one of the queries was asked before"):
+        memory.refuse(-np.zeros((1, 3)), THREE)
+
+
+def test_the_oldest_queries_are_forgotten_first(
+    memory: SearchedRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory has a limit, and a query that is asked again counts as new."""
+    monkeypatch.setattr(parameters, "REMEMBERED_MAX", 4)
+    queries = np.arange(6.0)[:, None]
+    memory.remember(queries[:4], FOUR)
+    memory.remember(queries[:1], FOUR)
+    memory.remember(queries[4:], FOUR)
+    for forgotten in (1, 2):
+        memory.refuse(queries[forgotten : forgotten + 1], THREE)
+    for kept in (0, 3, 4, 5):
+        with pytest.raises(AskedBefore):
+            memory.refuse(queries[kept : kept + 1], THREE)
+
+
+@pytest.mark.parametrize("adding", ["all-to-all", "star"])
+@pytest.mark.parametrize("silenced", [MaskKey, MaskedWords])
+def test_a_party_remembers_what_it_was_about_to_send_and_nothing_before(
+    adding: str, silenced: type[Message]
+) -> None:
+    """Without all keys nothing is remembered; from a party's first masked words on, it refuses."""
+
+    async def main() -> list[SearchedRows]:
+        setup = set_up(sum=adding)
+        resident = setup.resident
+        async with Cluster(NAMES, runtime="simulated", own=resident, seed=1) as cluster:
+            with pytest.raises(RunFailed):
+                await cluster.run(
+                    setup.role,
+                    seconds=5.0,
+                    adversaries={"party-3": Drop((silenced,))},
+                    **options(setup, NAMES),
+                )
+        return list(resident)  # type: ignore[arg-type]  # what the system keeps
+
+    for memory in simulation.simulate(main())[:3]:
+        if silenced is MaskKey:
+            memory.refuse(QUERIES, THREE)
+        else:
+            with pytest.raises(AskedBefore, match=f"{len(QUERIES)} queries"):
+                memory.refuse(QUERIES, THREE)
+
+
+def _retried(crash: float, *, again: bool) -> tuple[tuple[str, ...], bool]:
+    """Return who was left out after a loss, and whether the labels are right; links take 0.1 s."""
+
+    async def main() -> tuple[tuple[str, ...], bool]:
+        setup = set_up(again=again)
+        links = Topology(LinkModel(latency=Constant(0.1)))
+        runtime = Simulated(links, [Fault("crash", crash, 1e3, ("party-3",))])
+        async with Cluster(NAMES, runtime=runtime, own=setup.resident, seed=1) as cluster:
+            retried = await run_with_retries(
+                cluster,
+                setup.role,
+                for_those=lambda alive: {
+                    k: v for k, v in options(setup, alive).items() if k != "among"
+                },
+                seconds=50.0,
+            )
+        right = retried.run.result.labels == pooled(setup, tuple(retried.run.results))
+        return retried.without, bool(right.all())
+
+    return simulation.simulate(main())
+
+
+def test_a_party_lost_in_set_up_is_done_without() -> None:
+    """Its queries are under way at 0.05 s: nobody has sent anything that depends on rows."""
+    assert _retried(0.05, again=False) == (("party-3",), True)
+
+
+def test_a_party_lost_later_is_not_done_without_unless_that_is_allowed() -> None:
+    """The error names the lost one and says what can be done; its note, how the first run ended."""
+    assert _retried(0.35, again=True) == (("party-3",), True)
+    with pytest.raises(RunFailed) as caught:
+        _retried(0.35, again=False)
+    assert str(caught.value) == (
+        "party-0: 12 queries were asked before with other parties, and the totals would differ by"
+        " the rows of party-3; ask the same parties again, ask something else, or set"
+        " protocol.again = true if that difference may be known (2 more parties failed with it)"
+    )
+    assert caught.value.__notes__ == [
+        "Attempt 1 failed: party-0: party-3 was lost: its connection broke without a goodbye."
+    ]
+
+
+async def test_an_asker_that_has_forgotten_is_not_accused() -> None:
+    """The others refuse by what they remember themselves, and the reason says no more."""
+    setup = set_up()
+    resident = setup.resident
+    async with Cluster(NAMES, own=resident, seed=1) as cluster:
+        await cluster.run(setup.role, **options(setup, NAMES))
+        fresh = [SearchedRows(setup.parts["party-0"]), *resident[1:]]
+    async with Cluster(NAMES, own=fresh, seed=2) as cluster:
+        with pytest.raises(RunFailed) as caught:
+            await cluster.run(setup.role, among=NAMES[:3], **options(setup, NAMES[:3]))
+    assert isinstance(caught.value.root, AskedBefore)
+    told = caught.value.errors["party-0"]
+    assert isinstance(told, SessionAborted)
+    assert (told.reason, told.culprit) == ("AskedBefore", "")
+    assert "party-3" not in str(told)
+
+
+@dataclass
+class KillItself(Adversary):
+    """Ends its process with SIGKILL in place of a message, and counts from its first one."""
+
+    at: int
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        self.at -= 1
+        if self.at < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [(to, message)]
+
+
+def _lost(outcomes: Iterable[Outcome]) -> set[str]:
+    named = set()
+    for outcome in outcomes:
+        match outcome.error:
+            case PeerLost(peer=peer):
+                named.add(peer)
+            case SessionAborted(reason="PeerLost", culprit=culprit):
+                named.add(culprit)
+            case error:
+                named.add(repr(error))
+    return named
+
+
+@pytest.mark.parametrize(("adding", "at"), KILLS)
+async def test_a_killed_party_is_named_by_all_and_not_done_without(adding: str, at: int) -> None:
+    """A kill -9 after any message ends the run everywhere, and no label is wrong.
+
+    Each other party has the pooled labels, if it needed nothing more, or an error that names the
+    dead. A retry without it is refused where a party has sent a value, and works if allowed.
+    """
+    victim = NAMES[at // 2 % 4]
+    left = tuple(name for name in NAMES if name != victim)
+    strict, lenient = set_up(sum=adding), set_up(sum=adding, again=True)
+    async with Cluster(NAMES, runtime=Processes(), own=strict.resident, seed=at) as cluster:
+        first = await cluster.play(
+            strict.role,
+            seconds=30.0,
+            adversaries={victim: KillItself(at)},
+            **options(strict, NAMES),
+        )
+        done = [outcome for outcome in first if outcome.error is None]
+        for outcome in done:
+            np.testing.assert_array_equal(outcome.result.labels, pooled(strict, NAMES))
+        failed = [outcome for outcome in first if outcome.error is not None]
+        assert victim in {outcome.party for outcome in failed}
+        assert _lost(failed) == lost_parties(first) == {victim}
+        again = await cluster.play(strict.role, seconds=30.0, among=left, **options(strict, left))
+        refused = any(isinstance(outcome.error, AskedBefore) for outcome in again)
+        assert refused == any(outcome.error is not None for outcome in again)
+        allowed = await cluster.run(
+            lenient.role, seconds=30.0, among=left, **options(lenient, left)
+        )
+    for answer in allowed.results.values():
+        np.testing.assert_array_equal(answer.labels, pooled(lenient, left))

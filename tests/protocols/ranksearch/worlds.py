@@ -1,0 +1,42 @@
+"""Parties of rank search on a table with many ties, and batches for them."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.data.table import Rows
+from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
+from veilring.protocols.system import Facts, together
+
+NAMES: Final = tuple(f"party-{n}" for n in range(4))
+QUERIES: Final = np.random.default_rng(2).integers(0, 4, (12, 3)) / 3
+
+
+def rows_of(parties: int, each: int = 30) -> list[Rows]:
+    """Return rows on a coarse grid, so that many distances are equal, for each party."""
+    rng = np.random.default_rng(1)
+    return [
+        Rows(rng.integers(0, 4, (each, 3)) / 3, rng.integers(0, 3, each)) for _ in range(parties)
+    ]
+
+
+def set_up(names: tuple[str, ...] = NAMES, **settings: Any) -> SearchSetup:  # noqa: ANN401  (the system's own)
+    """Return parties that are ready to search; their votes tie unless k says otherwise."""
+    parts = dict(zip(names, rows_of(len(names)), strict=True))
+    system = RankSearch(**{"k": 3, **settings})
+    return system.setup(parts, Facts(parties=len(names), features=3, classes=3))
+
+
+def options(
+    setup: SearchSetup, among: tuple[str, ...], queries: NDArray[np.float64] = QUERIES
+) -> Mapping[str, Any]:
+    """Return the options of a cluster's run: the first party asks."""
+    play = setup.play(queries, among=among)
+    return {"only": play.only, **play.public}
+
+
+def pooled(setup: SearchSetup, among: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return the labels of a classifier that has the rows of some parties in one place."""
+    return setup.search(QUERIES, [together(setup.parts, among)]).votes.labels
