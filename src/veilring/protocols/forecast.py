@@ -54,8 +54,20 @@ def in_batches(cost: Callable[[int], Forecast], queries: int, size: int) -> Fore
         queries: The number of all queries.
         size: The number of queries of a full batch.
     """
+    sizes = batch_sizes(queries, size)
+    costs = {count: cost(count) for count in set(sizes)}
+    return in_all(*(costs[count] for count in sizes))
+
+
+def batch_sizes(queries: int, size: int) -> list[int]:
+    """Return the number of queries of each batch: full batches, and the rest in one more.
+
+    Args:
+        queries: The number of all queries.
+        size: The number of queries of a full batch.
+    """
     full, rest = divmod(queries, size)
-    return in_all(*[cost(size)] * full, *(cost(rest) for _ in range(bool(rest))))
+    return [size] * full + [rest] * bool(rest)
 
 
 def in_all(*costs: Forecast) -> Forecast:

@@ -16,7 +16,7 @@ from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import ZCDP, Accountant, GaussianDP
 from veilring.privacy.budgets import budget_units
-from veilring.protocols.forecast import Forecast, in_all
+from veilring.protocols.forecast import Forecast, batch_sizes, in_batches
 from veilring.protocols.prediction.algorithm.features import BLOCK, quantise
 from veilring.protocols.prediction.algorithm.filter import (
     SIGMA2,
@@ -148,9 +148,7 @@ class IndKNN(System):
         rows: int | None = None,
     ) -> Forecast:
         rules = self.bind(*public_numbers(features, classes), queries=queries)
-        full, rest = divmod(queries, rules.queries)
-        one, last = (_stream_cost(count, rules) for count in (rules.queries if full else 0, rest))
-        return in_all(*[one] * full, *[last] * bool(rest))
+        return in_batches(lambda count: _stream_cost(count, rules), queries, rules.queries)
 
     def bind(
         self, features: int, classes: int, *, queries: int | None = None, paid: float = 0.0
@@ -339,5 +337,4 @@ async def label_stream(
 
 def _stream_cost(queries: int, rules: ServerRules) -> Forecast:
     """Return the cost of one stream, in requests as large as fit."""
-    full, rest = divmod(queries, rules.fitting)
-    return stream_cost([rules.fitting] * full + [rest] * bool(rest), rules.features)
+    return stream_cost(batch_sizes(queries, rules.fitting), rules.features)

@@ -1,0 +1,30 @@
+"""Forecasts of many batches, as the sum of the forecasts of each."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veilring.nodes.cost import Traffic
+from veilring.protocols.forecast import Forecast, batch_sizes, in_batches
+
+
+@given(st.integers(0, 1000), st.integers(1, 100))
+def test_batches_are_full_but_for_the_last(queries: int, size: int) -> None:
+    """Together they have all queries, none is empty, and all but the last have the full size."""
+    sizes = batch_sizes(queries, size)
+    assert sum(sizes) == queries
+    assert all(count == size for count in sizes[:-1])
+    assert all(1 <= count <= size for count in sizes[-1:])
+
+
+def test_each_size_is_forecast_once_and_counted_for_each_batch() -> None:
+    """Of 25 queries in batches of 10 a full one counts twice; without queries nothing is asked."""
+    asked = list[int]()
+
+    def cost(count: int) -> Forecast:
+        asked.append(count)
+        return Forecast(1, Traffic(2, count))
+
+    assert in_batches(cost, 25, 10) == Forecast(3, Traffic(6, 25))
+    assert sorted(asked) == [5, 10]
+    assert in_batches(cost, 0, 10) == Forecast(0, Traffic())
+    assert sorted(asked) == [5, 10]
