@@ -235,7 +235,7 @@ def leaves(error: BaseException | None) -> set[type[BaseException]]:
 
 async def test_a_check_that_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A transport that never tells a loss fails in time, and not by a hang."""
-    monkeypatch.setattr("veilring.testing.conformance.CHECK_SECONDS", 0.2)
+    monkeypatch.setattr("veilring.testing.conformance.checking.CHECK_SECONDS", 0.2)
     with pytest.raises(AssertionError, match=r"^a_close_is_a_goodbye: TimeoutError"):
         await run_check("a_close_is_a_goodbye", maker_of(Forgetting))
 

@@ -1,0 +1,34 @@
+"""What every transport must do, as checks that anyone can run on theirs.
+
+    async def test_my_transport() -> None:
+        await check_transport(my_endpoints)
+
+The checks are the contract of `veilring.transport.endpoint.Endpoint` in executable form, in the
+spirit of the stream checks that Trio ships. They wait by `asyncio` alone, so that a transport on a
+simulated clock passes them too.
+"""
+
+from veilring.testing.conformance import delivery, endings, frames, waiting
+from veilring.testing.conformance.checking import (
+    CHECKS,
+    Check,
+    Endpoints,
+    Maker,
+    check_transport,
+    fill,
+    run_check,
+)
+
+__all__ = (
+    "CHECKS",
+    "Check",
+    "Endpoints",
+    "Maker",
+    "check_transport",
+    "delivery",
+    "endings",
+    "fill",
+    "frames",
+    "run_check",
+    "waiting",
+)

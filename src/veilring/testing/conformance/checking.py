@@ -1,0 +1,139 @@
+"""How a check is written, entered in the table, and run."""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Final, TypeAlias
+
+from veilring.errors import PeerLost
+from veilring.transport.endpoint import Endpoint
+
+Endpoints: TypeAlias = Mapping[str, Endpoint]
+Maker: TypeAlias = Callable[[Sequence[str]], AbstractAsyncContextManager[Endpoints]]
+"""Opens one connected endpoint for each name, and frees them all at the end."""
+Check: TypeAlias = Callable[[Maker], Awaitable[None]]
+
+# Each check takes under a second; one that waits forever must end and say which it was.
+CHECK_SECONDS: Final = 60.0
+# A send that takes longer waits for its receiver. A slow machine may make it seem so too soon; the
+# check then asks less, but never fails for it.
+STALL_SECONDS: Final = 0.2
+# A receiver that never reads must stop its sender before 256 MiB are under way: queues count
+# frames, networks bytes, so that these are a compromise.
+STALL_FRAME_BYTES: Final = 1 << 16
+STALL_FRAMES_MAX: Final = 1 << 12
+
+_NUMBER_BYTES: Final = 4
+
+CHECKS: dict[str, Check] = {}
+"""All checks by name, in the order in which they run."""
+
+
+async def check_transport(maker: Maker) -> tuple[str, ...]:
+    """Run all checks, each on fresh endpoints, and return their names.
+
+    Args:
+        maker: Given names, opens an asynchronous context of connected endpoints by name, and frees
+            them at its end whatever state they are in.
+
+    Raises:
+        AssertionError: From the first check that fails; the message starts with its name.
+    """
+    for name in CHECKS:
+        await run_check(name, maker)
+    return tuple(CHECKS)
+
+
+async def run_check(name: str, maker: Maker) -> None:
+    """Run one check by its name in `CHECKS`.
+
+    Raises:
+        AssertionError: If it fails; the message starts with the name.
+    """
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            await CHECKS[name](maker)
+    except Exception as error:
+        raise AssertionError(f"{name}: {_cause(error)}") from error
+
+
+def _cause(error: BaseException) -> str:
+    """Return what went wrong first, from inside a task group if need be."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{error}" if isinstance(error, AssertionError) else repr(error)
+
+
+def check(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """Enter a check in the table under its own name.
+
+    It is given a maker, or the endpoints that its parameters name.
+    """
+    names = tuple(name.lstrip("_") for name in inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    async def run(maker: Maker) -> None:
+        async with maker(names) as endpoints:
+            await function(*(endpoints[name] for name in names))
+
+    CHECKS[getattr(function, "__name__", repr(function))] = function if names == ("maker",) else run
+    return function
+
+
+def require(condition: object, message: str) -> None:
+    """Fail the check unless the condition holds."""
+    if not condition:
+        raise AssertionError(message)
+
+
+@contextmanager
+def raises(*errors: type[BaseException]) -> Iterator[None]:
+    """Fail the check unless the block raises one of the errors."""
+    try:
+        yield
+    except errors:
+        return
+    raise AssertionError(f"nothing was raised where {errors[0].__name__} was due")
+
+
+async def take(endpoint: Endpoint, sender: str, frame: bytes) -> None:
+    """Receive, and fail the check unless it is this frame of this sender."""
+    got_sender, got = await endpoint.receive()
+    require(got_sender == sender, f"a frame of {sender} came as one of {got_sender}")
+    require(got == frame, f"{len(frame)} bytes were sent, {len(got)} other bytes arrived")
+
+
+async def take_loss(endpoint: Endpoint, *, orderly: bool) -> str:
+    """Receive, and fail the check unless it is a loss of this kind; return who is lost."""
+    try:
+        sender, frame = await endpoint.receive()
+    except PeerLost as loss:
+        require(loss.orderly is orderly, f"orderly is {loss.orderly}, not {orderly}")
+        return loss.peer
+    raise AssertionError(f"{len(frame)} bytes of {sender} arrived where a loss was due")
+
+
+def numbered(number: int, size: int = _NUMBER_BYTES) -> bytes:
+    """Return a frame of this size that carries a number."""
+    return number.to_bytes(_NUMBER_BYTES, "big").ljust(size, b"\x5a")
+
+
+def number_of(frame: bytes) -> int:
+    """Return the number that a frame carries."""
+    return int.from_bytes(frame[:_NUMBER_BYTES], "big")
+
+
+async def fill(sender: Endpoint, to: str) -> int:
+    """Send numbered frames until a send has to wait; return how many were sent for sure.
+
+    The send that waited is cancelled: its frame, the next number, was sent whole or not at all.
+    """
+    for number in range(STALL_FRAMES_MAX):
+        try:
+            async with asyncio.timeout(STALL_SECONDS):
+                await sender.send(to, numbered(number, STALL_FRAME_BYTES))
+        except TimeoutError:
+            return number
+    raise AssertionError(f"{STALL_FRAMES_MAX} frames were sent to a peer that reads none")
