@@ -59,7 +59,7 @@ def mebibytes(package: metadata.Distribution) -> float:
 
 def write_table(folder: Path) -> None:
     """Write a table of made-up patients."""
-    rng = random.Random(1)  # noqa: S311  (no secret)
+    rng = random.Random(1)
     patients = ["age,marker,label"]
     for _ in range(200):
         ill = rng.random() < 0.4
@@ -78,7 +78,7 @@ def serve_and_ask(folder: Path, system: str, given: str, ask: str) -> None:
             log = folder / f"{system}-{number}.log"
             with log.open("wb") as file:
                 words = [sys.executable, "-m", *line.split()]
-                server = subprocess.Popen(words, cwd=folder, stdout=file, stderr=file)  # noqa: S603
+                server = subprocess.Popen(words, cwd=folder, stdout=file, stderr=file)
             servers.append((server, log))
         for server, log in servers:
             wait(server, log)
@@ -96,7 +96,7 @@ def serve_and_ask(folder: Path, system: str, given: str, ask: str) -> None:
 def veilring(folder: Path, command: str) -> str:
     """Run a command, and return what it prints."""
     words = [sys.executable, "-m", "veilring", *command.split()]
-    done = subprocess.run(  # noqa: S603  (ourselves)
+    done = subprocess.run(
         words, cwd=folder, check=False, capture_output=True, text=True, timeout=SECONDS
     )
     if done.returncode:

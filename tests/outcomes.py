@@ -71,7 +71,7 @@ class World:
         server: str,
         *given: object,
         charged: Callable[[], object],
-        **public: Any,  # noqa: ANN401  (a role's own parameters)
+        **public: Any,
     ) -> Outcome:
         """Play a client's role in a session that it opens with one server.
 

@@ -95,7 +95,7 @@ def hiding(
 ) -> list[tuple[str | int, str, str]]:
     """Run a script in a fresh interpreter that cannot import what is hidden."""
     words = [sys.executable, "-c", script, json.dumps([asked, hidden])]
-    done = subprocess.run(  # noqa: S603  (ourselves)
+    done = subprocess.run(
         words, cwd=folder, check=True, capture_output=True, text=True, timeout=SECONDS
     )
     told: list[tuple[str | int, str, str]] = json.loads(done.stdout)
@@ -158,5 +158,5 @@ def test_what_is_missing_is_required_by_name(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "polars", None)  # which makes Python's import fail
     with pytest.raises(MissingExtra) as caught:
         require_extra("polars")
-    again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  (our own)
+    again = pickle.loads(pickle.dumps(caught.value))
     assert (again.package, again.extra, str(again)) == ("polars", "parquet", sentence("polars"))

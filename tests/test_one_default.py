@@ -116,7 +116,7 @@ print(json.dumps(found))
 
 def test_all_that_derives_from_a_model_has_its_default(tmp_path: Path) -> None:
     """The command line has it, and a run, the estimator, the system's page and a file of terms."""
-    made = subprocess.run(  # noqa: S603  (ourselves)
+    made = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(CHANGED), tmp_path],
         cwd=ROOT,
         capture_output=True,

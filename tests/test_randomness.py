@@ -23,7 +23,7 @@ print(*(generator.bytes(16).hex() for generator in generators), flush=True)
 def _drawn(seed: int | None) -> list[str]:
     """Return the draws of a process and of its fork, from each of their generators."""
     told = [sys.executable, "-c", _FORK.format(seed=seed)]
-    done = subprocess.run(told, capture_output=True, text=True, check=True)  # noqa: S603  (our own)
+    done = subprocess.run(told, capture_output=True, text=True, check=True)
     return done.stdout.split()
 
 

@@ -14,7 +14,7 @@ def test_a_quick_benchmark_writes_its_numbers(tmp_path: Path) -> None:
     """One benchmark alone prints its table, and its file holds ratios with their spread."""
     output = tmp_path / "results.json"
     options = ("--quick", "--only", "simulated", "--output", str(output))
-    done = subprocess.run(  # noqa: S603  (our own module)
+    done = subprocess.run(
         [sys.executable, "-m", "benchmarks", *options],
         cwd=_ROOT,
         capture_output=True,

@@ -20,6 +20,4 @@ def invoke(*arguments: str | Path) -> tuple[int, str, str]:
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a fresh interpreter and wait for it to succeed."""
     command = [sys.executable, *arguments]
-    return subprocess.run(  # noqa: S603  (our own program)
-        command, check=True, capture_output=True, text=True, timeout=SECONDS
-    )
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS)

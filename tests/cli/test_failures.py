@@ -87,7 +87,7 @@ scenarios.load_scenario = lambda *_: signal.raise_signal(signal.SIGINT)
 sys.argv = ["veilring", "run", "wine"]
 veilring.cli.main()
 """
-    done = subprocess.run(  # noqa: S603  (ourselves)
+    done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "veilring: stopped\n")

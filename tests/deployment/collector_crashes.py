@@ -154,5 +154,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as where:
         started = time.monotonic()
         found = crash_rounds(Path(where) / "survey", int(sys.argv[1]), np.random.default_rng(1))
-        print(found)  # noqa: T201  (by hand)
-        print(f"{time.monotonic() - started:.0f} s")  # noqa: T201  (by hand)
+        print(found)
+        print(f"{time.monotonic() - started:.0f} s")

@@ -206,5 +206,5 @@ async def _analyst(folder: Path, name: str, seen: Crashes, rng: np.random.Genera
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as where:
         started = time.monotonic()
-        print(asyncio.run(crash_rounds(Path(where) / "owner", int(sys.argv[1]), 1)))  # noqa: T201  (by hand)
-        print(f"{time.monotonic() - started:.0f} s")  # noqa: T201  (by hand)
+        print(asyncio.run(crash_rounds(Path(where) / "owner", int(sys.argv[1]), 1)))
+        print(f"{time.monotonic() - started:.0f} s")

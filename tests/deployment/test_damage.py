@@ -287,7 +287,7 @@ def test_what_is_damaged_is_refused_or_lost_nothing(
     tmp_path: Path, role: Role, *, killed: bool
 ) -> None:
     """A flipped bit, a missing end or a missing file costs no charge, answer, row or report."""
-    folder, random = tmp_path / "deployed", Random(1)  # noqa: S311  (where to damage)
+    folder, random = tmp_path / "deployed", Random(1)
     servers = role.use(folder)
     for server in servers:
         if not killed:
@@ -343,7 +343,7 @@ def _require_refused_by_process(role: Role, folder: Path) -> None:
 @pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
 def test_a_damaged_store_gives_no_estimate_or_the_whole(tmp_path: Path, *, killed: bool) -> None:
     """Estimates, too, are never made of fewer reports than were acknowledged without a word."""
-    folder, role, random = tmp_path / "deployed", ROLES["collector"], Random(2)  # noqa: S311  (where to damage)
+    folder, role, random = tmp_path / "deployed", ROLES["collector"], Random(2)
     (server,) = role.use(folder)
     if not killed:
         server.end_in_order()

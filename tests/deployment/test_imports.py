@@ -82,7 +82,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Imported:
 
     def run(system: str, command: str) -> set[str]:
         words = [sys.executable, "-c", STOPPED, *command.split()]
-        done = subprocess.run(  # noqa: S603  (ourselves)
+        done = subprocess.run(
             words, cwd=folder / system, check=True, capture_output=True, text=True, timeout=SECONDS
         )
         return set(json.loads(done.stdout))
@@ -116,7 +116,7 @@ def test_the_lower_rooms_are_light() -> None:
     )
     for room in rooms:
         script = f"import sys, json, {room}; print(json.dumps(sorted(sys.modules)))"
-        done = subprocess.run(  # noqa: S603  (ourselves)
+        done = subprocess.run(
             [sys.executable, "-c", script], check=True, capture_output=True, timeout=SECONDS
         )
         assert not set(json.loads(done.stdout)) & LABORATORY, room

@@ -150,13 +150,13 @@ def _whole(text: str) -> str:
     return re.sub(r"\\\n *", "", text)
 
 
-def _commands(command: Any) -> Iterator[Any]:  # noqa: ANN401  (click's, which typer hides)
+def _commands(command: Any) -> Iterator[Any]:
     yield command
     for each in _below(command).values():
         yield from _commands(each)
 
 
-def _below(command: Any) -> dict[str, Any]:  # noqa: ANN401  (as above)
+def _below(command: Any) -> dict[str, Any]:
     """Return the commands of a group by name, those that it makes when it is used among them."""
     if not hasattr(command, "list_commands"):
         return {}

@@ -12,7 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_an_example_prints_what_the_pages_show(example: Path) -> None:
     """The output of each example is its `.out` file, to the letter."""
-    run = subprocess.run(  # noqa: S603 (ourselves)
+    run = subprocess.run(
         [sys.executable, str(example)], capture_output=True, text=True, check=False
     )
     assert run.stderr == ""

@@ -55,9 +55,9 @@ asked = pytest.mark.parametrize("estimator", ESTIMATORS[:7], ids=named)
 Copying = Callable[[Any], Any]
 
 
-def pickled(model: Any) -> Any:  # noqa: ANN401  (any of them)
+def pickled(model: Any) -> Any:
     """Return what a process with its own memory would have."""
-    return pickle.loads(pickle.dumps(model))  # noqa: S301  (made in this line)
+    return pickle.loads(pickle.dumps(model))
 
 
 def coins(session: Asked, *batches: NDArray[np.float64]) -> bytes:
@@ -87,7 +87,7 @@ def test_coins_follow_from_all_that_was_asked() -> None:
 @asked
 @pytest.mark.parametrize("copying", [pickled, copy.deepcopy], ids=["pickle", "deepcopy"])
 def test_copies_never_answer_other_questions_with_equal_coins(
-    estimator: Any,  # noqa: ANN401  (any of them)
+    estimator: Any,
     copying: Copying,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -111,7 +111,7 @@ def test_copies_never_answer_other_questions_with_equal_coins(
 
 @each
 @pytest.mark.parametrize("wrong", ["rows", "parameter"])
-def test_a_fit_that_fails_changes_nothing(estimator: Any, wrong: str) -> None:  # noqa: ANN401  (any of them)
+def test_a_fit_that_fails_changes_nothing(estimator: Any, wrong: str) -> None:
     """What was fitted before goes on answering, under its own account; else there is no model."""
     model = clone(estimator).set_params(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
     labels, before = model.predict(QUERIES), model.privacy_
@@ -134,7 +134,7 @@ def test_a_fit_that_fails_changes_nothing(estimator: Any, wrong: str) -> None:  
 @pytest.mark.parametrize(
     "estimator", [*ESTIMATORS, TreeWalkClassifier(neighbours=99, k=1)], ids=str
 )
-def test_parameters_count_when_a_model_is_fitted(estimator: Any) -> None:  # noqa: ANN401  (any of them)
+def test_parameters_count_when_a_model_is_fitted(estimator: Any) -> None:
     """What is set afterwards changes no label, no cost and nothing of what was spent."""
     model = clone(estimator).set_params(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
     model.predict(QUERIES)
@@ -153,7 +153,7 @@ def test_parameters_count_when_a_model_is_fitted(estimator: Any) -> None:  # noq
     ids=lambda seed: type(seed).__name__,
 )
 @pytest.mark.filterwarnings("error::veilring.estimators.PrivacyLeakWarning")
-def test_no_epsilon_holds_under_a_seed(estimator: Any, seed: Any) -> None:  # noqa: ANN401  (any)
+def test_no_epsilon_holds_under_a_seed(estimator: Any, seed: Any) -> None:
     """An ε of noise that somebody could draw again is none, `fit` warns, and the note says why."""
     free = clone(estimator).set_params(ranges=RANGES).fit(ROWS, LABELS)
     free.predict(QUERIES)
@@ -173,7 +173,7 @@ def test_no_epsilon_holds_under_a_seed(estimator: Any, seed: Any) -> None:  # no
 
 @each
 @pytest.mark.filterwarnings("error::veilring.estimators.PrivacyLeakWarning")
-def test_no_epsilon_holds_if_ranges_are_taken_from_private_rows(estimator: Any) -> None:  # noqa: ANN401  (any)
+def test_no_epsilon_holds_if_ranges_are_taken_from_private_rows(estimator: Any) -> None:
     """One row moves them all; `fit` warns, and says what to do. Public rows may give ranges."""
     model = clone(estimator)
     if named(estimator) == "TreeWalkClassifier":
@@ -194,7 +194,7 @@ def test_no_epsilon_holds_if_ranges_are_taken_from_private_rows(estimator: Any) 
     "estimator", [LDPNaiveBayes(np.inf), LDPGaussianNaiveBayes(np.inf)], ids=named
 )
 @pytest.mark.filterwarnings("error::veilring.estimators.PrivacyLeakWarning")
-def test_where_nothing_is_promised_nothing_is_warned_of(estimator: Any) -> None:  # noqa: ANN401  (any)
+def test_where_nothing_is_promised_nothing_is_warned_of(estimator: Any) -> None:
     """Without noise the ε is infinite, with a seed and ranges of the rows as well."""
     model = clone(estimator).set_params(random_state=1).fit(ROWS, LABELS)
     assert model.privacy_.epsilon == np.inf
@@ -218,7 +218,7 @@ def wrongly_set() -> list[tuple[Any, str, object]]:
     wrongly_set(),
     ids=lambda each: each if isinstance(each, str) else named(each),
 )
-def test_a_text_is_no_parameter(estimator: Any, name: str, value: object) -> None:  # noqa: ANN401  (any)
+def test_a_text_is_no_parameter(estimator: Any, name: str, value: object) -> None:
     """A number in quotes, or a word that names nothing, ends the fit as a mistake of the caller."""
     with pytest.raises(InputError, match=r"is '?(1|9|drunk)'?; allowed"):
         clone(estimator).set_params(**{name: value}).fit(ROWS, LABELS)

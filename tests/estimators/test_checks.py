@@ -37,6 +37,6 @@ WAYS = [
 # veilring does not need, or for equal answers twice, which an estimator that draws noise denies.
 @parametrize_with_checks([*ESTIMATORS, *WAYS])  # type: ignore[untyped-decorator]  # scikit-learn has no types
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_scikit_learns_checks_pass(estimator: Any, check: Any) -> None:  # noqa: ANN401  (scikit-learn has no types)
+def test_scikit_learns_checks_pass(estimator: Any, check: Any) -> None:
     """Each check that scikit-learn has for a classifier passes."""
     check(estimator)

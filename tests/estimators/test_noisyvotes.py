@@ -21,7 +21,7 @@ QUERIES, _ = three_classes(40, seed=2)
 MUCH = 1e4  # so little noise that nobody's labels differ
 
 
-def wider(rows: Any) -> Any:  # noqa: ANN401  (arrays in and out)
+def wider(rows: Any) -> Any:
     """Return rows with more features than a grid takes."""
     return np.hstack([rows, np.zeros((len(rows), 5))])
 

@@ -63,7 +63,7 @@ each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=named)
 
 @pytest.mark.parametrize(("estimator", "name", "values"), ACCURATE, ids=str)
 def test_they_are_scored_searched_and_piped(
-    estimator: Any,  # noqa: ANN401  (any of them)
+    estimator: Any,
     name: str,
     values: list[Any],
 ) -> None:
@@ -86,7 +86,7 @@ def test_they_are_scored_searched_and_piped(
 
 
 @each
-def test_a_seed_fixes_all_that_is_drawn(estimator: Any) -> None:  # noqa: ANN401  (any of them)
+def test_a_seed_fixes_all_that_is_drawn(estimator: Any) -> None:
     """Equal seeds give equal labels, and a batch asked before its own, also after a pickle."""
     fitted = [clone(estimator).set_params(random_state=7).fit(ROWS, LABELS) for _ in range(2)]
     first, second = (one.predict(QUERIES) for one in fitted)
@@ -94,21 +94,21 @@ def test_a_seed_fixes_all_that_is_drawn(estimator: Any) -> None:  # noqa: ANN401
     before = fitted[0].privacy_
     np.testing.assert_array_equal(fitted[0].predict(QUERIES), first)
     assert fitted[0].privacy_ == before
-    again = pickle.loads(pickle.dumps(fitted[0]))  # noqa: S301  (made one line above)
+    again = pickle.loads(pickle.dumps(fitted[0]))
     np.testing.assert_array_equal(again.predict(QUERIES), first)
     assert (again.cost_, again.privacy_) == (fitted[0].cost_, before)
 
 
 @each
-def test_a_copy_tells_the_same_of_the_same_batch(estimator: Any) -> None:  # noqa: ANN401  (any)
+def test_a_copy_tells_the_same_of_the_same_batch(estimator: Any) -> None:
     """A model without a seed is pickled with its key, so that nothing more is told of a batch."""
     fitted = clone(estimator).fit(ROWS, LABELS)
-    again = pickle.loads(pickle.dumps(fitted))  # noqa: S301  (made one line above)
+    again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.predict(QUERIES), fitted.predict(QUERIES))
 
 
 @pytest.mark.parametrize(("estimator", "given"), NUMPYS, ids=str)
-def test_numbers_of_a_grid_are_numbers(estimator: Any, given: dict[str, object]) -> None:  # noqa: ANN401  (any)
+def test_numbers_of_a_grid_are_numbers(estimator: Any, given: dict[str, object]) -> None:
     """NumPy's numbers do what Python's do, down to the messages that are measured."""
     model = clone(estimator).set_params(ranges=RANGES, **given).fit(ROWS, LABELS)
     model.predict(QUERIES)
@@ -117,7 +117,7 @@ def test_numbers_of_a_grid_are_numbers(estimator: Any, given: dict[str, object])
 
 
 @each
-def test_cost_and_privacy_wait_for_what_they_are_of(estimator: Any) -> None:  # noqa: ANN401  (any)
+def test_cost_and_privacy_wait_for_what_they_are_of(estimator: Any) -> None:
     """Both are there after a prediction, and nothing is told of a model that was never fitted."""
     model = clone(estimator).set_params(ranges=RANGES)
     for name in ("cost_", "privacy_"):
@@ -137,7 +137,7 @@ def test_a_batch_has_no_cost_before_there_is_one() -> None:
 
 
 @each
-def test_where_ranges_come_from_is_said(estimator: Any) -> None:  # noqa: ANN401  (any of them)
+def test_where_ranges_come_from_is_said(estimator: Any) -> None:
     """Ranges that were given are public; those of private rows tell of them, and both say so."""
     taken = clone(estimator).fit(ROWS, LABELS)
     is_public = named(estimator) == "TreeWalkClassifier"
@@ -150,7 +150,7 @@ def test_where_ranges_come_from_is_said(estimator: Any) -> None:  # noqa: ANN401
 
 
 @each
-def test_what_is_outside_the_ranges_is_moved_to_their_ends(estimator: Any) -> None:  # noqa: ANN401  (any)
+def test_what_is_outside_the_ranges_is_moved_to_their_ends(estimator: Any) -> None:
     """Rows and queries far outside count as ones at the end, and one bound serves all features."""
     wide = clone(estimator).set_params(ranges=(-1.0, 1.0), random_state=3)
     narrow = clone(estimator).set_params(ranges=((-1.0, -1.0), (1.0, 1.0)), random_state=3)
@@ -161,7 +161,7 @@ def test_what_is_outside_the_ranges_is_moved_to_their_ends(estimator: Any) -> No
 
 
 @each
-def test_ranges_that_are_none_are_refused(estimator: Any) -> None:  # noqa: ANN401  (any of them)
+def test_ranges_that_are_none_are_refused(estimator: Any) -> None:
     """Ranges upside down, or of other features, end the fit."""
     for ranges in ((1.0, -1.0), ((0.0,) * 3, (1.0,) * 3), (0.0, np.inf)):
         with pytest.raises(InputError):
@@ -178,7 +178,7 @@ CENTRAL = [
 
 
 @pytest.mark.parametrize("estimator", CENTRAL, ids=named)
-def test_nothing_but_labels_is_told_of_a_row(estimator: Any) -> None:  # noqa: ANN401  (any of them)
+def test_nothing_but_labels_is_told_of_a_row(estimator: Any) -> None:
     """With public ranges, rules, parameters, costs and promises are the same without a row."""
     told = []
     for rows in (ROWS, ROWS[:-1]):
@@ -198,7 +198,7 @@ def test_nothing_but_labels_is_told_of_a_row(estimator: Any) -> None:  # noqa: A
         (((-4, 4), (-4, 4)), "ranges have no width in column 0, where rows differ"),
     ],
 )
-def test_ranges_are_lows_and_highs(ranges: Any, found: str) -> None:  # noqa: ANN401  (none of them)
+def test_ranges_are_lows_and_highs(ranges: Any, found: str) -> None:
     """A pair for each column is refused, and what ranges look like is told."""
     with pytest.raises(InputError, match=f"{found}.*two entries, the lows and the highs"):
         OwnerRadiusClassifier(ranges=ranges).fit(ROWS, LABELS)

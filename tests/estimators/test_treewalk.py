@@ -44,7 +44,7 @@ WALKS: list[tuple[TreeWalkClassifier, Variant]] = [
 IDS = ["basic", "neighbours", "early", "parallel", "distance", "radius"]
 
 
-def fitted(model: TreeWalkClassifier, **changed: object) -> Any:  # noqa: ANN401  (scikit-learn has no types)
+def fitted(model: TreeWalkClassifier, **changed: object) -> Any:
     """Return a fitted copy with public ranges."""
     return clone(model).set_params(ranges=RANGES, **changed).fit(ROWS, LABELS)
 

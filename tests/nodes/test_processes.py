@@ -122,7 +122,7 @@ async def test_processes_that_do_not_come_up_or_end_are_named_in_one_line(
 ) -> None:
     """A start that takes too long says how many are missing, and a kill says whom it struck."""
 
-    async def be_killed(worker: Any) -> None:  # noqa: ANN401 (a worker is private)
+    async def be_killed(worker: Any) -> None:
         worker.was_killed = True
 
     worker = "veilring.nodes.runtimes.processes._Worker"
@@ -141,7 +141,7 @@ async def test_processes_that_do_not_come_up_or_end_are_named_in_one_line(
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_parties_end_with_their_launcher(sign: signal.Signals, pytestconfig: pytest.Config) -> None:
     """Ctrl-C at the launcher, or its death, leaves no process behind."""
-    launcher = subprocess.Popen(  # noqa: S603 (this interpreter, and the text above)
+    launcher = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(_LAUNCHER)],
         cwd=pytestconfig.rootpath,
         stdout=subprocess.PIPE,

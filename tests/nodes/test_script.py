@@ -60,7 +60,7 @@ vr.run(second, [1, 2, 3], runtime="processes")
 
 
 def _run(folder: Path, *command: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(  # noqa: S603  (this interpreter, and the texts above)
+    return subprocess.run(
         [sys.executable, *command],
         cwd=folder,
         capture_output=True,

@@ -111,7 +111,7 @@ class TestTap:
             Passed(3.0, True, "bob", 3, "test.word", size, 1),
         ]
         packed = pickle.dumps(trace)
-        assert pickle.loads(packed) == trace  # noqa: S301 (from ourselves)
+        assert pickle.loads(packed) == trace
         assert WORDS.encode() not in packed
 
 

@@ -161,7 +161,7 @@ def test_what_is_written_is_what_was_measured(
     assert [claim["outcome"] for claim in written["claims"]] == [v.outcome for v in done.verdicts]
     assert written["seed"] == 5
     assert png.read_bytes().startswith(b"\x89PNG")
-    texts = "".join(ET.parse(svg).getroot().itertext())  # noqa: S314  (our own file)
+    texts = "".join(ET.parse(svg).getroot().itertext())
     for text in ("A figure of known numbers", "iris", "wine", "drawn", "10 random splits"):
         assert text in texts
 

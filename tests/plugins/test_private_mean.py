@@ -55,7 +55,7 @@ def _env(site: Path) -> dict[str, str]:
 
 def _run(site: Path, *command: str, folder: Path | None = None) -> str:
     """Run Python with a module and its arguments, where the package is installed."""
-    done = subprocess.run(  # noqa: S603  (ourselves)
+    done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=folder or site,
         env=_env(site),
@@ -164,7 +164,7 @@ def test_it_is_deployed_served_and_asked(site: Path, invoked: Invoked, tmp_path:
         for name in ("party-0", "party-1", "party-2"):
             with (folder / f"{name}.log").open("wb") as log:
                 command = [sys.executable, "-m", "veilring", "serve", f"{name}.toml"]
-                served[name] = subprocess.Popen(command, cwd=folder, env=_env(site), stderr=log)  # noqa: S603  (ourselves)
+                served[name] = subprocess.Popen(command, cwd=folder, env=_env(site), stderr=log)
         wait_until(lambda: all("is ready" in (folder / f"{n}.log").read_text() for n in served))
         answer = invoked("ask", folder / "client.toml", folder / "queries.csv")
         asked = [row["label"] for row in csv.DictReader(answer.splitlines())]
@@ -229,7 +229,7 @@ def test_it_is_an_estimator(site: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert [test.features.classes[label] for label in labels] == list(run.labels)
     assert estimator.cost_.traffic.messages == run.cost.messages
     assert estimator.privacy_.epsilon is None
-    copy = pickle.loads(pickle.dumps(estimator))  # noqa: S301  (our own)
+    copy = pickle.loads(pickle.dumps(estimator))
     assert copy.predict(test.X).tolist() == labels.tolist()
     search = GridSearchCV(kind(ranges=ranges), {"bits": [1, 24]}, cv=2, error_score="raise")
     assert search.fit(train.X, train.y).best_params_["bits"] in {1, 24}

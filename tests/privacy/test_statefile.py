@@ -100,7 +100,7 @@ def test_damage_is_refused_or_changes_nothing(
     tmp_path: Path, way: str, damage: Callable[[bytes, int], bytes]
 ) -> None:
     """A bit that flips or an end that is missing, in any file: nothing is lost in silence."""
-    path, random = notebook(tmp_path, way), Random(3)  # noqa: S311  (where to damage)
+    path, random = notebook(tmp_path, way), Random(3)
     folder, refused = path.parent, 0
     sound = contents(folder)
     for name, content in sound.items():
@@ -269,7 +269,7 @@ def _open_and_die(path: Path, statement: int) -> None:
         if next(statements) == statement:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def connected(path: Path, **settings: Any) -> sqlite3.Connection:  # noqa: ANN401  (SQLite's)
+    def connected(path: Path, **settings: Any) -> sqlite3.Connection:
         connection: sqlite3.Connection = connect(path, **settings)
         connection.set_trace_callback(traced)
         return connection

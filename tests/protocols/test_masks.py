@@ -84,7 +84,7 @@ async def add(party: Party, own: Words, *, adder: str | None = None) -> Words:
     return await vr.masked_sum(party, own, adder=adder)
 
 
-def run_on(runtime: str, role: Any, parties: int, **given: Any) -> Run[Any]:  # noqa: ANN401  (any role)
+def run_on(runtime: str, role: Any, parties: int, **given: Any) -> Run[Any]:
     """Run a role once in memory or on the simulated clock."""
 
     async def play() -> Run[Any]:
@@ -201,7 +201,7 @@ class TestSums:
         assert refused(own=[np.ones(2, np.int64)] * 3, adder="somebody") == "adder"
 
 
-def refused(parties: int = 3, **given: Any) -> str:  # noqa: ANN401  (arguments of `add`)
+def refused(parties: int = 3, **given: Any) -> str:
     """Return the argument that every party refuses before a message is sent."""
     journal = Journal()
     with pytest.raises(RunFailed) as failed:

@@ -51,7 +51,7 @@ class TestMistakes:
             "a",
         ]
         assert len(str(told).splitlines()) == 4
-        assert str(pickle.loads(pickle.dumps(told))) == str(told)  # noqa: S301 (our own)
+        assert str(pickle.loads(pickle.dumps(told))) == str(told)
 
     def test_a_table_that_is_missing_is_named(self) -> None:
         """Data are the one thing without a default."""

@@ -94,7 +94,7 @@ def test_send_waits_for_a_receiver_that_does_not_read() -> None:
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-def test_loss_arrives_behind_what_was_sent(orderly: bool) -> None:  # noqa: FBT001  (a parameter of the test)
+def test_loss_arrives_behind_what_was_sent(orderly: bool) -> None:
     """Frames under way arrive; then each peer learns of the loss once, and cannot send any more."""
 
     async def body(network: SimulatedNetwork) -> None:

@@ -43,7 +43,7 @@ def digest(seed: int) -> str:
 
 class _Program:
     def __init__(self, seed: int, trace: LoopTrace) -> None:
-        self._random = random.Random(seed)  # noqa: S311  (an experiment, not a secret)
+        self._random = random.Random(seed)
         self._seed, self._trace = seed, trace
 
     async def main(self) -> None:
@@ -141,7 +141,7 @@ class _Program:
 
 def fresh(first: int, last: int, hash_seed: int) -> list[str]:
     """Return the digests of seeds `first` to `last`, from one new process."""
-    done = subprocess.run(  # noqa: S603  (this very file)
+    done = subprocess.run(
         [sys.executable, "-W", "error", __file__, "digest", str(first), str(last)],
         env={**os.environ, "PYTHONHASHSEED": str(hash_seed), "OPENBLAS_NUM_THREADS": "1"},
         check=True,

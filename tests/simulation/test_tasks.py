@@ -116,7 +116,7 @@ def test_own_task_factory_is_used() -> None:
     async def main() -> str:
         loop = asyncio.get_running_loop()
 
-        def factory(loop: Any, coro: Any, **options: Any) -> asyncio.Task[Any]:  # noqa: ANN401  (asyncio's signature)
+        def factory(loop: Any, coro: Any, **options: Any) -> asyncio.Task[Any]:
             return asyncio.Task(coro, loop=loop, **options)
 
         loop.set_task_factory(factory)

@@ -255,7 +255,7 @@ def test_a_truncated_frame_is_pending() -> None:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_bytes_after_a_goodbye_are_refused(together: bool) -> None:  # noqa: FBT001  (a parameter)
+def test_bytes_after_a_goodbye_are_refused(together: bool) -> None:
     """A stream that goes on after its goodbye is broken."""
     reader = FrameReader()
     first, last = (b"", GOODBYE + b"x") if together else (GOODBYE, b"x")
@@ -286,7 +286,7 @@ def bodies(rng: random.Random) -> Iterator[bytes]:
 
 def test_no_bytes_raise_anything_but_a_frame_error() -> None:
     """Of 200,000 seeded bodies each parses or raises `FrameError`; both happen often."""
-    rng = random.Random(FUZZ_SEED)  # noqa: S311  (a test's choice of cases, not a secret)
+    rng = random.Random(FUZZ_SEED)
     source = bodies(rng)
     parsed = 0
     for _ in range(FUZZED_FRAMES):
@@ -300,7 +300,7 @@ def test_no_bytes_raise_anything_but_a_frame_error() -> None:
 
 def test_no_stream_raises_anything_but_a_frame_error() -> None:
     """Valid, mutated and random streams, whole or a byte at a time, are cut or refused alike."""
-    rng = random.Random(FUZZ_SEED)  # noqa: S311  (a test's choice of cases, not a secret)
+    rng = random.Random(FUZZ_SEED)
     source = bodies(rng)
     for _ in range(5_000):
         stream = bytearray(b"".join(on_stream(next(source)) for _ in range(3)))

@@ -18,7 +18,7 @@ _MIN = {"guarantee": 15}
 _COLUMNS_MIN = 118  # with fewer, numbers would be cut off
 
 
-def compare_command(  # noqa: PLR0913  (the options of a command)
+def compare_command(
     data: Annotated[
         str,
         typer.Argument(

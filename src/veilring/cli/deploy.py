@@ -143,7 +143,7 @@ def _command_of(example: "type[Example]") -> Callable[..., None]:
     own = example.model_fields
     reads_table = bool(example.draws)
 
-    def command(**given: Any) -> None:  # noqa: ANN401  (what the options are)
+    def command(**given: Any) -> None:
         settings = _settings_of(example, given)
         source: Any = Path(given["source"])
         if reads_table:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from veilring.scenarios.leakage_grid import GridPoint
 
 
-def leakage(  # noqa: PLR0913  (the options of a command)
+def leakage(
     protocol: Annotated[str, typer.Argument(help="Which: ring/pp-topk.", metavar="PROTOCOL")],
     *,
     parties: Annotated[str, typer.Option(metavar="VALUES", help="Such as 3,10,30.")] = "10",

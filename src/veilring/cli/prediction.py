@@ -134,7 +134,7 @@ def _load_administrator(config: Path) -> "RecordsAdministratorConfig":
 _SHOWN: Final = 10  # pairs; all are in the file
 
 
-def tune_command(  # noqa: PLR0913  (the options of a command)
+def tune_command(
     data: Annotated[
         str,
         typer.Argument(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from veilring.scenarios.batches import Progress
 
 
-def run_command(  # noqa: PLR0913  (the options of a command)
+def run_command(
     scenario: ScenarioName,
     *,
     protocol: ProtocolName = None,

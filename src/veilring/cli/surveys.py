@@ -185,7 +185,7 @@ def export_command(
         typer.echo(f"{len(files):,} {'file' if len(files) == 1 else 'files'}: {out}")
 
 
-def tally_command(  # noqa: PLR0913  (each option is an argument)
+def tally_command(
     terms: Annotated[Path, typer.Argument(help="The terms of the collection.", metavar="TERMS")],
     reports: Annotated[
         list[Path], typer.Argument(help="Files of `veilring export`.", metavar="REPORTS...")

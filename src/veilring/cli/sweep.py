@@ -16,7 +16,7 @@ from veilring.cli.options import (
 )
 
 
-def sweep(  # noqa: PLR0913  (each option is an argument)
+def sweep(
     scenario: ScenarioName,
     *,
     protocol: ProtocolName = None,

@@ -135,7 +135,7 @@ def _from_package(public: _BuiltinSet) -> NDArray[np.float64] | None:
 
 def _from_library(name: str) -> NDArray[np.float64]:
     require_extra("sklearn")
-    from sklearn import datasets  # noqa: PLC0415  (1.5 s, and hardly ever needed)
+    from sklearn import datasets
 
     load = getattr(datasets, f"load_{name.replace('-', '_')}")
     return np.column_stack(load(return_X_y=True))
@@ -150,7 +150,7 @@ def fetch_openml(name: str) -> Table:
         InputError: If it cannot be fetched, is sparse, has not exactly one label, or lacks numbers.
     """
     require_extra("sklearn")
-    from sklearn import datasets  # noqa: PLC0415  (1.5 s, and the other sources do not need it)
+    from sklearn import datasets
 
     source = f"openml:{name}"
     try:
@@ -231,6 +231,6 @@ def _load_model(model: Path) -> Any:  # noqa: ANN401 (the library ships few type
     if not model.is_dir():
         raise InputError("model", model, "the folder of a sentence-transformers model")
     require_extra("sentence_transformers")
-    from sentence_transformers import SentenceTransformer  # noqa: PLC0415  (an extra, and slow)
+    from sentence_transformers import SentenceTransformer
 
     return SentenceTransformer(str(model), local_files_only=True)

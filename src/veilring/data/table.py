@@ -381,7 +381,7 @@ def pairwise_distances(
         f"rows has the shape {rows.shape} but queries has {queries.shape}; both must be "
         "two-dimensional with the same number of features",
     )
-    from scipy.spatial.distance import cdist  # noqa: PLC0415  (0.6 s; who launches needs none)
+    from scipy.spatial.distance import cdist
 
     return np.asarray(cdist(queries, rows, metric="euclidean"), dtype=np.float64)
 

@@ -42,7 +42,7 @@ class Terms(Agreed):
         return read_toml(path, cls).checked(parties)
 
     @classmethod
-    def of(cls, **tables: Any) -> Self:  # noqa: ANN401  (as the fields are)
+    def of(cls, **tables: Any) -> Self:
         """Return terms with these keys, as a file would have them; not yet checked.
 
         Raises:

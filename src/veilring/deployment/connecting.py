@@ -194,7 +194,7 @@ class ClientConnection:
     def __init__(self, node: Node, pair: Parties) -> None:
         self._node, self._pair = node, pair
 
-    async def run(self, role: Callable[..., Awaitable[_R]], *given: object, **public: Any) -> _R:  # noqa: ANN401  (a role's)
+    async def run(self, role: Callable[..., Awaitable[_R]], *given: object, **public: Any) -> _R:
         """Play a role in a session of its own, and return its result."""
         session = Streams().token("session")
         return await self._node.run(role, session, self._pair, *given, **public)

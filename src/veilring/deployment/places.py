@@ -135,9 +135,9 @@ def utm_around(degrees: NDArray[np.float64]) -> str:
 
 def _pyproj() -> ModuleType:
     require_extra("pyproj")
-    import pyproj  # noqa: PLC0415  (an extra, and 0.1 s)
-    import pyproj.aoi  # noqa: PLC0415  (as above)
-    import pyproj.database  # noqa: PLC0415  (as above)
+    import pyproj
+    import pyproj.aoi
+    import pyproj.database
 
     return pyproj
 

@@ -292,7 +292,7 @@ class Schema(Terms):
         return Facts(parties=parties, features=self.width, classes=len(self.classes))
 
     @classmethod
-    def of_table(cls, table: Table, **tables: Any) -> Self:  # noqa: ANN401  (as the fields are)
+    def of_table(cls, table: Table, **tables: Any) -> Self:
         """Return terms that fit a table, for examples, in which one process holds all rows.
 
         Args:

@@ -187,7 +187,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     """The parameters that may be given by their places, in order."""
     _rows_are_public: ClassVar[bool] = False
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401  (those of other bases)
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "_system" in vars(cls):
             keys = [*cls._taken(), *cls._own, *_LAST]
@@ -437,7 +437,7 @@ def _constructor(keys: Sequence[DescribedKey], first: Sequence[str]) -> Callable
         ]
     )
 
-    def __init__(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401, N807  (a constructor is made)
+    def __init__(*args: Any, **kwargs: Any) -> None:  # noqa: N807  (a constructor is made)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         self, *_ = bound.arguments.values()

@@ -609,7 +609,7 @@ def classifier_of(system: type[System]) -> type[SystemClassifier]:
     return type(f"{system.__name__}Classifier", (SystemClassifier,), own)
 
 
-def as_classifier(system: System, **others: Any) -> SystemClassifier:  # noqa: ANN401  (of any kind)
+def as_classifier(system: System, **others: Any) -> SystemClassifier:
     """Return a scikit-learn classifier with the parameters of a system.
 
     Args:

@@ -110,7 +110,7 @@ class Cluster:
         seconds: float | None = None,
         trace: bool | Journal = False,
         adversaries: Mapping[str, Adversary] | None = None,
-        **public: Any,  # noqa: ANN401 (a role's own parameters)
+        **public: Any,
     ) -> Run[_R]:
         """Run a protocol once among all parties, or some of them.
 
@@ -160,7 +160,7 @@ class Cluster:
         seconds: float | None = None,
         trace: bool | Journal = False,
         adversaries: Mapping[str, Adversary] | None = None,
-        **public: Any,  # noqa: ANN401 (a role's own parameters)
+        **public: Any,
     ) -> list[Outcome]:
         """Like `run`, but return each party's `Outcome`, be it a result or an error.
 
@@ -253,7 +253,7 @@ async def run_with_retries(
     attempts: int = ATTEMPTS,
     among: Iterable[str] | None = None,
     for_those: Callable[[tuple[str, ...]], Mapping[str, Any]] | None = None,
-    **options: Any,  # noqa: ANN401 (those of `Cluster.run`)
+    **options: Any,
 ) -> Retried[_R]:
     """Run a protocol, and again without the parties that died, each time in a new session.
 

@@ -54,6 +54,6 @@ def party_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """
     if find_spec("uvloop") is None:
         return None
-    import uvloop  # noqa: PLC0415  (an extra)
+    import uvloop
 
     return uvloop.new_event_loop

@@ -40,7 +40,7 @@ def draw_figure(figure: Figure, measured: Sequence[Measured], paths: Sequence[Pa
         measured: Each data set, from left to right; at least one.
         paths: Where to, as `chart_files` takes them.
     """
-    from matplotlib.layout_engine import ConstrainedLayoutEngine  # noqa: PLC0415  (0.5 s)
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     rows, columns = len(figure.measures), len(measured)
     width = max(2, columns) * _WIDTH
@@ -75,7 +75,7 @@ def _draw_panel(panel: "Axes", figure: Figure, measured: Measured, measure: str)
 
 def _mark_x(panel: "Axes", figure: Figure, x: Sequence[float]) -> None:
     """On a log axis put ticks at points that were measured, as far as there is room."""
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415  (0.5 s)
+    from matplotlib.ticker import MaxNLocator
 
     if figure.x.is_log:
         panel.set_xscale("log")

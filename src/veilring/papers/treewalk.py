@@ -266,7 +266,7 @@ def by_comparison(
 @lru_cache(_KEPT)
 def _step_of(variant: Variant, depth: int, epsilon: float, account: Account) -> float:
     """Return the ε_i at which a whole walk has this epsilon, or the largest there is."""
-    from scipy.optimize import brentq  # noqa: PLC0415  (0.2 s, and naming a figure needs none)
+    from scipy.optimize import brentq
 
     def beyond(each: float) -> float:
         spent = spending(Comparison(each, paper=account == "paper"), variant, depth, PRIVACY_DELTA)

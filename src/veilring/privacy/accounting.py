@@ -448,7 +448,7 @@ class GaussianDP:
         `Phi(-a) - e**epsilon Phi(-b)`; and `e**epsilon phi(b) = phi(a)`, which lets the second
         term be found without overflow.
         """
-        from scipy.special import erfcx  # noqa: PLC0415  (a party that counts otherwise starts sooner)
+        from scipy.special import erfcx
 
         require_epsilon(epsilon)
         if self.mu in {0.0, math.inf}:

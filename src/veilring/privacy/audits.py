@@ -77,7 +77,7 @@ def audited_mu(
     where mu is the difference of their quantiles (Nasr et al. 2023). The arguments are those of
     `audited_epsilon_of_scores`.
     """
-    from scipy.special import ndtri  # noqa: PLC0415  (a party that audits nothing starts sooner)
+    from scipy.special import ndtri
 
     one, other = _threshold_bounds(present, absent, highest, alarm)
     gaps = np.concatenate([ndtri(one.low) - ndtri(other.high), ndtri(other.low) - ndtri(one.high)])

@@ -119,7 +119,7 @@ class RenyiDP:
 
 def _subsampled(noise: float, rate: float, order: int) -> float:
     """Return the divergence at a whole order: the binomial sum, in logarithms."""
-    from scipy.special import gammaln, logsumexp, xlog1py, xlogy  # noqa: PLC0415  (deferred: slow)
+    from scipy.special import gammaln, logsumexp, xlog1py, xlogy
 
     chosen = np.arange(order + 1)
     ways = gammaln(order + 1) - gammaln(chosen + 1) - gammaln(order - chosen + 1)

@@ -99,7 +99,7 @@ def proportion_bounds(counts: NDArray[np.int64], runs: int, alarm: float) -> Pro
         runs: How many independent runs there were, at least 1.
         alarm: With which probability each single bound is wrong, at most.
     """
-    from scipy.special import betainccinv, betaincinv  # noqa: PLC0415  (0.1 s, and an audit is rare)
+    from scipy.special import betainccinv, betaincinv
 
     low = betaincinv(np.maximum(counts, 1), runs - counts + 1, alarm)
     high = betainccinv(counts + 1, np.maximum(runs - counts, 1), alarm)

@@ -500,7 +500,7 @@ class System(Section, ABC):
 
     name: str
 
-    def __init__(self, **parameters: Any) -> None:  # noqa: ANN401  (a subclass's own fields)
+    def __init__(self, **parameters: Any) -> None:
         try:
             super().__init__(**parameters)
         except ValidationError as error:

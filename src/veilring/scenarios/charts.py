@@ -84,9 +84,9 @@ def chart_files(
         if path.suffix not in {f".{each}" for each in FORMATS}:
             raise InputError("plot", path, f"a path that ends in .{' or .'.join(FORMATS)}")
     require_extra("matplotlib")
-    import matplotlib as mpl  # noqa: PLC0415  (0.5 s)
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     with mpl.rc_context(_SETTINGS if is_map else _SETTINGS | _LINES):
         figure = Figure(figsize=size, layout=layout or "constrained")
@@ -137,7 +137,7 @@ def draw_curve(
 
 def label_log_axis(axis: "Axis", ticks: Sequence[float] | None = None) -> None:
     """Write numbers without exponents on a log axis, at the given ticks or at Matplotlib's."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: PLC0415
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     if ticks is not None:
         axis.set_major_locator(FixedLocator(ticks))

@@ -122,7 +122,7 @@ def run(
     runtime: str = ...,
     seed: int | None = ...,
     watch: Sequence[str] = ...,
-    **public: Any,  # noqa: ANN401  (a role's own arguments)
+    **public: Any,
 ) -> Run[R]: ...
 
 
@@ -172,7 +172,7 @@ async def run_async(
     runtime: str = "memory",
     seed: int | None = None,
     watch: Sequence[str] = (),
-    **public: Any,  # noqa: ANN401
+    **public: Any,
 ) -> Any:  # noqa: ANN401  (what `run` returns)
     """Do as `run`, in a thread of its own, while the running event loop goes on.
 

@@ -40,7 +40,7 @@ def over_splits(values: Sequence[float], overlap: float) -> Interval:
         values: One a split, at least two.
         overlap: The queries of a split over its training rows, `n2/n1`.
     """
-    from scipy.special import stdtrit  # noqa: PLC0415  (0.3 s, and checking a question needs none)
+    from scipy.special import stdtrit
 
     count, mean = len(values), float(np.mean(values))
     deviation = float(np.std(values, ddof=1))
@@ -72,7 +72,7 @@ def mean_intervals(values: NDArray[np.float64], *, simultaneous: bool = True) ->
     Raises:
         InputError: If there is one split only.
     """
-    from scipy import stats  # noqa: PLC0415  (0.8 s, and naming a figure needs none)
+    from scipy import stats
 
     splits, columns = values.shape
     if splits < _SPLITS_MIN:

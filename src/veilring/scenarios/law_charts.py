@@ -147,7 +147,7 @@ def draw_beliefs(
         title: Above all maps.
     """
     require_extra("matplotlib")
-    from matplotlib.colors import LogNorm  # noqa: PLC0415  (0.5 s)
+    from matplotlib.colors import LogNorm
 
     low, high = points.min(axis=0), points.max(axis=0)
     columns, (wide, tall) = len(beliefs.shares), high - low

@@ -47,7 +47,7 @@ class ProtocolRunner:
         adversaries: "Mapping[str, Adversary] | None" = None,
         seconds: float | None = None,
         seed: int | None = 0,
-        **public: Any,  # noqa: ANN401 (a role's own parameters)
+        **public: Any,
     ) -> "Run[_R]":
         """Run a protocol once among fresh parties; see `veilring.nodes.cluster.Cluster`."""
         from veilring import simulation  # noqa: PLC0415 (light until it is used)
@@ -90,7 +90,7 @@ def assert_cost(
     run: "Run[Any]",
     *,
     messages: int | None = None,
-    bytes: int | None = None,  # noqa: A002 (the word for it)
+    bytes: int | None = None,
     rounds: int | None = None,
     setup_messages: int | None = None,
     setup_bytes: int | None = None,

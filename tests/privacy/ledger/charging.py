@@ -42,12 +42,12 @@ def main(path: Path, first: int, statement: int | None) -> None:
     """Charge request after request."""
     with open_ledger(path, BUDGETS) as ledger:
         ledger.records.add(IDS)
-        print("ready", flush=True)  # noqa: T201  (how it tells its parent)
+        print("ready", flush=True)
         if statement is not None:
             _kill_before(ledger, statement)
         for number in itertools.count(first):
             answer = ledger.charge(charge_of(number, secrets.token_bytes(8)))
-            print(number, answer.hex(), flush=True)  # noqa: T201  (the answer leaves)
+            print(number, answer.hex(), flush=True)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 def _charging(path: Path, first: int, *more: str) -> Iterator["subprocess.Popen[str]"]:
     """Run a process that charges, and kill it at the end of the block."""
     command = [sys.executable, str(PROGRAM), str(path), str(first), *more]
-    process = subprocess.Popen(  # noqa: S603  (our own program)
+    process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": "."}
     )
     assert process.stdout is not None
@@ -67,7 +67,7 @@ def _require_kept(ledger: Ledger, given: dict[int, bytes], doubtful: int) -> int
 
 def test_kill_minus_nine_at_random_loses_nothing_that_left(tmp_path: Path) -> None:
     """After each restart: each answer given is charged, once, and is given again for nothing."""
-    path, chance = tmp_path / "ledger", random.Random(1)  # noqa: S311  (when to kill)
+    path, chance = tmp_path / "ledger", random.Random(1)
     given: dict[int, bytes] = {}
     count = 0
     for doubtful in range(1, ROUNDS + 1):
@@ -119,7 +119,7 @@ def test_a_second_process_is_refused_and_readers_are_not(tmp_path: Path) -> None
     with open_ledger(path, BUDGETS) as ledger:
         ledger.records.add(IDS)
         command = [sys.executable, str(PROGRAM), str(path), "0"]
-        second = subprocess.run(  # noqa: S603  (our own program)
+        second = subprocess.run(
             command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
         )
         assert second.returncode == 1

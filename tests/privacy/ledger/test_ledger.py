@@ -92,7 +92,7 @@ def test_what_exceeds_a_budget_is_refused(
     with pytest.raises(BudgetExhausted) as caught:
         ledger.charge(charge(analyst, "2", amount))
     assert foreseen.value.args == caught.value.args
-    error = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  (our own error)
+    error = pickle.loads(pickle.dumps(caught.value))
     fields = (error.budget, error.asked, error.left, error.unit)
     assert fields == (budget, amount, left, "epsilon")
     assert str(error) == str(caught.value)

@@ -47,7 +47,7 @@ def test_if_one_record_cannot_pay_none_does() -> None:
         whole = Charge("ann", "2", b"?", b"!", 0.5, RecordCharge.of([0, 1], 0.5))
         with pytest.raises(BudgetExhausted) as caught:
             ledger.charge(whole)
-        error = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  (our own error)
+        error = pickle.loads(pickle.dumps(caught.value))
         assert error.args == ("record", None, None, "")
         assert str(error) == "the privacy budget of a record is exhausted"
         assert left(ledger) == [0.25, 1.0]

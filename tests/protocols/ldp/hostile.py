@@ -122,13 +122,13 @@ async def _by_hand(messages: int, runtime: str) -> None:
             seen = await attack(setting, messages)
             assert setting.store.recount().clients == seen.honest
     for verdict, reports in sorted(seen.verdicts.items()):
-        print(f"{reports:9,} {verdict.name}")  # noqa: T201  (by hand)
-    print(f"{seen.messages:,} messages; of {seen.honest} honest reports all count, no other")  # noqa: T201  (by hand)
-    print("MiB held:", *(f"{each / (1 << 20):.2f}" for each in seen.held))  # noqa: T201  (by hand)
-    print("MiB resident:", *(f"{each / (1 << 20):.0f}" for each in seen.resident))  # noqa: T201  (by hand)
+        print(f"{reports:9,} {verdict.name}")
+    print(f"{seen.messages:,} messages; of {seen.honest} honest reports all count, no other")
+    print("MiB held:", *(f"{each / (1 << 20):.2f}" for each in seen.held))
+    print("MiB resident:", *(f"{each / (1 << 20):.0f}" for each in seen.resident))
 
 
 if __name__ == "__main__":
     started = time.monotonic()
     asyncio.run(_by_hand(int(sys.argv[1]), *(sys.argv[2:] or ["memory"])))
-    print(f"{time.monotonic() - started:.0f} s")  # noqa: T201  (by hand)
+    print(f"{time.monotonic() - started:.0f} s")

@@ -137,7 +137,7 @@ async def test_what_cannot_be_answered_ends_the_session_and_names_the_client(
     """A client that cannot be told about its reports, or that floods, loses its session only."""
     gate = asyncio.Event()
 
-    async def when_told(call: Callable[[], Any]) -> Any:  # noqa: ANN401  (as `Aside`)
+    async def when_told(call: Callable[[], Any]) -> Any:
         await gate.wait()
         return call()
 
@@ -216,7 +216,7 @@ async def test_groups_form_while_one_is_stored(path: Path) -> None:
     """All that arrives while a transaction runs is in the next one, of all sessions together."""
     gate, groups = asyncio.Semaphore(0), []
 
-    async def counted(call: Callable[[], Any]) -> Any:  # noqa: ANN401  (as `Aside`)
+    async def counted(call: Callable[[], Any]) -> Any:
         await gate.acquire()
         result = call()
         groups.append(sum(map(len, result)))

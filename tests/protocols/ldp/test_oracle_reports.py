@@ -80,7 +80,7 @@ def test_extreme_budgets_work(name: str, epsilon: float) -> None:
 def test_same_numbers_same_reports(name: str) -> None:
     """Equal oracles are equal and hash alike, survive pickling, and draw the same reports."""
     oracle, twin = ORACLES[name](17, 1.5), ORACLES[name](17, 1.5)
-    assert oracle == twin == pickle.loads(pickle.dumps(oracle)) == copy.deepcopy(oracle)  # noqa: S301  (our own bytes)
+    assert oracle == twin == pickle.loads(pickle.dumps(oracle)) == copy.deepcopy(oracle)
     assert hash(oracle) == hash(twin)
     assert oracle.public == twin.public
     assert oracle != ORACLES[name](18, 1.5)

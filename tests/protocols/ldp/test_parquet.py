@@ -106,7 +106,7 @@ def test_no_reports_are_a_file_too(tmp_path: Path) -> None:
     assert same(tally_parquet(TASK, files), Tally.empty(TASK.survey))
 
 
-def _with(**columns: Any) -> Change:  # noqa: ANN401  (whatever Polars takes)
+def _with(**columns: Any) -> Change:
     return lambda frame: frame.with_columns(**columns)
 
 

@@ -143,7 +143,7 @@ def test_parties_that_were_dealt_different_rings_add_nothing() -> None:
     assert not any(told_before_adding(outcome.view) for outcome in done.values())
 
 
-async def in_its_own_order(party: Party, own: Rows, **public: Any) -> VotesAnswer:  # noqa: ANN401  (a role's own)
+async def in_its_own_order(party: Party, own: Rows, **public: Any) -> VotesAnswer:
     """Play a party that holds the list of parties in another order than the others."""
     parties = Parties(reversed(party.parties))
     whole = Among(party, parties) if party.me == "party-4" else party

@@ -110,7 +110,7 @@ def test_counts_around_candidates_would_cost_as_much_as_there_are_candidates() -
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_grids_and_numbers_of_rows_cost_what_they_say(counted: bool) -> None:  # noqa: FBT001  (a parameter of the test)
+def test_grids_and_numbers_of_rows_cost_what_they_say(counted: bool) -> None:
     """A row is in one cell, and one of all rows: each release costs its own budget, exactly."""
     near = NearestRows(2, 0.4, *((None, 0.3) if counted else (30, 0.0)))
     steps = batch_steps(QUERIES, replace(TWO, neighbours=near))

@@ -33,7 +33,7 @@ def parts(parties: int = 5) -> dict[str, Rows]:
     return {f"party-{n}": Rows(places[n::parties], labels[n::parties]) for n in range(parties)}
 
 
-def ready(**parameters: Any) -> VotesSetup:  # noqa: ANN401  (of any type)
+def ready(**parameters: Any) -> VotesSetup:
     """Return parties that are ready to vote."""
     setup = NoisyVotes(**parameters).setup(parts(), FACTS)
     assert isinstance(setup, VotesSetup)

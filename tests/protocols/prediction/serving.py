@@ -23,7 +23,7 @@ from veilring.protocols.prediction.state import ServerState, open_state
 FEATURES = 12
 
 
-def make_rules(**changed: Any) -> ServerRules:  # noqa: ANN401 (passed on)
+def make_rules(**changed: Any) -> ServerRules:
     """Return rules under which records spend a lot on each answer."""
     given = {"queries": 60, "epsilon": 2.0, "kernel": Kernel(tau=0.3), "sigma2": 0.3, **changed}
     return ServerRules(FEATURES, 3, **given)

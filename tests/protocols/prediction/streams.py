@@ -35,7 +35,7 @@ def predictor(
     parameters: FilterParameters,
     kernel: Kernel,
     rows: Table,
-    **options: Any,  # noqa: ANN401 (passed on)
+    **options: Any,
 ) -> Predictor:
     """Make one whose records have their whole budget, and the ids 100, 101, ..."""
     made = Predictor(parameters, kernel, rows.features.shape[1], **options)

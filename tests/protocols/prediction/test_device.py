@@ -20,19 +20,19 @@ PARAMETERS = FilterParameters(classes=3, queries=40, budget=0.1, sigma2=0.3)
 class _Sent:
     """Keeps what was sent to a library, as the library has it."""
 
-    def __init__(self, library: Any) -> None:  # noqa: ANN401 (any library)
+    def __init__(self, library: Any) -> None:
         self._library, self.held = library, list[Any]()
 
-    def asarray(self, array: NDArray[np.float32]) -> Any:  # noqa: ANN401 (an array of any library)
+    def asarray(self, array: NDArray[np.float32]) -> Any:
         self.held.append(self._library.asarray(array))
         return self.held[-1]
 
-    def matmul(self, one: Any, other: Any) -> Any:  # noqa: ANN401 (as above)
+    def matmul(self, one: Any, other: Any) -> Any:
         return self._library.matmul(one, other)
 
 
 @pytest.mark.parametrize("library", [np, array_api_strict], ids=["numpy", "array-api-strict"])
-def test_a_device_gives_the_same_answers(library: Any) -> None:  # noqa: ANN401 (any library)
+def test_a_device_gives_the_same_answers(library: Any) -> None:
     """Labels and payments are equal, after rows were added and forgotten, too."""
     rng = np.random.default_rng(1)
     rows, queries = clustered(200, 30, 3, rng), clustered(40, 30, 3, rng).features

@@ -43,7 +43,7 @@ def _make(epsilon: float, others: int, sigma2: float) -> MakePredictor:
     rows = clustered(others, 3, 2, np.random.default_rng(1))
     units = np.full(others, int(budget * UNITS))
 
-    def make(present: bool) -> Predictor:  # noqa: FBT001 (as `Make` has it)
+    def make(present: bool) -> Predictor:
         made = Predictor(parameters, Kernel("cosine", 0.1), 3)
         made.add(np.arange(others), rows.features, rows.labels, units)
         if present:

@@ -39,7 +39,7 @@ OWN: list[Any] = [table(200), queries(50).features]
 RULES = make_rules()
 
 
-async def in_memory(role: Any, own: list[Any], **public: Any) -> Run[Any]:  # noqa: ANN401 (any role)
+async def in_memory(role: Any, own: list[Any], **public: Any) -> Run[Any]:
     """Return a run in memory."""
     async with Cluster(NAMES, own=own, seed=5) as cluster:
         return await cluster.run(role, rules=RULES, **public)
@@ -161,7 +161,7 @@ def test_a_querier_meets_its_own_mistakes_before_anything_is_sent() -> None:
         assert root.field == "block"
 
 
-def _altered(message: Any, **update: Any) -> Message:  # noqa: ANN401 (any message of any field)
+def _altered(message: Any, **update: Any) -> Message:
     changed: Message = message.model_copy(update=update)
     return changed
 

@@ -35,7 +35,7 @@ def dealt(rows: int = 60, seed: int = 0) -> dict[str, Rows]:
     return {f"party-{n}": Rows(features[part], labels[part]) for n, part in enumerate(parts)}
 
 
-def made(rows: int = 60, **parameters: Any) -> IndKNNSetup:  # noqa: ANN401 (of the system)
+def made(rows: int = 60, **parameters: Any) -> IndKNNSetup:
     """Return a setup of three parties."""
     return IndKNN(**parameters).setup(dealt(rows), Facts(3, 2, CLASSES, rows))
 

@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_refused() -> None:
 )
 def test_candidates_that_cannot_be_are_refused_before_any_row_is_seen(
     field: str,
-    value: Any,  # noqa: ANN401  (what is refused)
+    value: Any,
 ) -> None:
     """A number, a spacing, a rule or a chooser that there is not makes no conversion."""
     with pytest.raises(InputError, match=f"is '?{value}'?; allowed: "):

@@ -37,7 +37,7 @@ def test_others_are_answered_while_one_batch_is_worked_on(
     """A batch that takes long holds up its own analyst's next request and nobody else's."""
     slow, other_done, order = threading.Event(), threading.Event(), list[str]()
 
-    def slowly(*given: Any) -> object:  # noqa: ANN401  (what it was given)
+    def slowly(*given: Any) -> object:
         if not slow.is_set():
             slow.set()
             assert other_done.wait(20)
@@ -78,7 +78,7 @@ def test_an_answer_that_comes_too_late_is_kept(monkeypatch: pytest.MonkeyPatch) 
     """A session that ends while its batch is worked on is charged once, and answered when asked."""
     working, release = threading.Event(), threading.Event()
 
-    def slowly(*given: Any) -> object:  # noqa: ANN401  (what it was given)
+    def slowly(*given: Any) -> object:
         working.set()
         assert release.wait(20)
         return label_within(*given)
@@ -114,7 +114,7 @@ def test_a_cancelled_batch_keeps_its_turn_until_its_thread_is_done(
     """An analyst that hangs up and asks again still has one thread of the owner's, and no two."""
     working, second, release = (threading.Event() for _ in range(3))
 
-    def slowly(*given: Any) -> object:  # noqa: ANN401  (what it was given)
+    def slowly(*given: Any) -> object:
         (second if working.is_set() else working).set()
         assert release.wait(20)
         return label_within(*given)

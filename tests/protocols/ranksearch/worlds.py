@@ -22,7 +22,7 @@ def rows_of(parties: int, each: int = 30) -> list[Rows]:
     ]
 
 
-def set_up(names: tuple[str, ...] = NAMES, **settings: Any) -> SearchSetup:  # noqa: ANN401  (the system's own)
+def set_up(names: tuple[str, ...] = NAMES, **settings: Any) -> SearchSetup:
     """Return parties that are ready to search; their votes tie unless k says otherwise."""
     parts = dict(zip(names, rows_of(len(names)), strict=True))
     system = RankSearch(**{"k": 3, **settings})

@@ -88,7 +88,7 @@ def test_a_blurred_query_in_a_network_is_that_of_the_algorithm(
     assert run.cost.setup == forecast.setup
 
 
-def _cost_of(role: Role, query: float, seed: int, **public: Any) -> object:  # noqa: ANN401 (a role's own parameters)
+def _cost_of(role: Role, query: float, seed: int, **public: Any) -> object:
     async def main() -> object:
         async with Cluster(2, own=[np.full((1, 2), query), PLACES], seed=seed) as cluster:
             return (await cluster.run(role, **public)).cost.by_round

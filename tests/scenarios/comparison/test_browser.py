@@ -59,7 +59,7 @@ def test_it_is_legible_on_a_screen_and_on_a_phone(
     both = "".join(_FRAME.format(width=width) for width in WIDTHS)
     frames.write_text(_FRAMES + both, encoding="utf-8")
     assert CHROMIUM is not None
-    done = subprocess.run(  # noqa: S603  (the browser that was found, and our own page)
+    done = subprocess.run(
         [
             CHROMIUM,
             "--headless",

@@ -109,7 +109,7 @@ class TestPicture:
 
     def test_is_a_file_of_its_own(self, comparison: SystemComparison) -> None:
         """Well-formed, of one size, with a legend of all systems, and on paper."""
-        root = ET.fromstring(render_picture(comparison))  # noqa: S314  (our own)
+        root = ET.fromstring(render_picture(comparison))
         assert root.get("viewBox") == f"0 0 720 {root.get('height')}"
         texts = "".join(root.itertext())
         for line in comparison.lines:

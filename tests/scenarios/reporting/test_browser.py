@@ -71,7 +71,7 @@ def _measure(folder: Path, profile: Path, width: int, *options: str) -> tuple[di
     (profile / "page.html").write_text(html, encoding="utf-8")
     frame = profile / "frame.html"
     frame.write_text(_FRAME.replace("WIDTH", str(width)), encoding="utf-8")
-    done = subprocess.run(  # noqa: S603 (the browser that was found, and our own page)
+    done = subprocess.run(
         [
             CHROMIUM,
             "--headless",

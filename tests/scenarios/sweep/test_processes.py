@@ -51,7 +51,7 @@ def _end(out: Path, number: signal.Signals) -> tuple[int, str]:
     errors = out.with_suffix(".err")
     with (
         errors.open("w") as stderr,
-        subprocess.Popen([*command, "--out", str(out)], stderr=stderr) as process,  # noqa: S603  (our own program)
+        subprocess.Popen([*command, "--out", str(out)], stderr=stderr) as process,
     ):
         deadline = time.monotonic() + SECONDS
         try:

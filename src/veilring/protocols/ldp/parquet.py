@@ -142,7 +142,7 @@ def tally_piece(task: Task, piece: Piece) -> Tally:
     Raises:
         InputError: As `tally_parquet`.
     """
-    import polars as pl  # noqa: PLC0415  (as above)
+    import polars as pl
 
     frame = _read(piece)
     is_ours = (pl.col("task") == pl.lit(task.digest)).fill_null(value=False)
@@ -185,7 +185,7 @@ def _parts(
 
 
 def _write(task: Task, part: Sequence[tuple[int, Reports]], path: Path) -> str:
-    import polars as pl  # noqa: PLC0415  (0.3 s, and a client needs none)
+    import polars as pl
 
     rows = [
         data[start : start + some.shape[1]]
@@ -208,7 +208,7 @@ def _write(task: Task, part: Sequence[tuple[int, Reports]], path: Path) -> str:
 
 
 def _count(path: Path) -> int:
-    import polars as pl  # noqa: PLC0415  (0.3 s, and a client needs none)
+    import polars as pl
 
     allowed = "a Parquet file with the columns task and report (binary) and question (integer)"
     try:
@@ -231,7 +231,7 @@ def _count(path: Path) -> int:
 
 
 def _read(piece: Piece) -> "pl.DataFrame":
-    import polars as pl  # noqa: PLC0415  (as above)
+    import polars as pl
 
     scan = pl.scan_parquet(piece.path, glob=False).select(REPORT_COLUMNS)
     try:

@@ -310,7 +310,7 @@ def proportion_interval(
     require(trials >= 1, "trials", trials, "an integer of at least 1")
     require(0 <= proportion <= 1, "proportion", proportion, "a number in [0, 1]")
     require(0 < confidence < 1, "confidence", confidence, "a number in (0, 1)")
-    from scipy import stats  # noqa: PLC0415  (0.8 s, and the estimators do not need it)
+    from scipy import stats
 
     test = stats.binomtest(round(proportion * trials), trials)
     interval = test.proportion_ci(confidence_level=confidence, method="exact")

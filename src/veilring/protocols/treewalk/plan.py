@@ -342,7 +342,7 @@ def recommend_lookup(
     epsilon: float,
     *,
     rounds: int | None = None,
-    bytes: int | None = None,  # noqa: A002  (what it is; the built-in is not needed here)
+    bytes: int | None = None,
 ) -> tuple[LookupOption, ...]:
     """Return the ways to ask one query, the one that finds its own bucket most often first.
 

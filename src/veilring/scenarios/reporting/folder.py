@@ -122,7 +122,7 @@ def _write_json(path: Path, plain: object) -> None:
 
 
 def _frame(messages: Iterable[TracedMessage]) -> "pl.DataFrame":
-    import polars as pl  # noqa: PLC0415  (0.3 s, and a run without a folder does not need it)
+    import polars as pl
 
     columns = {
         "sender": pl.String,
@@ -178,7 +178,7 @@ def _read(path: Path, make: Callable[[Any], T], parse: Callable[[str], object] =
 
 
 def _read_trace(path: Path) -> tuple[TracedMessage, ...]:
-    import polars as pl  # noqa: PLC0415  (as above)
+    import polars as pl
 
     allowed = "the table of messages that `veilring run --out` wrote"
     try:

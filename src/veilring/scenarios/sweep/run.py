@@ -88,7 +88,7 @@ def write_results(files: Files, cells: Sequence[Cell], outcomes: Mapping[str, Ce
 
 
 def _write(path: Path, rows: Sequence[Row]) -> None:
-    import polars as pl  # noqa: PLC0415  (0.3 s, and workers write no table)
+    import polars as pl
 
     names = dict.fromkeys(name for row in rows for name in row)
     frame = pl.DataFrame([_column(name, [row.get(name) for row in rows]) for name in names])
@@ -102,7 +102,7 @@ def _write(path: Path, rows: Sequence[Row]) -> None:
 
 
 def _column(name: str, values: Sequence[Value | None]) -> "pl.Series":
-    import polars as pl  # noqa: PLC0415  (as above)
+    import polars as pl
 
     kinds = {type(value) for value in values if value is not None}
     if kinds == {bool}:
@@ -203,7 +203,7 @@ def open_journal(
 def _lock(file: IO[bytes], path: Path) -> None:
     if sys.platform == "win32":
         return
-    import fcntl  # noqa: PLC0415  (Windows has none)
+    import fcntl
 
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

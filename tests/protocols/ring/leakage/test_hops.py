@@ -105,7 +105,7 @@ def reference(
 
 
 @pytest.mark.parametrize("ties", [False, True])
-def test_the_estimators_are_their_definitions(ties: bool) -> None:  # noqa: FBT001  (a parametrised case)
+def test_the_estimators_are_their_definitions(ties: bool) -> None:
     """On runs with noise, padding and ties, every hop agrees with plain multiset arithmetic."""
     values = uniform_values(60, 4, 3, 2, rng(3), upper=9.0)
     if ties:

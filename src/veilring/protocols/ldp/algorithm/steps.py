@@ -171,7 +171,7 @@ def principal_components(
         InputError: If the components are not as many.
     """
     require_extra("sklearn")
-    from sklearn.decomposition import PCA  # noqa: PLC0415  (1.5 s, and few tasks need it)
+    from sklearn.decomposition import PCA
 
     most = min(public_rows.shape)
     if not 1 <= components <= most:
@@ -204,7 +204,7 @@ def discriminant_components(
     Raises:
         InputError: If an argument is not allowed.
     """
-    from scipy.linalg import eigh  # noqa: PLC0415  (0.1 s, and few tasks need it)
+    from scipy.linalg import eigh
 
     features = public_rows.shape[1]
     if not 1 <= components <= features:

@@ -92,7 +92,7 @@ def require_rule(rule: AllocationRule) -> None:
 
 def _by_component(graph: NDArray[np.bool_], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Give each vertex the greatest size of its connected component."""
-    from scipy.sparse import csgraph  # noqa: PLC0415  (as scipy.spatial: a launcher needs none)
+    from scipy.sparse import csgraph
 
     count, component = csgraph.connected_components(graph, directed=False)
     greatest = np.zeros(count, dtype=np.int64)

@@ -256,7 +256,7 @@ class Places:
 
     def _searched(self) -> "cKDTree":
         if self._index is None:
-            from scipy.spatial import cKDTree  # noqa: PLC0415  (0.2 s, and most walks need none)
+            from scipy.spatial import cKDTree
 
             self._index = cKDTree(self.tree.points)
         return self._index
