@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from veilring.protocols.batches import Queries
 from veilring.protocols.forecast import Forecast, in_all, repeated
 from veilring.protocols.masks import keys_cost, masked_cost
-from veilring.protocols.ranksearch.algorithm.search import Found, steps_at_most
+from veilring.protocols.ranksearch.algorithm.search import Found, StepSizes, steps_at_most
 from veilring.protocols.ranksearch.algorithm.votes import no_votes
 from veilring.protocols.ranksearch.parameters import SearchParameters
+from veilring.protocols.ranksearch.shared import find_radii_cost
 
 
 def search_cost(parties: int, queries: int, parameters: SearchParameters) -> Forecast:
@@ -26,11 +27,14 @@ def search_cost(parties: int, queries: int, parameters: SearchParameters) -> For
         queries: The number of queries in the batch.
         parameters: The public parameters.
     """
-    asked = [
-        queries * thresholds for thresholds in steps_at_most(parameters.upper, parameters.arity)
-    ]
-    least = _cost(parties, np.zeros(queries, dtype=np.bool_), asked[:1], parameters)
-    most = _cost(parties, np.ones(queries, dtype=np.bool_), asked, parameters)
+    thresholds = [queries * each for each in steps_at_most(parameters.upper, parameters.arity)]
+    tied = np.ones(queries, dtype=np.bool_)
+    first, *others = (StepSizes(queries, each, queries, each) for each in thresholds)
+    first = first._replace(equalities=0)
+    few = [first]
+    longest = [first, *others, StepSizes(queries, 0, 0, 0)]
+    least = _cost(parties, ~tied, thresholds[:1], few, parameters)
+    most = _cost(parties, tied, thresholds, longest, parameters)
     return replace(least, most=most)
 
 
@@ -38,23 +42,31 @@ def found_cost(parties: int, found: Found, parameters: SearchParameters) -> Fore
     """Return the exact cost of a batch, given how its search went.
 
     With s steps, all-to-all takes s + 1 rounds of n(n - 1) messages, and a star 2(s + 1) rounds of
-    n - 1.
+    n - 1. A step whose counts stay shared takes ⌈log2(k + 1)⌉ + 1 rounds, one more where k + 1 is a
+    power of 2; and the last is followed by one more, unless no query has k rows.
 
     Args:
         parties: The number of parties, n.
         found: What all parties know of the search.
         parameters: The public parameters.
     """
-    return _cost(parties, found.tied, found.steps, parameters)
+    return _cost(parties, found.tied, found.steps, found.shared, parameters)
 
 
 def _cost(
-    parties: int, tied: NDArray[np.bool_], steps: Sequence[int], parameters: SearchParameters
+    parties: int,
+    tied: NDArray[np.bool_],
+    steps: Sequence[int],
+    shared: Sequence[StepSizes],
+    parameters: SearchParameters,
 ) -> Forecast:
     star, word = parameters.sum == "star", parameters.count_word(parties)
     handed = Queries(features=np.zeros((len(tied), parameters.features)))
     setup = repeated(parties - 1, handed).plus(keys_cost(parties))
-    votes = no_votes(len(tied), parameters.classes, parameters.weights)
-    arrays = [*((np.zeros(asked, word),) for asked in steps), votes.arrays(tied, parameters.k)]
-    costs = [masked_cost(parties, each, star=star) for each in arrays]
-    return replace(in_all(*costs), setup=setup)
+    if parameters.reveal == "totals":
+        counts = (np.zeros(thresholds, word) for thresholds in steps)
+        search = in_all(*(masked_cost(parties, (each,), star=star) for each in counts))
+    else:
+        search = find_radii_cost(shared, parties, parameters)
+    votes = no_votes(len(tied), parameters.classes, parameters.weights).arrays(tied, parameters.k)
+    return replace(in_all(search, masked_cost(parties, votes, star=star)), setup=setup)

@@ -15,13 +15,19 @@ from veilring.nodes.party import Parties
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.batches import check_queries, check_rows
 from veilring.protocols.digests import digest_of
-from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN, TotalsSearch
+from veilring.protocols.ranksearch.algorithm.search import (
+    ARITY_MAX,
+    ARITY_MIN,
+    IntervalSearch,
+    TotalsSearch,
+)
+from veilring.protocols.ranksearch.algorithm.shares import PRIMES, Scheme, prime_above
 from veilring.protocols.ranksearch.algorithm.votes import TIED_ROWS, word_for
 from veilring.protocols.ring.algorithm.classify import Weights
 from veilring.transport.frames import FRAME_BYTES_MAX
 
-Reveal = Literal["totals"]
-"""What all parties learn of a search."""
+Reveal = Literal["totals", "votes"]
+"""What all parties learn: totals of counts and of votes, or of votes alone."""
 Adding = Literal["all-to-all", "star"]
 """Whether each party adds up by itself, or the asker adds up and tells the others."""
 
@@ -69,10 +75,19 @@ class SearchParameters:
             raise InputError("features", self.features, "at least 1")
         if self.classes < 1:
             raise InputError("classes", self.classes, "at least 1")
-        if not 1 <= self.k <= K_MAX:
-            raise InputError("k", self.k, f"1 to {K_MAX:,}")
+        if not 1 <= self.k <= self._k_max:
+            raise InputError("k", self.k, f'1 to {self._k_max:,} with reveal = "{self.reveal}"')
         if not ARITY_MIN <= self.arity <= ARITY_MAX:
             raise InputError("arity", self.arity, f"{ARITY_MIN} to {ARITY_MAX}")
+
+    @property
+    def _k_max(self) -> int:
+        """The greatest k: totals of counts have to fit a word, or the field that they are in."""
+        return K_MAX if self.reveal == "totals" else self._total_max // PARTIES_MIN - 1
+
+    @property
+    def _total_max(self) -> int:
+        return 2**32 - 1 if self.reveal == "totals" else PRIMES[-1] - 1
 
     @property
     def upper(self) -> float:
@@ -92,7 +107,7 @@ class SearchParameters:
         Raises:
             InputError: If so.
         """
-        most = (2**32 - 1) // (self.k + 1)
+        most = self._total_max // (self.k + 1)
         if not PARTIES_MIN <= parties <= most:
             raise InputError("parties", parties, f"{PARTIES_MIN} to {most:,}")
 
@@ -118,6 +133,14 @@ class SearchParameters:
     def count_word(self, parties: int) -> np.dtype[Any]:
         """Return the word in which counts are added up: n(k + 1) is the greatest total."""
         return word_for(parties * (self.k + 1))
+
+    def scheme(self, parties: int) -> Scheme:
+        """Return the sharing of counts: the prime is above all totals."""
+        return Scheme(prime_above(parties * (self.k + 1)), parties)
+
+    def interval_search(self, queries: int) -> IntervalSearch:
+        """Return the search for the radii of a batch whose counts stay shared."""
+        return IntervalSearch(queries, self.upper, self.arity)
 
     def search(self, queries: int, parties: int) -> TotalsSearch:
         """Return the search for the radii of a batch, at its beginning."""

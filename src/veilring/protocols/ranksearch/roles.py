@@ -2,7 +2,9 @@
 
 What all parties learn with `reveal = "totals"`: the queries, the total of clipped counts at each
 threshold that was asked, the radius, the vote totals and the labels. n - 2 colluders learn no more
-of the others than that; see the chapter on what it tells.
+of the others than that; see the chapter on what it tells. With `votes` the counts stay shared, and
+only comparisons with k are opened: all parties learn the interval that ended the search, how it
+ended, the vote totals and the labels, and fewer than half of them learn no more together.
 
 Every message carries the hash of all that its sender holds to be public: parties, parameters,
 queries and all totals so far. The masks of a sum are bound to it as well.
@@ -17,16 +19,18 @@ from veilring.errors import Tampered
 from veilring.nodes.party import Party
 from veilring.protocols.batches import hand_out
 from veilring.protocols.digests import digest_of, digest_of_names, written
-from veilring.protocols.masks import MaskedSums, agree_keys
+from veilring.protocols.masks import MaskedSums, Public, agree_keys
 from veilring.protocols.ranksearch.algorithm.search import Found, clipped_counts
 from veilring.protocols.ranksearch.algorithm.votes import (
     Nearest,
     Votes,
     could_be_votes,
+    most_rows,
     nearest_rows,
     own_votes,
 )
 from veilring.protocols.ranksearch.parameters import SearchedRows, SearchParameters
+from veilring.protocols.ranksearch.shared import SharedRounds, find_radii
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +88,19 @@ async def rank_search(
     batch = await hand_out(party, asker, queries, check, due=-1)
     nearest = nearest_rows(batch, own.rows, parameters.k)
     keys = await agree_keys(party)
-    sums = MaskedSums(party, keys, adder=asker if parameters.sum == "star" else None, teller=asker)
     public = digest_of(written(parameters).encode())
-    sums.bind(public, digest_of_names(party.parties), batch.tobytes())
+    told = public, digest_of_names(party.parties), batch.tobytes()
     own.remember(batch, party.parties)  # from here on nothing can fail but the sending itself
-    found, at_radius = await _find_radii(party, sums, nearest, parameters)
+    adder, at_radius = asker if parameters.sum == "star" else None, None
+    if parameters.reveal == "totals":
+        sums = MaskedSums(party, keys, adder, teller=asker)
+        sums.bind(*told)
+        found, at_radius = await _find_radii(party, sums, nearest, parameters)
+    else:
+        rounds = SharedRounds(party, Public(digest_of(*told), (asker,)))
+        found = await find_radii(party, rounds, nearest, parameters)
+        sums = MaskedSums(party, keys, adder, rounds.next_round)
+        sums.bind(rounds.public.digest)
     votes = own_votes(
         batch,
         own.rows,
@@ -99,6 +111,8 @@ async def rank_search(
     )
     arrays = await sums.add(votes.arrays(found.tied, parameters.k))
     totals = Votes.of(arrays, found.tied)
+    if at_radius is None:
+        at_radius = most_rows(totals, found, parameters.k)
     if not could_be_votes(totals, votes, found, at_radius):
         party.accuse(Tampered(party.peers, "made vote totals that no honest votes have"))
     return SearchAnswer(totals.labels, totals.values, found)

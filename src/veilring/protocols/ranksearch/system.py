@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -17,7 +17,12 @@ from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
 from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
 from veilring.protocols.ranksearch.cost import found_cost, search_cost
-from veilring.protocols.ranksearch.parameters import K_MAX, SearchedRows, SearchParameters
+from veilring.protocols.ranksearch.parameters import (
+    K_MAX,
+    Reveal,
+    SearchedRows,
+    SearchParameters,
+)
 from veilring.protocols.ranksearch.roles import rank_search
 from veilring.protocols.ring.algorithm.classify import pooled_knn
 from veilring.protocols.system import (
@@ -32,6 +37,17 @@ from veilring.protocols.system import (
     public_numbers,
     together,
 )
+
+_LEARNED: Final[Mapping[Reveal, str]] = {
+    "totals": "how many rows lie within each distance that was asked, the radius, the votes and"
+    " the label",
+    "votes": "between which distances the k-th nearest row lies, whether several rows tie there,"
+    " the votes and the label",
+}
+_SHOWN: Final[Mapping[Reveal, str]] = {
+    "totals": "Nothing but totals is shown.",
+    "votes": "Counts stay shared: only comparisons with k and vote totals are shown.",
+}
 
 
 class RankSearch(System):
@@ -63,7 +79,7 @@ class RankSearch(System):
         le=ARITY_MAX,
         description=f"a whole number from {ARITY_MIN} to {ARITY_MAX}",
     )
-    reveal: Literal["totals"] = Field("totals", description="totals")
+    reveal: Literal["totals", "votes"] = Field("totals", description="totals or votes")
     sum: Literal["all-to-all", "star"] = Field("all-to-all", description="all-to-all or star")
     weights: Literal["uniform", "distance"] = Field("uniform", description="uniform or distance")
     again: bool = Field(default=False, description="true or false")
@@ -71,6 +87,7 @@ class RankSearch(System):
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
+        coalition = parties - 2 if self.reveal == "totals" else (parties - 1) // 2
         weighted = (
             " A class with a single row within the radius shows its distance by its weighted total."
             if self.weights == "distance"
@@ -78,17 +95,16 @@ class RankSearch(System):
         )
         return Promise(
             protects="each party's rows",
-            against=f"any {parties - 2} of the {parties} parties together",
-            threat_model=f"semi-honest parties, of which up to {parties - 2} pool what they see",
+            against=f"any {coalition} of the {parties} parties together",
+            threat_model=f"semi-honest parties, of which up to {coalition} pool what they see",
             adjacency="",
             epsilon=None,
             delta=0.0,
             unit="query",
             measure="sums only, no ε",
-            learned="all parties: the queries, how many rows lie within each distance that was"
-            " asked, the radius, the votes and the label",
-            note="Nothing but totals is shown. What totals tell adds up over queries: radii to"
-            " chosen queries locate a row." + weighted,
+            learned=f"all parties: the queries, {_LEARNED[self.reveal]}",
+            note=f"{_SHOWN[self.reveal]} What they tell adds up over queries: radii to chosen"
+            " queries locate a row." + weighted,
         )
 
     @override

@@ -21,7 +21,7 @@ securely. Here it is m-ary, for many queries at once, and on counts that are cli
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,14 @@ class Asked:
         """The position of each open query's first threshold, and the number of all at the end."""
         return np.searchsorted(self.owner, np.arange(len(self.queries) + 1))
 
+    def only(self, kept: NDArray[np.bool_]) -> "Asked":
+        """Return the thresholds of some of the queries, of shape (open,)."""
+        return Asked(
+            self.queries[kept],
+            (np.cumsum(kept) - 1)[self.owner[kept[self.owner]]],
+            self.patterns[kept[self.owner]],
+        )
+
     def reach(self, below: NDArray[np.bool_]) -> "Reach":
         """Return where each query's thresholds reach k rows, given whether T < k at each."""
         starts = self.starts
@@ -113,6 +121,19 @@ class Reach:
         return np.where(self.has_below, at_thresholds[np.maximum(self.at - 1, 0)], otherwise)
 
 
+class StepSizes(NamedTuple):
+    """How much a step deals and opens whose counts stay shared, in all queries together."""
+
+    equalities: int
+    """Queries of the step before of which it is opened whether T = k."""
+    dealt: int
+    """Thresholds whose counts are dealt, before it is known which queries that ends."""
+    queries: int
+    """Queries to which these belong."""
+    tests: int
+    """Thresholds that are left: it is opened whether T < k."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
     """The radius of each query, and all that is public about how it was found.
@@ -122,12 +143,14 @@ class Found:
         lower: Shape (Q,): the greatest threshold that was asked with T < k; -1 if there is none.
         ends: Shape (Q,), of `End`.
         steps: The number of thresholds that each step asked, in all queries together.
+        shared: The words of each step, if counts stayed shared; see `StepSizes`.
     """
 
     radii: NDArray[np.float64]
     lower: NDArray[np.float64]
     ends: NDArray[np.uint8]
     steps: tuple[int, ...]
+    shared: tuple[StepSizes, ...] = ()
 
     @property
     def tied(self) -> NDArray[np.bool_]:
@@ -174,27 +197,28 @@ class IntervalSearch:
         owner, patterns = cuts_between(self._lo[queries], self._hi[queries], self._arity)
         return Asked(queries, owner, patterns)
 
-    def narrow(self, asked: Asked, below: NDArray[np.bool_], equal: NDArray[np.bool_]) -> None:
-        """Take the results of a step.
+    def narrow(self, asked: Asked, below: NDArray[np.bool_]) -> Reach:
+        """Take whether T < k at each threshold of a step, and say where k rows are reached.
+
+        Of queries with T = k there `end` is told before their radius is final.
 
         Args:
             asked: What `ask` returned.
-            below: Whether T < k at each threshold, shape (thresholds,); for each query first true,
-                then false.
-            equal: Whether T = k at each open query's lowest threshold with T >= k, shape (open,);
-                it does not matter where there is none.
+            below: Shape (thresholds,); for each query first true, then false.
         """
         reach, open_ = asked.reach(below), asked.queries
         # The last of the first step is the bound itself; the last of others is below a known end.
         few = ~reach.is_reached & self.is_first
-        exact = reach.is_reached & equal
         self._lo[open_] = reach.under(asked.patterns, self._lo[open_])
         self._hi[open_] = reach.above(asked.patterns, self._hi[open_])
         alone = self._hi[open_] - self._lo[open_] == 1
-        self._ends[open_] = np.select(
-            [few, exact, alone], [End.FEW, End.EXACT, End.TIED], End.SEARCHING
-        )
+        self._ends[open_] = np.select([few, alone], [End.FEW, End.TIED], End.SEARCHING)
         self._steps.append(len(asked))
+        return reach
+
+    def end(self, queries: NDArray[np.int64]) -> None:
+        """Take the queries with T = k at the lowest threshold with T >= k of their last step."""
+        self._ends[queries] = End.EXACT
 
     def found(self) -> Found:
         """Return the radii, once `ask` has returned None."""
@@ -231,11 +255,11 @@ class TotalsSearch(IntervalSearch):
 
     def take(self, asked: Asked, totals: NDArray[np.int64]) -> None:
         """Take the totals of a step, shape (thresholds,)."""
-        below, open_ = totals < self._k, asked.queries
-        reach = asked.reach(below)
+        open_ = asked.queries
+        reach = self.narrow(asked, totals < self._k)
         self._floor[open_] = reach.under(totals, self._floor[open_])
         self._ceiling[open_] = reach.above(totals, self._ceiling[open_])
-        self.narrow(asked, below, self._ceiling[open_] == self._k)
+        self.end(open_[self._ceiling[open_] == self._k])
 
     def could_be(
         self, asked: Asked, totals: NDArray[np.int64], smallest: NDArray[np.float64]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from veilring.data.table import Rows, pairwise_distances
 from veilring.protocols.ranksearch.algorithm.search import (
     Asked,
+    End,
     Found,
     TotalsSearch,
     clipped_counts,
@@ -217,6 +218,19 @@ def could_be_votes(totals: Votes, own: Votes, found: Found, at_radius: NDArray[n
     exact = (weighing >= 0) & (weight <= weighing * WEIGHT_MAX)
     bounded = (weighing <= weight) & (found.tied | exact)
     return bool(bounded.all() and (totals.weighted >= own.weighted).all())
+
+
+def most_rows(totals: Votes, found: Found, k: int) -> NDArray[np.int64]:
+    """Return the rows within each radius, shape (Q,), as far as the way it was found tells.
+
+    They are k where the search ended at k, and more where rows tie. Where there are fewer than k,
+    they are as many as the votes allow.
+    """
+    votes = totals.counts.sum(axis=1, dtype=np.uint64)
+    if totals.weighted is not None:
+        votes += totals.weighted.sum(axis=1, dtype=np.uint64) >> np.uint64(WEIGHT_BITS)
+    few = np.minimum(votes, k - 1).astype(np.int64)
+    return np.select([found.ends == End.FEW, found.ends == End.EXACT], [few, k], k + 1)
 
 
 @dataclass(frozen=True, slots=True)

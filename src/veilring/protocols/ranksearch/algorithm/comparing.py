@@ -1,0 +1,245 @@
+"""Whether fewer than k rows of all lie within a threshold, of counts that stay shared.
+
+With T the total of clipped counts, `z = R · Π_{j<k} (T - j)` is 0 where T < k, and uniform on
+1 … p - 1 elsewhere, since R is random and never 0; that is all that is opened. Whether T = k is
+opened at one threshold of a query only, the lowest with T >= k, as `R' · (T - k)`: T rises with the
+threshold, so if it is not k there it is k nowhere. All of it follows from the interval that is
+found, and from whether it ended by T = k.
+
+The product takes as many rounds as a tree of k + 1 factors, but some 2√k products of shared numbers
+in place of k - 1: the powers of T up to b give each run of b factors, as a sum with public weights.
+Near the next power of 2 that would take a round more; then b is smaller, and products up to k/2.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.protocols.ranksearch.algorithm.search import (
+    Asked,
+    Found,
+    IntervalSearch,
+    StepSizes,
+)
+from veilring.protocols.ranksearch.algorithm.shares import (
+    Dealer,
+    Ints,
+    Nonzero,
+    Part,
+    Play,
+    Scheme,
+    Sizes,
+    kept_nonzero,
+    product_mod,
+)
+
+_PAIR: Final = 2
+
+
+class Plan(NamedTuple):
+    """How the product of k factors and R is made.
+
+    Attributes:
+        block: The number of factors that come from powers of T, a power of 2.
+        blocks: The number of such factors; the last may have fewer.
+    """
+
+    block: int
+    blocks: int
+
+    @property
+    def rounds(self) -> int:
+        """The rounds from shares of T to the product; R is used from the second on."""
+        return max(2, self.block.bit_length() - 1 + math.ceil(math.log2(self.blocks + 1)))
+
+    @property
+    def products(self) -> int:
+        """The products that are dealt again; one more is opened."""
+        return self.block - 1 + self.blocks - 1
+
+
+@lru_cache
+def plan_of(k: int) -> Plan:
+    """Return the plan with the fewest rounds, and of these with the fewest products."""
+    if k == 1:
+        return Plan(1, 1)
+    sizes = [2**e for e in range(1, k.bit_length() + 1)]
+    plans = [Plan(size, -(-k // size)) for size in sizes]
+    return min(plans, key=lambda plan: (plan.rounds, plan.products))
+
+
+def levels_of(k: int) -> tuple[int, ...]:
+    """Return the products of a test that are dealt again in each round, but the last."""
+    plan = plan_of(k)
+    levels = [2**e for e in range(plan.block.bit_length() - 1)] or [0]
+    factors = plan.blocks + 1
+    while factors > _PAIR:
+        levels.append(factors // _PAIR)
+        factors -= factors // _PAIR
+    return tuple(levels)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Equalities:
+    """What is to be opened: whether T = k at the lowest thresholds with T >= k.
+
+    Attributes:
+        queries: The queries, ascending.
+        products: Shares of `R' (T - k)`, of degree 2t.
+        own: The party's own counts there.
+    """
+
+    queries: Ints
+    products: Ints
+    own: Ints
+
+
+def shared_search(
+    dealer: Dealer,
+    count: Callable[[Asked], Ints],
+    search: IntervalSearch,
+    k: int,
+    refuse: Callable[[], None],
+) -> Play[Found]:
+    """Play a party of a search.
+
+    Whether T = k is opened together with the counts of the next step, dealt of all queries that it
+    may leave open: a round less, and counts that nothing is opened of tell nothing.
+
+    Args:
+        dealer: The party.
+        count: Returns its clipped counts at thresholds, shape (thresholds,).
+        search: The search, at its beginning.
+        k: The rank that is sought.
+        refuse: Called if no honest parties could have what was opened.
+    """
+    nothing = np.empty(0, dtype=np.int64)
+    before, sizes = _Equalities(nothing, nothing, nothing), list[StepSizes]()
+    while True:
+        asked = search.ask() or Asked(nothing, nothing, nothing)
+        if not asked and not len(before.queries):
+            return replace(search.found(), shared=tuple(sizes))
+        own, queries = count(asked), len(asked.queries)
+        drawn = Nonzero.to_draw(len(asked) + queries, dealer.scheme.p)
+        opened, total, *nonzero, zeros, equal_zeros = yield [
+            dealer.opened(before.products, product=True),
+            dealer.summed(own),
+            *Nonzero.dealt(dealer, drawn),
+            dealer.zeros(len(asked)),
+            dealer.zeros(queries),
+        ]
+        if (before.own[opened == 0] > k).any():
+            refuse()
+        search.end(before.queries[opened == 0])
+        is_open = ~np.isin(asked.queries, before.queries[opened == 0])
+        tested = is_open[asked.owner]
+        sizes.append(StepSizes(len(opened), len(asked), queries, int(tested.sum())))
+        asked, own = asked.only(is_open), own[tested]
+        if not asked:
+            return replace(search.found(), shared=tuple(sizes))
+        step = yield from _compare(dealer, total[tested], Nonzero(*nonzero), zeros, asked, k)
+        if not _could_be(asked, step.below, own, k):
+            refuse()
+        reach = search.narrow(asked, step.below)
+        at = reach.at[reach.is_reached]
+        differences = step.factors[reach.is_reached] * (total[tested][at] - k)
+        before = _Equalities(
+            asked.queries[reach.is_reached],
+            differences + equal_zeros[: len(at)],
+            own[at],
+        )
+
+
+def step_rounds(sizes: StepSizes, k: int, scheme: Scheme) -> list[Sizes]:
+    """Return the parts of each round of a step.
+
+    Args:
+        sizes: Of the step.
+        k: The rank that is sought.
+        scheme: The public parameters of the sharing.
+    """
+    few, many = scheme.drawing, scheme.multiplying
+    drawn = Nonzero.to_draw(sizes.dealt + sizes.queries, scheme.p)
+    dealt = [(sizes.dealt, scheme.parties), (3 * drawn + sizes.dealt + sizes.queries, few)]
+    first = [(sizes.equalities, many), *dealt]
+    if not sizes.tests:
+        return [first]
+    checked, *levels = [[(sizes.tests * products, many)] for products in levels_of(k)]
+    return [first, [(drawn, many), *checked], *levels, [(sizes.tests, many)]]
+
+
+class _Compared(NamedTuple):
+    """What a step opens, and what is left to open whether T = k.
+
+    Attributes:
+        below: Whether T < k at each threshold, shape (thresholds,).
+        factors: Shares of elements that are not 0, shape (open,).
+    """
+
+    below: NDArray[np.bool_]
+    factors: Ints
+
+
+def _compare(  # noqa: PLR0917  (what was dealt, and what it is for)
+    dealer: Dealer, total: Ints, nonzero: Nonzero, zeros: Ints, asked: Asked, k: int
+) -> Play[_Compared]:
+    tests = len(asked)
+    needed = tests + len(asked.queries)
+    powers, products = yield from _powers(dealer, total, k, nonzero.checked(dealer))
+    factors = yield from kept_nonzero(dealer, needed, nonzero, products)
+    runs = _runs(powers, k, dealer.scheme.p)
+    opened = yield from _product(dealer, runs, factors[:tests], zeros[:tests])
+    return _Compared(np.asarray(opened == 0), factors[tests:])
+
+
+def _could_be(asked: Asked, below: NDArray[np.bool_], own: Ints, k: int) -> bool:
+    """Say whether honest parties could have this outcome, as far as one of them can tell.
+
+    T < k is not at a threshold above one with T >= k, and not where a party has k rows by itself.
+    """
+    falling = below[:-1] | ~below[1:] | (np.diff(asked.owner) > 0)
+    return bool(falling.all() and not (below & (own >= k)).any())
+
+
+def _powers(dealer: Dealer, base: Ints, k: int, along: Part) -> Play[tuple[Ints, Ints]]:
+    """Return the powers of a shared number up to a block, and what was opened along with them."""
+    powers, beside = base[None, :], [along]
+    opened: list[Ints] = []
+    block = plan_of(k).block
+    while len(powers) < block or beside:
+        products = powers[-1] * powers if len(powers) < block else powers[:0]
+        *more, dealt = yield [*beside, dealer.reshared(products.ravel())]
+        opened, beside = [*opened, *more], []
+        powers = np.vstack([powers, dealt.reshape(-1, len(base))])
+    return powers, opened[0]
+
+
+def _runs(powers: Ints, k: int, p: int) -> Ints:
+    """Return the product of each run of factors T - j, shape (blocks, tests)."""
+    plan = plan_of(k)
+    weights = np.zeros((plan.blocks, plan.block + 1), dtype=np.int64)
+    for run in range(plan.blocks):
+        polynomial = [1]
+        for j in range(run * plan.block, min((run + 1) * plan.block, k)):
+            shifted = zip([0, *polynomial], [*polynomial, 0], strict=True)
+            polynomial = [(raised - j * same) % p for raised, same in shifted]
+        weights[run, : len(polynomial)] = polynomial
+    ones = np.ones((1, powers.shape[1]), dtype=np.int64)
+    return product_mod(weights, np.vstack([ones, powers]), p)
+
+
+def _product(dealer: Dealer, runs: Ints, last: Ints, zeros: Ints) -> Play[Ints]:
+    """Open the product of all factors."""
+    factors = [*runs, last]
+    while len(factors) > _PAIR:
+        pairs = len(factors) // _PAIR
+        products = [factors[2 * i] * factors[2 * i + 1] for i in range(pairs)]
+        (dealt,) = yield [dealer.reshared(np.concatenate(products))]
+        factors = [*dealt.reshape(pairs, -1), *factors[2 * pairs :]]
+    (opened,) = yield [dealer.opened(factors[0] * factors[1] + zeros, product=True)]
+    return opened

@@ -1,0 +1,320 @@
+"""Shamir's sharing over a prime field, for many values at once, and products of what is shared.
+
+Party i of n, from 0, holds a polynomial's value at i + 1; the secret is its value at 0. With the
+degree t = ⌊(n - 1)/2⌋ any t parties know nothing of it, and 2t + 1 <= n suffice for a product. Four
+rules make what is opened a perfect simulation:
+
+- What two parties multiply by themselves has degree 2t, and no random polynomial. It is dealt again
+  at degree t, or opened with a fresh sharing of zero of degree 2t added to it.
+- A secret random element is the sum of what t + 1 parties draw: of any t + 1, one is outside of
+  the coalition. More of them would stand no more, since t + 1 parties know all secrets anyway.
+- An element that must not be 0 is drawn with another: their product is opened, and 0 throws both
+  away. What is opened tells nothing of an element that is kept.
+- Nothing that was drawn is used twice.
+
+What a party does is a generator: it yields what it deals and tells in a round, and is sent what the
+round makes of that. So the same code runs in one process and over any network.
+
+Source: Ben-Or, Goldwasser and Wigderson, STOC 1988; Gennaro, Rabin and Rabin, PODC 1998, for the
+products; Bar-Ilan and Beaver, PODC 1989, for elements that are not 0.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.random import Generator as Draws
+from numpy.typing import NDArray
+
+from veilring.errors import InputError
+from veilring.protocols.ranksearch.algorithm.votes import word_for
+
+PRIMES: Final = (251, 65_521)
+"""The greatest primes of one byte and of two: what is shared is below them."""
+# A batch lacks an element that is not 0 with probability 2^-60 at most; then it draws once more.
+LACK_BITS: Final = 60
+
+Ints: TypeAlias = NDArray[np.int64]
+"""Elements of a field, from 0 to p - 1, or shares of such."""
+Sizes: TypeAlias = Sequence[tuple[int, int]]
+"""The parts of a round: how many words each sender sends to each, and the number of senders."""
+
+_R = TypeVar("_R")
+
+
+def prime_above(bound: int) -> int:
+    """Return the smallest of the primes above a bound.
+
+    Raises:
+        InputError: If there is none.
+    """
+    for prime in PRIMES:
+        if prime > bound:
+            return prime
+    raise InputError.because(
+        f"{bound:,} is too large to be shared: numbers stay below {PRIMES[-1]:,}", field="reveal"
+    )
+
+
+def product_mod(left: Ints, right: Ints, p: int) -> Ints:
+    """Return a product of matrices modulo p, both of them reduced, with fewer than 2^21 summands.
+
+    Floats are exact below 2^53, and their products are the fast ones.
+    """
+    return (left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64) % p
+
+
+def lagrange_weights(points: Sequence[int], p: int) -> Ints:
+    """Return the weights that make of a polynomial's values at points its value at 0.
+
+    Args:
+        points: Different numbers from 1 to p - 1; one more than the polynomial's degree.
+        p: The prime.
+    """
+    weights = []
+    for own in points:
+        others = [other for other in points if other != own]
+        below = math.prod(other - own for other in others)
+        weights.append(math.prod(others) * pow(below, -1, p) % p)
+    return np.array(weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """The public parameters of a sharing.
+
+    Attributes:
+        p: The prime, above the number of parties.
+        parties: The number of parties, n.
+    """
+
+    p: int
+    parties: int
+
+    @property
+    def threshold(self) -> int:
+        """The number t of parties that know nothing together, and the degree of a sharing."""
+        return (self.parties - 1) // 2
+
+    @property
+    def drawing(self) -> int:
+        """The number of parties that draw what no coalition may know."""
+        return self.threshold + 1
+
+    @property
+    def multiplying(self) -> int:
+        """The number of parties whose words make a polynomial of a product's degree."""
+        return 2 * self.threshold + 1
+
+    @property
+    def word(self) -> np.dtype[Any]:
+        """The word in which an element is sent."""
+        return word_for(self.p - 1)
+
+    def shares(self, values: Ints, degree: int, draws: Draws) -> Ints:
+        """Share values, shape (m,), by random polynomials.
+
+        Returns:
+            Shape (n, m): row i is for party i.
+        """
+        random = draws.integers(0, self.p, (degree, len(values)))
+        points, exponents = np.arange(1, self.parties + 1), range(degree + 1)
+        powers = np.array([[pow(int(x), e, self.p) for e in exponents] for x in points])
+        return product_mod(powers, np.vstack([values, random]), self.p)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """What the first parties send in a round, and the sum that a party makes of what it gets.
+
+    Attributes:
+        weights: The weight of each sender's words, shape (senders,).
+        count: The number m of words that each sends to each.
+        words: A sender's own: shape (n, m), to each party its row; or (m,), the same told to all.
+            What a party that does not send would have sent is left out.
+        is_told: Whether the same is told to all, so that it is public from now on.
+    """
+
+    weights: Ints
+    count: int
+    words: Ints | None
+    is_told: bool = False
+
+    @property
+    def senders(self) -> int:
+        """The number of parties that send: the first of the roster."""
+        return len(self.weights)
+
+    def to(self, party: int) -> Ints:
+        """Return the words for a party, at a sender."""
+        if self.words is None:
+            return np.empty(0, dtype=np.int64)
+        return self.words if self.is_told else self.words[party]
+
+
+Play: TypeAlias = Generator[Sequence[Part], Sequence[Ints], _R]
+"""What a party does: it yields the parts of a round, and is sent the sum of each part."""
+
+
+class Dealer:
+    """A party that deals, by the rules of a scheme.
+
+    Args:
+        scheme: The public parameters.
+        me: The party's place, from 0.
+        draws: Its own secret randomness.
+    """
+
+    def __init__(self, scheme: Scheme, me: int, draws: Draws) -> None:
+        self.scheme, self._me, self._draws = scheme, me, draws
+        self._all = np.ones(scheme.parties, dtype=np.int64)
+        self._drawing = np.ones(scheme.drawing, dtype=np.int64)
+        self._linear = lagrange_weights(range(1, scheme.drawing + 1), scheme.p)
+        self._square = lagrange_weights(range(1, scheme.multiplying + 1), scheme.p)
+
+    def summed(self, own: Ints) -> Part:
+        """Deal an own value, shape (m,); the sum is a share of all parties' total."""
+        return Part(self._all, len(own), self._shares(own % self.scheme.p))
+
+    def told_sum(self, own: Ints) -> Part:
+        """Tell own words, shape (m,), that are uniform to others; the sum is all parties' total."""
+        return Part(self._all, len(own), own % self.scheme.p, is_told=True)
+
+    def pads(self, count: int) -> Ints:
+        """Draw own uniform elements."""
+        return self._draws.integers(0, self.scheme.p, count)
+
+    def random(self, count: int) -> Part:
+        """Deal uniform elements; the sum is a share of an element that no coalition knows."""
+        is_sender = self._me < self.scheme.drawing
+        return Part(self._drawing, count, self._shares(self.pads(count)) if is_sender else None)
+
+    def zeros(self, count: int) -> Part:
+        """Deal sharings of zero of degree 2t; each is added to one product that is opened."""
+        is_sender = self._me < self.scheme.drawing
+        nothing, degree = np.zeros(count, dtype=np.int64), 2 * self.scheme.threshold
+        return Part(self._drawing, count, self._shares(nothing, degree) if is_sender else None)
+
+    def reshared(self, products: Ints) -> Part:
+        """Deal products of own shares, shape (m,); the sum is a share of degree t."""
+        is_sender = self._me < self.scheme.multiplying
+        shares = self._shares(products % self.scheme.p) if is_sender else None
+        return Part(self._square, len(products), shares)
+
+    def opened(self, shares: Ints, *, product: bool = False) -> Part:
+        """Tell own shares, shape (m,); the sum is the secret.
+
+        Args:
+            shares: Of degree t; or of 2t, products with a sharing of zero.
+            product: Whether the degree is 2t.
+        """
+        weights = self._square if product else self._linear
+        words = shares % self.scheme.p if self._me < len(weights) else None
+        return Part(weights, len(shares), words, is_told=True)
+
+    def _shares(self, values: Ints, degree: int | None = None) -> Ints:
+        degree = self.scheme.threshold if degree is None else degree
+        return self.scheme.shares(values, degree, self._draws)
+
+
+def received(sent: Iterable[Part], to: int) -> Ints:
+    """Return what the senders of a part send to a party, shape (senders, m)."""
+    return np.array([part.to(to) for part in sent if part.words is not None])
+
+
+def summed(part: Part, words: Ints, p: int) -> Ints:
+    """Return the sum that a party makes of what all senders of a part sent to it."""
+    total: Ints = product_mod(part.weights[None, :], words, p)[0]
+    return total
+
+
+def play_together(plays: Sequence[Play[_R]], p: int) -> list[_R]:
+    """Play all parties in this process, round by round, and return what each has at the end."""
+    results: list[_R] = []
+    told: list[Sequence[Ints] | None] = [None] * len(plays)
+    while True:
+        sent: list[Sequence[Part]] = []
+        for play, sums in zip(plays, told, strict=True):
+            try:
+                sent.append(next(play) if sums is None else play.send(sums))
+            except StopIteration as end:
+                results.append(end.value)
+        if results:
+            return results
+        together = list(zip(*sent, strict=True))
+        told = [
+            [summed(parts[me], received(parts, me), p) for parts in together]
+            for me in range(len(plays))
+        ]
+
+
+def drawn(needed: int, chance: float) -> int:
+    """Return how many elements to draw, so that enough of them are not thrown away.
+
+    Fewer than `needed` are left with probability 2^-60 at most, by Chernoff's bound.
+
+    Args:
+        needed: How many have to be left, at least 0.
+        chance: The probability with which one is thrown away.
+    """
+
+    def is_enough(count: int) -> bool:
+        share = (count - needed + 1) / count  # of those thrown away, where one is lacking
+        if share <= chance:
+            return False
+        left = (1 - share) * math.log((1 - share) / (1 - chance)) if share < 1 else 0.0
+        return count * (share * math.log(share / chance) + left) >= LACK_BITS * math.log(2)
+
+    if not needed:
+        return 0
+    counts = range(needed, 32 * (needed + LACK_BITS))  # enough for any chance up to 1/2
+    return counts[bisect_left(counts, x=True, key=is_enough)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nonzero:
+    """Shares of random elements and of their partners, before it is known which are not 0.
+
+    Attributes:
+        elements: Shape (m,).
+        partners: Shape (m,); each is opened times its element.
+        zeros: Sharings of zero of degree 2t, shape (m,).
+    """
+
+    elements: Ints
+    partners: Ints
+    zeros: Ints
+
+    @staticmethod
+    def to_draw(needed: int, p: int) -> int:
+        """Return how many are drawn, so that enough of them are not 0."""
+        return drawn(needed, 1 - (1 - 1 / p) ** 2)
+
+    @staticmethod
+    def dealt(dealer: Dealer, count: int) -> tuple[Part, Part, Part]:
+        """Deal them: the sums are what this class holds."""
+        return dealer.random(count), dealer.random(count), dealer.zeros(count)
+
+    def checked(self, dealer: Dealer) -> Part:
+        """Open the product of each with its partner."""
+        return dealer.opened(self.elements * self.partners + self.zeros, product=True)
+
+
+def kept_nonzero(dealer: Dealer, needed: int, dealt: Nonzero, products: Ints) -> Play[Ints]:
+    """Return the given number of shares of elements that are not 0.
+
+    Args:
+        dealer: The party.
+        needed: The number.
+        dealt: Those that were drawn.
+        products: What was opened of them. If too few are left, more are drawn, in two rounds.
+    """
+    kept: Ints = dealt.elements[products != 0]
+    while len(kept) < needed:
+        more = Nonzero(*(yield Nonzero.dealt(dealer, Nonzero.to_draw(needed, dealer.scheme.p))))
+        (products,) = yield [more.checked(dealer)]
+        kept = np.append(kept, more.elements[products != 0])
+    return kept[:needed]

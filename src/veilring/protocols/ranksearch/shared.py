@@ -1,0 +1,196 @@
+"""The search whose counts stay shared: parties deal Shamir shares, and open comparisons only.
+
+Every message carries the hash of all that its sender holds to be public: parties, parameters,
+queries and all words told to all. A party that receives another hash opens nothing more.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.errors import ProtocolViolation, Tampered
+from veilring.nodes.party import Party
+from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
+from veilring.protocols.forecast import Forecast, in_all, repeated
+from veilring.protocols.masks import Public
+from veilring.protocols.ranksearch.algorithm.comparing import shared_search, step_rounds
+from veilring.protocols.ranksearch.algorithm.search import (
+    Asked,
+    Found,
+    StepSizes,
+    clipped_counts,
+)
+from veilring.protocols.ranksearch.algorithm.shares import (
+    Dealer,
+    Ints,
+    Part,
+    Play,
+    Scheme,
+    Sizes,
+    summed,
+)
+from veilring.protocols.ranksearch.algorithm.votes import Nearest
+from veilring.protocols.ranksearch.parameters import SearchParameters
+from veilring.transport.frames import FRAME_BYTES_MAX
+from veilring.transport.messages import Array, Message
+
+_ENVELOPE_BYTES: Final = 256  # session, kind, digest and header of an array: under 150 bytes
+PIECE_BYTES: Final = FRAME_BYTES_MAX - _ENVELOPE_BYTES
+"""The most bytes of words in one message; a party sends a round's in as many as they take."""
+
+_R = TypeVar("_R")
+_Words = Annotated[NDArray[np.unsignedinteger[Any]], Array("|u1 <u2", 1)]
+
+
+class Shares(Message, kind="ranksearch.shares"):
+    """Shares that a party deals, and words that it tells, from each to each.
+
+    Attributes:
+        digest: The hash of what the sender holds to be public.
+        words: Elements of the field, part by part.
+    """
+
+    digest: Digest
+    words: _Words
+
+
+class SharedRounds:
+    """The rounds in which the parties of a session deal and open, one after another.
+
+    Args:
+        party: This participant.
+        public: What is public before them.
+        first_round: The communication round of the first.
+    """
+
+    def __init__(self, party: Party, public: Public, first_round: int = 1) -> None:
+        self._party, self.public, self.next_round = party, public, first_round
+
+    async def play(self, play: Play[_R], scheme: Scheme) -> _R:
+        """Play a party until its end, and return what it has then.
+
+        Raises:
+            ProtocolViolation: If a peer sent other words than are due.
+            Tampered: If a peer holds other things to be public.
+        """
+        try:
+            parts = next(play)
+            while True:
+                parts = play.send(await self._exchange(parts, scheme))
+        except StopIteration as end:
+            result: _R = end.value
+            return result
+
+    async def _exchange(self, parts: Sequence[Part], scheme: Scheme) -> list[Ints]:
+        party, number = self._party, self.next_round
+        party.round(number)
+        for place, peer in enumerate(party.parties):
+            if peer != party.me:
+                for piece in _pieces(parts, place, scheme):
+                    await party.send(peer, Shares(digest=self.public.digest, words=piece))
+        by_sender = []
+        for place, peer in enumerate(party.parties):
+            counts = [part.count if place < part.senders else 0 for part in parts]
+            if peer == party.me:
+                words: Ints = _flat(parts, place)
+            else:
+                words = await self._receive(peer, sum(counts), scheme, number)
+            by_sender.append(np.split(words, np.cumsum(counts)[:-1]))
+        together = [
+            np.array([words[i] for words in by_sender[: part.senders]])
+            for i, part in enumerate(parts)
+        ]
+        told = (
+            words.tobytes() for part, words in zip(parts, together, strict=True) if part.is_told
+        )
+        digest = digest_of(self.public.digest, *told)
+        self.public = self.public.told_by(party.parties)._replace(digest=digest)
+        self.next_round += 1
+        return [summed(part, words, scheme.p) for part, words in zip(parts, together, strict=True)]
+
+    async def _receive(self, sender: str, count: int, scheme: Scheme, due: int) -> Ints:
+        received: list[Ints] = []
+        for size in _piece_sizes(count, scheme.word):
+            message = await self._party.receive(Shares, sender=sender, due=due)
+            if message.digest != self.public.digest:
+                self._party.accuse(self.public.accusation(self._party, sender))
+            words = message.words
+            if (words.dtype, len(words)) != (scheme.word, size) or words.max() >= scheme.p:
+                raise ProtocolViolation(sender, "sent other shares than are due")
+            received.append(words.astype(np.int64))
+        return np.concatenate([np.empty(0, dtype=np.int64), *received])
+
+
+async def find_radii(
+    party: Party, rounds: SharedRounds, nearest: Nearest, parameters: SearchParameters
+) -> Found:
+    """Return the radii; only comparisons are opened.
+
+    Args:
+        party: This participant.
+        rounds: The session's.
+        nearest: Its rows that are nearest to each query.
+        parameters: The public parameters.
+
+    Raises:
+        ProtocolViolation: If a peer sent other words than are due.
+        Tampered: If parties hold different things to be public, or no honest parties could have
+            this outcome together.
+    """
+
+    def count(asked: Asked) -> Ints:
+        return clipped_counts(nearest.distances, asked)
+
+    def refuse() -> None:
+        party.accuse(Tampered(party.peers, "made comparisons that no honest counts have"))
+
+    scheme = parameters.scheme(len(party.parties))
+    dealer = Dealer(scheme, party.parties.position(party.me), party.rng)
+    search = parameters.interval_search(len(nearest.distances))
+    return await rounds.play(shared_search(dealer, count, search, parameters.k, refuse), scheme)
+
+
+def find_radii_cost(
+    steps: Sequence[StepSizes], parties: int, parameters: SearchParameters
+) -> Forecast:
+    """Forecast the search, given the sizes of its steps."""
+    scheme = parameters.scheme(parties)
+    rounds = [sizes for step in steps for sizes in step_rounds(step, parameters.k, scheme)]
+    return rounds_cost(rounds, scheme)
+
+
+def rounds_cost(rounds: Sequence[Sizes], scheme: Scheme) -> Forecast:
+    """Forecast rounds of the given sizes; in each the first parties send to all others."""
+    return in_all(*(_round_cost(sizes, scheme) for sizes in rounds))
+
+
+def _round_cost(sizes: Sizes, scheme: Scheme) -> Forecast:
+    costs = Forecast(1, repeated(0, Shares(digest=bytes(DIGEST_BYTES), words=np.empty(0, "|u1"))))
+    for place in range(scheme.parties):
+        count = sum(part for part, senders in sizes if place < senders)
+        for size in _piece_sizes(count, scheme.word):
+            words = np.zeros(size, scheme.word)
+            sent = repeated(scheme.parties - 1, Shares(digest=bytes(DIGEST_BYTES), words=words))
+            costs = in_all(costs, Forecast(0, sent))
+    return costs
+
+
+def _flat(parts: Sequence[Part], to: int) -> Ints:
+    return np.concatenate([part.to(to) for part in parts])
+
+
+def _pieces(
+    parts: Sequence[Part], to: int, scheme: Scheme
+) -> Iterator[NDArray[np.unsignedinteger[Any]]]:
+    words = _flat(parts, to).astype(scheme.word)
+    sizes = _piece_sizes(len(words), scheme.word)
+    for start, size in zip(np.cumsum([0, *sizes]), sizes, strict=False):
+        yield words[start : start + size]
+
+
+def _piece_sizes(count: int, word: np.dtype[Any]) -> list[int]:
+    """Return the words of each message that carries a number of them; none if there are none."""
+    most = PIECE_BYTES // word.itemsize
+    return [min(most, count - start) for start in range(0, count, most)]

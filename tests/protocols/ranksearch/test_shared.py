@@ -1,0 +1,154 @@
+"""Searches whose counts stay shared: labels, votes and costs, and what is refused."""
+
+import numpy as np
+import pytest
+
+from veilring.data.table import Rows
+from veilring.errors import InputError
+from veilring.nodes.run import Run
+from veilring.protocols.ranksearch import (
+    SearchAnswer,
+    SearchedRows,
+    SearchParameters,
+    found_cost,
+    rank_search,
+    search_cost,
+)
+from veilring.protocols.ranksearch.algorithm.search import End
+from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
+from veilring.protocols.ranksearch.parameters import Reveal
+from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn
+from veilring.testing import ProtocolRunner
+
+CLASSES = 3
+
+
+def parameters_of(
+    k: int, reveal: Reveal, weights: Weights = "uniform", classes: int = CLASSES
+) -> SearchParameters:
+    """Return the parameters of a search among points of a square."""
+    return SearchParameters(
+        features=2,
+        classes=classes,
+        k=k,
+        arity=16,
+        reveal=reveal,
+        sum="all-to-all",
+        weights=weights,
+        again=False,
+    )
+
+
+def dealt(parties: int, *, grid: int | None, seed: int) -> tuple[list[Rows], np.ndarray]:
+    """Return the rows of parties, the last of which has none, and queries; on a grid, many tie."""
+    rng = np.random.default_rng(seed)
+
+    def points(count: int) -> np.ndarray:
+        drawn = rng.random((count, 2))
+        return drawn if grid is None else np.rint(drawn * grid) / grid
+
+    sizes = [*rng.integers(1, 12, parties - 1), 0]
+    parts = [Rows(points(size), rng.integers(0, CLASSES, size)) for size in sizes]
+    return parts, points(9)
+
+
+def asked(
+    run_protocol: ProtocolRunner,
+    parts: list[Rows],
+    queries: np.ndarray,
+    parameters: SearchParameters,
+) -> Run[SearchAnswer]:
+    """Run a batch, and check that all parties have the same answer."""
+    own = [SearchedRows(rows) for rows in parts]
+    run = run_protocol(
+        rank_search,
+        len(parts),
+        own=own,
+        only={"party-0": {"queries": queries}},
+        asker="party-0",
+        parameters=parameters,
+    )
+    first, *others = run.results.values()
+    for other in others:
+        assert (other.labels == first.labels).all()
+        assert other.found.shared == first.found.shared
+    return run
+
+
+def in_one_place(parts: list[Rows], queries: np.ndarray, parameters: SearchParameters) -> Ranked:
+    """Return the answer by the same steps in this process."""
+    return search_rows(
+        queries,
+        parts,
+        classes=parameters.classes,
+        k=parameters.k,
+        upper=parameters.upper,
+        arity=parameters.arity,
+        weights=parameters.weights,
+    )
+
+
+@pytest.mark.parametrize(("parties", "k"), [(3, 1), (4, 20), (5, 2), (8, 5)])
+@pytest.mark.parametrize("grid", [None, 3], ids=["scattered", "ties"])
+def test_votes_are_those_of_the_pooled_rows(
+    run_protocol: ProtocolRunner, parties: int, k: int, grid: int | None
+) -> None:
+    """Labels, votes and intervals are the pooled ones, ties and empty parties included."""
+    parts, queries = dealt(parties, grid=grid, seed=100 * parties + k)
+    parameters = parameters_of(k, "votes")
+    answer = asked(run_protocol, parts, queries, parameters).results["party-0"]
+    expected = in_one_place(parts, queries, parameters)
+    pooled = Rows(
+        np.vstack([rows.features for rows in parts]),
+        np.concatenate([rows.labels for rows in parts]),
+    )
+    by_all = pooled_knn(queries, pooled.features, pooled.labels, CLASSES, k)
+    assert answer.labels.tolist() == by_all.tolist()
+    assert answer.votes.tolist() == expected.votes.values.tolist()
+    assert answer.found.radii.tolist() == expected.found.radii.tolist()
+    assert answer.found.ends.tolist() == expected.found.ends.tolist()
+
+
+@pytest.mark.parametrize("k", [1, 3, 30])
+def test_weighted_votes_are_those_of_the_pooled_rows(run_protocol: ProtocolRunner, k: int) -> None:
+    """Votes by distance are the pooled ones, where rows are fewer than k as well."""
+    parts, queries = dealt(4, grid=4, seed=k)
+    parameters = parameters_of(k, "votes", "distance")
+    answer = asked(run_protocol, parts, queries, parameters).results["party-0"]
+    assert answer.votes.tolist() == in_one_place(parts, queries, parameters).votes.values.tolist()
+    assert (k != 30) or (answer.found.ends == End.FEW).all()
+
+
+@pytest.mark.parametrize(("parties", "k"), [(3, 1), (4, 100), (8, 5)])
+def test_a_search_costs_what_its_closed_form_says(
+    run_protocol: ProtocolRunner, parties: int, k: int
+) -> None:
+    """Messages, bytes and rounds equal the closed form, and lie in the range told before."""
+    parts, queries = dealt(parties, grid=None, seed=k)
+    parameters = parameters_of(k, "votes")
+    run = asked(run_protocol, parts, queries, parameters)
+    expected = found_cost(parties, run.results["party-0"].found, parameters)
+    assert (expected.rounds, *expected.traffic) == (
+        run.cost.rounds,
+        run.cost.messages,
+        run.cost.bytes,
+    )
+    assert expected.setup == run.cost.setup
+    least = search_cost(parties, len(queries), parameters)
+    assert least.most is not None
+    assert least.rounds <= expected.rounds <= least.most.rounds
+    assert least.traffic.bytes <= expected.traffic.bytes <= least.most.traffic.bytes
+
+
+def test_a_thousand_queries_cost_little() -> None:
+    """Eight parties and k = 5: 17 steps of all ties take 70 rounds, and 7 steps at most 30."""
+    most = search_cost(8, 1000, parameters_of(5, "votes")).most
+    assert most is not None
+    assert most.rounds <= 17 * 4 + 2
+
+
+@pytest.mark.parametrize(("k", "parties"), [(5, 10_921), (21_840, 3)])
+def test_totals_beyond_the_field_are_refused(k: int, parties: int) -> None:
+    """Counts whose total could reach the prime are refused before anything is sent."""
+    with pytest.raises(InputError):
+        parameters_of(k, "votes").check_parties(parties)

@@ -1,0 +1,155 @@
+"""Shares over a prime field: their arithmetic, and the exact law of what a coalition sees."""
+
+import itertools
+import math
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from veilring.errors import InputError
+from veilring.protocols.ranksearch.algorithm.shares import (
+    LACK_BITS,
+    PRIMES,
+    Dealer,
+    Ints,
+    Nonzero,
+    Play,
+    Scheme,
+    drawn,
+    kept_nonzero,
+    lagrange_weights,
+    play_together,
+    prime_above,
+    product_mod,
+)
+
+FALSE_ALARM = 1e-6
+
+
+def dealers(scheme: Scheme, seed: int = 0) -> list[Dealer]:
+    """Return a dealer for each party, each with its own randomness."""
+    return [Dealer(scheme, me, np.random.default_rng([seed, me])) for me in range(scheme.parties)]
+
+
+def test_the_primes_are_the_greatest_of_their_words() -> None:
+    """Each prime is one, and no larger number of its word is."""
+    for prime, word in zip(PRIMES, (2**8, 2**16), strict=True):
+        primes = [p for p in range(prime, word) if all(p % d for d in range(2, math.isqrt(p) + 1))]
+        assert primes == [prime]
+
+
+def test_the_smallest_prime_that_holds_a_number_is_taken() -> None:
+    """A number is below the prime that is chosen for it; one that no prime holds is refused."""
+    assert [prime_above(bound) for bound in (0, 250, 251, 65_520)] == [251, 251, 65_521, 65_521]
+    with pytest.raises(InputError, match="65,521"):
+        prime_above(65_521)
+
+
+@given(st.sampled_from((5, 7, *PRIMES)), st.integers(0, 2**32))
+def test_products_of_matrices_are_exact(p: int, seed: int) -> None:
+    """The product in floats is that in whole numbers of any size."""
+    rng = np.random.default_rng(seed)
+    left, right = rng.integers(0, p, (3, 40)), rng.integers(0, p, (40, 5))
+    exact = (left.astype(object) @ right.astype(object)) % p
+    assert (product_mod(left, right, p) == exact).all()
+    worst = np.full((1, 40), p - 1)
+    assert product_mod(worst, worst.T, p) == 40 * (p - 1) ** 2 % p
+
+
+@pytest.mark.parametrize("parties", [3, 4, 5, 8, 30])
+@pytest.mark.parametrize("p", PRIMES)
+def test_any_parties_of_the_right_number_give_the_secret(parties: int, p: int) -> None:
+    """T + 1 shares give a secret, and 2t + 1 a product, whichever parties hold them."""
+    scheme, rng = Scheme(p, parties), np.random.default_rng(parties)
+    a, b = rng.integers(0, p, (2, 7))
+    t = scheme.threshold
+    ours, theirs = scheme.shares(a, t, rng), scheme.shares(b, t, rng)
+    subsets = itertools.islice(itertools.combinations(range(parties), t + 1), 100)
+    for few in subsets:
+        weights = lagrange_weights([place + 1 for place in few], p)
+        assert (product_mod(weights[None], ours[list(few)], p)[0] == a).all()
+    for many in itertools.islice(itertools.combinations(range(parties), 2 * t + 1), 100):
+        weights = lagrange_weights([place + 1 for place in many], p)
+        products = ours[list(many)] * theirs[list(many)] % p
+        assert (product_mod(weights[None], products, p)[0] == a * b % p).all()
+
+
+@pytest.mark.parametrize(("p", "parties"), [(5, 3), (7, 4), (7, 5)])
+def test_a_coalition_of_t_sees_uniform_shares(p: int, parties: int) -> None:
+    """Over all polynomials, any t shares have each value equally often, whatever the secret."""
+
+    class Every:
+        def integers(self, _low: int, high: int, shape: tuple[int, int]) -> Ints:
+            return np.array(list(itertools.product(range(high), repeat=shape[0]))).T
+
+    scheme = Scheme(p, parties)
+    t = scheme.threshold
+    for secret in range(p):
+        shares = scheme.shares(np.full(p**t, secret), t, cast("np.random.Generator", Every()))
+        for coalition in itertools.combinations(range(parties), t):
+            seen = {tuple(view) for view in shares[list(coalition)].T}
+            assert len(seen) == p**t
+
+
+@given(st.integers(3, 9), st.sampled_from(PRIMES), st.integers(0, 2**32))
+def test_sums_products_and_openings_come_out_right(parties: int, p: int, seed: int) -> None:
+    """Totals are shared, products are dealt again and opened, and all parties agree."""
+    scheme, rng = Scheme(p, parties), np.random.default_rng(seed)
+    own = rng.integers(0, p, (2, parties, 5))
+
+    def play(dealer: Dealer, mine: Ints) -> Play[list[Ints]]:
+        a, b, zeros = yield [*map(dealer.summed, mine), dealer.zeros(5)]
+        (product,) = yield [dealer.reshared(a * b)]
+        return list(
+            (
+                yield [
+                    dealer.opened(product),
+                    dealer.opened(product * a + zeros, product=True),
+                    dealer.told_sum(mine[0]),
+                ]
+            )
+        )
+
+    plays = [play(dealer, own[:, me]) for me, dealer in enumerate(dealers(scheme, seed))]
+    a, b = own.sum(axis=1) % p
+    for opened in play_together(plays, p):
+        assert [each.tolist() for each in opened] == [
+            (a * b % p).tolist(),
+            (a * b % p * a % p).tolist(),
+            a.tolist(),
+        ]
+
+
+@pytest.mark.parametrize(("needed", "p"), [(1, 251), (40, 251), (17_000, 251), (17_000, 65_521)])
+def test_as_many_spares_are_drawn_as_it_takes(needed: int, p: int) -> None:
+    """Too few elements are left with probability 2^-60 at most, and spares cost a few percent."""
+    chance = 1 - (1 - 1 / p) ** 2
+    count = drawn(needed, chance)
+    lacking = stats.binom.logsf(count - needed, count, chance) / math.log(2)
+    assert lacking <= -LACK_BITS
+    assert count <= 1.02 * needed + 21
+    assert drawn(0, chance) == 0
+
+
+def test_no_kept_element_is_zero_even_if_too_few_were_drawn() -> None:
+    """Elements whose product with their partner is 0 go, and more are drawn if too few are left."""
+    scheme, needed = Scheme(5, 3), 200
+    together = dealers(scheme)
+
+    def play(dealer: Dealer) -> Play[Ints]:
+        dealt = Nonzero(*(yield Nonzero.dealt(dealer, needed)))
+        (products,) = yield [dealt.checked(dealer)]
+        assert (products == 0).any()
+        kept = yield from kept_nonzero(dealer, needed, dealt, products)
+        (opened,) = yield [dealer.opened(kept)]
+        return opened
+
+    (opened, *others) = play_together([play(dealer) for dealer in together], scheme.p)
+    assert len(opened) == needed
+    assert set(opened.tolist()) == {1, 2, 3, 4}
+    assert all((other == opened).all() for other in others)
+    assert stats.chisquare(np.bincount(opened, minlength=5)[1:]).pvalue > FALSE_ALARM
