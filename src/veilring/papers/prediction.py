@@ -7,7 +7,7 @@ choice gives away is not in any account. The grids to tune on are those of the p
 Ind-KNN alone has more than six choices: its two parameters depend on each other.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -112,20 +112,22 @@ class StreamSplit:
 
     def first(self, queries: int) -> "StreamSplit":
         """Return the same with only the first queries of either kind."""
-        few = [
-            PublicTable(each.rows, each.labels, each.queries[:queries], each.truth[:queries])
-            for each in (self.validation, self.stream)
-        ]
-        return StreamSplit(few[0], few[1], self.classes)
+        return self._changed(
+            lambda on: replace(on, queries=on.queries[:queries], truth=on.truth[:queries])
+        )
 
     def repeated(self, rows: int) -> "StreamSplit":
         """Return the same with this number of rows: the first ones, or all over and over."""
         places = np.arange(rows) % len(self.rows)
-        few = [
-            PublicTable(each.rows[places], each.labels[places], each.queries, each.truth)
-            for each in (self.validation, self.stream)
-        ]
-        return StreamSplit(few[0], few[1], self.classes)
+        return self._changed(lambda on: replace(on, rows=on.rows[places], labels=on.labels[places]))
+
+    def blocks(self, size: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Return the stream's queries in blocks, each with its number from 0."""
+        queries = self.stream.queries
+        return enumerate(queries[first : first + size] for first in range(0, len(queries), size))
+
+    def _changed(self, change: Callable[[PublicTable], PublicTable]) -> "StreamSplit":
+        return StreamSplit(change(self.validation), change(self.stream), self.classes)
 
 
 def stream_queries(table: Table) -> int:
@@ -259,18 +261,21 @@ _EPSILONS: Final = (0.5, 1.0, 1.5, 2.0)
 _QUICK_EPSILONS: Final = (0.5, 1.0, 2.0)
 
 
+def _split_and_hashing(table: Table, rng: Generator) -> tuple[StreamSplit, Hashing]:
+    each = split_for_stream(table, rng)
+    return each, Hashing.draw(each.rows.shape[1], rng)
+
+
 def _with_hashing(
-    table: Table, x: Sequence[float], rng: Generator
-) -> Mapping[CurveKey, Sequence[float]]:
-    """Measure Ind-KNN with hashing and without at each epsilon, with the same parameters."""
-    each, curves = split_for_stream(table, rng), dict[CurveKey, list[float]]()
-    hashing = Hashing.draw(each.rows.shape[1], rng)
-    for epsilon in x:
-        chosen = _tuned(each, epsilon, rng)
-        for series, planes in ((GDP, None), (HASHED, hashing)):
-            found = stream_accuracy(each.stream, *chosen, rng, planes)
-            curves.setdefault(CurveKey(ACCURACY, series), []).append(found)
-    return curves
+    dealt: tuple[StreamSplit, Hashing], epsilon: float, rng: Generator
+) -> Mapping[CurveKey, float]:
+    """Measure Ind-KNN without hashing and with it, with the same parameters."""
+    each, hashing = dealt
+    chosen = _tuned(each, epsilon, rng)
+    unhashed = stream_accuracy(each.stream, *chosen, rng, None)
+    return accuracy_points(
+        {GDP: unhashed, HASHED: stream_accuracy(each.stream, *chosen, rng, hashing)}
+    )
 
 
 def _over_threshold(
@@ -382,8 +387,8 @@ def _stream_seconds(
     made.add(np.arange(count), on.rows, on.labels, units)
 
     def answer() -> None:
-        for number, first in enumerate(range(0, len(on.queries), every)):
-            made.answer_block(on.queries[first : first + every], rng)
+        for number, queries in each.blocks(every):
+            made.answer_block(queries, rng)
             if every > 1 and number < count:
                 made.forget(np.array([number]))
 
@@ -391,14 +396,10 @@ def _stream_seconds(
 
 
 def _training_seconds(each: StreamSplit, parameters: NoisySGD, every: int, rng: Generator) -> float:
-    on = each.stream
-
     def answer() -> None:
-        for number, first in enumerate(range(0, len(on.queries), every)):
-            rows, labels = on.rows[number:], on.labels[number:]
-            best_class(
-                on.queries[first : first + every], train_noisy_sgd(parameters, rows, labels, rng)
-            )
+        for number, queries in each.blocks(every):
+            rows, labels = each.rows[number:], each.labels[number:]
+            best_class(queries, train_noisy_sgd(parameters, rows, labels, rng))
 
     return _seconds(answer)
 
@@ -456,15 +457,18 @@ def _beats(at: str, x: str) -> Claim:
     )
 
 
+_LENGTH: Final = Axis("queries T", is_log=True)
+_LENGTHS: Final = _shares(stream_queries, (0.05, 0.125, 0.25, 0.5, 1.0), STREAM_QUERIES_MIN)
+
 PREDICTION_FIGURES: Final = (
     _figure(
         name="prediction/figure-1",
         title="Accuracy over the length of the stream",
         source=f"{_PAPER}, Figure 1 (b)",
         setting=f"ε = {_EPSILON:g}, {_SETTING}",
-        x=Axis("queries T", is_log=True),
+        x=_LENGTH,
         measures=_ACCURACY,
-        grid=_shares(stream_queries, (0.05, 0.125, 0.25, 0.5, 1.0), STREAM_QUERIES_MIN),
+        grid=_LENGTHS,
         observe=_of_methods(lambda each, queries: (each.first(int(queries)), _EPSILON)),
         claims=(_beats("for every number of queries", "T"),),
     ),
@@ -527,7 +531,7 @@ PREDICTION_FIGURES: Final = (
         x=Axis(_E),
         measures=_ACCURACY,
         grid=_AT_EPSILONS,
-        observe=_with_hashing,
+        observe=point_by_point(_split_and_hashing, _with_hashing),
         claims=(
             above(
                 "hashing costs little accuracy",
@@ -556,9 +560,9 @@ PREDICTION_FIGURES: Final = (
             "ε = 1 a stream or a training; σ2 = 0.7, τ = 0.2; one block, or hashed and alone; "
             "up to 10 trainings for changes"
         ),
-        x=Axis("queries T", is_log=True),
+        x=_LENGTH,
         measures=_COST,
-        grid=_shares(stream_queries, (0.05, 0.125, 0.25, 0.5, 1.0), STREAM_QUERIES_MIN),
+        grid=_LENGTHS,
         observe=point_by_point(split_for_stream, _cost_over_queries),
         claims=(
             below(

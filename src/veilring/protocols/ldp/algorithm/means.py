@@ -437,11 +437,6 @@ class SignVector(LocalRandomiser):
 
     @property
     @override
-    def entries(self) -> int:
-        return self.features
-
-    @property
-    @override
     def public(self) -> Mapping[str, int | str]:
         low, high = self.weights
         return {"means": self.name, "features": self.features, "low": low, "high": high}

@@ -78,12 +78,6 @@ class FrequencyOracle(LocalRandomiser):
 
     @property
     @override
-    def entries(self) -> int:
-        """One share a value."""
-        return self.domain
-
-    @property
-    @override
     def public(self) -> Mapping[str, int | str]:
         """The exact numbers that define it."""
         return {"oracle": self.name, "domain": self.domain, **self.law}
@@ -250,11 +244,6 @@ class PlainOracle(LocalRandomiser):
     @property
     @override
     def cells(self) -> int:
-        return self.domain
-
-    @property
-    @override
-    def entries(self) -> int:
         return self.domain
 
     @property

@@ -74,9 +74,9 @@ class LocalRandomiser(ABC):
         """The number of sums in an aggregate."""
 
     @property
-    @abstractmethod
     def entries(self) -> int:
-        """The number of entries in an estimate."""
+        """The number of entries in an estimate: one a sum unless overridden."""
+        return self.cells
 
     @property
     @abstractmethod

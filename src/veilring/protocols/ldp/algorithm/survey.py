@@ -74,17 +74,20 @@ class Survey(ABC):
             InputError: If a cell does not fit, in any column.
         """
 
-    @abstractmethod
     def encode(
-        self, values: NDArray[Any], classes: NDArray[np.int64], question: int
+        self,
+        values: NDArray[Any],
+        classes: NDArray[np.int64],  # noqa: ARG002  (a subclass's own)
+        question: int,  # noqa: ARG002
     ) -> NDArray[Any]:
-        """Return what each client would answer to a question if it had nothing to hide.
+        """Return what each client would answer to a question if it had nothing to hide: its row.
 
         Args:
             values: One row a client, from `validated`.
             classes: The class of each.
             question: The number of the question.
         """
+        return values
 
 
 @dataclass(frozen=True)
@@ -108,12 +111,6 @@ class FrequencySurvey(Survey):
     def validated(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> ValidRows:
         require_columns(rows, 1)
         return whole_numbers(rows[:, 0], self.oracle.entries, 0), labels
-
-    @override
-    def encode(
-        self, values: NDArray[Any], classes: NDArray[np.int64], question: int
-    ) -> NDArray[Any]:
-        return values
 
 
 @dataclass(frozen=True)
@@ -151,12 +148,6 @@ class MeanSurvey(Survey):
         numbers = np.clip(floats("rows", apply_steps(self.steps, rows)), -1.0, 1.0)
         require_normalised(numbers)
         return numbers, labels
-
-    @override
-    def encode(
-        self, values: NDArray[Any], classes: NDArray[np.int64], question: int
-    ) -> NDArray[Any]:
-        return values
 
 
 @dataclass(frozen=True)
