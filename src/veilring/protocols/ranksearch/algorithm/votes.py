@@ -8,6 +8,7 @@ rows of each party; where rows tie, all rows within it are looked up again.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Self
 
 import numpy as np
@@ -246,6 +247,14 @@ class Ranked:
     votes: Votes
 
 
+def count_rows(near: Sequence[Nearest], asked: Asked) -> NDArray[np.int64]:
+    """Return the total of all parties' clipped counts at each threshold, shape (thresholds,)."""
+    totals: NDArray[np.int64] = np.add.reduce(
+        [clipped_counts(own.distances, asked) for own in near]
+    )
+    return totals
+
+
 def search_rows(
     queries: NDArray[np.float64],
     parts: Sequence[Rows],
@@ -272,14 +281,8 @@ def search_rows(
     """
     near = [nearest_rows(queries, rows, k) for rows in parts]
 
-    def count(asked: Asked) -> NDArray[np.int64]:
-        totals: NDArray[np.int64] = np.add.reduce(
-            [clipped_counts(own.distances, asked) for own in near]
-        )
-        return totals
-
     search = TotalsSearch(len(queries), k=k, upper=upper, arity=arity, parties=len(parts))
-    found = run_search(search, count)
+    found = run_search(search, partial(count_rows, near))
     votes = [
         own_votes(queries, rows, own, found, classes=classes, weights=weights)
         for rows, own in zip(parts, near, strict=True)

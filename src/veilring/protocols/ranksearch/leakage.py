@@ -1,0 +1,157 @@
+"""What the opened totals of rank search tell, where nothing else is told.
+
+No message shows anything of one party: a simulator that is given the totals makes every view of up
+to n - 2 parties. What is left to measure is the totals themselves. They tell how far the k-th
+nearest row is, up to an interval, and those above k tell of how near rows are spread over parties.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilring.data.table import Rows
+from veilring.protocols.ranksearch.algorithm.search import (
+    Asked,
+    End,
+    Found,
+    TotalsSearch,
+    run_search,
+)
+from veilring.protocols.ranksearch.algorithm.votes import count_rows, nearest_rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opened:
+    """All that the search for the radii of a batch opens.
+
+    Attributes:
+        found: The radii.
+        asked: The thresholds of each step.
+        totals: The total of clipped counts at each threshold of each step.
+    """
+
+    found: Found
+    asked: tuple[Asked, ...]
+    totals: tuple[NDArray[np.int64], ...]
+
+    @property
+    def thresholds(self) -> Mapping[tuple[int, int], int]:
+        """The total at each query and bit pattern of a threshold."""
+        return {
+            (int(query), int(pattern)): int(total)
+            for asked, totals in zip(self.asked, self.totals, strict=True)
+            for query, pattern, total in zip(
+                asked.queries[asked.owner], asked.patterns, totals, strict=True
+            )
+        }
+
+
+def open_totals(
+    queries: NDArray[np.float64], parts: Sequence[Rows], *, k: int, upper: float, arity: int
+) -> Opened:
+    """Search the rows of parties by the very steps that they run, and keep what they open.
+
+    Args:
+        queries: Shape (Q, features).
+        parts: The rows of each party.
+        k: The number of nearest rows that vote.
+        upper: A bound that no distance exceeds.
+        arity: The number of parts into which a step divides an interval.
+    """
+    steps: list[tuple[Asked, NDArray[np.int64]]] = []
+    near = [nearest_rows(queries, rows, k) for rows in parts]
+
+    def count(asked: Asked) -> NDArray[np.int64]:
+        steps.append((asked, count_rows(near, asked)))
+        return steps[-1][1]
+
+    search = TotalsSearch(len(queries), k=k, upper=upper, arity=arity, parties=len(parts))
+    found = run_search(search, count)
+    asked, totals = zip(*steps, strict=True)
+    return Opened(found, asked, totals)
+
+
+def interval_widths(found: Found, upper: float) -> NDArray[np.float64]:
+    """Return the width of what is known of each k-th smallest distance, as a share of its range.
+
+    It is 0 where rows tie: the search ends at their distance, to the last bit. Where there are
+    fewer than k rows it is 1, as there is no such distance.
+
+    Args:
+        found: The radii.
+        upper: The bound that no distance exceeds.
+    """
+    width = (found.radii - np.maximum(found.lower, 0.0)) / upper
+    return np.select([found.ends == End.TIED, found.ends == End.FEW], [0.0, 1.0], width)
+
+
+def told_by_totals(opened: Opened, k: int, upper: float) -> dict[str, NDArray[np.float64]]:
+    """Return what the totals of a batch tell about each query, each of shape (Q,).
+
+    `radius` is what `interval_widths` returns, `tied` is 1 where the k-th distance is known to the
+    last bit, and `above` is the share of opened totals that exceed k.
+
+    Args:
+        opened: The totals of a batch.
+        k: The number of nearest rows that vote.
+        upper: The bound that no distance exceeds.
+    """
+    found = opened.found
+    owner = np.concatenate([asked.queries[asked.owner] for asked in opened.asked])
+    above = np.bincount(owner, np.concatenate(opened.totals) > k, len(found.radii))
+    return {
+        "radius": interval_widths(found, upper),
+        "tied": found.tied.astype(np.float64),
+        "above": above / np.bincount(owner, minlength=len(found.radii)),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ToldOfOne:
+    """What one threshold tells of one honest party, in bits.
+
+    Attributes:
+        whole: The entropy of the party's clipped count: what there is to be told.
+        by_total: The information of the total of all honest parties about it.
+        by_reaching: The information of whether that total reaches k.
+    """
+
+    whole: float
+    by_total: float
+    by_reaching: float
+
+
+def told_of_one(honest: int, k: int, rows: float) -> ToldOfOne:
+    """Return what a threshold tells of one party, exactly, where parties' counts are Poisson.
+
+    A coalition takes its own counts away, so that the total is that of the parties outside it.
+
+    Args:
+        honest: The number of parties outside the coalition.
+        k: The number of nearest rows that vote; counts are clipped at k + 1.
+        rows: The mean number of rows of a party within the threshold.
+    """
+    from scipy.stats import poisson
+
+    one = poisson.pmf(np.arange(k + 2), rows)
+    one[-1] = poisson.sf(k, rows)
+    others = np.ones(1)
+    for _ in range(honest - 1):
+        others = np.convolve(others, one)
+    joint = np.zeros((k + 2, honest * (k + 1) + 1))  # of the party's count and the total
+    for count, share in enumerate(one):
+        joint[count, count : count + len(others)] = share * others
+    reached = np.stack([joint[:, :k].sum(axis=1), joint[:, k:].sum(axis=1)], axis=1)
+    return ToldOfOne(_entropy(one), _information(joint), _information(reached))
+
+
+def _entropy(law: NDArray[np.float64]) -> float:
+    likely = law[law > 0]
+    return float(-(likely * np.log2(likely)).sum())
+
+
+def _information(joint: NDArray[np.float64]) -> float:
+    marginals = _entropy(joint.sum(axis=0)) + _entropy(joint.sum(axis=1))
+    return max(0.0, marginals - _entropy(joint.ravel()))
