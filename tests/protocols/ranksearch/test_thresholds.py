@@ -1,11 +1,14 @@
 """The thresholds that a search asks, whatever its bound, its arity and its rows."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from veilring.errors import InputError
 from veilring.protocols.ranksearch.algorithm.search import (
     ARITY_MAX,
     ARITY_MIN,
@@ -13,7 +16,9 @@ from veilring.protocols.ranksearch.algorithm.search import (
     End,
     TotalsSearch,
     clipped_counts,
+    cuts_between,
     first_cuts,
+    pattern_of,
     run_search,
     steps_at_most,
 )
@@ -72,3 +77,59 @@ def test_any_distance_is_found_to_the_bit(
     else:
         assert found.ends[0] == End.TIED
         assert found.radii[0] == distances[k - 1] == distances[k]
+
+
+_LOWEST, _HIGHEST = -1, int(pattern_of(1.7e308))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(_LOWEST, _HIGHEST - 2),
+            st.integers(2, 300) | st.integers(2, _HIGHEST - _LOWEST),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    _ARITIES,
+)
+def test_cuts_are_those_of_exact_integers(ends: list[tuple[int, int]], arity: int) -> None:
+    """No product overflows: cuts ascend between the ends, and no piece is wider than it must be."""
+    lows = [low for low, _ in ends]
+    highs = [min(low + width, _HIGHEST) for low, width in ends]
+    owner, patterns = cuts_between(np.array(lows), np.array(highs), arity)
+    assert (np.diff(owner) >= 0).all()
+    for number, (low, high) in enumerate(zip(lows, highs, strict=True)):
+        width, cuts = high - low, patterns[owner == number].tolist()
+        pieces = min(width, arity)
+        assert cuts == [
+            low + width // pieces * j + width % pieces * j // pieces for j in range(1, pieces)
+        ]
+        edges = [low, *cuts, high]
+        widths = [above - below for below, above in pairwise(edges)]
+        assert min(widths) >= 1
+        assert max(widths) <= -(-width // pieces)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_subnormal_distances_are_told_apart(k: int) -> None:
+    """The smallest floats above 0 are as good as any, also beside the largest bound."""
+    distances = np.array([[0.0, 5e-324, 1e-323, 2.3e-308, 1.0]])
+    search = TotalsSearch(1, k=k, upper=1.7e308, arity=16, parties=3)
+    found = run_search(search, lambda asked: clipped_counts(distances[:, : k + 1], asked))
+    assert found.ends[0] == End.EXACT
+    assert distances[0, k - 1] <= found.radii[0] < distances[0, k]
+
+
+@pytest.mark.parametrize("upper", [0.0, -0.0, -1.0, math.nan, math.inf])
+def test_a_bound_that_is_none_is_refused(upper: float) -> None:
+    """It is a finite number above 0."""
+    with pytest.raises(InputError, match=r"upper is .*; allowed: a positive, finite number"):
+        TotalsSearch(1, k=1, upper=upper, arity=16, parties=3)
+
+
+@pytest.mark.parametrize("arity", [ARITY_MIN - 1, ARITY_MAX + 1])
+def test_parts_out_of_range_are_refused(arity: int) -> None:
+    """An interval is cut into at least two parts."""
+    with pytest.raises(InputError, match=f"arity is {arity}"):
+        TotalsSearch(1, k=1, upper=1.0, arity=arity, parties=3)

@@ -1,0 +1,338 @@
+"""Rank search as a system: equal on every runtime, at the cost that its steps say, and refusals."""
+
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.protocols.ranksearch.tables import TABLES, dealings, table, votes_within
+
+from veilring import simulation
+from veilring.data.table import Rows
+from veilring.errors import InputError
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.cost import Cost, Traffic
+from veilring.nodes.run import Run
+from veilring.nodes.runtimes import Simulated
+from veilring.protocols.batches import Queries
+from veilring.protocols.digests import DIGEST_BYTES
+from veilring.protocols.forecast import Forecast
+from veilring.protocols.masks import MaskedTotals, MaskedWords
+from veilring.protocols.ranksearch import (
+    SearchAnswer,
+    SearchedRows,
+    SearchParameters,
+    found_cost,
+    rank_search,
+    search_cost,
+)
+from veilring.protocols.ranksearch.algorithm.search import End
+from veilring.protocols.ranksearch.algorithm.votes import no_votes
+from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
+from veilring.protocols.registry import find_system
+from veilring.protocols.ring import Weights
+from veilring.protocols.system import Facts
+from veilring.scenarios import Report, load_scenario, run_scenario
+from veilring.simulation import Constant, LinkModel, Topology
+from veilring.testing import ProtocolRunner
+from veilring.transport.frames import FRAME_BYTES_MAX
+from veilring.transport.messages import SESSION_BYTES, encode
+
+Adding = Literal["all-to-all", "star"]
+Places = Literal["apart", "tied"]
+SUMS: tuple[Adding, ...] = ("all-to-all", "star")
+PLACES: tuple[Places, ...] = ("apart", "tied")
+NAMES = [f"party-{n}" for n in range(5)]
+FACTS = Facts(parties=5, features=3, classes=3, rows=120)
+way = pytest.mark.parametrize(
+    ("adding", "weights", "places"),
+    [(adding, w, p) for adding in SUMS for w in ("uniform", "distance") for p in PLACES],
+)
+
+
+def pooled(places: Places) -> Rows:
+    """Return rows of three features, apart from each other or on few places."""
+    rng = np.random.default_rng(4)
+    features = rng.integers(0, 3, (120, 3)) / 2 if places == "tied" else rng.random((120, 3))
+    return Rows(features, rng.integers(0, 3, 120))
+
+
+def queries_of(places: Places) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return queries, some of them where rows are."""
+    return np.concatenate([pooled(places).features[:6], np.random.default_rng(5).random((6, 3))])
+
+
+def own(places: Places) -> list[SearchedRows]:
+    """Deal the rows to all parties but one, which has none."""
+    rows = pooled(places)
+    parts = [Rows(rows.features[n::4], rows.labels[n::4]) for n in range(4)]
+    return [SearchedRows(part) for part in [*parts, Rows(np.zeros((0, 3)), np.zeros(0, np.int64))]]
+
+
+def bound(adding: Adding, weights: Weights = "uniform") -> SearchParameters:
+    """Return the public parameters for such rows."""
+    return RankSearch(k=4, sum=adding, weights=weights).bind(3, 3)
+
+
+def play(
+    runner: ProtocolRunner, adding: Adding, weights: Weights, places: Places
+) -> Run[SearchAnswer]:
+    """Have a party in the middle ask."""
+    return runner(
+        rank_search,
+        NAMES,
+        own=own(places),
+        only={"party-2": {"queries": queries_of(places)}},
+        asker="party-2",
+        parameters=bound(adding, weights),
+        seed=11,
+    )
+
+
+@cache
+def in_memory(adding: Adding, weights: Weights, places: Places) -> Run[SearchAnswer]:
+    """Play in memory, once for all that is compared with it."""
+    return play(ProtocolRunner("memory"), adding, weights, places)
+
+
+def measured(cost: Cost) -> Forecast:
+    """Return a measured cost in the form of a forecast."""
+    return Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
+
+
+@way
+def test_a_run_is_the_same_everywhere_and_costs_what_its_steps_say(
+    run_protocol: ProtocolRunner, adding: Adding, weights: Weights, places: Places
+) -> None:
+    """Answers and transcripts are those in memory; the cost is the closed form, given the steps."""
+    run, here = play(run_protocol, adding, weights, places), in_memory(adding, weights, places)
+    assert run.transcript == here.transcript
+    expected = here.results["party-2"]
+    for answer in run.results.values():
+        np.testing.assert_array_equal(answer.labels, expected.labels)
+        np.testing.assert_array_equal(answer.votes, expected.votes)
+        np.testing.assert_array_equal(answer.found.radii, expected.found.radii)
+    assert measured(run.cost) == found_cost(5, expected.found, bound(adding, weights))
+
+
+@way
+def test_parties_on_a_network_answer_as_one_with_all_rows(
+    adding: Adding, weights: Weights, places: Places
+) -> None:
+    """Votes and labels are those of the steps in one process, and these are the pooled ones."""
+    answer = in_memory(adding, weights, places).results["party-0"]
+    rows, queries = pooled(places), queries_of(places)
+    setup = RankSearch(k=4, weights=weights).setup({"all": rows, "b": rows, "c": rows}, FACTS)
+    assert isinstance(setup, SearchSetup)
+    alone = setup.search(queries, [rows])
+    np.testing.assert_array_equal(answer.votes, alone.votes.values)
+    np.testing.assert_array_equal(answer.labels, alone.votes.labels)
+    assert (answer.found.tied).any() == (places == "tied")
+    if weights == "uniform":
+        np.testing.assert_array_equal(answer.votes, votes_within(queries, rows, 3, 4))
+
+
+@pytest.mark.parametrize("adding", SUMS)
+@pytest.mark.parametrize("places", PLACES)
+def test_the_rounds_are_the_longest_chain_of_messages(adding: Adding, places: Places) -> None:
+    """With one second a hop a run takes its rounds, one step for queries and one for keys."""
+
+    async def main() -> Run[SearchAnswer]:
+        links = Simulated(Topology(LinkModel(latency=Constant(1.0))))
+        async with Cluster(NAMES, runtime=links, own=own(places)) as cluster:
+            return await cluster.run(
+                rank_search,
+                only={"party-2": {"queries": queries_of(places)}},
+                asker="party-2",
+                parameters=bound(adding),
+            )
+
+    run = simulation.simulate(main())
+    steps = len(run.results["party-0"].found.steps)
+    assert run.cost.rounds == (steps + 1) * (1 if adding == "all-to-all" else 2)
+    assert run.seconds == run.cost.rounds + 2
+
+
+@pytest.mark.parametrize("name", TABLES)
+async def test_real_tables_have_their_pooled_votes_over_a_network(name: str) -> None:
+    """Among 3, 8 and 30 parties, however rows are dealt; k and the sum go round."""
+    rows, queries, classes = table(name)
+    some = queries[:: len(queries) // 10]
+    for number, (dealt, parts) in enumerate(dealings(rows)):
+        k, adding = (1, 5, 20, 100)[number % 4], SUMS[number % 2]
+        parameters = RankSearch(k=k, sum=adding).bind(queries.shape[1], classes)
+        held = [SearchedRows(part) for part in parts]
+        async with Cluster(len(parts), own=held, seed=number) as cluster:
+            run: Run[SearchAnswer] = await cluster.run(
+                rank_search,
+                only={"party-1": {"queries": some}},
+                asker="party-1",
+                parameters=parameters,
+            )
+        votes = votes_within(some, rows, classes, k)
+        for answer in run.results.values():
+            np.testing.assert_array_equal(answer.votes, votes, dealt)
+        found = run.results["party-0"].found
+        assert measured(run.cost) == found_cost(len(parts), found, parameters)
+
+
+@given(
+    parties=st.integers(3, 6),
+    queries=st.integers(1, 4),
+    rows=st.integers(0, 12),
+    places=st.integers(1, 4),
+    system=st.builds(
+        RankSearch,
+        k=st.sampled_from([1, 2, 5, 60, 300]),
+        arity=st.sampled_from([2, 5, 16, 256]),
+        sum=st.sampled_from(SUMS),
+        weights=st.sampled_from(["uniform", "distance"]),
+    ),
+    seed=st.integers(0, 2**16),
+)
+def test_the_cost_is_within_its_forecast(  # noqa: PLR0917  (the world and the system)
+    parties: int, queries: int, rows: int, places: int, system: RankSearch, seed: int
+) -> None:
+    """Rounds, messages and bytes lie between the least and the greatest, whatever the rows."""
+    rng = np.random.default_rng(seed)
+    parts = [
+        Rows(rng.integers(0, places, (rows, 2)) / places, rng.integers(0, 3, rows))
+        for _ in range(parties)
+    ]
+    setup = system.setup({f"party-{n}": part for n, part in enumerate(parts)}, Facts(parties, 2, 3))
+    assert isinstance(setup, SearchSetup)
+    asked = rng.integers(0, places, (queries, 2)) / places
+    cost = found_cost(parties, setup.search(asked, parts).found, setup.parameters)
+    range_ = search_cost(parties, queries, setup.parameters)
+    assert range_.most is not None
+    assert range_.setup == range_.most.setup == cost.setup
+    for least, exact, most in zip(
+        (range_.rounds, *range_.traffic),
+        (cost.rounds, *cost.traffic),
+        (range_.most.rounds, *range_.most.traffic),
+        strict=True,
+    ):
+        assert least <= exact <= most
+
+
+def test_the_forecast_of_queries_is_that_of_their_batches() -> None:
+    """Both ends of the range add up."""
+    one = RankSearch(batch=10).forecast(parties=5, queries=10, features=2, classes=3)
+    three = RankSearch(batch=10).forecast(parties=5, queries=30, features=2, classes=3)
+    assert one.most is not None
+    assert three.most is not None
+    assert (three.rounds, three.most.rounds) == (3 * one.rounds, 3 * one.most.rounds)
+    assert three.most.traffic.bytes == 3 * one.most.traffic.bytes
+
+
+def test_eight_parties_answer_a_thousand_queries_within_bounds() -> None:
+    """Without ties: at most 9 rounds and 3.5 MB, or 1 MB in a star; with ties at most 17 rounds."""
+    rng = np.random.default_rng(6)
+    features, labels = rng.random((800, 13)), rng.integers(0, 3, 800)
+    for places in (features, np.round(features * 2) / 2):
+        parts = {f"party-{n}": Rows(places[n::8], labels[n::8]) for n in range(8)}
+        queries = (
+            places[rng.integers(0, 800, 1000)] if places is not features else rng.random((1000, 13))
+        )
+        costs = {}
+        for adding in SUMS:
+            setup = RankSearch(sum=adding).setup(parts, Facts(8, 13, 3))
+            assert isinstance(setup, SearchSetup)
+            found = setup.search(queries, list(parts.values())).found
+            costs[adding] = found_cost(8, found, setup.parameters)
+        if places is features:
+            assert (found.ends == End.EXACT).all()
+            assert costs["all-to-all"].rounds <= 9
+            assert costs["all-to-all"].traffic.bytes <= 3_500_000
+            assert costs["star"].traffic.bytes <= 1_000_000
+        else:
+            assert found.tied.any()
+            assert costs["all-to-all"].rounds <= 17
+
+
+def test_its_name_finds_it_and_all_has_defaults() -> None:
+    """No parameter has to be given."""
+    assert find_system("rank-search") is RankSearch
+    assert RankSearch().k == 5
+
+
+@cache
+def reported(runtime: str, adding: Adding) -> Report:
+    """Return the report of a run on wine."""
+    overrides = ["protocol.name=rank-search", f"protocol.sum={adding}", "parties.count=5"]
+    return run_scenario(load_scenario("wine", overrides), runtime=runtime, seed=1)
+
+
+@pytest.mark.parametrize("adding", SUMS)
+@pytest.mark.parametrize("runtime", ["memory", "simulated"])
+def test_a_report_compares_the_cost_with_the_forecast(runtime: str, adding: Adding) -> None:
+    """Labels agree with the pooled classifier's, and the transcript is one."""
+    report = reported(runtime, adding)
+    assert report.cost == report.forecast
+    assert report.agreement == 1.0
+    assert report.transcript == reported("memory", adding).transcript
+
+
+def test_the_promise_names_the_largest_coalition() -> None:
+    """Two parties have to be left, and weights show more."""
+    promise = RankSearch().promise(parties=8)
+    assert promise.epsilon is None
+    assert promise.guarantee == "sums only, no ε"
+    assert promise.against == "any 6 of the 8 parties together"
+    assert "weighted" not in promise.note
+    assert "weighted" in RankSearch(weights="distance").promise(parties=8).note
+
+
+@pytest.mark.parametrize(
+    ("parameters", "features", "classes"),
+    [
+        ({}, 200, 2),
+        ({"k": 40_000, "arity": 256}, 2, 2),
+        ({"weights": "distance"}, 2, 40),
+        ({"weights": "uniform"}, 2, 300),
+    ],
+    ids=["queries", "counts", "weighted votes", "votes"],
+)
+def test_every_message_of_a_full_batch_fits_a_frame(
+    parameters: dict[str, Any], features: int, classes: int
+) -> None:
+    """The widest of them nearly fills one; its words are as wide as they get."""
+    public = RankSearch(**parameters).bind(features, classes)
+    most = public.queries_max
+    tied = np.ones(most, np.bool_)
+    arrays = no_votes(most, classes, public.weights).arrays(tied, public.k)
+    counts = np.zeros(most * public.arity, public.count_word(100_000 // public.k + 3))
+    digest, session = bytes(DIGEST_BYTES), bytes(SESSION_BYTES)
+    sizes = [
+        len(encode(session, message))
+        for message in (
+            Queries(features=np.zeros((most, features))),
+            MaskedWords(digest=digest, words=(counts,)),
+            MaskedTotals(digest=digest, words=tuple(array.ravel() for array in arrays)),
+        )
+    ]
+    assert 0.99 * FRAME_BYTES_MAX < max(sizes) <= FRAME_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"k": 0}, "k is 0; allowed: a whole number from 1 to 65,534"),
+        ({"k": 65_535}, "k is 65535; allowed: a whole number from 1 to 65,534"),
+        ({"arity": 1}, "arity is 1; allowed: a whole number from 2 to 256"),
+        ({"arity": 257}, "arity is 257; allowed: a whole number from 2 to 256"),
+        ({"sum": "ring"}, "sum is .*ring.*; allowed: all-to-all or star"),
+        ({"reveal": "rows"}, "reveal is .*rows.*; allowed: totals"),
+        ({"weights": "heavy"}, "weights is .*heavy.*; allowed: uniform or distance"),
+        ({"again": "perhaps"}, "again is .*perhaps.*; allowed: true or false"),
+        ({"batch": 0}, "batch is 0; allowed: a whole number of at least 1"),
+        ({"kk": 3}, "kk"),
+    ],
+    ids=str,
+)
+def test_a_parameter_that_is_not_allowed_is_named(wrong: dict[str, Any], said: str) -> None:
+    """The message says what is allowed."""
+    with pytest.raises(InputError, match=said):
+        RankSearch(**wrong)
