@@ -153,10 +153,10 @@ async def test_the_simulated_runtime_needs_the_simulated_clock() -> None:
         ({"parties": 3, "seed": -1}, "seed is -1"),
     ],
 )
-def test_a_cluster_refuses_what_does_not_fit(arguments: dict[str, object], message: str) -> None:
+def test_a_cluster_refuses_what_does_not_fit(arguments: dict[str, Any], message: str) -> None:
     """A mistake is met before any party starts."""
     with pytest.raises(InputError, match=message):
-        Cluster(**arguments)  # type: ignore[arg-type]  # each case is a mistake
+        Cluster(**arguments)
 
 
 async def test_a_cluster_refuses_runs_outside_its_life_and_unknown_parties() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
 from tests.roles import Word
@@ -114,20 +115,20 @@ async def test_one_that_does_not_answer_is_named_for_that(monkeypatch: pytest.Mo
     assert (error.culprit, "cyd has not answered for 0.2 s" in str(error)) == ("cyd", True)
 
 
-async def test_the_others_are_told_who_it_was() -> None:
+async def test_the_others_are_told_who_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who joined hears of the culprit from the one that asked all of them."""
     heard: asyncio.Queue[str] = asyncio.Queue()
     async with three("cyd") as nodes:
         usual = nodes["bob"].run
 
-        async def listening(*given: object, **public: object) -> object:
+        async def listening(*given: Any, **public: Any) -> object:
             try:
-                return await usual(*given, **public)  # type: ignore[arg-type]
+                return await usual(*given, **public)
             except SessionAborted as error:
                 heard.put_nowait(str(error))
                 raise
 
-        nodes["bob"].run = listening  # type: ignore[method-assign, assignment]
+        monkeypatch.setattr(nodes["bob"], "run", listening)
         await convene(nodes["ada"], "")
         said = await asyncio.wait_for(heard.get(), 10.0)
     assert said.endswith("(SessionTimeout, blaming cyd): cyd did not send what was due in time")

@@ -5,6 +5,7 @@ import json
 import math
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,11 +110,11 @@ def test_values_drawn_chunk_by_chunk_are_estimated_as_one(monkeypatch: pytest.Mo
         ({"trials": 1}, "trials is 1"),
     ],
 )
-def test_a_grid_that_cannot_be_is_refused(arguments: dict[str, object], message: str) -> None:
+def test_a_grid_that_cannot_be_is_refused(arguments: dict[str, Any], message: str) -> None:
     """Before anything is estimated, by name."""
-    good: dict[str, object] = {"parties": [3], "ks": [1]}
+    good: dict[str, Any] = {"parties": [3], "ks": [1]}
     with pytest.raises(InputError, match=message):
-        LeakageGrid(**(good | arguments))  # type: ignore[arg-type]  # each case is a mistake
+        LeakageGrid(**(good | arguments))
 
 
 def _points() -> list[GridPoint]:

@@ -3,6 +3,7 @@
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
@@ -73,10 +74,10 @@ def test_hash_leaves_addresses_out() -> None:
         ({"certificate": BOB.certificate}, "certificate"),
     ],
 )
-def test_an_unfit_member_is_refused(changed: dict[str, str | int], field: str) -> None:
+def test_an_unfit_member_is_refused(changed: dict[str, Any], field: str) -> None:
     """Each field is checked, in code and in a file, and the error names it."""
     with pytest.raises(InputError) as caught:
-        replace(ALICE, **changed)  # type: ignore[arg-type]  # the wrong types are the point
+        replace(ALICE, **changed)
     assert caught.value.field == field
     content = tomllib.loads(ROSTER.to_toml())
     content["members"][0] |= changed

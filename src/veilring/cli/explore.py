@@ -62,9 +62,11 @@ def explore_command(
     chosen = [seed] if seed is not None else [*known, *range(first, first + seeds)]
     distinct = list(dict.fromkeys(chosen))
     with show_progress(quiet=False) as progress:
-        tell = None
-        if progress is not None:
-            tell = lambda c: progress("Exploring", c.seeds, len(distinct))  # noqa: E731 (a thunk)
+
+        def tell(campaign: "Campaign") -> None:
+            if progress is not None:
+                progress("Exploring", campaign.seeds, len(distinct))
+
         campaign = run(subject, distinct, workers=workers, progress=tell)
     if failures is not None:
         remember_failures(failures, campaign.failures)

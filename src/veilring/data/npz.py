@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.data.table import Table
+from veilring.data.table import Table, is_table
 from veilring.errors import InputError
 from veilring.privacy.files import open_private
 
@@ -109,7 +109,7 @@ def read_vectors(path: Path, field: str) -> Vectors:
     """
     arrays = _read(path, field)
     features, labels = arrays.get("X"), arrays.get("y")
-    if features is None or features.ndim != 2 or features.dtype.kind not in "biuf":  # noqa: PLR2004 (a table has two axes)
+    if features is None or not is_table(features) or features.dtype.kind not in "biuf":
         raise _unfit(field, path, "X of numbers, of shape (rows, features)")
     if not features.shape[1]:
         raise _unfit(field, path, "at least one feature")

@@ -75,7 +75,7 @@ class Ranges:
         Raises:
             InputError: If there are not as many features, or a value is not a number.
         """
-        if rows.ndim != 2 or rows.shape[1] != len(self):  # noqa: PLR2004  (rows by features)
+        if rows.shape[1:] != (len(self),):
             raise InputError.because(
                 f"rows has the shape {rows.shape}; it must be (rows, {len(self)})", field="rows"
             )
@@ -160,7 +160,7 @@ class Rows:
     labels: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        if self.features.ndim != 2 or self.labels.shape != self.features.shape[:1]:  # noqa: PLR2004 (a table has two axes)
+        if not is_table(self.features) or self.labels.shape != self.features.shape[:1]:
             raise InputError.because(
                 f"features has the shape {self.features.shape} and labels has "
                 f"{self.labels.shape}; they must be (rows, features) and (rows,)",
@@ -181,6 +181,11 @@ class Rows:
 
     def __repr__(self) -> str:
         return f"Rows({len(self)} rows of {self.features.shape[1]} features)"
+
+
+def is_table(values: NDArray[Any]) -> bool:
+    """Say whether an array has two axes, such as rows by features."""
+    return values.ndim == 2  # noqa: PLR2004  (what a table is)
 
 
 def in_unit_cube(features: NDArray[np.float64]) -> bool:
@@ -374,7 +379,7 @@ def pairwise_distances(
     Raises:
         InputError: If the two are not two-dimensional with the same number of features.
     """
-    same = queries.ndim == rows.ndim == 2 and queries.shape[1] == rows.shape[1]  # noqa: PLR2004  (points by features)
+    same = is_table(rows) and queries.shape[1:] == rows.shape[1:]
     require_that(
         same,
         "rows",

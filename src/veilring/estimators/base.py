@@ -452,8 +452,12 @@ def _documented(text: str, keys: Sequence[DescribedKey]) -> str:
     """Return a docstring with a line for each parameter, before its attributes."""
     about, attributes, fitted = inspect.cleandoc(text).partition("\n\nAttributes:")
     entries = (f"{key.name}: {key.meaning} Allowed: {key.allowed}." for key in keys)
-    shape = {"width": _WIDTH, "initial_indent": " " * 4, "subsequent_indent": " " * 8}
-    lines = "\n".join(fill(entry, **shape) for entry in entries)  # type: ignore[arg-type]  # a width and indents
+    shape: dict[str, Any] = {
+        "width": _WIDTH,
+        "initial_indent": " " * 4,
+        "subsequent_indent": " " * 8,
+    }
+    lines = "\n".join(fill(entry, **shape) for entry in entries)
     return f"{about}\n\nArgs:\n{lines}{attributes}{fitted}\n"
 
 

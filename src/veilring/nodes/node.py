@@ -8,6 +8,7 @@ import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import EllipsisType, TracebackType
 from typing import Final, Self, TypeVar
 
@@ -213,7 +214,7 @@ class Node:
     def _open(self, name: bytes, parties: Parties, observers: Sequence[Observer]) -> Session:
         if name in self._sessions or name in self._ended:
             raise ClusterError(f"{self.name} has used this session's name before")
-        make_rng = lambda: self._streams.generator("party", self.name, "session", name.hex())  # noqa: E731 (a thunk, passed on at once)
+        make_rng = partial(self._streams.generator, "party", self.name, "session", name.hex())
         session = Session(self.endpoint, name, parties, make_rng, observers)
         self._sessions[name] = session
         if self._stopped:

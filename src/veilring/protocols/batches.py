@@ -28,7 +28,7 @@ def check_queries(queries: NDArray[np.float64], features: int, most: int) -> Non
     Raises:
         InputError: If the shape is wrong, a feature is outside [0, 1] or there are too many.
     """
-    if queries.ndim != 2 or queries.shape[1] != features:  # noqa: PLR2004 (a table)
+    if queries.shape[1:] != (features,):
         raise InputError.because(
             f"queries has the shape {queries.shape}; it must be (queries, {features})",
             field="queries",

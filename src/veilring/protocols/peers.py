@@ -276,7 +276,7 @@ class PeerMember:
 
     def _check(self, queries: NDArray[np.float64]) -> None:
         width, most = self.facts.features, self.membership.batch_max
-        if queries.ndim != 2 or queries.shape[1] != width:  # noqa: PLR2004 (a table)
+        if queries.shape[1:] != (width,):
             raise InputError.because(
                 f"queries has the shape {queries.shape}; it must be (queries, {width})",
                 field="queries",

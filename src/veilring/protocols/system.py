@@ -314,8 +314,8 @@ class Setup(ABC):
     def leakage(
         self,
         queries: NDArray[np.float64],  # noqa: ARG002  (a subclass's own)
-        trials: int,  # noqa: ARG002
-        rng: Generator,  # noqa: ARG002
+        trials: int,  # noqa: ARG002  (likewise)
+        rng: Generator,  # noqa: ARG002  (likewise)
     ) -> "Leakage | None":
         """Estimate what a run leaks, where no ε bounds it.
 
@@ -510,7 +510,7 @@ class System(Section, ABC):
 
     # Pydantic calls an `__init__` of one's own also for tables of a file, whose mistakes are
     # reported all together with their place in that file. This says that ours adds nothing to them.
-    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # which pydantic reads
 
     @property
     def draws_ring(self) -> bool:

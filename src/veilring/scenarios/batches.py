@@ -24,7 +24,7 @@ Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and of how much."""
 
 
-def drawn_by_parties(parties: tuple[str, ...]) -> Ring | None:  # noqa: ARG001  (a `Deal`)
+def drawn_by_parties(_parties: tuple[str, ...]) -> Ring | None:
     """Leave it to the parties to draw their ring."""
     return None
 

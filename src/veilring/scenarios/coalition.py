@@ -379,11 +379,11 @@ def _find_in(
         victims=_victims(
             view,
             truth,
-            votes.exposed,
-            prepared.adversaries,
-            _prior(view, batch, prepared),
-            trials,
-            streams.generator("coalition", number),
+            exposed=votes.exposed,
+            liars=prepared.adversaries,
+            prior=_prior(view, batch, prepared),
+            trials=trials,
+            rng=streams.generator("coalition", number),
         ),
         exposure=exposure(len(ring), len(members), method),
         exposed=len(votes.exposed),
@@ -411,9 +411,10 @@ def _prior(view: TopKView, batch: Batch, prepared: Prepared) -> UniformPrior:
     return fit_prior(batch.answer.nearest, len(view.order), mean, view.parameters)
 
 
-def _victims(  # noqa: PLR0917  (a view, what is known, and what to try)
+def _victims(
     view: TopKView,
     truth: Truth,
+    *,
     exposed: frozenset[str],
     liars: Container[str],
     prior: UniformPrior,

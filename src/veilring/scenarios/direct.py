@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring import simulation
-from veilring.data.table import Features, Rows, Table
+from veilring.data.table import Features, Rows, Table, is_table
 from veilring.errors import InputError
 from veilring.nodes.cluster import RUNTIMES, Cluster
 from veilring.nodes.run import Run
@@ -167,7 +167,7 @@ def run(
 async def run_async(
     what: System | Role[R],
     parts: Any,  # noqa: ANN401  (as `run` takes it)
-    queries: Any = None,  # noqa: ANN401
+    queries: Any = None,  # noqa: ANN401  (likewise)
     *,
     runtime: str = "memory",
     seed: int | None = None,
@@ -194,8 +194,8 @@ async def run_async(
 
 def _ready(  # noqa: PLR0917  (the arguments of `run`)
     what: System | Role[R],
-    parts: Any,  # noqa: ANN401
-    queries: Any,  # noqa: ANN401
+    parts: Any,  # noqa: ANN401  (as `run` takes it)
+    queries: Any,  # noqa: ANN401  (likewise)
     runtime: str,
     seed: int | None,
     watch: Sequence[str],
@@ -373,14 +373,14 @@ def _asked(
         ranges = (features or queries.features).ranges
         return ranges.to_unit(queries.X, constant=0.0), queries.y
     given = np.asarray(queries, np.float64)
-    if given.ndim != 2:  # noqa: PLR2004  (queries by features)
+    if not is_table(given):
         raise InputError.because(
             f"queries has the shape {given.shape}; it must be (queries, features)", field="queries"
         )
     return (given if features is None else features.ranges.to_unit(given, constant=0.0)), None
 
 
-def _classes(features: Features | None, parts: Any) -> tuple[str, ...]:  # noqa: ANN401
+def _classes(features: Features | None, parts: Any) -> tuple[str, ...]:  # noqa: ANN401  (as above)
     if features is not None:
         return features.classes
     highest = max(int(rows.labels.max(initial=0)) for rows in parts)

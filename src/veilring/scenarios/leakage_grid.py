@@ -12,6 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm.topk import SMALLEST_RING, TopKParameters, exactness_bound
 from veilring.protocols.ring.leakage import HopLeakage, sample_hop_leakage, uniform_values
@@ -145,7 +148,7 @@ def leakage_grid(
             found = _estimate(grid, n, k, Streams(seed), _teller(progress, grid, n, k, done))
             steps = n * grid.rounds * grid.trials
             done += steps
-            yield _point(grid, n, k, found, steps, clock() - began)
+            yield _point(grid, n, k, found, steps=steps, seconds=clock() - began)
 
 
 def exposure_at_most(P0: float, d: float, rounds: int) -> float:
@@ -207,15 +210,15 @@ def _estimate(
 ) -> HopLeakage:
     rows, coins = (streams.generator("leakage", kind, n, k) for kind in ("rows", "coins"))
 
-    def draw(chunk: slice) -> Any:  # noqa: ANN401  (an array, as `Draw` says)
+    def draw(chunk: slice) -> NDArray[np.float64]:
         tell(chunk.start)
         return uniform_values(chunk.stop - chunk.start, n, k, grid.rows, rows)
 
     return sample_hop_leakage(draw, (grid.trials, n), grid.parameters(k), coins, distinct=True)
 
 
-def _point(  # noqa: PLR0917  (a point, and what was found there)
-    grid: LeakageGrid, n: int, k: int, found: HopLeakage, steps: int, seconds: float
+def _point(
+    grid: LeakageGrid, n: int, k: int, found: HopLeakage, *, steps: int, seconds: float
 ) -> GridPoint:
     names = ("exposure", "claim", "lop", "lop_peak")
     estimates = {name: getattr(found, name) for name in names}

@@ -67,7 +67,7 @@ class Topology:
         """
         if self._graph is None:
             return
-        import networkx as nx  # noqa: PLC0415  (it takes 0.3 s; most simulations need no graph)
+        import networkx as nx
 
         parties = tuple(names)
         for name in parties:
@@ -103,7 +103,7 @@ class Topology:
         """
         if self._graph is None or self._graph.has_edge(source, target):
             return (source, target)
-        import networkx as nx  # noqa: PLC0415  (takes 0.3 s, and most simulations need no graph)
+        import networkx as nx
 
         try:
             _, nodes = nx.bidirectional_dijkstra(self._graph, source, target, weight="seconds")
@@ -116,7 +116,7 @@ class Topology:
         """Return a function that gives the expected time of an empty message to a target."""
         if self._graph is None:
             return lambda _target: self._default.expected_seconds
-        import networkx as nx  # noqa: PLC0415  (as above)
+        import networkx as nx
 
         ways = nx.single_source_dijkstra_path_length(self._graph, source, weight="seconds")
         direct = {to: edge["seconds"] for to, edge in self._graph.adj[source].items()}
@@ -218,7 +218,7 @@ def _notify(tell: Callable[[str], None], targets: list[str], _arrival: Event) ->
 
 
 def _directed(graph: "nx.Graph[str]", default: LinkModel) -> "nx.DiGraph[str]":
-    import networkx as nx  # noqa: PLC0415  (as above)
+    import networkx as nx
 
     if graph.is_multigraph():
         raise InputError.because("the graph has more than one edge for a pair", field="graph")

@@ -1,5 +1,7 @@
 """Charges and budgets are judged when they are made, and show nothing of what is in them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
@@ -26,11 +28,17 @@ from veilring.privacy.budgets import (
         ("amount", {"amount": -0.1}),
     ],
 )
-def test_a_charge_is_judged_when_it_is_made(field: str, change: dict[str, object]) -> None:
+def test_a_charge_is_judged_when_it_is_made(field: str, change: dict[str, Any]) -> None:
     """The error names the field."""
-    good = {"analyst": "ann", "key": "1", "request": b"?", "answer": b"!", "amount": 0.1}
+    good: dict[str, Any] = {
+        "analyst": "ann",
+        "key": "1",
+        "request": b"?",
+        "answer": b"!",
+        "amount": 0.1,
+    }
     with pytest.raises(InputError) as caught:
-        Charge(**{**good, **change})  # type: ignore[arg-type]  # what is refused
+        Charge(**{**good, **change})
     assert caught.value.field == field
 
 
@@ -41,10 +49,10 @@ def test_a_charge_does_not_show_what_is_in_it() -> None:
 
 
 @pytest.mark.parametrize("budget", [{"total": -1.0}, {"record": float("nan")}, {"unit": ""}])
-def test_budgets_are_judged_when_they_are_made(budget: dict[str, object]) -> None:
+def test_budgets_are_judged_when_they_are_made(budget: dict[str, Any]) -> None:
     """The error names the budget."""
     with pytest.raises(InputError) as caught:
-        Budgets(**budget)  # type: ignore[arg-type]  # what is refused
+        Budgets(**budget)
     assert caught.value.field in budget
     with pytest.raises(InputError) as caught:
         Budgets(analysts={"ann": 1.0, "eve": -1.0})

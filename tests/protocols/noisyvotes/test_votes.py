@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -215,11 +216,11 @@ def test_the_greatest_k_and_numbers_of_rows_are_answered(
         ({"work": -1}, "work is -1"),
     ],
 )
-def test_parameters_are_met_at_the_edge(arguments: dict[str, object], message: str) -> None:
+def test_parameters_are_met_at_the_edge(arguments: dict[str, Any], message: str) -> None:
     """A parameter outside its range is named with what is allowed."""
-    good: dict[str, object] = {"features": 2, "classes": 2, "epsilon_vote": 1.0}
+    good: dict[str, Any] = {"features": 2, "classes": 2, "epsilon_vote": 1.0}
     with pytest.raises(InputError, match=message):
-        NoisyVotesParameters(**(good | arguments))  # type: ignore[arg-type]  # each is a mistake
+        NoisyVotesParameters(**(good | arguments))
 
 
 def test_neighbourhoods_are_met_at_the_edge() -> None:

@@ -1,6 +1,7 @@
 """A predictor: the same answers however it is asked, and nothing left of what was forgotten."""
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,16 +77,14 @@ def test_a_predictor_is_the_filter_on_exact_kernels() -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "plain")
-def test_a_forgotten_record_might_never_have_been(
-    kernel: Kernel, options: dict[str, object]
-) -> None:
+def test_a_forgotten_record_might_never_have_been(kernel: Kernel, options: dict[str, Any]) -> None:
     """Answers equal those of a predictor that was made without it, with the same seed."""
     rows, queries = _tables()
     kept = np.ones(300, np.bool_)
     kept[[0, 7, 150, 298, 299]] = False
     made = predictor(PARAMETERS, kernel, rows, **options)
     made.forget(np.flatnonzero(~kept) + 100)
-    never = Predictor(PARAMETERS, kernel, 24, **options)  # type: ignore[arg-type]  # of several types
+    never = Predictor(PARAMETERS, kernel, 24, **options)
     budgets = np.full(295, int(PARAMETERS.budget * UNITS))
     never.add(np.flatnonzero(kept) + 100, rows.features[kept], rows.labels[kept], budgets)
     one, other = (answers(each, queries.features, 16, 4) for each in (made, never))
@@ -194,21 +193,21 @@ def test_an_added_record_takes_part_with_what_it_has_left() -> None:
         ("features", {"features": np.full((2, 24), np.nan, np.float32)}),
     ],
 )
-def test_rows_that_do_not_fit_are_refused_whole(field: str, change: dict[str, object]) -> None:
+def test_rows_that_do_not_fit_are_refused_whole(field: str, change: dict[str, Any]) -> None:
     """The error names the field and shows no value, and nothing was added."""
     rows, _ = _tables()
     made = predictor(PARAMETERS, KERNELS[0], rows)
-    good: dict[str, object] = {
+    good: dict[str, Any] = {
         "ids": np.array([7, 8]),
         "features": rows.features[:2],
         "labels": np.array([0, 1]),
         "remaining": np.array([5, 5]),
     }
     with pytest.raises(InputError) as refused:
-        made.add(**(good | change))  # type: ignore[arg-type]  # what is refused
+        made.add(**(good | change))
     assert refused.value.field == field
     assert len(made) == 300
-    made.add(**good)  # type: ignore[arg-type]  # of several types
+    made.add(**good)
 
 
 def test_what_is_not_there_cannot_be_forgotten() -> None:

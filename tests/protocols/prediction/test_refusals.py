@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -135,12 +135,12 @@ def test_no_outcome_depends_on_a_record(tables: tuple[Rows, Rows], case: Case) -
     ],
 )
 def test_parameters_under_which_floats_overflow_are_refused(
-    name: str, changed: dict[str, object]
+    name: str, changed: dict[str, Any]
 ) -> None:
     """There an answer would end in an error for some numbers of neighbours and not for others."""
-    given_: dict[str, object] = {"features": 2, "classes": 2, "queries": 500, "epsilon": 1.0}
+    given_: dict[str, Any] = {"features": 2, "classes": 2, "queries": 500, "epsilon": 1.0}
     with pytest.raises(InputError) as refused:
-        ServerRules(**{**given_, **changed})  # type: ignore[arg-type]  # as a file of terms has them
+        ServerRules(**{**given_, **changed})
     assert refused.value.field == name
 
 

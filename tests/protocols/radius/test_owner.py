@@ -94,8 +94,8 @@ def test_concurrent_analysts_never_spend_more_than_there_is(tmp_path: Path) -> N
     with _owner(tmp_path / "ledger", budgets) as room, ThreadPoolExecutor(8) as pool:
         asked = [(who, _asked(f"{number}", 0.25)) for number in range(8) for who in ("ann", "bob")]
         rngs = np.random.default_rng(1).spawn(len(asked))
-        settle = lambda pair, rng: room.answer_once(pair[0], pair[1], rng).verdict  # noqa: E731 (a thunk)
-        verdicts = list(pool.map(settle, asked, rngs))
+        answered = pool.map(room.answer_once, *zip(*asked, strict=True), rngs)
+        verdicts = [each.verdict for each in answered]
     assert verdicts.count(RequestVerdict.ANSWERED) == 8
     with open_ledger(tmp_path / "ledger", budgets) as ledger:
         assert ledger.totals().spent == 2.0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.ring.algorithm.classify import local_votes
+from veilring.protocols.ring.algorithm.classify import Weights, local_votes
 from veilring.protocols.ring.algorithm.consistency import could_be_totals, could_become
 from veilring.protocols.ring.algorithm.topk import (
     TopKParameters,
@@ -69,8 +69,8 @@ def test_no_honest_run_is_doubted(kind: str, delta: float, P0: float) -> None:
     delta=st.floats(1e-300, 1e300),
     seed=st.integers(0, 2**32),
 )
-def test_rounding_never_makes_an_honest_run_doubtful(  # noqa: PLR0917  (the parameters of a run)
-    values: list[list[float]], k: int, P0: float, d: float, delta: float, seed: int
+def test_rounding_never_makes_an_honest_run_doubtful(
+    *, values: list[list[float]], k: int, P0: float, d: float, delta: float, seed: int
 ) -> None:
     """Whatever the magnitudes, no honest vector is above the bound by even one bit."""
     own = np.sort(np.array([values]), axis=2)[..., :k]
@@ -142,7 +142,7 @@ def test_what_nobody_has_passed_on_since_is_the_same() -> None:
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 @pytest.mark.parametrize("rounds", [1, 4])
-def test_no_honest_totals_are_doubted(weights: str, rounds: int) -> None:
+def test_no_honest_totals_are_doubted(weights: Weights, rounds: int) -> None:
     """Whatever the noise has left of the result, honest votes pass every party's check."""
     rng = np.random.default_rng(rounds)
     queries, parties, rows, classes = 5000, 4, 3, 3
@@ -154,19 +154,19 @@ def test_no_honest_totals_are_doubted(weights: str, rounds: int) -> None:
         own[:, :, : min(rows, k)] = distances[:, :, :k]
         result = run_ring(own, parameters, rng)
         votes = [
-            local_votes(distances[:, party], labels[party], result, classes, weights)  # type: ignore[arg-type]  # one of the two
+            local_votes(distances[:, party], labels[party], result, classes, weights)
             for party in range(parties)
         ]
         for mine in votes:
-            assert could_be_totals(sum(votes), mine, result, weights, 3.0).all()  # type: ignore[arg-type]  # the same
+            assert could_be_totals(np.sum(votes, axis=0), mine, result, weights, 3.0).all()
 
 
 def test_totals_that_no_votes_have_are_doubted() -> None:
     """Fewer than one's own votes, fractions of a vote, and fewer than k votes are impossible."""
     own, nearest = np.array([[1.0, 2.0]]), np.array([[0.1, 0.2, 0.3]])
 
-    def doubt(totals: list[float], weights: str = "uniform", upper: float = 3.0) -> bool:
-        possible = could_be_totals(np.array([totals]), own, nearest, weights, upper)  # type: ignore[arg-type]  # one of the two
+    def doubt(totals: list[float], weights: Weights = "uniform", upper: float = 3.0) -> bool:
+        possible = could_be_totals(np.array([totals]), own, nearest, weights, upper)
         return not bool(possible[0])
 
     assert not doubt([1.0, 2.0])

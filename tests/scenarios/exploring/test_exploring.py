@@ -24,7 +24,7 @@ from veilring.scenarios.exploring import (
 )
 from veilring.scenarios.prepare import prepare
 from veilring.simulation import Constant, LinkModel, Topology
-from veilring.simulation.faults import FAULT_CLASSES, Fault, conditions_of, draw_faults
+from veilring.simulation.faults import FAULT_CLASSES, Fault, FaultClass, conditions_of, draw_faults
 
 SEEDS = 100
 """Within so many seeds each mistake has to be found."""
@@ -157,9 +157,9 @@ def test_a_retry_gives_up_when_too_few_are_left() -> None:
 
 
 @pytest.mark.parametrize("kind", ["reset", "half-open"])
-def test_a_broken_connection_ends_a_run_and_mends(kind: str) -> None:
+def test_a_broken_connection_ends_a_run_and_mends(kind: FaultClass) -> None:
     """Both ends learn of it, by the keepalive at the latest, and later runs succeed."""
-    fault = Fault(kind, 1.0, 8.0, ("party-0", "party-1"))  # type: ignore[arg-type]  # a parameter
+    fault = Fault(kind, 1.0, 8.0, ("party-0", "party-1"))
 
     async def main() -> None:
         async with _under(fault) as cluster:
@@ -183,10 +183,10 @@ async def _chat_with_own(party: object, _own: str) -> None:
 
 @pytest.mark.parametrize(("kind", "remembers"), [("restart", True), ("amnesia", False)])
 def test_a_restarted_party_takes_part_again_if_it_has_its_data(
-    kind: str, *, remembers: bool
+    kind: FaultClass, *, remembers: bool
 ) -> None:
     """With its data it is as before; without, each run that needs them ends in its name."""
-    fault = Fault(kind, 1.0, 3.0, ("party-1",))  # type: ignore[arg-type]  # a parameter
+    fault = Fault(kind, 1.0, 3.0, ("party-1",))
 
     async def main() -> None:
         async with _under(fault) as cluster:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from typing_extensions import override
@@ -97,7 +98,7 @@ class Simulated(TasksRuntime):
             case "restart":
                 return [(start, lambda: self._crash(party)), (end, lambda: self._restart(party))]
             case "amnesia":
-                forget = lambda: self._restart(party, forgetful=True)  # noqa: E731 (a thunk)
+                forget = partial(self._restart, party, forgetful=True)
                 return [(start, lambda: self._crash(party)), (end, forget)]
             case "reset" | "half-open":
                 other = fault.parties[1]

@@ -11,6 +11,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import is_table
 from veilring.errors import InputError
 from veilring.privacy.budgets import RecordCharge
 from veilring.privacy.checks import require_that
@@ -43,7 +44,7 @@ class LabelledRecords:
 
     def __post_init__(self) -> None:
         count = len(self.ids)
-        fits = self.features.ndim == 2 and len(self.features) == count  # noqa: PLR2004 (a table has two axes)
+        fits = is_table(self.features) and len(self.features) == count
         require_that(
             fits,
             "features",

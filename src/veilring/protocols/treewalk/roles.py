@@ -11,6 +11,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import is_table
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer
@@ -404,7 +405,7 @@ def _unpack(client: str, message: Bits, steps: int) -> NDArray[np.bool_]:
 
 def _check_queries(queries: NDArray[np.float64], count: int) -> None:
     """Refuse what is no batch of the given number of queries; the error names no value."""
-    if queries.ndim != 2 or len(queries) != count or not np.isfinite(queries).all():  # noqa: PLR2004 (a table has two axes)
+    if not is_table(queries) or len(queries) != count or not np.isfinite(queries).all():
         raise InputError.because(
             f"queries has the shape {queries.shape}; it must be finite numbers of the shape "
             f"({count}, dimensions)",

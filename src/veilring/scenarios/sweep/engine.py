@@ -129,7 +129,7 @@ def _local(engine: Engine, items: int) -> Iterator[_Parallel]:
 @contextmanager
 def _dask(engine: Engine, items: int) -> Iterator[_Parallel]:
     require_extra("distributed")
-    from veilring.scenarios.sweep import dask_backend  # noqa: PLC0415  (it imports Dask, an extra)
+    from veilring.scenarios.sweep import dask_backend
 
     local_workers = min(engine.workers or joblib.cpu_count(), items)
     with dask_backend.connect(engine.dask_address, local_workers) as backend:

@@ -32,6 +32,7 @@ from veilring.protocols.ring.adversaries import (
     TakeOver,
     WrongSum,
 )
+from veilring.protocols.ring.algorithm.classify import Weights
 from veilring.protocols.ring.messages import SumPart
 from veilring.transport.messages import Message
 
@@ -55,9 +56,9 @@ async def test_a_radius_too_small_passes_with_weighted_votes() -> None:
 
 @pytest.mark.parametrize("liar", NAMES)
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
-async def test_one_malicious_party_can_decide_every_label(liar: str, weights: str) -> None:
+async def test_one_malicious_party_can_decide_every_label(liar: str, weights: Weights) -> None:
     """Whoever shrinks the radius to nothing and casts k votes itself is found by no check."""
-    parameters = replace(KNN, weights=weights)  # type: ignore[arg-type]  # one of the two
+    parameters = replace(KNN, weights=weights)
     run = await knn({liar: TakeOver(by=5, entry=2)}, parameters)
     for answer in run.results.values():
         assert (answer.labels == 2).all()

@@ -26,11 +26,12 @@ class Asked(NamedTuple):
     everything: NDArray[np.float64]
 
 
-def ask(  # noqa: PLR0917  (a query, how often, and what of the first session fails)
+def ask(
     parameters: TopKParameters,
     runs: int,
     times: int,
     rng: np.random.Generator,
+    *,
     members: tuple[str, ...] = ("party-0",),
     failed_after: int | None = None,
 ) -> Asked:

@@ -73,7 +73,7 @@ def test_the_posterior_keeps_its_promise(
     """
     for times in (1, 4):
         rng = np.random.default_rng([times, len(members)])
-        batches = [success(ask(parameters, 4, times, rng, members)) for _ in range(250)]
+        batches = [success(ask(parameters, 4, times, rng, members=members)) for _ in range(250)]
         surplus = sum(found.right - found.promised for found in batches)
         variance = sum(found.deviation**2 for found in batches)
         assert abs(surplus) <= bernstein(variance, 4 * parameters.k, FALSE_ALARM / 12)
@@ -101,7 +101,7 @@ async def test_owners_are_found_in_real_runs() -> None:
 def test_sessions_that_do_not_belong_together_are_refused() -> None:
     """No session, or those of different coalitions, are refused."""
     asked = ask(EXACT, 1, 1, np.random.default_rng(1))
-    other = ask(EXACT, 1, 1, np.random.default_rng(1), ("party-1",))
+    other = ask(EXACT, 1, 1, np.random.default_rng(1), members=("party-1",))
     with pytest.raises(InputError, match="there are no sessions"):
         recurring([])
     with pytest.raises(InputError, match="the same parties, members and queries"):

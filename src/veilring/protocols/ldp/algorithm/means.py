@@ -131,7 +131,7 @@ class Means(LocalRandomiser):
 
     def _require(self, values: NDArray[Any]) -> NDArray[np.float64]:
         columns = self.features + (self.classes > 1)
-        if values.ndim != 2 or values.shape[1] != columns:  # noqa: PLR2004  (clients by columns)
+        if values.shape[1:] != (columns,):
             raise InputError.because(
                 f"values has the shape {values.shape}; it must be (clients, {columns})",
                 field="values",
@@ -443,7 +443,7 @@ class SignVector(LocalRandomiser):
 
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        if values.ndim != 2 or values.shape[1] != self.features:  # noqa: PLR2004  (by features)
+        if values.shape[1:] != (self.features,):
             raise InputError.because(
                 f"values has the shape {values.shape}; it must be (clients, {self.features})",
                 field="values",

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.data.table import is_table
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.packing import client_slices
 
@@ -110,7 +111,7 @@ class LocalRandomiser(ABC):
         Raises:
             InputError: If they are no table of bytes.
         """
-        if reports.dtype != np.uint8 or reports.ndim != 2:  # noqa: PLR2004  (clients by bytes)
+        if reports.dtype != np.uint8 or not is_table(reports):
             raise InputError.because(
                 f"reports are {reports.dtype} of the shape {reports.shape}; they must be uint8 of "
                 f"the shape (clients, {self.report_bytes})",

@@ -239,7 +239,7 @@ def require_columns(rows: NDArray[Any], columns: int) -> None:
     Raises:
         InputError: If they are.
     """
-    if rows.ndim != 2 or rows.shape[1] != columns:  # noqa: PLR2004  (rows by features)
+    if rows.shape[1:] != (columns,):
         raise InputError.because(
             f"rows has the shape {rows.shape}; it must be (rows, {columns})", field="rows"
         )

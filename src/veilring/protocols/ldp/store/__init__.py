@@ -27,7 +27,7 @@ def open_report_store(where: str, task: Task, *, read_only: bool = False) -> Sto
     """
     if where.startswith(URL_PREFIXES):
         require_extra("psycopg")
-        from veilring.protocols.ldp.store.postgres import PostgresStore  # noqa: PLC0415  (an extra)
+        from veilring.protocols.ldp.store.postgres import PostgresStore
 
         return PostgresStore(where, task, read_only=read_only)
     return SqliteStore(Path(where), task, read_only=read_only)

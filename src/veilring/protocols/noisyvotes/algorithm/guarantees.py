@@ -227,7 +227,7 @@ def _cycles(parties: int, method: SumMethod) -> Sequence[Sequence[int]]:
 def _connectivity(parties: int, method: SumMethod) -> int:
     """Return the number of parties that have to go for the union of the cycles to fall apart."""
     require_extra("networkx")
-    import networkx as nx  # noqa: PLC0415  (it takes 0.3 s, and no party needs it)
+    import networkx as nx
 
     graph: nx.Graph[int] = nx.Graph()
     for cycle in _cycles(parties, method):

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.data.table import is_table
 from veilring.errors import InputError
 from veilring.privacy.budgets import from_units, to_units
 from veilring.privacy.checks import floats
@@ -51,7 +52,7 @@ def quantise(
     Raises:
         InputError: If a shape is wrong, or a row is zero (or the origin) or not finite.
     """
-    if features.ndim != 2 or features.shape[1] == 0:  # noqa: PLR2004 (a table has two axes)
+    if not is_table(features) or features.shape[1] == 0:
         raise InputError.because(
             f"features has the shape {features.shape}; it must be (rows, features)",
             field="features",
@@ -75,7 +76,7 @@ def require_quantised(field: str, rows: NDArray[np.float32], features: int) -> N
     Raises:
         InputError: If the rows are not a result of `quantise` with this number of features.
     """
-    if rows.ndim != 2 or rows.shape[1] != features or rows.dtype != np.float32:  # noqa: PLR2004 (a table has two axes)
+    if rows.shape[1:] != (features,) or rows.dtype != np.float32:
         raise InputError.because(
             f"{field} are {rows.dtype} of the shape {rows.shape}; they must be float32 of "
             f"the shape (rows, {features}), as `quantise` returns them",

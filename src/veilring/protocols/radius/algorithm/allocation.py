@@ -27,6 +27,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import is_table
 from veilring.privacy.checks import require, require_choice, require_that
 
 AllocationRule = Literal["clique", "component", "batch"]
@@ -261,7 +262,7 @@ def _members(vertices: int) -> list[int]:
 
 
 def _require_graph(graph: NDArray[np.bool_]) -> None:
-    square = graph.ndim == 2 and graph.shape[0] == graph.shape[1]  # noqa: PLR2004  (vertices by vertices)
+    square = is_table(graph) and graph.shape[0] == graph.shape[1]
     require_that(
         square and graph.dtype == np.bool_,
         "graph",

@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.data.table import Rows, in_unit_cube, pairwise_distances
+from veilring.data.table import Rows, in_unit_cube, is_table, pairwise_distances
 from veilring.privacy.checks import require, require_that
 
 # The derivation above holds with a factor of 38 to spare up to here, and no table is so wide.
@@ -122,7 +122,7 @@ def row_chunks(rows: int, queries: int) -> Iterator[slice]:
 
 def require_queries(queries: NDArray[np.float64]) -> None:
     """Refuse what is no batch of points in the unit cube, or too large."""
-    fits = queries.ndim == 2 and 1 <= queries.shape[-1] <= FEATURES_MAX  # noqa: PLR2004  (points by features)
+    fits = is_table(queries) and 1 <= queries.shape[-1] <= FEATURES_MAX
     shape = f"of shape {queries.shape}"
     require_that(
         fits,
@@ -149,7 +149,7 @@ def require_radii(queries: NDArray[np.float64], radii: NDArray[np.float64]) -> N
 def require_width(queries: NDArray[np.float64], rows: Rows) -> None:
     """Refuse queries that are no points among the rows, before any distance is computed."""
     width = rows.features.shape[1]
-    fits = queries.ndim == 2 and queries.shape[1] == width  # noqa: PLR2004  (points by features)
+    fits = queries.shape[1:] == (width,)
     require_that(fits, "queries", f"queries has the shape {queries.shape}; it must be (Q, {width})")
 
 

@@ -14,7 +14,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.data.table import pairwise_distances
+from veilring.data.table import is_table, pairwise_distances
 from veilring.privacy.checks import require, require_that
 from veilring.protocols.ring.algorithm.sums import FixedPoint
 from veilring.protocols.ring.algorithm.topk import TopKParameters, cut_rows, own_smallest, run_ring
@@ -60,7 +60,7 @@ def local_votes(
         InputError: If a shape does not fit, a label is out of range or `weights` is unknown.
     """
     _require_rows(distances, labels, classes)
-    same = result.ndim == 2 and len(result) == len(distances)  # noqa: PLR2004  (queries by k)
+    same = is_table(result) and len(result) == len(distances)
     require_that(
         same, "result", f"result has the shape {result.shape}; it must be ({len(distances)}, k)"
     )
@@ -90,7 +90,7 @@ def _ballots(
 
 def _require_rows(distances: NDArray[np.float64], labels: NDArray[np.int64], classes: int) -> None:
     require(classes >= 1, "classes", classes, "an integer of at least 1")
-    fits = distances.ndim == 2 and labels.shape == distances.shape[1:]  # noqa: PLR2004  (queries by rows)
+    fits = is_table(distances) and labels.shape == distances.shape[1:]
     require_that(
         fits,
         "labels",

@@ -242,7 +242,7 @@ def leaked_groups(
         The groups, by their smallest party.
     """
     require_extra("networkx")
-    import networkx as nx  # noqa: PLC0415  (it takes 0.3 s, and no party needs it)
+    import networkx as nx
 
     graph: nx.Graph[int] = nx.Graph()
     for cycle in cycles:

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import is_table
 from veilring.privacy.checks import require, require_that
 
 # With two parties each would see exactly what the other contributed: a ring hides nothing.
@@ -110,7 +111,7 @@ def own_smallest(values: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     """
     require(k >= 1, "k", k, "an integer of at least 1")
     require_that(
-        values.ndim == 2,  # noqa: PLR2004  (runs by values)
+        is_table(values),
         "values",
         f"values has the shape {values.shape}; it must be (runs, values)",
     )

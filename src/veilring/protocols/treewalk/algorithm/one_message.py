@@ -190,7 +190,7 @@ def blur(queries: NDArray[np.float64], by: Blur, rng: Generator) -> NDArray[np.f
         InputError: If the queries have other dimensions than the domain, or are not finite.
     """
     dimensions = len(by.low)
-    if queries.ndim != 2 or queries.shape[1] != dimensions:  # noqa: PLR2004 (a table has two axes)
+    if queries.shape[1:] != (dimensions,):
         raise InputError.because(
             f"queries has the shape {queries.shape}; it must be (queries, {dimensions})",
             field="queries",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.data.table import is_table
 from veilring.errors import InputError
 
 # Beyond, every half-space at the few levels that a tree has is nearly all of the data.
@@ -110,7 +111,7 @@ def check_queries(tree: Tree, queries: NDArray[np.float64]) -> None:
     Raises:
         InputError: If so; it names their shape and nothing of their values.
     """
-    if queries.ndim != 2 or queries.shape[1] != tree.dimensions:  # noqa: PLR2004 (a table has two axes)
+    if queries.shape[1:] != (tree.dimensions,):
         allowed = f"(queries, {tree.dimensions})"
         raise InputError.because(
             f"queries has the shape {queries.shape}; it must be {allowed}", field="queries"
@@ -120,7 +121,7 @@ def check_queries(tree: Tree, queries: NDArray[np.float64]) -> None:
 
 
 def _check(points: NDArray[np.float64]) -> None:
-    if points.ndim != 2 or not 1 <= points.shape[1] <= DIMENSIONS_MAX:  # noqa: PLR2004 (a table has two axes)
+    if not is_table(points) or not 1 <= points.shape[1] <= DIMENSIONS_MAX:
         allowed = f"(N, dimensions), with 1 to {DIMENSIONS_MAX} dimensions"
         raise InputError.because(
             f"points has the shape {points.shape}; it must be {allowed}", field="points"
