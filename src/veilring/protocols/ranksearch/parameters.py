@@ -4,7 +4,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,11 @@ K_MAX: Final = 2**16 - 2
 # queries no longer notices when they are asked again with other parties.
 REMEMBERED_MAX: Final = 2**18
 
+_CHOICES: Final = {
+    "reveal": get_args(Reveal),
+    "sum": get_args(Adding),
+    "weights": get_args(Weights),
+}
 _ENVELOPE_BYTES: Final = 256  # session, kind, digest, headers of three arrays: under 150 bytes
 _FLOAT_BYTES: Final = 8
 
@@ -79,6 +84,9 @@ class SearchParameters:
             raise InputError("k", self.k, f'1 to {self._k_max:,} with reveal = "{self.reveal}"')
         if not ARITY_MIN <= self.arity <= ARITY_MAX:
             raise InputError("arity", self.arity, f"{ARITY_MIN} to {ARITY_MAX}")
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise InputError(name, getattr(self, name), " or ".join(known))
 
     @property
     def _k_max(self) -> int:

@@ -1,0 +1,162 @@
+"""Bad input is refused with a sentence, by the party that has it, before anything is sent."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.protocols.ring.cheats import ask_nonsense
+from typing_extensions import override
+
+from veilring.data.table import Rows
+from veilring.errors import InputError, ProtocolViolation, RunFailed
+from veilring.nodes.adversary import Alter
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import ForwardingParty, Party
+from veilring.protocols.batches import Queries
+from veilring.protocols.ranksearch import SearchedRows, SearchParameters, rank_search
+from veilring.protocols.ranksearch.system import RankSearch
+from veilring.protocols.system import Facts
+from veilring.testing import ProtocolRunner
+from veilring.transport.messages import Message
+
+NAMES = ["ada", "bob", "cyd"]
+PUBLIC = RankSearch(k=2).bind(2, 2)
+ROWS = Rows(np.array([[0.0, 0.5], [1.0, 0.5]]), np.array([0, 1]))
+QUERIES = np.array([[0.25, 0.5]])
+
+
+class Mute(ForwardingParty):
+    """A party that must not send anything."""
+
+    @override
+    async def send(self, to: str, message: Message) -> None:
+        raise AssertionError(f"{message.kind} was sent to {to}")
+
+
+async def refuse(
+    party: Party,
+    *,
+    rows: Rows,
+    parameters: SearchParameters,
+    queries: NDArray[np.float64] | None,
+) -> str:
+    """Play the one that asks, and return what it says of its own input."""
+    own = SearchedRows(rows)
+    with pytest.raises(InputError) as caught:
+        await rank_search(Mute(party), own, asker=party.me, parameters=parameters, queries=queries)
+    return str(caught.value)
+
+
+async def refusal(
+    *,
+    parties: list[str] = NAMES,
+    rows: Rows = ROWS,
+    parameters: SearchParameters = PUBLIC,
+    queries: NDArray[np.float64] | None = QUERIES,
+) -> str:
+    """Have each party ask in a session of its own mind, and return what all of them say."""
+    async with Cluster(parties) as cluster:
+        run = await cluster.run(refuse, rows=rows, parameters=parameters, queries=queries)
+    (said,) = set(run.results.values())
+    assert run.cost.setup.messages == run.cost.messages == 0
+    return said
+
+
+@pytest.mark.parametrize(
+    ("queries", "said"),
+    [
+        (np.zeros((1, 3)), r"queries has the shape \(1, 3\); it must be \(queries, 2\)"),
+        (np.zeros(2), r"queries has the shape \(2,\)"),
+        (np.zeros((0, 2)), "queries is 0; allowed: 1 to"),
+        (np.zeros((70_000, 2)), "queries is 70000; allowed: 1 to"),
+        (np.full((1, 2), 2.0), "queries must be numbers from 0 to 1"),
+        (np.full((1, 2), -0.1), "queries must be numbers from 0 to 1"),
+        (np.full((1, 2), np.nan), "queries must be numbers from 0 to 1"),
+        (np.full((1, 2), np.inf), "queries must be numbers from 0 to 1"),
+    ],
+    ids=str,
+)
+async def test_queries_that_cannot_be_answered(queries: NDArray[np.float64], said: str) -> None:
+    """The asker says what is wrong with them."""
+    assert re.search(said, await refusal(queries=queries))
+
+
+async def test_an_asker_without_queries() -> None:
+    """It says that it needs some."""
+    async with Cluster(NAMES) as cluster:
+        run = await cluster.run(refuse, rows=ROWS, parameters=PUBLIC, queries=None)
+    assert "ada asks, and needs a batch of queries" in run.results["ada"]
+    assert run.cost.setup.messages == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (Rows(np.zeros((1, 3)), np.array([0])), "the rows have 3 features; the parameters have 2"),
+        (Rows(np.zeros((1, 2)), np.array([2])), "labels must be below 2, the number of classes"),
+    ],
+    ids=["features", "classes"],
+)
+async def test_rows_of_another_schema(rows: Rows, said: str) -> None:
+    """No value of theirs is shown."""
+    assert said in await refusal(rows=rows)
+
+
+async def test_more_rows_than_may_tie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their votes would not fit a word if all of them tied."""
+    monkeypatch.setattr("veilring.protocols.ranksearch.parameters.TIED_ROWS", 3)
+    assert "rows is 2; allowed: at most 1 among 3 parties" in await refusal()
+
+
+async def test_too_few_parties_or_too_many() -> None:
+    """Two know each other's counts from the total, and totals have to fit a word of 32 bits."""
+    assert "parties is 2; allowed: 3 to" in await refusal(parties=["ada", "bob"])
+    with pytest.raises(InputError, match=r"parties is 65538; allowed: 3 to 65,537"):
+        replace(PUBLIC, k=65_534).check_parties(65_538)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"features": 0}, "features is 0; allowed: at least 1"),
+        ({"classes": 0}, "classes is 0; allowed: at least 1"),
+        ({"k": 0}, "k is 0; allowed: 1 to 65,534"),
+        ({"k": 65_535}, "k is 65535; allowed: 1 to 65,534"),
+        ({"arity": 1}, "arity is 1; allowed: 2 to 256"),
+        ({"arity": 257}, "arity is 257; allowed: 2 to 256"),
+        ({"reveal": "rows"}, "reveal is 'rows'; allowed: totals"),
+        ({"sum": "ring"}, "sum is 'ring'; allowed: all-to-all or star"),
+        ({"weights": "heavy"}, "weights is 'heavy'; allowed: uniform or distance"),
+    ],
+    ids=str,
+)
+def test_parameters_outside_their_range(changed: dict[str, object], said: str) -> None:
+    """They are named with what is allowed."""
+    with pytest.raises(InputError, match=said):
+        replace(PUBLIC, **changed)  # type: ignore[arg-type]  # each case is a mistake
+
+
+def test_a_setup_refuses_what_its_parties_would() -> None:
+    """Too few parties, and rows of another schema, before any party starts."""
+    with pytest.raises(InputError, match="parties is 2"):
+        RankSearch().setup({"ada": ROWS, "bob": ROWS}, Facts(2, 2, 2))
+    with pytest.raises(InputError, match="the rows have 2 features"):
+        RankSearch().setup(dict.fromkeys(NAMES, ROWS), Facts(3, 3, 2))
+
+
+def test_an_asker_that_asks_nonsense_is_named(run_protocol: ProtocolRunner) -> None:
+    """All others end the run with its name, and none of them has sent a count."""
+    with pytest.raises(RunFailed) as caught:
+        run_protocol(
+            rank_search,
+            NAMES,
+            own=[SearchedRows(ROWS) for _ in NAMES],
+            adversaries={"bob": Alter(ask_nonsense, only=(Queries,))},
+            only={"bob": {"queries": QUERIES}},
+            asker="bob",
+            parameters=PUBLIC,
+        )
+    named = [e for e in caught.value.errors.values() if isinstance(e, ProtocolViolation)]
+    assert {error.culprit for error in named} == {"bob"}
