@@ -1,9 +1,12 @@
 """What holds for all tests."""
 
+import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 # The same cases each time, and none fails because the machine is busy.
@@ -18,6 +21,15 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A shell ignores Ctrl-C for what it runs in the background; tests of Ctrl-C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the collector of garbage from all that is imported and collected: it stays for good."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_xdist_auto_num_workers() -> int:
