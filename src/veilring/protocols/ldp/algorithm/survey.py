@@ -78,7 +78,7 @@ class Survey(ABC):
         self,
         values: NDArray[Any],
         classes: NDArray[np.int64],  # noqa: ARG002  (a subclass's own)
-        question: int,  # noqa: ARG002
+        question: int,  # noqa: ARG002  (likewise)
     ) -> NDArray[Any]:
         """Return what each client would answer to a question if it had nothing to hide: its row.
 
