@@ -1,12 +1,18 @@
 """What a hop leaks on a scenario's own distances."""
 
+import json
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from tests.scenarios.wine import wine_report
 
-from veilring.protocols.system import Leakage
+from veilring.protocols.registry import find_system
+from veilring.protocols.system import Estimate, Leakage
 from veilring.randomness import Streams
-from veilring.scenarios import load_scenario
+from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.scenarios.prepare import prepare
+from veilring.scenarios.reporting.summary import leaks
 
 
 def _leakage(overrides: list[str], trials: int) -> Leakage:
@@ -48,3 +54,47 @@ class TestLeakage:
         overrides = ["parties.count=1000", "protocol.k=100"]
         assert 2 <= _leakage(overrides, 20_000).trials < 100
         assert _leakage(overrides, 2).trials == 2
+
+
+class TestSimulatedViews:
+    """A system whose views follow from what is published leaks nothing else."""
+
+    RANK = ("protocol.name=rank-search", "data.queries=12")
+
+    def test_the_measures_of_a_hop_are_0_and_say_why(self) -> None:
+        """All four of the ring, by argument and not by estimate; what is published is estimated."""
+        report = run_scenario(load_scenario("wine", [*self.RANK]), runtime="memory", seed=1)
+        assert report.leakage is not None
+        ring = find_system("private-knn").measures
+        shown = {leaked.label: leaked for leaked in leaks(report.leakage, "rank-search")}
+        for name, measure in ring.items():
+            assert report.leakage.estimates[name] == Estimate(0.0, 0.0)
+            leaked = shown.pop(measure.label)
+            assert leaked.value == "0"
+            assert leaked.meaning.startswith("by argument: ")
+        assert len(shown) == len(report.leakage.published) == 3
+        assert all(leaked.is_estimated for leaked in shown.values())
+        assert Report.from_json(json.loads(json.dumps(report.as_json()))) == report
+
+    def test_what_is_published_is_measured_on_the_queries_that_are_asked(self) -> None:
+        """As many searches as queries, or as trials; intervals hold the distances, so none is 0."""
+        leakage = _leakage([*self.RANK], 20_000)
+        assert (leakage.trials, _leakage([*self.RANK], 5).trials) == (12, 5)
+        assert 0 < leakage.published["radius"].value < 0.1
+        assert 0 < leakage.published["above"].value < 1
+
+    def test_rows_that_tie_are_said_to_be_shown(self) -> None:
+        """If all rows are held twice, an odd k ends each search at the distance of a row."""
+        prepared = prepare(load_scenario("wine", [*self.RANK, "protocol.k=1"]), Streams(1))
+        setup, rows = prepared.setup, list(prepared.setup.parts.values())
+        twice = {f"party-{n}": rows[n % 8] for n in range(16)}
+        doubled = setup.system.setup(twice, replace(setup.facts, parties=16))
+        found = doubled.leakage(prepared.held_out.X, 100, np.random.default_rng(0))
+        assert found is not None
+        assert found.published["tied"] == Estimate(1.0, 0.0)
+        assert found.published["radius"] == Estimate(0.0, 0.0)
+
+    def test_without_totals_none_is_above_k(self) -> None:
+        """A search that reveals votes opens comparisons only."""
+        leakage = _leakage([*self.RANK, "protocol.reveal=votes"], 100)
+        assert leakage.published["above"] == Estimate(0.0, 0.0)

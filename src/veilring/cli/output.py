@@ -3,7 +3,6 @@
 from rich.table import Table as Grid
 
 from veilring.cli.console import make_console
-from veilring.protocols.system import Estimate
 from veilring.scenarios.report import Report
 from veilring.scenarios.reporting.summary import (
     accuracies,
@@ -85,8 +84,8 @@ def _leakage(report: Report) -> list[_Line]:
     if report.leakage is None:
         return []
     return [
-        (label, _with_error(found), meaning)
-        for label, found, meaning in leaks(report.leakage, report.scenario.protocol.name)
+        (leaked.label, leaked.value, leaked.meaning)
+        for leaked in leaks(report.leakage, report.scenario.protocol.name)
     ]
 
 
@@ -98,7 +97,3 @@ def _closing(report: Report) -> str:
         f"Transcript {report.transcript}\n"
         f"The parties' randomness was cryptographic. The same split and partition: {again}."
     )
-
-
-def _with_error(estimate: Estimate) -> str:
-    return f"{estimate.value:.1%} ± {estimate.standard_error:.2%}"

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -455,17 +455,28 @@ class ServerSetup(Setup):
         return set(parties) == set(self.parties)
 
 
+class Measure(NamedTuple):
+    """A share that says what a run leaks."""
+
+    label: str
+    meaning: str
+    argument: str = ""
+    """Why it is 0, where that follows from an argument and nothing is estimated."""
+
+
 @dataclass(frozen=True, slots=True)
 class Leakage:
     """What a run leaks, as simulated runs on the same rows have it.
 
     Attributes:
         trials: The number of runs.
-        estimates: Each measure by its name.
+        estimates: The measures of what is learned of a party, beyond the result, by name.
+        published: The measures of what the published result tells, by name.
     """
 
     trials: int
     estimates: Mapping[str, Estimate]
+    published: Mapping[str, Estimate] = field(default_factory=dict)
 
 
 class System(Section, ABC):
@@ -495,8 +506,8 @@ class System(Section, ABC):
     """Which parties are trusted, in a few words that may hold `{parties}` and `{honest}`."""
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Where errors of the code below have another name for a parameter: the parameter by it."""
-    measures: ClassVar[Mapping[str, tuple[str, str]]] = MappingProxyType({})
-    """The name and the meaning of each estimate of `Setup.leakage`."""
+    measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
+    """What `Setup.leakage` returns, by name."""
 
     name: str
 

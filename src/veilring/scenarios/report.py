@@ -287,8 +287,10 @@ class Report:
 
 def leakage_as_json(leakage: Leakage) -> dict[str, Any]:
     """Return the trials and each estimate as what JSON can say."""
-    estimates = {name: asdict(each) for name, each in leakage.estimates.items()}
-    return {"trials": leakage.trials, **estimates}
+    plain = {name: asdict(each) for name, each in leakage.estimates.items()}
+    if leakage.published:
+        plain["published"] = {name: asdict(each) for name, each in leakage.published.items()}
+    return {"trials": leakage.trials, **plain}
 
 
 def leakage_from_json(plain: object) -> Leakage | None:
@@ -301,7 +303,9 @@ def leakage_from_json(plain: object) -> Leakage | None:
         return None
     tables = TypeAdapter(dict[str, Any]).validate_python(plain)
     trials = TypeAdapter(int).validate_python(tables.pop("trials", None))
-    return Leakage(trials, TypeAdapter(dict[str, Estimate]).validate_python(tables))
+    read = TypeAdapter(dict[str, Estimate]).validate_python
+    published = read(tables.pop("published", {}))
+    return Leakage(trials, read(tables), published)
 
 
 def _plain(value: object) -> object:

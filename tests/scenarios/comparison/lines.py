@@ -11,7 +11,8 @@ PRIVACY = Promise("rows", "others", "nobody", "one row", 1.0, 0.0, "batch", "pur
 
 
 def _leaking(leak: float) -> Leakage:
-    return Leakage(100, dict.fromkeys(PrivateKNN.measures, Estimate(leak, 0.01)))
+    estimate = Estimate(leak, 0.01 if leak else 0.0)
+    return Leakage(100, dict.fromkeys(PrivateKNN.measures, estimate))
 
 
 def baselines(pooled: float = 0.95, majority: float = 0.4) -> list[Line]:
@@ -45,9 +46,7 @@ def line(  # noqa: PLR0913  (what a line may differ in)
         trust="whom it may concern",
         guarantee="what it may be",
         privacy=PRIVACY if private else None,
-        leakage=None
-        if leak is None
-        else Leakage(100, dict.fromkeys(PrivateKNN.measures, Estimate(leak, 0.01))),
+        leakage=None if leak is None else _leaking(leak),
         cost=Played(1, 1, size, 0, 0, 0.1, 0.1) if private else None,
     )
 

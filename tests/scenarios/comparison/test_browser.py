@@ -89,7 +89,7 @@ def test_it_is_legible_on_a_screen_and_on_a_phone(
     for each in found.values():
         assert each["overflow"] <= 0
         assert each["cut"] <= 0
-        assert each["pictures"] == 3
+        assert each["pictures"] == 4
         assert each["smallest"] >= 12
         assert each["overlapping"] == []
         assert each["outside"] == 0

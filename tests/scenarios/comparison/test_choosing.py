@@ -50,6 +50,12 @@ class TestThen:
         assert (choice.system, choice.epsilon) == ("ring", None)
         assert "10.0% of the messages" in choice.says
 
+    def test_is_what_leaks_least_of_a_party(self) -> None:
+        """A search whose views are simulated leaks nothing but its totals, and comes first."""
+        choice = _chosen(RING, line("search", 0.95, leak=0.0), self.FAR, self.OWNED)
+        assert choice.system == "search"
+        assert "nothing of any other party" in choice.says
+
     @pytest.mark.parametrize("leak", [0.49, 0.6])
     def test_is_a_trusted_party_if_the_ring_leaks_much(self, leak: float) -> None:
         """One half counts with the interval of the estimate."""

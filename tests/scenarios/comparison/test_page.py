@@ -94,7 +94,12 @@ class TestPage:
         assert page.headings.count(1) == 1
         assert all(b - a <= 1 for a, b in zip(page.headings, page.headings[1:], strict=False))
         assert len(page.ids) == len(set(page.ids))
-        assert page.described == ["accuracy-chart", "leakage-chart", "bytes-chart"]
+        assert page.described == [
+            "accuracy-chart",
+            "leakage-private-knn-chart",
+            "leakage-rank-search-chart",
+            "bytes-chart",
+        ]
 
     def test_says_that_none_is_worth_it(self, comparison: SystemComparison) -> None:
         """Then no line is marked."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
+from types import MappingProxyType
 from typing import ClassVar, Final, Literal, Self
 
 import numpy as np
@@ -17,6 +18,7 @@ from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
 from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
 from veilring.protocols.ranksearch.cost import found_cost, search_cost
+from veilring.protocols.ranksearch.leakage import open_totals, told_by_totals
 from veilring.protocols.ranksearch.parameters import (
     K_MAX,
     Reveal,
@@ -25,9 +27,13 @@ from veilring.protocols.ranksearch.parameters import (
 )
 from veilring.protocols.ranksearch.roles import rank_search
 from veilring.protocols.ring.algorithm.classify import pooled_knn
+from veilring.protocols.ring.system import HOP_MEASURES
 from veilring.protocols.system import (
     PARTIES,
+    Estimate,
     Facts,
+    Leakage,
+    Measure,
     Membership,
     PeerSetup,
     Play,
@@ -48,6 +54,21 @@ _SHOWN: Final[Mapping[Reveal, str]] = {
     "totals": "Nothing but totals is shown.",
     "votes": "Counts stay shared: only comparisons with k and vote totals are shown.",
 }
+_SIMULATED: Final = "a view is simulated from what is published"
+_PUBLISHED: Final[Mapping[str, Measure]] = MappingProxyType(
+    {
+        "radius": Measure(
+            "radius known to", "of the range of distances: so closely is the k-th smallest known"
+        ),
+        "tied": Measure(
+            "ties", "of the queries end where rows tie, which shows their distance to the last bit"
+        ),
+        "above": Measure(
+            "totals above k",
+            "of the opened totals, which tell how rows are spread over parties",
+        ),
+    }
+)
 
 
 class RankSearch(System):
@@ -70,6 +91,13 @@ class RankSearch(System):
 
     title: ClassVar[str] = "rank search"
     summary: ClassVar[str] = "Peers count under masks until they know the radius of the k nearest."
+
+    measures: ClassVar[Mapping[str, Measure]] = MappingProxyType(
+        {
+            **{name: each._replace(argument=_SIMULATED) for name, each in HOP_MEASURES.items()},
+            **_PUBLISHED,
+        }
+    )
 
     name: Literal["rank-search"] = Field("rank-search", description="rank-search")
     k: int = Field(5, ge=1, le=K_MAX, description=f"a whole number from 1 to {K_MAX:,}")
@@ -208,6 +236,26 @@ class SearchSetup(PeerSetup):
             upper=public.upper,
             arity=public.arity,
             weights=public.weights,
+        )
+
+    @override
+    def leakage(self, queries: NDArray[np.float64], trials: int, rng: Generator) -> Leakage:
+        """Return what the published results of searches tell, a search for each query.
+
+        Of parties nothing is learned beyond that: the measures of a hop are 0 by argument.
+        """
+        public, asked = self.parameters, queries[:trials]
+        opened = open_totals(
+            asked, list(self.parts.values()), k=public.k, upper=public.upper, arity=public.arity
+        )
+        told = told_by_totals(opened, public.k, public.upper)
+        if public.reveal != "totals":
+            told["above"] = np.zeros(len(asked))
+        spread = {name: values.std() / np.sqrt(len(asked)) for name, values in told.items()}
+        return Leakage(
+            len(asked),
+            dict.fromkeys(HOP_MEASURES, Estimate(0.0, 0.0)),
+            {name: Estimate(float(told[name].mean()), float(spread[name])) for name in _PUBLISHED},
         )
 
     @override

@@ -26,6 +26,7 @@ from veilring.protocols.system import (
     Estimate,
     Facts,
     Leakage,
+    Measure,
     Membership,
     Play,
     Promise,
@@ -45,6 +46,24 @@ TRIALS_MIN: Final = 2  # with one there is no standard error
 ENTRIES_MAX: Final = 2**22
 
 _Whole = Annotated[int, Field(ge=1)]
+
+HOP_MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
+    {
+        "exposure": Measure(
+            "exposure", "of the messages contain a distance from the sender's own rows"
+        ),
+        "claim": Measure(
+            "claim",
+            "of the values new to a receiver are the sender's own: how often a guess is right",
+        ),
+        "lop": Measure(
+            "loss of privacy",
+            "how much better that guess is than one made from the public result alone",
+        ),
+        "lop_peak": Measure("loss of privacy at its peak", "at the worst position in the ring"),
+    }
+)
+"""What a party learns of another from the messages between them."""
 
 
 class PrivateKNN(System):
@@ -70,26 +89,7 @@ class PrivateKNN(System):
     summary: ClassVar[str] = "Peers in a ring find the nearest rows of all and add up their votes."
     colludes: ClassVar[bool] = True
     aliases: ClassVar[Mapping[str, str]] = {"sum.name": "sum", "sum.cycles": "cycles"}
-    measures: ClassVar[Mapping[str, tuple[str, str]]] = MappingProxyType(
-        {
-            "exposure": (
-                "exposure",
-                "of the messages contain a distance from the sender's own rows",
-            ),
-            "claim": (
-                "claim",
-                "of the values new to a receiver are the sender's own: how often a guess is right",
-            ),
-            "lop": (
-                "loss of privacy",
-                "how much better that guess is than one made from the public result alone",
-            ),
-            "lop_peak": (
-                "loss of privacy at its peak",
-                "at the worst position in the ring",
-            ),
-        }
-    )
+    measures: ClassVar[Mapping[str, Measure]] = HOP_MEASURES
 
     name: Literal["private-knn"] = Field("private-knn", description="private-knn")
     k: int = Field(5, ge=1, description="a whole number of at least 1")

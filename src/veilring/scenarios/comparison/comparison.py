@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf
+from operator import itemgetter
 from typing import Any, Final
 
 from veilring.protocols.system import Leakage, Promise
@@ -193,9 +194,9 @@ _FIRST: Final = (
     " highest accuracy, then the fewest bytes."
 )
 _RING: Final = (
-    "Else PP-kNN, if it is worth it, close, and its exposure, claim and peak loss of privacy lie"
-    f" below {percent(LEAK_MAX)} with their intervals: who then says whose a distance is, is wrong"
-    " more often than right."
+    "Else rank search or PP-kNN, the one that leaks less first, if it is worth it, close, and its"
+    f" exposure, claim and peak loss of privacy lie below {percent(LEAK_MAX)} with their intervals:"
+    " who then says whose a distance is, is wrong more often than right."
 )
 _OWNED: Final = "Else a line with a trusted party that is worth it and close, in the same order."
 RULE: Final = (_WORTH, _FIRST, _RING, _OWNED, "Else none.")
@@ -237,13 +238,15 @@ def _choose(private: Sequence[Line], pooled: Line, majority: Line) -> tuple[Line
             f" {best.trust}), and {_beside(best, pooled)}. It is the smallest ε of those tried at"
             " which that is so."
         )
-    measured = [line for line in alone if line.leakage is not None]
-    for line in measured:
-        if line.leakage is not None and _worst(line.leakage) < LEAK_MAX:
+    measured = sorted(
+        ((_worst(line.leakage), line) for line in alone if line.leakage is not None),
+        key=itemgetter(0),
+    )
+    for worst, line in measured:
+        if line.leakage is not None and worst < LEAK_MAX:
             return line, (
                 f"{line.label}: {_beside(line, pooled)}, and no system that has an ε without a"
-                f" trusted party comes that near. It is not free of leaks: {_leaks(line.leakage)};"
-                " and all parties learn the nearest distances themselves."
+                f" trusted party comes that near. It is not free of leaks: {_leaks(line.leakage)}."
             )
     if good and (owned := [line for line in good if line.trusted]):
         best = _first(owned)
@@ -315,8 +318,11 @@ def _worst(leakage: Leakage) -> float:
 
 
 def _leaks(leakage: Leakage) -> str:
+    if not _worst(leakage):
+        return "all parties learn totals over the rows of all, though nothing of any other party"
     exposure, claim = (percent(leakage.estimates[name].value) for name in ("exposure", "claim"))
     return (
         f"{exposure} of the messages contain a distance from the sender's own rows, and a successor"
-        f" that claims all that is new to it as its predecessor's is right in {claim}"
+        f" that claims all that is new to it as its predecessor's is right in {claim}; and all"
+        " parties learn the nearest distances themselves"
     )

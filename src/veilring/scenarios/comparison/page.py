@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import tomli_w
 
@@ -95,11 +95,9 @@ def measured_leak(line: Line) -> str:
     """Write what was measured to leak, in a few words."""
     if line.leakage is None:
         return _NONE
-    parts = (
-        f"{label} {percent(estimate.value)}"
-        for label, estimate, _ in leaks(line.leakage, line.system)[:2]
-    )
-    return ", ".join(parts)
+    first, *others = leaks(line.leakage, line.system)
+    shown = first, next(leaked for leaked in others if leaked.is_estimated)
+    return ", ".join(f"{leaked.label} {leaked.share}" for leaked in shown)
 
 
 def promises(comparison: SystemComparison) -> list[PromiseRow]:
@@ -125,7 +123,6 @@ def setting(comparison: SystemComparison) -> str:
 
 def render_page(comparison: SystemComparison) -> str:
     """Return the page; equal comparisons give equal pages."""
-    leaking = next((line for line in comparison.lines if line.leakage is not None), None)
     tables = comparison.question.model_dump(mode="json", exclude_none=True)
     return (
         make_environment(__package__)
@@ -141,7 +138,11 @@ def render_page(comparison: SystemComparison) -> str:
                 (line, list(zip(HEADINGS, cells(line), strict=True))) for line in comparison.lines
             ],
             promises=promises(comparison),
-            leakage=None if leaking is None else _leakage(leaking),
+            leakages=[
+                {"system": line.system, "name": line.name, **estimates(line.leakage, line.system)}
+                for line in comparison.lines
+                if line.leakage is not None
+            ],
             bytes=bar_chart(list(_amounts(comparison))),
             rule=RULE,
             asked=tomli_w.dumps(tables),
@@ -160,11 +161,6 @@ def render_picture(comparison: SystemComparison) -> str:
             picture=_picture(comparison),
         )
     )
-
-
-def _leakage(line: Line) -> dict[str, Any]:
-    found = line.leakage
-    return {} if found is None else {"trials": found.trials, **estimates(found, line.system)}
 
 
 def _picture(comparison: SystemComparison) -> AccuracyChart:

@@ -106,9 +106,10 @@ def _accuracy(report: Report) -> dict[str, Any]:
 
 
 def estimates(leakage: Leakage, system: str) -> dict[str, Any]:
-    """Return what a hop leaked, as rows and as a chart."""
+    """Return what a run leaked, as rows, and those that were estimated as a chart."""
     rows = leaks(leakage, system)
     return {
-        "rows": [(label, each, interval(each), meaning) for label, each, meaning in rows],
-        "chart": whisker_chart((label, each) for label, each, _ in rows),
+        "trials": leakage.trials,
+        "rows": [(leaked, interval(leaked.estimate)) for leaked in rows],
+        "chart": whisker_chart((row.label, row.estimate) for row in rows if row.is_estimated),
     }

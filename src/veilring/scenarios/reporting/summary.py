@@ -65,11 +65,23 @@ class Share(NamedTuple):
 
 
 class Leaked(NamedTuple):
-    """A share that was estimated."""
+    """A share that was estimated, or that is 0 by argument."""
 
     label: str
     estimate: Estimate
     meaning: str
+    is_estimated: bool
+
+    @property
+    def share(self) -> str:
+        """The share alone."""
+        return percent(self.estimate.value) if self.is_estimated else "0"
+
+    @property
+    def value(self) -> str:
+        """The share with its standard error."""
+        error = f" ± {self.estimate.standard_error:.2%}" if self.is_estimated else ""
+        return f"{self.share}{error}"
 
 
 class SummaryLine(NamedTuple):
@@ -134,10 +146,15 @@ def leaks(leakage: Leakage, system: str) -> tuple[Leaked, ...]:
         leakage: The estimates.
         system: The name of the system, which says what its measures mean.
     """
-    measures = find_system(system).measures
+    found = {**leakage.estimates, **leakage.published}
     return tuple(
-        Leaked(label, leakage.estimates[name], meaning)
-        for name, (label, meaning) in measures.items()
+        Leaked(
+            measure.label,
+            found[name],
+            f"by argument: {measure.argument}" if measure.argument else measure.meaning,
+            not measure.argument,
+        )
+        for name, measure in find_system(system).measures.items()
     )
 
 
